@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -57,14 +56,6 @@ macro_rules! identity {
         impl From<$name> for String {
             fn from(identity: $name) -> Self {
                 identity.0.as_ref().into()
-            }
-        }
-
-        impl Deref for $name {
-            type Target = str;
-
-            fn deref(&self) -> &str {
-                &self.0
             }
         }
 

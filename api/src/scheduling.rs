@@ -187,6 +187,7 @@ pub struct PodGroupSpec {
     /// The template it was made from.
     pub workload_ref: WorkloadRef,
     /// Key of the gang in the workload's status.
+    #[schemars(length(min = 1))]
     pub gang_key: String,
     /// Policy, priority and topology.
     #[serde(flatten)]

@@ -97,7 +97,7 @@ fn pod_group(
     let name = workload.metadata.name.clone().unwrap_or_default();
     PodGroup {
         metadata: ObjectMeta {
-            name: Some(pod_group_name(&name, NO_UID, &gang.key)),
+            name: Some(pod_group_name(&name, NO_UID, gang.key.as_str())),
             namespace: workload.metadata.namespace.clone(),
             // Behind every real UID: the last among equals.
             uid: Some(format!("~{NO_UID}-{number:06}")),

@@ -1,9 +1,9 @@
 //! What decisions may look at of a workload's view: all of it but the status.
 
-use lockstep_api::ids::GangKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::PodGroup;
 use lockstep_api::workload::TrainingWorkloadSpec;
 use lockstep_api::{RestartOrderSpec, WorkloadSpec};

@@ -1,6 +1,5 @@
 //! Events: one for each transition, found by comparing two statuses.
 
-use lockstep_api::ids::DomainKey;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
@@ -171,8 +170,8 @@ fn restarts(
         if old
             .is_none_or(|o| (o.attempt, o.detected_at) != (incident.attempt, incident.detected_at))
         {
-            let key = DomainKey::read(Some(&domain.key));
-            let open = key.and_then(|key| ledger.incident(&key));
+            let entry = ledger.domains.get(domain.key.as_str());
+            let open = entry.and_then(|entry| entry.incident.as_ref());
             out.extend(open.map(|open| EventNote {
                 type_: EventType::Warning,
                 reason: incident.action.reason().into(),

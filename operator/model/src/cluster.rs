@@ -269,7 +269,7 @@ impl ClusterModel {
         self.labels.share(&mut pod.labels);
         self.requests.share(&mut pod.requests);
         self.namespaces.share(&mut pod.namespace);
-        let on = pod.held_node().cloned().map(|node| self.entry(&node));
+        let on = pod.held_node().map(|node| self.entry(node));
         if let Some(ix) = on {
             pod.share_node_name(&self.now.nodes[ix].name);
         }

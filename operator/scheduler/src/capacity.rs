@@ -1,5 +1,6 @@
 //! What is free: a ledger that stages take from and give back to. A trial works on a clone.
 
+use lockstep_api::ids::NodeName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ impl Capacity {
         context: &Context<'_>,
         gang: &GangState,
         member: &Member,
-        node: &str,
+        node: &NodeName,
     ) {
         if let Some((at, amounts)) = reservation(context, gang, member, node) {
             self.take(at, &amounts);
@@ -98,11 +99,14 @@ fn reservation(
     context: &Context<'_>,
     gang: &GangState,
     member: &Member,
-    node: &str,
+    node: &NodeName,
 ) -> Option<(NodeIx, Amounts)> {
-    if gang.finished().contains(member) || gang.pod_at(member, node).is_some() {
+    if gang.finished().contains(member) || gang.pod_at(member, node.as_str()).is_some() {
         return None;
     }
     let requests = gang.input.requests(&member.group)?;
-    Some((context.cluster.ordinal(node)?, context.amounts(requests)))
+    Some((
+        context.cluster.ordinal(node.as_str())?,
+        context.amounts(requests),
+    ))
 }

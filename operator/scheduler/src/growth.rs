@@ -5,11 +5,11 @@
 //! that while it starts and while an incident is handled, and grows only when it has run well for a
 //! while; it never preempts to grow.
 
-use lockstep_api::ids::DomainKey;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::gangs::Gang;
+use lockstep_api::ids::DomainKey;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};

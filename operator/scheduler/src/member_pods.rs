@@ -1,9 +1,9 @@
 //! The pods of each gang, by member. Most gangs have the pods that they had in the last cycle.
 
-use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_model::pod::Stage;
 use lockstep_model::{Assignments, Occupant, Pod, Snapshot};

@@ -1,10 +1,10 @@
 //! Why a gang waits, as data.
 
-use lockstep_api::ids::GangKey;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
+use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::Infeasible;
 use lockstep_model::Unmet;

@@ -8,13 +8,13 @@
 //! is not known here, such as another pod nearby, or whose pods as they were admitted are not known:
 //! nobody can say that it would run then.
 
-use lockstep_api::ids::NodeName;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
+use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
@@ -57,11 +57,11 @@ pub(crate) fn note_refusals(
         .cloned()
         .collect();
     for pod in pods {
-        let Some(node) = pod.pinned.as_deref() else {
+        let Some(node) = pod.pinned.as_ref() else {
             continue;
         };
         refused.insert(pod.uid.to_string());
-        let ordinal = context.cluster.ordinal(node);
+        let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
             // What was refused while there was no capacity is tried again when there is: that takes
@@ -112,16 +112,16 @@ fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     }
 }
 
-fn exclude(context: &Context<'_>, gang: &mut GangState, node: &str, wake: &mut Wake) {
+fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName, wake: &mut Wake) {
     let excluded = &mut gang.status.excluded_nodes;
-    if excluded.iter().any(|e| e.node == node) {
+    if excluded.iter().any(|e| *node == *e.node) {
         return;
     }
     let time = TimeDelta::from_std(context.settings.avoid_refused).unwrap_or(TimeDelta::MAX);
     let until = context.now + time;
     wake.at(until);
     excluded.push(ExcludedNode {
-        node: node.to_owned(),
+        node: node.to_string(),
         reason: reasons::UNSCHEDULABLE.to_owned(),
         until,
     });
@@ -221,7 +221,7 @@ pub(crate) fn record_useless_eviction(gang: &mut GangState, intent: &Preemption)
     }
 }
 
-fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &str) {
+fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
     let now = context.now;
     // A pod whose member has another node was counted when that node was taken away, and will go.
     if gang.phase() != GangPhase::Active
@@ -246,7 +246,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     };
     gang.status.refusal = Some(Refusal {
         pod: pod.name.to_string(),
-        node: node.to_owned(),
+        node: node.to_string(),
         message: message.to_owned(),
         unanswered: false,
         at: now,

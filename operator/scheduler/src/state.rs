@@ -1,11 +1,11 @@
 //! One gang within a cycle: what was read of it, and what becomes of it.
 
-use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::ids::NodeName;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
@@ -235,9 +235,9 @@ impl GangState {
     }
 
     /// Whether a member's pod is bound to its node and not about to end.
-    pub fn bound(&self, member: &Member, node: &str) -> bool {
+    pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
         let mut pods = self.pods_of(member).iter();
-        pods.any(|p| p.alive() && p.bound.as_deref() == Some(node))
+        pods.any(|p| p.alive() && p.bound.as_ref() == Some(node))
     }
 
     /// Members with a node whose pods are not bound yet.
@@ -252,9 +252,9 @@ impl GangState {
     }
 
     /// The pod that waits for its member's node.
-    pub fn waiting_pod(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
+    pub fn waiting_pod(&self, member: &Member, node: &NodeName) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
-        pods.find(|p| p.alive() && p.pinned.as_deref() == Some(node))
+        pods.find(|p| p.alive() && p.pinned.as_ref() == Some(node))
     }
 
     /// Members that should have a node.
@@ -456,7 +456,10 @@ pub(crate) fn new_placement(
 ) -> Placement {
     let mut by_node: BTreeMap<&str, MemberSet> = BTreeMap::new();
     for (member, node) in assigned {
-        by_node.entry(node).or_default().insert(member.clone());
+        by_node
+            .entry(node.as_str())
+            .or_default()
+            .insert(member.clone());
     }
     let nodes: Vec<NodePlacement> = by_node
         .into_iter()

@@ -1,7 +1,6 @@
 //! What controllers of the cluster do by themselves.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
@@ -16,11 +15,11 @@ pub(crate) fn collect_garbage(store: &mut Store) -> bool {
 
 /// Pods of nodes that are there no more (PodGC): nobody else would ever say that they have ended.
 fn collect_pods(store: &mut Store) -> bool {
-    let nodes = store.all(WatchedKind::Node).map(|(key, _)| &key.name);
-    let nodes: BTreeSet<&Arc<str>> = nodes.collect();
+    let nodes = store.all(WatchedKind::Node).map(|(key, _)| &*key.name);
+    let nodes: BTreeSet<&str> = nodes.collect();
     let lost = |pod: &Value| {
         let node = pod["spec"]["nodeName"].as_str();
-        node.is_some_and(|name| !nodes.contains(&Arc::from(name)))
+        node.is_some_and(|name| !nodes.contains(name))
     };
     let gone = store.all(WatchedKind::Pod).filter(|(_, pod)| lost(pod));
     let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();

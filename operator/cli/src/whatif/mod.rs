@@ -4,11 +4,11 @@
 mod answer;
 mod render;
 
-use lockstep_api::ids::NodeName;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use lockstep_api::TrainingWorkload;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::MemberSet;
 use lockstep_engine::{Names, NodeIx};
 use lockstep_model::{Rules, Snapshot, SnapshotFile};

@@ -132,6 +132,9 @@ fn a_value_that_means_nothing_is_refused_with_its_path() {
         "pods[1].member: \"workers/0/0-7\" is not a member range of one"
     );
     file.pods[1].member = None;
+    let name = std::mem::take(&mut file.nodes[2].name);
+    assert_eq!(refusal(&file), "nodes[2].name: \"\" is not a name");
+    file.nodes[2].name = name;
     file.gangs[0].templates[0].eligible = vec![(0, 4)];
     assert_eq!(
         refusal(&file),

@@ -4,12 +4,12 @@ mod index;
 mod members;
 mod nodes;
 
-use lockstep_api::ids::{DomainKey, GangKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::gangs::{Domain, Gang, gangs};
+use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::Report;
 use lockstep_api::restart_order::DomainOrder;

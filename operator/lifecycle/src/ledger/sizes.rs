@@ -95,7 +95,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             held_since: Some(at()),
             avoid: [("n".repeat(63).parse().unwrap(), avoidance)].into(),
         };
-        ledger.gangs.insert(gang.key.parse().unwrap(), entry);
+        ledger.gangs.insert(gang.key.clone(), entry);
         for domain in &gang.domains {
             let entry = DomainLedger {
                 attempt: 100,
@@ -107,7 +107,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
                 recreations: 1000,
                 lost_until: Some(DateTime::UNIX_EPOCH),
             };
-            ledger.domains.insert(domain.key.parse().unwrap(), entry);
+            ledger.domains.insert(domain.key.clone(), entry);
         }
     }
     let all = gangs.iter().flat_map(Gang::members);

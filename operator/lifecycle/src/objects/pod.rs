@@ -1,5 +1,6 @@
 //! The pod of a member.
 
+use lockstep_api::ids::{DomainKey, GangKey};
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
@@ -26,9 +27,9 @@ pub(crate) struct PodPlan<'a> {
     /// The member.
     pub member: &'a Member,
     /// Key of its gang.
-    pub gang: &'a str,
+    pub gang: &'a GangKey,
     /// Key of its restart domain.
-    pub domain: &'a str,
+    pub domain: &'a DomainKey,
     /// Attempt of the domain.
     pub attempt: i64,
     /// How often all members that meet where this one does have got new pods together.
@@ -164,10 +165,10 @@ fn pod_labels(
         (labels::GROUP, plan.member.group.clone()),
         (labels::REPLICA, plan.member.replica.to_string()),
         (labels::INDEX, plan.member.index.to_string()),
-        (labels::DOMAIN, plan.domain.to_owned()),
+        (labels::DOMAIN, plan.domain.to_string()),
         (
             labels::POD_GROUP,
-            pod_group_name(view.name(), view.uid(), plan.gang),
+            pod_group_name(view.name(), view.uid(), plan.gang.as_str()),
         ),
         (labels::PUBLISHED, view.uid().to_owned()),
     ] {
@@ -213,10 +214,11 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
     groups
         .filter_map(|g| {
             let member = Member::new(g.name.as_str(), 0, 0);
+            let gang = GangKey::read(Some(&g.name))?;
             let plan = PodPlan {
                 member: &member,
-                gang: &g.name,
-                domain: &g.name,
+                gang: &gang,
+                domain: &DomainKey::from(&gang),
                 attempt: 1,
                 recreations: 0,
                 place: None,

@@ -76,7 +76,7 @@ pub(crate) fn workload(view: Observed<'_>, gangs: &[Gang]) -> Workload {
 
 /// The pod group of a gang.
 pub(crate) fn pod_group(view: Observed<'_>, gang: &Gang) -> PodGroup {
-    let name = pod_group_name(view.name(), view.uid(), &gang.key);
+    let name = pod_group_name(view.name(), view.uid(), gang.key.as_str());
     let spec = PodGroupSpec {
         workload_ref: WorkloadRef {
             workload_name: view.name().to_owned(),

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use chrono::Duration;
-use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
 
 use crate::facts::Facts;
@@ -85,20 +84,16 @@ fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
     let mut gangs = BTreeMap::new();
     let mut domains = BTreeMap::new();
     for gang in &facts.gangs {
-        if let Some(key) = GangKey::read(Some(&gang.key)) {
-            let known = ledger.gangs.remove(&key);
-            gangs.insert(key, known.unwrap_or_default());
-        }
+        let known = ledger.gangs.remove(&gang.key);
+        gangs.insert(gang.key.clone(), known.unwrap_or_default());
         for domain in &gang.domains {
-            if let Some(key) = DomainKey::read(Some(&domain.key)) {
-                let known = ledger.domains.remove(&key);
-                let new = DomainLedger {
-                    attempt,
-                    ..DomainLedger::default()
-                };
-                domains.insert(key, known.unwrap_or(new));
-                ledger.highest_attempt = attempt;
-            }
+            let known = ledger.domains.remove(&domain.key);
+            let new = DomainLedger {
+                attempt,
+                ..DomainLedger::default()
+            };
+            domains.insert(domain.key.clone(), known.unwrap_or(new));
+            ledger.highest_attempt = attempt;
         }
     }
     ledger.gangs = gangs;

@@ -84,7 +84,7 @@ impl Admission<'_, '_> {
             if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
                 let unbound = self.unbound(gang, intent, wake).unwrap_or_default();
                 let message = format!("preempting {}{unbound}", intent.explanation);
-                let message = of_gang(key, others, &message);
+                let message = of_gang(key.as_str(), others, &message);
                 return Some(condition(false, reasons::PREEMPTING, message));
             }
             if self.is_placed_whole(gang) {
@@ -95,19 +95,19 @@ impl Admission<'_, '_> {
             return None;
         }
         if !entry.started && !dependencies_met(facts, self.ledger, gang) {
-            let message = of_gang(key, others, "waiting for the groups in dependsOn");
+            let message = of_gang(key.as_str(), others, "waiting for the groups in dependsOn");
             return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
         }
         if let Some(backoff) = &entry.backoff {
             let message = format!("{}; retry at {}", backoff.message, time(backoff.until));
-            let message = of_gang(key, others, &message);
+            let message = of_gang(key.as_str(), others, &message);
             return Some(condition(false, &backoff.reason, message));
         }
         if let Some(by) = group
             .and_then(|s| find(&s.conditions, types::DISRUPTION_TARGET))
             .filter(|c| c.status == true.into())
         {
-            let message = of_gang(key, others, &by.message);
+            let message = of_gang(key.as_str(), others, &by.message);
             return Some(condition(false, reasons::PREEMPTED, message));
         }
         let late = if scheduling_timed_out(facts, self.ledger, wake) {
@@ -124,12 +124,12 @@ impl Admission<'_, '_> {
         };
         Some(match answer {
             Some(c) if c.status != true.into() && !NOT_REQUESTING.contains(&c.reason.as_str()) => {
-                let message = of_gang(key, others, &format!("{part}{}{late}", c.message));
+                let message = of_gang(key.as_str(), others, &format!("{part}{}{late}", c.message));
                 condition(false, &c.reason, message)
             }
             Some(_) | None => {
                 let message = of_gang(
-                    key,
+                    key.as_str(),
                     others,
                     &format!("waiting in the scheduling queue{late}"),
                 );
@@ -190,7 +190,7 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
                 "placed with {running} of {size} members (minCount {})",
                 gang.min_count
             );
-            out.push(of_gang(&gang.key, facts.gangs.len() > 1, &text));
+            out.push(of_gang(gang.key.as_str(), facts.gangs.len() > 1, &text));
         }
     }
     (!out.is_empty()).then(|| out.join("; "))

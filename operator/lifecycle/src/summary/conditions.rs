@@ -312,7 +312,7 @@ fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         gangs: &facts.gangs,
         ledger,
     };
-    let message = restarts.under_way(key, incident);
+    let message = restarts.under_way(key.as_str(), incident);
     condition(true, incident.action.reason(), message)
 }
 

@@ -114,7 +114,7 @@ fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accele
         .collect();
     for (member, node) in gang.group.assigned.iter().flat_map(|a| a.iter()) {
         if !there.contains(&(member, node.as_str())) {
-            add(node, &member.group, 1);
+            add(node.as_str(), &member.group, 1);
         }
     }
     for kept in gang.group.status.reservation.iter().flat_map(|r| &r.nodes) {

@@ -164,6 +164,63 @@ async fn what_is_missing_from_a_new_list_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_only_a_list_had_that_was_given_up_is_gone_after_the_next() {
+    let f = Fixture::new();
+    let mut feed = Feed::<Pods>::new();
+    feed.handle(&f.index, Event::Init);
+    let pod = member("a", "llama", "n1");
+    feed.handle(&f.index, Event::InitApply(wire(&pod)));
+    feed.handle(&f.index, Event::Init);
+    assert_eq!(f.index.read().pods.len(), 1);
+    feed.handle(&f.index, Event::InitDone);
+    assert_eq!(f.index.read().pods.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_object_is_noted_while_lists_have_it_and_no_longer() {
+    let f = Fixture::new();
+    let bad = json!({"metadata": {"name": "bad", "namespace": "ml"}});
+    let noted = || f.index.read().unreadable.len();
+    let mut feed = Feed::<Pods>::new();
+    for listed in [true, true, false] {
+        feed.handle(&f.index, Event::Init);
+        if listed {
+            feed.handle(&f.index, Event::InitApply(wire(&bad)));
+        }
+        feed.handle(&f.index, Event::InitDone);
+        assert_eq!(noted(), usize::from(listed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_table_of_pods_and_the_model_hold_the_names_of_a_pod_once() {
+    let f = Fixture::new();
+    for ready in ["False", "False", "True"] {
+        for name in ["a", "b"] {
+            let mut pod = member(name, "llama", "n1");
+            pod["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+            f.see::<Pods>(&pod);
+        }
+    }
+    let state = f.index.read();
+    let snapshot = state.model.snapshot();
+    let node = snapshot.ordinal("n1").expect("the node of the pods");
+    let pods: Vec<_> = snapshot.pods_on(node).collect();
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        let key = Key::new("ml", &*pod.name);
+        let (key, _) = state.pods.get_key_value(&key).expect("the pod");
+        assert!(Arc::ptr_eq(&key.name, &pod.name));
+        assert!(Arc::ptr_eq(&key.namespace, &pods[0].namespace));
+        let names = [pod.bound.as_ref(), snapshot.node_name(node)];
+        let [Some(bound), Some(held)] = names else {
+            panic!("it is bound to a node with a name");
+        };
+        assert!(std::ptr::eq(bound.as_str(), held.as_str()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
     let f = Fixture::new();
     f.see::<Workloads>(&workload("llama"));

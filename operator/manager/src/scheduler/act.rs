@@ -332,7 +332,7 @@ impl StepSender {
 async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Result<Value, ApiError> {
     let (key, uid) = (&pod.key, &pod.uid);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": key.name, "namespace": key.namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
+        "metadata": {"name": &*key.name, "namespace": &*key.namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
     let params = PostParams {
         dry_run,
         ..PostParams::default()

@@ -280,8 +280,8 @@ impl BudgetRecord {
     /// The budget as the scheduler holds it.
     pub fn to_budget(&self) -> Budget {
         Budget {
-            namespace: self.namespace.as_str().into(),
-            name: self.name.as_str().into(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
             selector: self.selector.clone(),
             allowed: self.allowed,
         }

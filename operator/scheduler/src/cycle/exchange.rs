@@ -5,10 +5,10 @@
 //! nodes, and gets others in the next cycle. The ledger keeps what it was to have from those behind
 //! it in the queue until then.
 
-use lockstep_api::ids::NodeName;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 
 use super::maintain::give_up;

@@ -6,12 +6,12 @@
 //! do not fit otherwise. So a new leader resumes an intent where the last one left it, and one that
 //! was forged evicts nothing.
 
-use lockstep_api::ids::NodeName;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{Assignments, GangPhase, Pod};
@@ -187,7 +187,7 @@ fn pursue_victims(
     let Valid { at, intent, found } = valid;
     let nodes: BTreeSet<NodeIx> = unbound
         .values()
-        .filter_map(|n| context.cluster.ordinal(n))
+        .filter_map(|n| context.cluster.ordinal(n.as_str()))
         .collect();
     let after = free_after_terminations(context, capacity, gangs, *at, &nodes, out);
     if !fits(&after) {

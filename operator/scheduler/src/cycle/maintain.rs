@@ -1,10 +1,10 @@
 //! Placements that exist: released, or no longer possible on some node.
 
-use lockstep_api::ids::NodeName;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_model::{Assignments, GangPhase, Pod};
 
@@ -58,7 +58,7 @@ fn follow_bound_pods(gang: &mut GangState) {
     let mut moved: Vec<(Member, NodeName)> = Vec::new();
     for member in gang.unfinished() {
         let stays = match assigned.get(member) {
-            Some(node) => gang.pod_at(member, node).is_some(),
+            Some(node) => gang.pod_at(member, node.as_str()).is_some(),
             None => absent.contains(member),
         };
         if stays {
@@ -107,10 +107,10 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake
 /// Whether a pod is on a node that does not answer and should long have ended: its end will not be
 /// reported.
 fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
-    let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_deref()) else {
+    let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_ref()) else {
         return false;
     };
-    let ordinal = context.cluster.ordinal(node);
+    let ordinal = context.cluster.ordinal(node.as_str());
     let answers = ordinal
         .and_then(|n| context.cluster.node(n))
         .is_some_and(|n| n.ready);
@@ -179,11 +179,11 @@ fn usable(
     memory: &mut Memory,
     gang: &GangState,
     member: &Member,
-    node: &str,
+    node: &NodeName,
 ) -> bool {
     let templates = &gang.input.workload.templates;
     let template = templates.iter().find(|t| t.group == member.group);
-    let (Some(ordinal), Some(template)) = (context.cluster.ordinal(node), template) else {
+    let (Some(ordinal), Some(template)) = (context.cluster.ordinal(node.as_str()), template) else {
         return false;
     };
     memory

@@ -3,9 +3,9 @@
 //! Pods of a placement that was cleared may still be created and bound, where the controller had not
 //! heard of that. Their gang has them, so whoever got the nodes meanwhile does not.
 
-use lockstep_api::ids::NodeName;
 use std::collections::BTreeMap;
 
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::Amounts;
 use lockstep_model::{Assignments, GangPhase};
@@ -64,7 +64,9 @@ struct Left<'a> {
 impl<'a> Left<'a> {
     fn of<'n>(context: &'a Context<'a>, nodes: impl Iterator<Item = &'n NodeName>) -> Self {
         let all = |name: &NodeName| {
-            let node = context.cluster.node(context.cluster.ordinal(name)?)?;
+            let node = context
+                .cluster
+                .node(context.cluster.ordinal(name.as_str())?)?;
             Some((name.clone(), context.cluster.dims().offered(node)))
         };
         Self {
@@ -73,11 +75,11 @@ impl<'a> Left<'a> {
         }
     }
 
-    fn counts(&self, node: &str) -> bool {
+    fn counts(&self, node: &NodeName) -> bool {
         self.nodes.contains_key(node)
     }
 
-    fn take(&mut self, gang: &GangState, member: &Member, node: &str) {
+    fn take(&mut self, gang: &GangState, member: &Member, node: &NodeName) {
         if let Some((left, asked)) = self.on(gang, member, node) {
             for (left, asked) in left.iter_mut().zip(asked) {
                 *left -= asked;
@@ -86,7 +88,7 @@ impl<'a> Left<'a> {
     }
 
     /// Takes what the member asks for, if it is left. What is not known is not in the way.
-    fn take_if_it_fits(&mut self, gang: &GangState, member: &Member, node: &str) -> bool {
+    fn take_if_it_fits(&mut self, gang: &GangState, member: &Member, node: &NodeName) -> bool {
         let fits = self.on(gang, member, node).is_none_or(|(left, asked)| {
             let mut each = left.iter().zip(&asked);
             each.all(|(left, asked)| *asked == 0 || asked <= left)
@@ -102,7 +104,7 @@ impl<'a> Left<'a> {
         &mut self,
         gang: &GangState,
         member: &Member,
-        node: &str,
+        node: &NodeName,
     ) -> Option<(&mut Amounts, Amounts)> {
         let asked = gang.input.requests(&member.group)?;
         Some((self.nodes.get_mut(node)?, self.context.amounts(asked)))

@@ -32,7 +32,7 @@ pub(super) fn placement_request(
     let fixed: BTreeMap<Member, NodeIx> = gang
         .assigned_members()
         .filter(|(m, _)| requested.all || !gang.finished().contains(*m))
-        .filter_map(|(m, n)| Some((m.clone(), context.cluster.ordinal(n)?)))
+        .filter_map(|(m, n)| Some((m.clone(), context.cluster.ordinal(n.as_str())?)))
         .collect();
     let least = match request {
         Request::Growth => requested.needed.max(fixed.len() as u32),
@@ -111,7 +111,7 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
         let assigned = gang.unfinished_assigned();
         let assigned = assigned.map(|(m, node)| (m, node.as_str()));
         let bound = gang.all_pods().filter(|p| p.alive());
-        let bound = bound.filter_map(|p| Some((p.member.as_ref()?, p.bound.as_deref()?)));
+        let bound = bound.filter_map(|p| Some((p.member.as_ref()?, p.bound.as_ref()?.as_str())));
         let nodes: BTreeSet<&str> = assigned
             .chain(bound)
             .filter(|(m, _)| m.group == template.group)

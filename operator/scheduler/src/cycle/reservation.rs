@@ -3,10 +3,10 @@
 //! A reservation that was read is believed only as far as it could have been made now: it is kept
 //! while the gang needs it and can use its nodes, whoever wrote it, and else made anew.
 
-use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::DateTime;
+use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
     Assignment, Blocker, Cluster, Demand, GangPlacement, NodeIx, NodeSet, amounts_by_node,

@@ -131,7 +131,7 @@ pub(super) fn find_victims(
     intent: &Preemption,
 ) -> Option<Vec<Found>> {
     let nodes = gangs[preemptor].assigned_members();
-    let nodes = nodes.filter_map(|(_, node)| context.cluster.ordinal(node));
+    let nodes = nodes.filter_map(|(_, node)| context.cluster.ordinal(node.as_str()));
     let mut pursuit = Pursuit {
         context,
         gangs,

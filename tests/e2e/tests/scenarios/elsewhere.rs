@@ -121,8 +121,12 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
         (&manager_token, "/api/v1/pods?limit=1", "workload-high"),
         (&agent_token, "/api/v1/pods?limit=1", "lockstep-agents"),
     ] {
-        let found = level_of(cluster, token, path).await?;
-        ensure!(found.ends_with(level), "{token} {path}: {found}");
+        eventually("the level of a request", PATIENCE, async || {
+            let found = level_of(cluster, token, path).await?;
+            ensure!(found.ends_with(level), "{token} {path}: {found}");
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }

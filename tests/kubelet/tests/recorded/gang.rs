@@ -2,12 +2,12 @@
 //! lifecycle records is kept; what it asks for is listed, and only our own objects follow it: the
 //! recording goes on as it did.
 
-use lockstep_api::ids::GangKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
+use lockstep_api::ids::GangKey;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::node_agent::capabilities;
 use lockstep_api::scheduling::{NodePlacement, Placement, PreemptionPolicy};

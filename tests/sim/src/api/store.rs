@@ -221,7 +221,7 @@ impl Store {
         let key = Key::new("", &volume);
         if bound && self.raw(WatchedKind::PersistentVolume, &key).is_none() {
             let object = json!({"metadata": {"name": volume}, "spec": {
-                "claimRef": {"namespace": claim.namespace, "name": claim.name}}});
+                "claimRef": {"namespace": &*claim.namespace, "name": &*claim.name}}});
             let made = self.create("user", WatchedKind::PersistentVolume, object, false);
             made.unwrap_or_else(|no| panic!("{}", no.message));
         }
@@ -229,7 +229,8 @@ impl Store {
             .raw(WatchedKind::PersistentVolumeClaim, claim)
             .is_some();
         if !there {
-            let object = json!({"metadata": {"name": claim.name, "namespace": claim.namespace}});
+            let object =
+                json!({"metadata": {"name": &*claim.name, "namespace": &*claim.namespace}});
             let made = self.create("user", WatchedKind::PersistentVolumeClaim, object, false);
             made.unwrap_or_else(|no| panic!("{}", no.message));
         }

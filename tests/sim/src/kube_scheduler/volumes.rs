@@ -57,7 +57,7 @@ pub(super) fn bind(store: &mut Store, pod: &Pod, node: Option<&Node>) {
         };
         let (name, claim) = (volume.metadata.name, Key::of(&claim));
         let volume = Key::new("", name.clone().unwrap_or_default());
-        let of = json!({"claimRef": {"namespace": claim.namespace, "name": claim.name}});
+        let of = json!({"claimRef": {"namespace": &*claim.namespace, "name": &*claim.name}});
         write(
             store,
             WatchedKind::PersistentVolume,

@@ -84,7 +84,7 @@ pub(super) fn guarded(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
         .raw(WatchedKind::PodDisruptionBudget, &key)
         .is_none()
     {
-        let budget = json!({"metadata": {"name": key.name, "namespace": TENANT},
+        let budget = json!({"metadata": {"name": &*key.name, "namespace": TENANT},
             "spec": {"selector": {"matchLabels": {"guarded": "yes"}}},
             "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
         let made = c

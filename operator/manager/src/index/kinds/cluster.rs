@@ -53,7 +53,11 @@ impl Watched for Pods {
             member,
             ready,
         } = object;
-        // Both tables name the pod, and the text is held once.
+        // Several tables name the pod, and the text is held once: that of the first time it was heard of.
+        let old = state.pods.remove_entry(&key).map(|(known, old)| {
+            key = known;
+            old
+        });
         state.model.share_namespace(&mut key.namespace);
         pod.namespace = Arc::clone(&key.namespace);
         pod.name = Arc::clone(&key.name);
@@ -63,12 +67,11 @@ impl Watched for Pods {
         };
         let (label, value) = &agents.label;
         if *key.namespace == *agents.namespace && pod.labels.get(label) == Some(value) {
-            let seen = NodeName::read(pod.bound.as_deref()).map(|node| (node, ready));
+            let seen = pod.bound.clone().map(|node| (node, ready));
             for node in state.set_agent_pod(&key, seen) {
                 state.touch_node(&node, touched);
             }
         }
-        let old = state.pods.remove(&key);
         if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
             state.model.remove_pod(old.uid.as_str());
         }

@@ -191,7 +191,7 @@ impl World {
             1 => node.unschedulable = true,
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
-                self.model.remove_node(&node.name);
+                self.model.remove_node(node.name.as_str());
                 // All others may have other ordinals then.
                 let key = self.name("key-");
                 self.model.use_topology_key(&key);
