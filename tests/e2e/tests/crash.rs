@@ -9,14 +9,16 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kube::ResourceExt;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use lockstep_api::names;
 use lockstep_api::workload::Phase;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{Scenario, hostname, restarts};
-use lockstep_cluster::{audit, scenario};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
+use lockstep_cluster::{audit, eventually, install, scenario};
 use lockstep_e2e::fresh;
 use serde_json::{Value, json};
 
@@ -306,6 +308,57 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
     let status = second.process.terminate(Duration::from_secs(10)).await?;
     ensure!(status.success(), "after SIGTERM: {status}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Result<()> {
+    let cluster = fresh("pause", json!({})).await?;
+    if !cluster.is_stand_in("a slow API server") {
+        return Ok(());
+    }
+    let mut manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "pause", &Shape::default(), async |t| {
+        t.create(gang("one", 2, 8, json!({}))).await?;
+        t.running("one").await?;
+        let before = lease(t).await?;
+        // Longer than the renew deadline of these tests.
+        let slow = t.cluster.folder().join("plane").join("slow.json");
+        std::fs::write(&slow, json!({"delayMillis": 4000}).to_string())?;
+        eventually(
+            "the lease to be as old as its duration",
+            PATIENCE,
+            async || {
+                let spec = lease(t).await?;
+                let renewed = spec.renew_time.context("a time of renewal")?.0.as_second();
+                let age = lockstep_e2e::time_of_day().timestamp() - renewed;
+                ensure!(
+                    age > i64::from(spec.lease_duration_seconds.unwrap_or(0)),
+                    "{age} s"
+                );
+                Ok(())
+            },
+        )
+        .await?;
+        std::fs::remove_file(&slow)?;
+        t.create(gang("two", 2, 8, json!({}))).await?;
+        t.running("two").await?;
+        let after = lease(t).await?;
+        ensure!(
+            (&after.holder_identity, after.lease_transitions)
+                == (&before.holder_identity, before.lease_transitions),
+            "{before:?}: {after:?}"
+        );
+        Ok(())
+    })
+    .await?;
+    ensure!(manager.process.ended()?.is_none(), "the manager has ended");
+    Ok(())
+}
+
+async fn lease(t: &Scenario<'_>) -> Result<LeaseSpec> {
+    let (namespace, _) = install::MANAGER;
+    let leases: Api<Lease> = Api::namespaced(t.client.clone(), namespace);
+    leases.get(names::LEASE).await?.spec.context("a spec")
 }
 
 async fn leader(t: &Scenario<'_>) -> Result<String> {

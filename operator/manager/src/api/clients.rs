@@ -138,8 +138,11 @@ impl Guard {
         request: Request<Body>,
     ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
+        let mut deadline = self.deadline;
         if let (Some(tenure), true) = (&self.fence, method != Method::GET) {
-            tenure.check(self.clock.monotonic())?;
+            let now = self.clock.monotonic();
+            // A write ends before another can lead, whether the process goes on or not.
+            deadline = deadline.min(tenure.check(now)?.valid_until - now);
         }
         let watch = request
             .uri()
@@ -147,7 +150,7 @@ impl Guard {
             .is_some_and(|q| q.split('&').any(|p| p == "watch=true"));
         let evicts = request.uri().path().ends_with("/eviction");
         let sent = self.clock.monotonic();
-        let answer = in_time(self.deadline, async {
+        let answer = in_time(deadline, async {
             let (head, body) = inner.send(request).await?.into_parts();
             if watch {
                 return Ok(Response::from_parts(head, body));
@@ -283,6 +286,26 @@ mod tests {
             assert_eq!(ApiError::from(error).class, ErrorClass::NotLeading);
         }
         assert_eq!(calls.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_not_answered_ends_with_the_leadership_in_which_it_was_sent() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let sent = SystemClock.monotonic();
+        let left = Duration::from_secs(2);
+        let leadership = Leadership {
+            term: 1,
+            valid_until: sent + left,
+        };
+        let api: Api<ConfigMap> = Api::default_namespaced(clients(&calls, Some(leadership)).write);
+        let error = api.delete("x", &DeleteParams::default()).await.unwrap_err();
+        assert_eq!(ApiError::from(error).class, ErrorClass::Timeout);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        let took = SystemClock.monotonic() - sent;
+        assert!(
+            took >= left && took < left + Duration::from_secs(1),
+            "{took:?}"
+        );
     }
 
     #[tokio::test]

@@ -7,7 +7,9 @@
 //!
 //! Leadership is a value with an end ([`Leadership`]), looked at whenever a write is sent
 //! ([`Tenure::check`]). It ends before the lease can be taken by another: `renew deadline < lease
-//! duration`.
+//! duration`. Where client-go's holder ends its process then, ours only acts no more, and tries on: a
+//! renewal that succeeds with the version of its last one proves that nobody else has led since. To end would
+//! be to read the whole cluster again from an API server that has too much to do.
 
 pub mod task;
 
@@ -17,6 +19,10 @@ use lockstep_api::ids::ResourceVersion;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+/// How many lease durations without a renewal a holder tries on: by then it is more likely that
+/// something is wrong with the process.
+const HOPELESS: u32 = 4;
 
 /// The three durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +83,7 @@ pub fn decide(
     now: Instant,
 ) -> ElectionStep {
     match (held, observed) {
-        (Some(held), _) if now >= held.renewed + timing.renew => ElectionStep::StepDown,
+        (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
         (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_renews_after_the_retry_period_and_steps_down_at_the_deadline() {
+    fn the_holder_renews_after_the_retry_period_and_tries_on_past_its_deadline_for_a_while() {
         let start = SystemClock.monotonic();
         let (lease, held) = (
             seen("a", start),
@@ -226,8 +232,11 @@ mod tests {
         let at = |s| decide("a", Some(&lease), Some(&held), &TIMING, start + secs(s));
         assert_eq!(at(0), ElectionStep::Wait(secs(2)));
         assert_eq!(at(2), ElectionStep::Renew);
-        assert_eq!(at(9), ElectionStep::Renew);
-        assert_eq!(at(10), ElectionStep::StepDown);
+        // It does not lead from 10 on.
+        for late in [9, 10, 15, 59] {
+            assert_eq!(at(late), ElectionStep::Renew);
+        }
+        assert_eq!(at(60), ElectionStep::StepDown);
     }
 
     #[test]

@@ -106,7 +106,9 @@ impl Candidate<'_> {
         );
         match next {
             ElectionStep::StepDown => {
-                return Err(LeaseLost("not renewed in time, or taken by another".into()));
+                return Err(LeaseLost(
+                    "taken by another, deleted, or not renewed for long".into(),
+                ));
             }
             ElectionStep::Wait(pause) => return Ok(pause),
             ElectionStep::Acquire | ElectionStep::Renew => {}
@@ -133,7 +135,7 @@ impl Candidate<'_> {
             Err(error) => {
                 warn!(%error, ?next, "cannot write the lease");
                 // After a conflict the object is another: a holder looks whether it still is the
-                // holder. If that fails too, the renew deadline decides.
+                // holder. If that fails too, it does not act past the renew deadline, and tries on.
                 if let Err(error) = self.look(api, known).await {
                     warn!(%error, "cannot read the lease");
                 }
