@@ -261,8 +261,12 @@ impl ClusterModel {
 
     /// Adds or changes a pod; false when it was there just so.
     pub fn upsert_pod(&mut self, mut pod: Pod) -> bool {
-        if self.pods.get(&pod.uid).is_some_and(|old| **old == pod) {
-            return false;
+        if let Some(old) = self.pods.get(&pod.uid) {
+            if **old == pod {
+                return false;
+            }
+            // Other tables hold the same text.
+            pod.name = Arc::clone(&old.name);
         }
         self.remove_pod(pod.uid.as_str());
         self.pods_changed();
@@ -291,9 +295,9 @@ impl ClusterModel {
         true
     }
 
-    /// Replaces the name of a namespace by the equal one that pods hold.
-    pub fn share_namespace(&mut self, namespace: &mut Arc<str>) {
-        self.namespaces.share(namespace);
+    /// Namespace and name of a pod, in the text that is held here as long as the pod is known.
+    pub fn key_of(&self, uid: &str) -> Option<Key> {
+        self.pods.get(uid).map(|pod| pod.key())
     }
 
     /// Forgets a pod.

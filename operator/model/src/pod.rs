@@ -11,6 +11,7 @@ use kube::Resource;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::ids::{NodeName, Uid};
+use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
 use lockstep_api::time::utc;
@@ -201,11 +202,7 @@ impl Pod {
                 .as_ref()
                 .filter(|_| !held_back && owner.is_some_and(is_pinned_by_owner))
                 .and_then(pin),
-            nominated: status
-                .nominated_node_name
-                .as_deref()
-                .filter(|_| !held_back)
-                .and_then(|n| NodeName::read(Some(n))),
+            nominated: NodeName::read(status.nominated_node_name.as_deref()).filter(|_| !held_back),
             requests: Arc::new(pod_takes(spec)?),
             claims: spec.claims(),
             priority,
@@ -228,12 +225,21 @@ impl Pod {
         })
     }
 
+    /// Namespace and name, without a copy of the text.
+    pub fn key(&self) -> Key {
+        Key {
+            namespace: Arc::clone(&self.namespace),
+            name: Arc::clone(&self.name),
+        }
+    }
+
     /// The node whose capacity it takes: bound, else pinned, else nominated. Pods that have ended
     /// take none.
     pub fn holds(&self) -> Option<&str> {
         self.held_node().map(NodeName::as_str)
     }
 
+    /// The same as the name that the pod has it by.
     pub(crate) fn held_node(&self) -> Option<&NodeName> {
         let nodes = [&self.bound, &self.pinned, &self.nominated];
         let node = nodes.into_iter().find_map(Option::as_ref);

@@ -1,9 +1,9 @@
 //! What is free: a ledger that stages take from and give back to. A trial works on a clone.
 
-use lockstep_api::ids::NodeName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::{Amounts, Cluster, NodeIx};
 use lockstep_model::Assignments;

@@ -98,10 +98,7 @@ impl PodRef {
     /// This pod.
     pub fn of(pod: &Pod) -> Self {
         Self {
-            key: Key {
-                namespace: Arc::clone(&pod.namespace),
-                name: Arc::clone(&pod.name),
-            },
+            key: pod.key(),
             uid: pod.uid.clone(),
         }
     }

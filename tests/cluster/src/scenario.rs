@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -18,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::manifests::pin_to_pool;
 use crate::nodes::{Nodes, Shape};
 use crate::wait::eventually;
-use crate::{audit, reaper};
+use crate::{audit, install, reaper};
 
 /// Long enough for a busy machine; a wait ends as soon as its condition holds.
 pub const PATIENCE: Duration = Duration::from_mins(1);
@@ -152,6 +153,13 @@ impl Scenario<'_> {
     /// The pods of this scenario.
     pub fn all_pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// What the Lease of the managers says.
+    pub async fn lease(&self) -> Result<LeaseSpec> {
+        let (namespace, _) = install::MANAGER;
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        leases.get(names::LEASE).await?.spec.context("a spec")
     }
 
     /// The one pod group of a workload whose gang is the whole workload.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::audit::AuditLog;
+use crate::cluster::Cluster;
 use crate::process::{Launch, Process, run};
 
 /// A folder with `plane` and `kubectl` that is used instead of building them.
@@ -13,6 +14,19 @@ const PLANE_FOLDER: &str = "LOCKSTEP_PLANE";
 /// Building the control plane takes minutes on a machine that has never done it.
 const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(1);
+
+impl Cluster {
+    /// Makes the API server slow in these words (`tests/plane/README.md`); `None`: as it was.
+    pub fn slow_down(&self, how: Option<&str>) -> Result<()> {
+        let file = self.folder().join("plane").join("slow.json");
+        if let Some(how) = how {
+            std::fs::write(file, how)?;
+        } else if file.exists() {
+            std::fs::remove_file(file)?;
+        }
+        Ok(())
+    }
+}
 
 /// The folder with the programs, built unless it is there.
 pub(crate) async fn folder(repository: &Path) -> Result<PathBuf> {

@@ -9,16 +9,14 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
-use lockstep_api::names;
 use lockstep_api::workload::Phase;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
-use lockstep_cluster::{audit, eventually, install, scenario};
+use lockstep_cluster::{audit, eventually, scenario};
 use lockstep_e2e::fresh;
 use serde_json::{Value, json};
 
@@ -320,15 +318,14 @@ async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Re
     scenario(&cluster, "pause", &Shape::default(), async |t| {
         t.create(gang("one", 2, 8, json!({}))).await?;
         t.running("one").await?;
-        let before = lease(t).await?;
+        let before = t.lease().await?;
         // Longer than the renew deadline of these tests.
-        let slow = t.cluster.folder().join("plane").join("slow.json");
-        std::fs::write(&slow, json!({"delayMillis": 4000}).to_string())?;
+        t.cluster.slow_down(Some(r#"{"delayMillis": 4000}"#))?;
         eventually(
             "the lease to be as old as its duration",
             PATIENCE,
             async || {
-                let spec = lease(t).await?;
+                let spec = t.lease().await?;
                 let renewed = spec.renew_time.context("a time of renewal")?.0.as_second();
                 let age = lockstep_e2e::time_of_day().timestamp() - renewed;
                 ensure!(
@@ -339,10 +336,10 @@ async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Re
             },
         )
         .await?;
-        std::fs::remove_file(&slow)?;
+        t.cluster.slow_down(None)?;
         t.create(gang("two", 2, 8, json!({}))).await?;
         t.running("two").await?;
-        let after = lease(t).await?;
+        let after = t.lease().await?;
         ensure!(
             (&after.holder_identity, after.lease_transitions)
                 == (&before.holder_identity, before.lease_transitions),
@@ -355,20 +352,6 @@ async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Re
     Ok(())
 }
 
-async fn lease(t: &Scenario<'_>) -> Result<LeaseSpec> {
-    let (namespace, _) = install::MANAGER;
-    let leases: Api<Lease> = Api::namespaced(t.client.clone(), namespace);
-    leases.get(names::LEASE).await?.spec.context("a spec")
-}
-
 async fn leader(t: &Scenario<'_>) -> Result<String> {
-    let lease = t.cluster.kubectl(&[
-        "get",
-        "lease",
-        "-n",
-        "lockstep-system",
-        "-o",
-        "jsonpath={.items[*].spec.holderIdentity}",
-    ]);
-    lease.await
+    t.lease().await?.holder_identity.context("a holder")
 }

@@ -1,9 +1,9 @@
 //! The pod of a member.
 
-use lockstep_api::ids::{DomainKey, GangKey};
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
+use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::Member;
 use lockstep_api::names::{
     DEFAULT_SCHEDULER, PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,

@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
 use lockstep_api::names;
 use lockstep_api::workload::{Group, Phase, TrainingWorkloadStatus};
+use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::scenario::{Scenario, uids};
-use lockstep_cluster::{eventually, install};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -147,21 +146,12 @@ impl<'t> Bench<'t> {
 
     /// How often the lease has changed hands.
     async fn term(&self) -> Result<i32> {
-        let (namespace, _) = install::MANAGER;
-        let leases: Api<Lease> = Api::namespaced(self.t.client.clone(), namespace);
-        let spec = leases.get(names::LEASE).await?.spec.context("lease")?;
-        Ok(spec.lease_transitions.unwrap_or_default())
+        Ok(self.t.lease().await?.lease_transitions.unwrap_or_default())
     }
 
     /// Makes the API server slow, or lets it be as it is.
     fn slowly(&self, slow: bool) -> Result<()> {
-        let file = self.t.cluster.folder().join("plane").join("slow.json");
-        if slow {
-            std::fs::write(file, SLOW)?;
-        } else if file.exists() {
-            std::fs::remove_file(file)?;
-        }
-        Ok(())
+        self.t.cluster.slow_down(slow.then_some(SLOW))
     }
 
     /// Takes down what a restart of a workload has shown, beside the manager's account of it.

@@ -10,7 +10,7 @@ use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use lockstep_api::PodGroup;
+use lockstep_api::{PodGroup, names};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::gang;
@@ -115,9 +115,10 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
     };
     let manager_token = format!("sa:{manager}:{manager_name}");
     let agent_token = format!("sa:{agents}:{agent_name}:node-1");
-    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{manager}/leases/lockstep");
+    let lease = names::LEASE;
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{manager}/leases/{lease}");
     for (token, path, level) in [
-        (&manager_token, leases.as_str(), "leader-election"),
+        (&manager_token, lease.as_str(), "leader-election"),
         (&manager_token, "/api/v1/pods?limit=1", "workload-high"),
         (&agent_token, "/api/v1/pods?limit=1", "lockstep-agents"),
     ] {

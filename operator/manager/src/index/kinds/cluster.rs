@@ -43,24 +43,16 @@ impl Watched for Pods {
     fn apply(
         state: &mut State,
         agents: &AgentSelector,
-        mut key: Key,
+        key: Key,
         object: PodObject,
         touched: &mut Touched,
     ) {
         let PodObject {
             uid,
-            mut pod,
+            pod,
             member,
             ready,
         } = object;
-        // Several tables name the pod, and the text is held once: that of the first time it was heard of.
-        let old = state.pods.remove_entry(&key).map(|(known, old)| {
-            key = known;
-            old
-        });
-        state.model.share_namespace(&mut key.namespace);
-        pod.namespace = Arc::clone(&key.namespace);
-        pod.name = Arc::clone(&key.name);
         let entry = PodEntry {
             uid,
             member: member.map(|(workload, view)| (workload, Arc::new(view))),
@@ -72,10 +64,13 @@ impl Watched for Pods {
                 state.touch_node(&node, touched);
             }
         }
+        let old = state.pods.remove(&key);
         if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
             state.model.remove_pod(old.uid.as_str());
         }
         touched.scheduler |= state.model.upsert_pod(pod);
+        // Several tables name the pod, and the text is held once: that of the model.
+        let key = state.model.key_of(entry.uid.as_str()).unwrap_or(key);
         let old_member = old.and_then(|o| o.member);
         if old_member != entry.member {
             if let Some((workload, view)) = &old_member {
