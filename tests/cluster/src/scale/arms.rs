@@ -53,28 +53,14 @@ impl<'t> Bench<'t> {
     /// The arms on nodes that can everything.
     pub async fn run(mut self) -> Result<()> {
         let term = self.term().await?;
-        self.create("create", "sup", supervised()).await?;
-        for _ in 0..self.rounds {
-            self.supervised("supervised restart", "sup").await?;
-        }
-        for _ in 0..self.rounds {
-            self.recreate("RecreateGang", "sup").await?;
-        }
-        if self.plays("slow") {
-            self.slow_server().await?;
-        } else {
-            self.delete("delete", "sup").await?;
+        if self.plays("restarts") {
+            self.restarts().await?;
         }
         if self.plays(RESTART_ALL) {
             self.in_place_rounds(RESTART_ALL).await?;
         }
         if self.plays("preemption") {
-            self.preempt("preemption by half the cluster", false)
-                .await?;
-        }
-        if self.plays("preemption") && self.plays("slow") {
-            self.preempt("preemption by half the cluster, slow server", true)
-                .await?;
+            self.preemption("preemption by half the cluster").await?;
         }
         ensure!(
             self.term().await? == term,
@@ -88,6 +74,22 @@ impl<'t> Bench<'t> {
 
     fn plays(&self, part: &str) -> bool {
         self.parts.contains(part)
+    }
+
+    /// A gang with supervisors from its beginning to its end.
+    async fn restarts(&mut self) -> Result<()> {
+        self.create("create", "sup", supervised()).await?;
+        for _ in 0..self.rounds {
+            self.supervised("supervised restart", "sup").await?;
+        }
+        for _ in 0..self.rounds {
+            self.recreate("RecreateGang", "sup").await?;
+        }
+        if self.plays("slow") {
+            self.slow_server().await
+        } else {
+            self.delete("delete", "sup").await
+        }
     }
 
     /// Restarts, an end and a beginning while the API server is slow.
@@ -301,8 +303,18 @@ impl<'t> Bench<'t> {
 
     /// Deletes a workload, and waits until nothing is left.
     async fn gone(&self, name: &str) -> Result<()> {
+        self.end(name).await?;
+        self.ended(name).await
+    }
+
+    async fn end(&self, name: &str) -> Result<()> {
         let workloads = self.t.workloads();
         workloads.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Waits until nothing is left of a deleted workload.
+    async fn ended(&self, name: &str) -> Result<()> {
         let one = ListParams::default()
             .labels(&format!("{}={name}", names::labels::WORKLOAD))
             .limit(1);
@@ -314,7 +326,20 @@ impl<'t> Bench<'t> {
         .await
     }
 
-    /// Half of the cluster takes the place of the other half.
+    /// Half of the cluster takes the place of the other half, on a slow API server too if that is played.
+    async fn preemption(&mut self, arm: &str) -> Result<()> {
+        for slow in [false, true] {
+            if slow && !self.plays("slow") {
+                continue;
+            }
+            let server = if slow { ", slow server" } else { "" };
+            for _ in 0..self.few {
+                self.preempt(&format!("{arm}{server}"), slow).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn preempt(&mut self, arm: &str, slow: bool) -> Result<()> {
         let half = self.members / 2;
         let class = |class: &str| json!({"priorityClassName": class});
@@ -325,18 +350,17 @@ impl<'t> Bench<'t> {
             self.running(name).await?;
         }
         self.record.skip()?;
-        if slow {
-            self.slowly(true)?;
-        }
+        self.slowly(slow)?;
         let begun = Instant::now();
         self.t.create(gang("boss", half, 8, class("high"))).await?;
         self.running("boss").await?;
         self.note(arm, begun.elapsed()).await?;
-        if slow {
-            self.slowly(false)?;
+        self.slowly(false)?;
+        for name in ["low-a", "low-b", "boss"] {
+            self.end(name).await?;
         }
-        for name in ["boss", "low-a", "low-b"] {
-            self.gone(name).await?;
+        for name in ["low-a", "low-b", "boss"] {
+            self.ended(name).await?;
         }
         Ok(())
     }

@@ -50,15 +50,20 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// The median of its rounds, in seconds.
+    /// The median of its rounds, in seconds: between the two in the middle where there are two.
     pub fn median(&self) -> f64 {
         let mut all: Vec<f64> = self.rounds.iter().map(|r| r.took.as_secs_f64()).collect();
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+        let (Some(upper), Some(lower)) =
+            (all.get(all.len() / 2), all.get((all.len().max(1) - 1) / 2))
+        else {
+            return f64::NAN;
+        };
+        f64::midpoint(*lower, *upper)
     }
 
-    /// A row of the table.
-    pub fn row(&self, base: f64) -> String {
+    /// A row of the table, beside the seconds of the recreation, if that was played.
+    pub fn row(&self, recreated: Option<f64>) -> String {
         let times: Vec<String> = self
             .rounds
             .iter()
@@ -74,12 +79,13 @@ impl Arm {
         let arrived = arrived.map_or_else(|| "-".into(), |ms| ms.to_string());
         let p99 = self.rounds.iter().filter_map(Round::delivered_p99).max();
         let ordered = p99.map_or_else(|| "-".into(), |ms| ms.to_string());
+        let ratio = recreated.map(|base| base / self.median());
+        let ratio = ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.1}"));
         format!(
-            "| {} | {:.2} ({}) | {:.1} | {ordered} | {arrived} | {} | {} | {} | {kept} |",
+            "| {} | {:.2} ({}) | {ratio} | {ordered} | {arrived} | {} | {} | {} | {kept} |",
             self.name,
             self.median(),
             times.join(", "),
-            base / self.median(),
             by("manager"),
             by("agents"),
             by("kubelets"),

@@ -7,10 +7,10 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `NODES` | how many, 200 by default; the gang has a member on each |
-//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of the other restarts at most 3 |
+//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of everything else that is repeated at most 3 |
 //! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
 //! | `PODS` | pods in the cluster before it begins, 0 by default, on nodes that nobody plays |
-//! | `PARTS` | what to play beside restarts with supervisors and with new pods, by comma; all by default: `slow`, `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
+//! | `PARTS` | what to play, by comma; all by default: `restarts` (with supervisors and with new pods), `slow` (what is played, on a slow API server too), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
 
 #![expect(
     clippy::disallowed_methods,
@@ -45,7 +45,7 @@ struct Wanted {
 }
 
 /// What may be left out.
-const PARTS: &str = "slow,restart-all,preemption,failover,restart-rules,plain";
+const PARTS: &str = "restarts,slow,restart-all,preemption,failover,restart-rules,plain";
 
 fn wanted() -> Result<Wanted> {
     let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
