@@ -49,19 +49,44 @@ pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wa
     node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
-/// Pods of ours by member, oldest first, and those whose labels name none.
-pub(super) fn pods_of_ours(
-    view: Observed<'_>,
-) -> (BTreeMap<&Member, Vec<&PodView>>, Vec<&PodView>) {
-    let mut by_member: BTreeMap<&Member, Vec<&PodView>> = BTreeMap::new();
+/// Pods of ours by member, oldest first. By group, and there by replica and index: each decision looks
+/// for all members of a gang, whose groups are texts.
+#[derive(Default)]
+pub(super) struct PodsByMember<'a>(BTreeMap<&'a str, BTreeMap<(i32, i32), Vec<&'a PodView>>>);
+
+impl<'a> PodsByMember<'a> {
+    /// Those of one member.
+    pub fn of(&self, member: &Member) -> &[&'a PodView] {
+        let group = self.0.get(member.group.as_str());
+        let pods = group.and_then(|members| members.get(&(member.replica, member.index)));
+        pods.map_or(&[], Vec::as_slice)
+    }
+
+    /// All of them, by member.
+    pub fn iter(&self) -> impl Iterator<Item = &'a PodView> {
+        self.0
+            .values()
+            .flat_map(BTreeMap::values)
+            .flatten()
+            .copied()
+    }
+}
+
+/// Pods of ours by member, and those whose labels name none.
+pub(super) fn pods_of_ours(view: Observed<'_>) -> (PodsByMember<'_>, Vec<&PodView>) {
+    let mut by_member = PodsByMember::default();
     let mut strays = Vec::new();
     for pod in view.pods().iter().filter(|p| p.owner_uid == view.uid()) {
         match &pod.identity.member {
-            Some(member) => by_member.entry(member).or_default().push(pod),
+            Some(member) => {
+                let group = by_member.0.entry(&member.group).or_default();
+                let pods = group.entry((member.replica, member.index)).or_default();
+                pods.push(&**pod);
+            }
             None => strays.push(&**pod),
         }
     }
-    for pods in by_member.values_mut() {
+    for pods in by_member.0.values_mut().flat_map(BTreeMap::values_mut) {
         pods.sort_by_key(|p| (p.created_at, &p.uid));
     }
     (by_member, strays)

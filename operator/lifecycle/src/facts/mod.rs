@@ -24,7 +24,8 @@ use crate::pods::PodView;
 use crate::view::{RefusedRequest, Target};
 use crate::wake::{Due, Wake};
 use index::{
-    assigned_nodes, is_lost, pods_of_ours, reports_by_pod, shows_readiness, training_containers,
+    PodsByMember, assigned_nodes, is_lost, pods_of_ours, reports_by_pod, shows_readiness,
+    training_containers,
 };
 
 pub(crate) use index::AssignedNodes;
@@ -38,7 +39,7 @@ pub(crate) struct Facts<'a> {
     pub gangs: Vec<Gang>,
     /// When time alone changes what nodes are taken for: lost, or able to say that their agent is gone.
     pub node_wake: Wake,
-    pods: BTreeMap<&'a Member, Vec<&'a PodView>>,
+    pods: PodsByMember<'a>,
     /// Pods of ours whose labels name no member any more.
     strays: Vec<&'a PodView>,
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
@@ -141,8 +142,7 @@ impl<'a> Facts<'a> {
 
     /// Pods of ours, by member; those that name none come last.
     pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
-        let of_members = self.pods.values().flatten().copied();
-        of_members.chain(self.strays.iter().copied())
+        self.pods.iter().chain(self.strays.iter().copied())
     }
 
     /// Whether pods of ours are left whose labels name no member: they are deleted, and their names
@@ -153,7 +153,7 @@ impl<'a> Facts<'a> {
 
     /// Pods of a member, oldest first.
     pub fn pods_of(&self, member: &Member) -> &[&'a PodView] {
-        self.pods.get(member).map_or(&[], Vec::as_slice)
+        self.pods.of(member)
     }
 
     /// The pod that stands for a member now: the newest that is not being replaced. Before all

@@ -53,7 +53,7 @@ impl Fixture {
         let mut names = Vec::new();
         while let Ok(key) = tokio::time::timeout(std::time::Duration::ZERO, self.queue.next()).await
         {
-            self.queue.done(&key, Ok(()));
+            self.queue.done(&key, Ok(()), Duration::ZERO);
             names.push(key.name.to_string());
         }
         names.sort();

@@ -1,8 +1,8 @@
 //! The queue of keys that need a pass (why it is our own: ADR 0015).
 //!
 //! Each key is in the queue once and worked on by one worker at a time; a key added while it is
-//! worked on comes again afterwards. Failures of a key make it wait longer each time, with jitter,
-//! without holding up others.
+//! worked on comes again afterwards, once it has rested if its pass asks for that. Failures of a key
+//! make it wait longer each time, with jitter, without holding up others.
 
 mod metrics;
 
@@ -67,6 +67,8 @@ struct Inner<K> {
     again: HashSet<K>,
     /// How often in a row the pass over a key has failed; without an entry its last one succeeded.
     failures: HashMap<K, u32>,
+    /// Until when keys rest: what makes them due earlier waits for it.
+    resting: HashMap<K, Instant>,
 }
 
 impl<K: Clone + Ord + Hash> Queue<K> {
@@ -85,6 +87,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             working: HashMap::new(),
             again: HashSet::new(),
             failures: HashMap::new(),
+            resting: HashMap::new(),
         };
         Self {
             inner: Arc::new(Mutex::new(inner)),
@@ -105,15 +108,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
 
     /// The key needs a pass after this time; an earlier one that is already planned stays.
     pub fn add_after(&self, key: K, wait: Duration) {
-        let mut inner = self.inner.lock();
         let at = self.clock.monotonic() + wait;
-        if inner.due.get(&key).is_some_and(|due| *due <= at) {
-            return;
-        }
-        inner.undelay(&key);
-        inner.due.insert(key.clone(), at);
-        inner.delayed.insert((at, key));
-        drop(inner);
+        self.inner.lock().delay(key, at);
         self.wake.notify_one();
     }
 
@@ -153,13 +149,18 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     }
 
     /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the
-    /// time given where that is longer (a server that asks to come back later).
-    pub fn done(&self, key: &K, outcome: Result<(), Duration>) {
+    /// time given where that is longer (a server that asks to come back later). Before `rest` is over it
+    /// does not come, whatever makes it due.
+    pub fn done(&self, key: &K, outcome: Result<(), Duration>, rest: Duration) {
         let now = self.clock.monotonic();
         let wait = {
             let mut inner = self.inner.lock();
             if let Some(started) = inner.working.remove(key) {
                 self.metrics.worked(now - started);
+            }
+            inner.resting.retain(|_, until| *until > now);
+            if !rest.is_zero() {
+                inner.resting.insert(key.clone(), now + rest);
             }
             if inner.again.remove(key) {
                 inner.push(key.clone(), now, &self.metrics);
@@ -197,6 +198,10 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         if self.added.contains_key(&key) {
             return;
         }
+        if let Some(&until) = self.resting.get(&key).filter(|until| **until > now) {
+            self.delay(key, until);
+            return;
+        }
         self.undelay(&key);
         self.added.insert(key.clone(), now);
         self.ready.push_back(key);
@@ -210,6 +215,16 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         }
         self.working.insert(key.clone(), now);
         Some(key)
+    }
+
+    /// Makes a key due at a time; an earlier one that is already planned stays.
+    fn delay(&mut self, key: K, at: Instant) {
+        if self.due.get(&key).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.undelay(&key);
+        self.due.insert(key.clone(), at);
+        self.delayed.insert((at, key));
     }
 
     fn undelay(&mut self, key: &K) {
@@ -267,8 +282,8 @@ mod tests {
         q.add("b");
         q.add("a");
         assert_eq!((q.next().await, q.next().await), ("a", "b"));
-        q.done(&"a", Ok(()));
-        q.done(&"b", Ok(()));
+        q.done(&"a", Ok(()), Duration::ZERO);
+        q.done(&"b", Ok(()), Duration::ZERO);
         assert!(nothing_within(&q, 100).await);
     }
 
@@ -279,8 +294,36 @@ mod tests {
         assert_eq!(q.next().await, "a");
         q.add("a");
         assert!(nothing_within(&q, 100).await);
-        q.done(&"a", Ok(()));
+        q.done(&"a", Ok(()), Duration::ZERO);
         assert_eq!(q.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_rests_comes_once_when_it_has_rested_whatever_makes_it_due() {
+        let q = queue();
+        let rest = Duration::from_secs(10);
+        let start = SystemClock.monotonic();
+        q.add("a");
+        assert_eq!(q.next().await, "a");
+        q.add("a");
+        q.done(&"a", Ok(()), rest);
+        q.add("a");
+        q.add_after("a", Duration::from_secs(3));
+        q.add("b");
+        assert_eq!(q.next().await, "b", "others do not wait for it");
+        assert_eq!(q.next().await, "a");
+        assert_eq!(SystemClock.monotonic() - start, rest);
+        q.done(&"a", Ok(()), rest);
+        q.add_after("a", Duration::from_secs(30));
+        assert!(nothing_within(&q, 29).await);
+        assert_eq!(
+            q.next().await,
+            "a",
+            "what comes after the rest is not moved"
+        );
+        q.done(&"a", Ok(()), Duration::ZERO);
+        q.add("a");
+        assert_eq!(q.next().await, "a", "no rest is asked for");
     }
 
     #[tokio::test(start_paused = true)]
@@ -292,11 +335,11 @@ mod tests {
         let start = SystemClock.monotonic();
         assert_eq!(q.next().await, "a");
         assert_eq!((SystemClock.monotonic() - start).as_secs(), 10);
-        q.done(&"a", Ok(()));
+        q.done(&"a", Ok(()), Duration::ZERO);
         q.add_after("a", Duration::from_secs(50));
         q.add("a");
         assert_eq!(q.next().await, "a");
-        q.done(&"a", Ok(()));
+        q.done(&"a", Ok(()), Duration::ZERO);
         assert!(nothing_within(&q, 100).await);
     }
 
@@ -309,20 +352,20 @@ mod tests {
             let start = SystemClock.monotonic();
             assert_eq!(q.next().await, "a");
             waits.push((SystemClock.monotonic() - start).as_secs_f64());
-            q.done(&"a", Err(Duration::ZERO));
+            q.done(&"a", Err(Duration::ZERO), Duration::ZERO);
         }
         assert!(waits[1] >= 0.75 && waits[1] <= 1.01, "{waits:?}");
         assert!(waits[5] >= 12.0 && waits[5] <= 16.01, "{waits:?}");
         assert!(waits[7] >= 45.0 && waits[7] <= 60.01, "{waits:?}");
         assert_eq!(q.next().await, "a");
-        q.done(&"a", Ok(()));
+        q.done(&"a", Ok(()), Duration::ZERO);
         q.add("a");
         q.next().await;
-        q.done(&"a", Err(Duration::ZERO));
+        q.done(&"a", Err(Duration::ZERO), Duration::ZERO);
         let start = SystemClock.monotonic();
         q.next().await;
         assert!((SystemClock.monotonic() - start) <= Duration::from_millis(1001));
-        q.done(&"a", Err(Duration::from_secs(30)));
+        q.done(&"a", Err(Duration::from_secs(30)), Duration::ZERO);
         let start = SystemClock.monotonic();
         q.next().await;
         assert_eq!(

@@ -46,8 +46,46 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 /// After requests were sent: their effect usually wakes the workload earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
-/// How a pass ended; after a failure, how long the server asks to wait.
-type Passed = Result<(), Duration>;
+/// A pass over a gang of thousands takes tens of milliseconds, and each of its pods is news several times
+/// while they start. One that came to nothing is followed by a rest of so many times what it took to
+/// decide, as with the scheduler's cycles: passes take a tenth of a processor then.
+const REST: u32 = 9;
+
+/// The longest rest, for which a failure may have to wait.
+const REST_AT_MOST: Duration = Duration::from_millis(500);
+
+/// How a pass ended.
+struct Passed {
+    /// After a failure, how long the server asks to wait.
+    outcome: Result<(), Duration>,
+    /// For how long the workload need not be looked at again.
+    rest: Duration,
+}
+
+/// What a pass came to, and what it took to decide.
+type Decided = (PassResult, Duration);
+
+impl Passed {
+    /// One that took this long to decide.
+    fn ended(result: PassResult, took: Duration) -> Self {
+        let rest = match result {
+            PassResult::Unchanged => took.saturating_mul(REST).min(REST_AT_MOST),
+            // What was decided is gone on with at once.
+            PassResult::Changed | PassResult::Error => Duration::ZERO,
+        };
+        Self {
+            outcome: Ok(()),
+            rest,
+        }
+    }
+
+    fn failed(retry_after: Duration) -> Self {
+        Self {
+            outcome: Err(retry_after),
+            rest: Duration::ZERO,
+        }
+    }
+}
 
 /// What a controller is made of.
 pub struct Parts {
@@ -140,23 +178,23 @@ impl Controller {
         keys: &mut HashMap<Id, Key>,
         ended: Result<(Id, Passed), tokio::task::JoinError>,
     ) {
-        let (id, outcome) = match ended {
-            Ok((id, outcome)) => (id, outcome),
+        let (id, passed) = match ended {
+            Ok((id, passed)) => (id, passed),
             Err(panic) => {
                 error!(error = %panic, "a pass has panicked; its workload is tried again");
                 self.parts.metrics.passes.panicked();
-                (panic.id(), Err(Duration::ZERO))
+                (panic.id(), Passed::failed(Duration::ZERO))
             }
         };
         if let Some(key) = keys.remove(&id) {
-            self.parts.queue.done(&key, outcome);
+            self.parts.queue.done(&key, passed.outcome, passed.rest);
         }
     }
 
     /// One pass over a key that the queue has handed out.
     pub(crate) async fn pass_over(&self, key: &Key) {
-        let outcome = self.timed_pass(key).await;
-        self.parts.queue.done(key, outcome);
+        let passed = self.timed_pass(key).await;
+        self.parts.queue.done(key, passed.outcome, passed.rest);
     }
 
     /// What the next pass over a workload would look at.
@@ -172,9 +210,9 @@ impl Controller {
         let outcome = self.pass(key).await;
         let time = self.parts.clock.monotonic() - started;
         match outcome {
-            Ok(outcome) => {
-                self.parts.metrics.passes.ended(outcome, time);
-                Ok(())
+            Ok((result, took)) => {
+                self.parts.metrics.passes.ended(result, time);
+                Passed::ended(result, took)
             }
             Err(failure) => {
                 self.parts.metrics.passes.ended(PassResult::Error, time);
@@ -188,43 +226,46 @@ impl Controller {
                         warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed");
                     }
                 }
-                Err(failure.retry_after)
+                Passed::failed(failure.retry_after)
             }
         }
     }
 
-    async fn pass(&self, key: &Key) -> Result<PassResult, ApiError> {
+    async fn pass(&self, key: &Key) -> Result<Decided, ApiError> {
+        let nothing = Ok((PassResult::Unchanged, Duration::ZERO));
         let Some(uid) = self.parts.index.read().uid_of(key) else {
             self.memories.forget(key);
-            return Ok(PassResult::Unchanged);
+            return nothing;
         };
         let exists = |namespace: &str| self.parts.index.read().has_namespace(namespace);
         self.parts.metrics.known(&key.namespace, exists);
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
-            return Ok(PassResult::Unchanged);
+            return nothing;
         }
+        let began = self.parts.clock.monotonic();
         let known = memory.lock().known(&self.parts.settings);
         let Some(view) = self.parts.index.read().view(key, known) else {
-            return Ok(PassResult::Unchanged);
+            return nothing;
         };
         let shown = memory.lock().shown(&view);
         if let Some(change) = shown {
             self.tell(&view, change.old.as_ref(), &change.new);
         }
         let pass = decide(&view, self.parts.clock.wall());
+        let took = self.parts.clock.monotonic() - began;
         if let Some(wait) = pass.requeue_after {
             self.parts.queue.add_after(key.clone(), wait);
         }
         match pass.plan {
             Plan::Record(ledger) => {
                 self.write_status(&view, &ledger, &memory).await?;
-                Ok(PassResult::Changed)
+                Ok((PassResult::Changed, took))
             }
             Plan::Act(actions) => {
                 self.act(key, &view, actions, &memory).await?;
-                Ok(PassResult::Changed)
+                Ok((PassResult::Changed, took))
             }
             Plan::Idle(status) => {
                 if let Some(wait) = status::put_off(
@@ -234,14 +275,15 @@ impl Controller {
                     self.parts.clock.monotonic(),
                 ) {
                     self.parts.queue.add_after(key.clone(), wait);
-                    return Ok(PassResult::Unchanged);
+                    return Ok((PassResult::Unchanged, took));
                 }
                 let changed = self.write_status(&view, &status, &memory).await?;
-                Ok(if changed {
+                let result = if changed {
                     PassResult::Changed
                 } else {
                     PassResult::Unchanged
-                })
+                };
+                Ok((result, took))
             }
         }
     }
