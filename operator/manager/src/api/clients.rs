@@ -17,12 +17,13 @@ use kube::client::retry::RetryPolicy;
 use kube::{Client, Config};
 use lockstep_process::api_server::{ComeBack, is_overload};
 use lockstep_process::connection;
+use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::metrics::RequestMetrics;
 use super::pace::{Answer, Pace};
 use crate::clock::Clock;
-use crate::deadline::in_time;
+use crate::deadline::{DeadlineExceeded, in_time};
 use crate::lease::Tenure;
 
 /// Unguarded clients, as a process or a simulation provides them.
@@ -138,28 +139,32 @@ impl Guard {
         request: Request<Body>,
     ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
-        let mut deadline = self.deadline;
-        if let (Some(tenure), true) = (&self.fence, method != Method::GET) {
-            let now = self.clock.monotonic();
-            // A write ends before another can lead, whether the process goes on or not.
-            deadline = deadline.min(tenure.check(now)?.valid_until - now);
-        }
+        let sent = self.clock.monotonic();
+        // A write ends before another can lead, whether the process goes on or not.
+        let ends = match &self.fence {
+            Some(tenure) if method != Method::GET => Some(tenure.check(sent)?.valid_until),
+            _ => None,
+        };
         let watch = request
             .uri()
             .query()
             .is_some_and(|q| q.split('&').any(|p| p == "watch=true"));
         let evicts = request.uri().path().ends_with("/eviction");
-        let sent = self.clock.monotonic();
-        let answer = in_time(deadline, async {
+        let sending = in_time(self.deadline, async {
             let (head, body) = inner.send(request).await?.into_parts();
             if watch {
                 return Ok(Response::from_parts(head, body));
             }
             let bytes = body.collect().await?.to_bytes();
             Ok::<_, BoxError>(Response::from_parts(head, Body::from(bytes)))
-        })
-        .await
-        .unwrap_or_else(|late| Err(late.into()));
+        });
+        let answer = tokio::select! {
+            // The end is looked at first: a process that stood still does not send what it had begun to.
+            biased;
+            () = at(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
+            answer = sending => answer,
+        };
+        let answer = answer.unwrap_or_else(|late| Err(late.into()));
         let took = self.clock.monotonic() - sent;
         if !watch {
             self.requests.took(&method, took);
@@ -183,6 +188,14 @@ impl Guard {
     }
 }
 
+/// Waits for a moment, if there is one.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +205,10 @@ mod tests {
     use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use kube::Api;
     use kube::api::{DeleteParams, EvictParams};
+    use parking_lot::Mutex;
+    use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
     use tokio::sync::watch;
 
     fn silent(calls: &Arc<AtomicUsize>) -> Client {
@@ -306,6 +322,59 @@ mod tests {
             took >= left && took < left + Duration::from_secs(1),
             "{took:?}"
         );
+    }
+
+    /// As with SIGSTOP: between the question whether it leads and the first byte other tasks run.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_had_not_left_when_the_process_stood_still_does_not_leave_afterwards() {
+        let (mut left, mut stayed) = (0, 0);
+        // However far it has come by then.
+        for steps in 0..12 {
+            let sent = Arc::new(Mutex::new(None));
+            let noted = sent.clone();
+            let server = Client::new(
+                service_fn(move |_: Request<Body>| {
+                    let noted = noted.clone();
+                    async move {
+                        *noted.lock() = Some(SystemClock.monotonic());
+                        std::future::pending::<Result<Response<Body>, BoxError>>().await
+                    }
+                }),
+                "default",
+            );
+            let transports = Transports {
+                read: server.clone(),
+                write: server.clone(),
+                lease: server,
+            };
+            let valid_until = SystemClock.monotonic() + Duration::from_secs(9);
+            let leadership = Leadership {
+                term: 1,
+                valid_until,
+            };
+            let clients = clients_over(&transports, Some(leadership));
+            let api: Api<ConfigMap> = Api::default_namespaced(clients.write);
+            let params = DeleteParams::default();
+            let mut write = Box::pin(api.delete("x", &params));
+            for _ in 0..steps {
+                poll_fn(|context| {
+                    assert!(write.as_mut().poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                tokio::task::yield_now().await;
+            }
+            tokio::time::advance(Duration::from_secs(30)).await;
+            write.await.unwrap_err();
+            match *sent.lock() {
+                None => stayed += 1,
+                Some(at) => {
+                    assert!(at < valid_until, "sent too late, after {steps} steps");
+                    left += 1;
+                }
+            }
+        }
+        assert!(left > 0 && stayed > 1, "{left} {stayed}");
     }
 
     #[tokio::test]

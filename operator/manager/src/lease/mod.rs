@@ -8,8 +8,9 @@
 //! Leadership is a value with an end ([`Leadership`]), looked at whenever a write is sent
 //! ([`Tenure::check`]). It ends before the lease can be taken by another: `renew deadline < lease
 //! duration`. Where client-go's holder ends its process then, ours only acts no more, and tries on: a
-//! renewal that succeeds with the version of its last one proves that nobody else has led since. To end would
-//! be to read the whole cluster again from an API server that has too much to do.
+//! renewal that succeeds with the version of its last one proves that nobody else has led since. So does a
+//! lease that is still of our term: one of our own renewals has come late. To end would be to read the whole
+//! cluster again from an API server that has too much to do.
 
 pub mod task;
 
@@ -86,6 +87,8 @@ pub fn decide(
         (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
         (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
+        // Another process of our name has taken it: who takes it counts on.
+        (Some(held), Some(seen)) if seen.transitions != held.term => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
             _ => ElectionStep::Renew,
@@ -250,8 +253,23 @@ mod tests {
             decide("a", None, Some(&held), &TIMING, start),
             ElectionStep::StepDown
         );
+        for holder in ["b", ""] {
+            assert_eq!(
+                decide("a", Some(&seen(holder, start)), Some(&held), &TIMING, start),
+                ElectionStep::StepDown
+            );
+        }
+    }
+
+    #[test]
+    fn the_holder_steps_down_when_a_process_of_its_name_has_begun_another_term() {
+        let start = SystemClock.monotonic();
+        let held = HeldLease {
+            term: 2,
+            renewed: start,
+        };
         assert_eq!(
-            decide("a", Some(&seen("b", start)), Some(&held), &TIMING, start),
+            decide("a", Some(&seen("a", start)), Some(&held), &TIMING, start),
             ElectionStep::StepDown
         );
     }

@@ -97,21 +97,9 @@ impl Candidate<'_> {
             return Ok(self.timing.retry);
         }
         let now = self.clock.monotonic();
-        let next = decide(
-            &self.identity,
-            known.observed.as_ref(),
-            known.held.as_ref(),
-            &self.timing,
-            now,
-        );
-        match next {
-            ElectionStep::StepDown => {
-                return Err(LeaseLost(
-                    "taken by another, deleted, or not renewed for long".into(),
-                ));
-            }
-            ElectionStep::Wait(pause) => return Ok(pause),
-            ElectionStep::Acquire | ElectionStep::Renew => {}
+        let next = self.next(known, now)?;
+        if let ElectionStep::Wait(pause) = next {
+            return Ok(pause);
         }
         match self.write(api, known.observed.as_ref(), next).await {
             Ok(lease) => {
@@ -122,8 +110,12 @@ impl Candidate<'_> {
                     self.clock.monotonic(),
                 );
                 let term = known.observed.as_ref().map_or(0, |o| o.transitions);
-                if known.held.is_none() {
-                    info!(identity = %self.identity, term, "leading");
+                match known.held {
+                    None => info!(identity = %self.identity, term, "leading"),
+                    Some(held) if self.clock.monotonic() >= held.renewed + self.timing.renew => {
+                        info!(identity = %self.identity, term, "leading again: the lease is renewed");
+                    }
+                    Some(_) => {}
                 }
                 known.held = Some(HeldLease { term, renewed: now });
                 leadership.send_replace(Some(Leadership {
@@ -136,11 +128,31 @@ impl Candidate<'_> {
                 warn!(%error, ?next, "cannot write the lease");
                 // After a conflict the object is another: a holder looks whether it still is the
                 // holder. If that fails too, it does not act past the renew deadline, and tries on.
-                if let Err(error) = self.look(api, known).await {
+                let looked = self.look(api, known).await;
+                if let Err(error) = &looked {
                     warn!(%error, "cannot read the lease");
                 }
-                Ok(self.timing.retry)
+                // Whoever sees that it is another's does not act until the next try.
+                self.next(known, self.clock.monotonic())?;
+                // It has waited for the answer that did not come; a standby does not wait any more.
+                let waited = looked.is_ok() && matches!(error, LeaseError::Late(_));
+                Ok(if waited {
+                    Duration::ZERO
+                } else {
+                    self.timing.retry
+                })
             }
+        }
+    }
+
+    /// What to do at this moment. An error when our hold has ended.
+    fn next(&self, known: &Known, now: Instant) -> Result<ElectionStep, LeaseLost> {
+        let (observed, held) = (known.observed.as_ref(), known.held.as_ref());
+        match decide(&self.identity, observed, held, &self.timing, now) {
+            ElectionStep::StepDown => Err(LeaseLost(
+                "taken by another, deleted, or not renewed for long".into(),
+            )),
+            step => Ok(step),
         }
     }
 
@@ -262,3 +274,6 @@ enum LeaseError {
     #[error(transparent)]
     Refused(#[from] kube::Error),
 }
+
+#[cfg(test)]
+mod tests;

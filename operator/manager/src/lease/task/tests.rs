@@ -1,0 +1,700 @@
+//! Elections over a server that answers each candidate as a test says, under paused time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::client::Body;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tower::{BoxError, service_fn};
+
+use super::*;
+use crate::api::Pace;
+use crate::api::clients::{Clients, Deadlines, Transports};
+use crate::api::metrics::RequestMetrics;
+use crate::clock::SystemClock;
+use crate::lease::Tenure;
+
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(15),
+    renew: Duration::from_secs(10),
+    retry: Duration::from_secs(2),
+};
+
+/// Time between two writes of a process that works.
+const WORK: Duration = Duration::from_millis(100);
+
+/// How the server treats the requests of one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Carries them out and answers.
+    Fair,
+    /// Holds them: [`Server::land`] carries them out, and answers those that are still waited for.
+    Held,
+    /// Carries them out, and the answer is lost.
+    Lost,
+    /// Refuses them with this code.
+    Refused(u16),
+}
+
+/// Weather in which a leader cannot renew.
+const BAD: [Weather; 5] = [
+    Weather::Held,
+    Weather::Lost,
+    Weather::Refused(409),
+    Weather::Refused(429),
+    Weather::Refused(500),
+];
+
+/// Code and body.
+type Answer = (u16, Value);
+
+/// One Lease, and the writes of the work that came in.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    lease: Option<Value>,
+    version: u64,
+    /// Of writes and of reads of a candidate, where it is not fair.
+    weather: HashMap<(&'static str, bool), Weather>,
+    /// Writes that wait to be carried out, and where their answers go.
+    held: Vec<(Method, Value, oneshot::Sender<Answer>)>,
+    /// Who has written what is no Lease, and when it came.
+    work: Vec<(Instant, &'static str)>,
+    /// The view that each process has of its own leadership.
+    tenures: Vec<(&'static str, Tenure)>,
+    /// How often the lease has changed hands while its former holder still led.
+    overlaps: usize,
+    /// How often it has changed hands.
+    terms: usize,
+}
+
+impl Server {
+    /// A lease that somebody else has held, who is gone.
+    fn after(holder: &str) -> Self {
+        let server = Self::default();
+        let spec =
+            json!({"holderIdentity": holder, "leaseTransitions": 4, "leaseDurationSeconds": 15});
+        server.0.lock().save(&spec);
+        server
+    }
+
+    fn writes(&self, who: &'static str, weather: Weather) {
+        self.0.lock().weather.insert((who, true), weather);
+    }
+
+    fn reads(&self, who: &'static str, weather: Weather) {
+        self.0.lock().weather.insert((who, false), weather);
+    }
+
+    /// Nothing of the election of this candidate is answered.
+    fn away(&self, who: &'static str) {
+        self.writes(who, Weather::Held);
+        self.reads(who, Weather::Held);
+    }
+
+    fn back(&self, who: &'static str) {
+        self.writes(who, Weather::Fair);
+        self.reads(who, Weather::Fair);
+    }
+
+    /// Carries out what has waited, in its order.
+    fn land(&self) {
+        let mut state = self.0.lock();
+        for (method, body, asked) in std::mem::take(&mut state.held) {
+            let answer = state.write(&method, &body);
+            // Whoever has given it up does not hear of it.
+            let _ = asked.send(answer);
+        }
+    }
+
+    /// Changes the Lease as somebody else.
+    fn change(&self, spec: &Value) {
+        self.0.lock().save(spec);
+    }
+
+    fn spec(&self) -> Value {
+        self.0
+            .lock()
+            .lease
+            .as_ref()
+            .map_or(Value::Null, |l| l["spec"].clone())
+    }
+
+    fn holder(&self) -> String {
+        self.spec()["holderIdentity"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    fn version(&self) -> u64 {
+        self.0.lock().version
+    }
+
+    /// When writes of this process came in, but those of the election.
+    fn work(&self, of: &str) -> Vec<Instant> {
+        let state = self.0.lock();
+        let of = state.work.iter().filter(|(_, who)| *who == of);
+        of.map(|(at, _)| *at).collect()
+    }
+
+    fn client(&self, who: &'static str) -> Client {
+        let server = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move { server.answer(who, request).await }
+        });
+        Client::new(service, "ns")
+    }
+
+    async fn answer(
+        &self,
+        who: &'static str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, BoxError> {
+        let (head, body) = request.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if !head.uri.path().contains("/leases") {
+            self.0.lock().work.push((SystemClock.monotonic(), who));
+            return answer((200, json!({"metadata": {"name": "x"}})));
+        }
+        let writes = head.method != Method::GET;
+        let weather = self.0.lock().weather.get(&(who, writes)).copied();
+        match weather.unwrap_or(Weather::Fair) {
+            Weather::Fair => {
+                let written = self.0.lock().write(&head.method, &body);
+                return answer(written);
+            }
+            Weather::Refused(code) => return answer(failure(code)),
+            Weather::Lost => {
+                self.0.lock().write(&head.method, &body);
+            }
+            Weather::Held if writes => {
+                let (asked, answered) = oneshot::channel();
+                self.0.lock().held.push((head.method, body, asked));
+                return answer(answered.await?);
+            }
+            Weather::Held => {}
+        }
+        std::future::pending().await
+    }
+}
+
+impl State {
+    fn save(&mut self, changed: &Value) -> Value {
+        self.version += 1;
+        let mut spec = self.lease.as_ref().map_or(json!({}), |l| l["spec"].clone());
+        let former = spec["holderIdentity"].clone();
+        for (field, value) in changed.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        if spec["holderIdentity"] != former {
+            self.terms += 1;
+            let now = SystemClock.monotonic();
+            let of_others = self
+                .tenures
+                .iter()
+                .filter(|(who, _)| spec["holderIdentity"] != *who);
+            self.overlaps += of_others
+                .filter(|(_, tenure)| tenure.check(now).is_ok())
+                .count();
+        }
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+            "metadata": {"name": "l", "namespace": "ns", "resourceVersion": self.version.to_string()}});
+        self.lease = Some(lease.clone());
+        lease
+    }
+
+    fn write(&mut self, method: &Method, body: &Value) -> Answer {
+        match (method, &self.lease) {
+            (&Method::POST, None) => (201, self.save(&body["spec"])),
+            (&Method::GET, Some(lease)) => (200, lease.clone()),
+            (&Method::POST, Some(_)) => failure(409),
+            (_, None) => failure(404),
+            (_, Some(lease)) => {
+                let version = &lease["metadata"]["resourceVersion"];
+                let wanted = &body["metadata"]["resourceVersion"];
+                if !wanted.is_null() && version != wanted {
+                    return failure(409);
+                }
+                (200, self.save(&body["spec"]))
+            }
+        }
+    }
+}
+
+fn failure(code: u16) -> Answer {
+    let reason = match code {
+        404 => "NotFound",
+        409 => "Conflict",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "reason": reason, "message": "as the test says"});
+    (code, status)
+}
+
+fn answer((code, value): Answer) -> Result<Response<Body>, BoxError> {
+    let body = Body::from(serde_json::to_vec(&value)?);
+    Ok(Response::builder().status(code).body(body)?)
+}
+
+/// A process that takes part in the election and, whenever it is let, writes.
+struct Process {
+    tenure: Tenure,
+    release: CancellationToken,
+    election: JoinSet<Result<(), LeaseLost>>,
+    /// Dropped with the process.
+    _work: JoinSet<()>,
+}
+
+impl Process {
+    fn start(server: &Server, who: &'static str) -> Self {
+        Self::named(server, who, who, true)
+    }
+
+    /// A process that the server may tell from another of the same identity, and that may have
+    /// nothing to write.
+    fn named(server: &Server, who: &'static str, identity: &'static str, works: bool) -> Self {
+        let (leadership, tenure) = watch::channel(None);
+        let tenure = Tenure::new(tenure);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let client = server.client(who);
+        let transports = Transports {
+            read: client.clone(),
+            write: client.clone(),
+            lease: client,
+        };
+        let deadlines = Deadlines {
+            read: Duration::from_secs(30),
+            write: Duration::from_secs(8),
+        };
+        let clients = Clients::new(
+            &transports,
+            deadlines,
+            tenure.clone(),
+            &clock,
+            Pace::new(32),
+            &RequestMetrics::default(),
+        );
+        let candidate = Candidate {
+            client: clients.lease.clone(),
+            namespace: "ns".into(),
+            name: "l".into(),
+            identity: identity.into(),
+            timing: TIMING,
+            clock: &SystemClock,
+        };
+        let release = CancellationToken::new();
+        let mut election = JoinSet::new();
+        election.spawn(candidate.run(leadership, release.clone()));
+        let mut work = JoinSet::new();
+        let objects: Api<ConfigMap> = Api::namespaced(clients.write, "ns");
+        if works {
+            work.spawn(async move {
+                let patch = Patch::Merge(json!({"data": {}}));
+                loop {
+                    // Refused by the fence as long as the process does not lead.
+                    let _ = objects.patch("x", &PatchParams::default(), &patch).await;
+                    tokio::time::sleep(WORK).await;
+                }
+            });
+        }
+        server.0.lock().tenures.push((who, tenure.clone()));
+        Self {
+            tenure,
+            release,
+            election,
+            _work: work,
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.tenure.check(now()).is_ok()
+    }
+
+    fn term(&self) -> Option<i32> {
+        self.tenure.check(now()).ok().map(|held| held.term)
+    }
+
+    /// Waits until it leads.
+    async fn led(&self) {
+        let soon = now() + secs(40);
+        while !self.leads() {
+            assert!(now() < soon, "it does not lead within 40 s");
+            tokio::time::sleep(WORK).await;
+        }
+    }
+
+    /// How it has ended, if it has.
+    fn ended(&mut self) -> Option<Result<(), LeaseLost>> {
+        self.election.try_join_next().map(|ended| ended.unwrap())
+    }
+
+    /// How it ends, within this time.
+    async fn ends(&mut self, within: Duration) -> Result<(), LeaseLost> {
+        let ended = tokio::time::timeout(within, self.election.join_next()).await;
+        ended.expect("it ends in time").unwrap().unwrap()
+    }
+}
+
+fn now() -> Instant {
+    SystemClock.monotonic()
+}
+
+fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+/// Lets so much time pass.
+async fn pass(s: u64) {
+    tokio::time::sleep(secs(s)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on_in_its_term() {
+    for weather in BAD {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        pass(7).await;
+        let before = server.spec();
+        server.writes("a", weather);
+        let until = a.tenure.check(now()).unwrap().valid_until;
+        tokio::time::sleep_until(until).await;
+        let paused = now();
+        for _ in 0..25 {
+            assert!(!a.leads(), "{weather:?}");
+            pass(1).await;
+        }
+        assert!(a.ended().is_none(), "{weather:?}");
+        server.back("a");
+        let fair = now();
+        a.led().await;
+        // The write in flight, the look after it, the wait: 5 s, 5 s and 2 s at most.
+        assert!(
+            now() - fair < secs(13),
+            "{weather:?}: after {:?}",
+            now() - fair
+        );
+        assert_eq!(a.term(), Some(5), "{weather:?}");
+        for field in ["holderIdentity", "leaseTransitions", "acquireTime"] {
+            assert_eq!(server.spec()[field], before[field], "{weather:?}");
+        }
+        pass(5).await;
+        let work = server.work("a");
+        let in_pause = work.iter().filter(|at| **at >= paused && **at < fair);
+        assert_eq!(in_pause.count(), 0, "{weather:?}");
+        assert!(work.iter().any(|at| *at < paused) && work.iter().any(|at| *at > fair));
+        assert_eq!(server.0.lock().overlaps, 0);
+    }
+}
+
+/// Its next try meets a conflict, with itself as the holder.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
+    // In whatever part of its tries it lands: each takes 5 s, the look 5 s, the wait 2 s.
+    for late in 6..30 {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        pass(7).await;
+        server.away("a");
+        pass(late).await;
+        let version = server.version();
+        server.land();
+        assert_eq!(
+            server.version(),
+            version + 1,
+            "one renewal lands, {late} s late"
+        );
+        // What it has not been told gives it no right.
+        assert!(!a.leads() || late < 10, "{late}");
+        server.back("a");
+        let fair = now();
+        a.led().await;
+        assert!(now() - fair < secs(13), "{late}: after {:?}", now() - fair);
+        pass(30).await;
+        assert!(a.ended().is_none(), "{late}");
+        assert_eq!((a.term(), server.holder()), (Some(5), "a".to_owned()));
+        assert_eq!(server.spec()["leaseTransitions"], 5);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_whose_answer_is_lost_gives_no_right() {
+    let server = Server::after("");
+    let a = Process::start(&server, "a");
+    a.led().await;
+    server.writes("a", Weather::Lost);
+    let until = a.tenure.check(now()).unwrap().valid_until;
+    let version = server.version();
+    tokio::time::sleep_until(until).await;
+    assert!(server.version() > version, "renewals are carried out");
+    for _ in 0..30 {
+        assert!(!a.leads());
+        pass(1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_standby_takes_the_lease_of_a_leader_that_pauses_the_leader_ends_and_writes_nothing_more()
+ {
+    for reads in [Weather::Held, Weather::Refused(500)] {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        let mut b = Process::start(&server, "b");
+        pass(20).await;
+        server.writes("a", Weather::Held);
+        server.reads("a", reads);
+        let until = a.tenure.check(now()).unwrap().valid_until;
+        b.led().await;
+        let taken = now();
+        assert!(taken > until, "{taken:?} {until:?}");
+        pass(10).await;
+        // What the first has sent meanwhile changes nothing any more.
+        let version = server.version();
+        server.land();
+        assert_eq!(
+            (server.version(), server.holder()),
+            (version, "b".to_owned())
+        );
+        server.back("a");
+        let ended = a.ends(secs(13)).await;
+        assert!(ended.is_err(), "{ended:?}");
+        pass(30).await;
+        let last = server.work("a").into_iter().max().unwrap();
+        let first = server.work("b").into_iter().min().unwrap();
+        assert!(
+            last < until && taken <= first,
+            "{last:?} {until:?} {first:?}"
+        );
+        assert!(b.ended().is_none() && b.leads());
+        assert_eq!(b.term(), Some(6));
+        assert_eq!(server.0.lock().overlaps, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_waits_the_whole_duration_after_a_renewal_that_lands_late() {
+    let server = Server::after("");
+    let a = Process::start(&server, "a");
+    a.led().await;
+    let b = Process::start(&server, "b");
+    pass(20).await;
+    server.away("a");
+    pass(13).await;
+    server.land();
+    let landed = now();
+    while !b.leads() {
+        assert_eq!(server.holder(), "a");
+        pass(1).await;
+    }
+    assert!(now() - landed >= TIMING.lease, "after {:?}", now() - landed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_nobody_answers_ends_after_four_durations_and_has_long_been_silent() {
+    for weather in BAD {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        server.writes("a", weather);
+        let until = a.tenure.check(now()).unwrap().valid_until;
+        let renewed = until - TIMING.renew;
+        tokio::time::sleep_until(renewed + secs(59)).await;
+        assert!(a.ended().is_none(), "{weather:?}");
+        let ended = a.ends(secs(14)).await;
+        assert!(ended.is_err(), "{weather:?}: {ended:?}");
+        assert!(server.work("a").into_iter().all(|at| at < until));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next_in_where_it_can() {
+    for away in [false, true] {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        server.away("a");
+        pass(25).await;
+        assert!(!a.leads());
+        if !away {
+            server.back("a");
+        }
+        a.release.cancel();
+        // A write and a look in hand, and the one that gives the lease up.
+        assert!(a.ends(secs(12)).await.is_ok());
+        let holder = if away { "a" } else { "" };
+        assert_eq!(server.holder(), holder);
+        // Nothing of what it sent before gives the lease back to it.
+        if !away {
+            server.land();
+            assert_eq!(server.holder(), "");
+        }
+    }
+}
+
+/// A standby that reads the lease takes it as soon as it may.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_at_once() {
+    let server = Server::after("");
+    let a = Process::start(&server, "a");
+    a.led().await;
+    server.writes("a", Weather::Held);
+    pass(12).await;
+    let tries = || server.0.lock().held.len();
+    let so_far = tries();
+    while tries() == so_far {
+        tokio::time::sleep(WORK).await;
+    }
+    assert!(!a.leads());
+    pass(4).await;
+    server.writes("a", Weather::Fair);
+    let fair = now();
+    a.led().await;
+    assert!(now() - fair < secs(2), "after {:?}", now() - fair);
+}
+
+/// Somebody else than a candidate has changed the Lease, or made it anew: the holder learns of it when
+/// it renews.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_learns_that_another_holds_the_lease_ends_at_once() {
+    for holder in ["thief", ""] {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        pass(7).await;
+        server.change(&json!({"holderIdentity": holder}));
+        let taken = now();
+        let ended = a.ends(secs(30)).await;
+        assert!(ended.is_err(), "{ended:?}");
+        let took = now() - taken;
+        assert!(took <= TIMING.retry + WORK, "after {took:?}");
+        assert!(!a.leads());
+    }
+}
+
+/// Identities are names of pods. Where two processes have one, only the number of the term tells them
+/// apart.
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_of_one_identity_the_one_whose_term_is_over_ends() {
+    let server = Server::after("");
+    let mut first = Process::named(&server, "first", "a", true);
+    first.led().await;
+    pass(7).await;
+    let mut second = Process::named(&server, "second", "a", true);
+    second.led().await;
+    let ended = first.ends(secs(5)).await;
+    assert!(ended.is_err(), "{ended:?}");
+    pass(30).await;
+    assert!(second.ended().is_none() && second.leads());
+    assert_eq!(server.spec()["leaseTransitions"], 6);
+}
+
+/// As with SIGSTOP, or on a machine that gives the process no time.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
+    for (stall, another) in [(12, false), (40, false), (40, true)] {
+        let server = Server::after("");
+        let mut a = Process::start(&server, "a");
+        a.led().await;
+        server.writes("a", Weather::Held);
+        while server.0.lock().held.is_empty() {
+            tokio::time::sleep(WORK).await;
+        }
+        let sent = now();
+        server.land();
+        server.back("a");
+        if another {
+            server.change(&json!({"holderIdentity": "b", "leaseTransitions": 6}));
+        }
+        // Nothing of the process runs meanwhile, and then all of it at once.
+        tokio::time::advance(secs(stall)).await;
+        let went_on = now();
+        if another {
+            assert!(a.ends(secs(5)).await.is_err());
+        } else {
+            a.led().await;
+            pass(1).await;
+            assert!(a.ended().is_none());
+        }
+        let work = server.work("a");
+        let (before, after): (Vec<Instant>, Vec<Instant>) =
+            work.iter().partition(|at| **at <= sent);
+        assert!(!before.is_empty());
+        assert_eq!(after.is_empty(), another, "{stall} s");
+        // Not before it has renewed by itself.
+        assert!(after.iter().all(|at| *at > went_on), "{stall} s");
+        assert_eq!(server.holder(), if another { "b" } else { "a" });
+    }
+}
+
+/// Three candidates whose requests are answered, held, lost or refused at random, and land at random;
+/// any of them may end without a word at any moment and is replaced.
+#[tokio::test(start_paused = true)]
+async fn whatever_becomes_of_requests_nobody_leads_when_another_takes_the_lease() {
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    let (mut resumed, mut terms) = (0, 0);
+    for seed in 0..20 {
+        let mut random = Rng::with_seed(seed);
+        let server = Server::default();
+        let mut processes = NAMES.map(|name| Process::named(&server, name, name, false));
+        let mut led: [Option<i32>; 3] = [None; 3];
+        let mut paused: [Option<i32>; 3] = [None; 3];
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(random.u64(1..8000))).await;
+            let one = random.usize(0..3);
+            let mut weather = || match random.u8(0..8) {
+                0 | 1 => Weather::Held,
+                2 => Weather::Lost,
+                3 => Weather::Refused(500),
+                _ => Weather::Fair,
+            };
+            let (writes, reads) = (weather(), weather());
+            server.writes(NAMES[one], writes);
+            server.reads(NAMES[one], reads);
+            if random.u8(0..6) == 0 {
+                server.land();
+            }
+            for (at, process) in processes.iter_mut().enumerate() {
+                let crashes = random.u8(0..100) == 0;
+                if process.ended().is_some() || crashes {
+                    let mut state = server.0.lock();
+                    state.tenures.retain(|(who, _)| *who != NAMES[at]);
+                    drop(state);
+                    *process = Process::named(&server, NAMES[at], NAMES[at], false);
+                    (led[at], paused[at]) = (None, None);
+                    continue;
+                }
+                let term = process.term();
+                if term.is_none() {
+                    paused[at] = led[at].or(paused[at]);
+                } else if term == paused[at] {
+                    resumed += 1;
+                    paused[at] = None;
+                }
+                led[at] = term;
+            }
+            let leading = processes.iter().filter(|p| p.leads()).count();
+            assert!(leading <= 1, "seed {seed}: {leading} lead");
+            assert_eq!(server.0.lock().overlaps, 0, "seed {seed}");
+        }
+        terms += server.0.lock().terms;
+    }
+    assert!(
+        resumed > 50 && terms > 80,
+        "{resumed} pauses, {terms} terms"
+    );
+}
