@@ -142,7 +142,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     // The lease is given up after the work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
-    let work = wiring.work(live, events, stop.clone());
+    let work = wiring.work(live, events, tenure.clone(), stop.clone());
     let mut work = Box::pin(lead(tenure, wiring.index.clone(), work, stop));
 
     tokio::select! {
@@ -296,6 +296,7 @@ impl Wiring {
         &self,
         live: LiveSettings,
         events: Events,
+        tenure: Tenure,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
         let controller = Arc::new(Controller::new(Parts {
@@ -318,7 +319,7 @@ impl Wiring {
             self.metrics.scheduler.clone(),
         );
         async move {
-            tokio::join!(controller.run(), scheduler.run(stop));
+            tokio::join!(controller.run(tenure.clone()), scheduler.run(tenure, stop));
         }
     }
 }

@@ -21,6 +21,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::clock::Clock;
+
 /// How many lease durations without a renewal a holder tries on: by then it is more likely that
 /// something is wrong with the process.
 const HOPELESS: u32 = 4;
@@ -149,6 +151,18 @@ impl Tenure {
             .ok_or(NotLeading)
     }
 
+    /// Waits until the process leads at this moment, through a pause of its leadership. Does not end
+    /// once the lease task has ended: the process ends with that.
+    pub async fn leading(&mut self, clock: &dyn Clock) {
+        let valid = |held: &Option<Leadership>| {
+            held.is_some_and(|held| clock.monotonic() < held.valid_until)
+        };
+        let over = self.0.wait_for(valid).await.is_err();
+        if over {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Waits until the process leads. Ends with an error when the lease task has ended.
     pub async fn acquired(&mut self) -> Result<Leadership, NotLeading> {
         let held = self
@@ -163,7 +177,7 @@ impl Tenure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+    use crate::clock::SystemClock;
 
     const TIMING: Timing = Timing {
         lease: Duration::from_secs(15),

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::live::LiveSettings;
 use crate::events::Events;
 use crate::index::{Index, Key};
+use crate::lease::Tenure;
 
 /// The scheduler loop.
 pub struct Scheduler {
@@ -81,14 +82,14 @@ impl Scheduler {
     }
 
     /// Schedules until stopped. What is being decided then is not waited for, what is being written
-    /// is. The index is complete and this process leads: writes are refused by the client once it
-    /// does not.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// is. The index is complete and this process leads: in a pause of its leadership it decides
+    /// nothing, and its writes are refused by the client.
+    pub async fn run(mut self, mut tenure: Tenure, stop: CancellationToken) {
         let mut last = CycleSummary {
             wake_after: Some(Duration::ZERO),
             ..CycleSummary::default()
         };
-        while self.pause(last, &stop).await {
+        while self.pause(last, &mut tenure, &stop).await {
             last = self.cycle(&stop).await;
         }
     }
@@ -168,8 +169,13 @@ impl Scheduler {
     }
 
     /// Waits until something has changed, or for the time that the last cycle says, and then until
-    /// changes have gathered. False when stopped.
-    async fn pause(&self, last: CycleSummary, stop: &CancellationToken) -> bool {
+    /// changes have gathered and the process leads. False when stopped.
+    async fn pause(
+        &self,
+        last: CycleSummary,
+        tenure: &mut Tenure,
+        stop: &CancellationToken,
+    ) -> bool {
         let changed = async {
             tokio::select! {
                 () = self.index.scheduler_dirty() => {}
@@ -182,6 +188,7 @@ impl Scheduler {
                 None => changed.await,
             }
             tokio::time::sleep(last.gather(&self.settings)).await;
+            tenure.leading(&*self.clock).await;
         };
         tokio::select! {
             biased;

@@ -34,6 +34,7 @@ use crate::api::write::Written;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
+use crate::lease::Tenure;
 use crate::queue::Queue;
 use act::{ActionSender, Judged};
 use memory::{Memories, Memory, StatusChange};
@@ -152,8 +153,8 @@ impl Controller {
         }
     }
 
-    /// Works until it is stopped; then finishes the requests in hand.
-    pub async fn run(self: Arc<Self>) {
+    /// Works while it leads until it is stopped; then finishes the requests in hand.
+    pub async fn run(self: Arc<Self>, mut tenure: Tenure) {
         let mut passes: JoinSet<Passed> = JoinSet::new();
         let mut keys: HashMap<Id, Key> = HashMap::new();
         loop {
@@ -161,7 +162,7 @@ impl Controller {
                 biased;
                 () = self.parts.stop.cancelled() => break,
                 Some(ended) = passes.join_next_with_id() => self.ended(&mut keys, ended),
-                key = self.parts.queue.next(), if passes.len() < self.parts.limits.concurrency => {
+                key = self.next(&mut tenure), if passes.len() < self.parts.limits.concurrency => {
                     let (controller, of) = (self.clone(), key.clone());
                     let task = passes.spawn(async move { controller.timed_pass(&of).await });
                     keys.insert(task.id(), key);
@@ -171,6 +172,13 @@ impl Controller {
         while let Some(ended) = passes.join_next_with_id().await {
             self.ended(&mut keys, ended);
         }
+    }
+
+    /// The next workload. In a pause of its leadership a process decides nothing: each pass would fail
+    /// and make its workload wait, long after the pause.
+    async fn next(&self, tenure: &mut Tenure) -> Key {
+        tenure.leading(&*self.parts.clock).await;
+        self.parts.queue.next().await
     }
 
     fn ended(

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::documented::{PAGE, mistakes};
 use crate::fake_api::FakeApi;
 use chrono::{DateTime, Utc};
+use http::Request;
+use kube::Client;
+use kube::client::Body;
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Clock, Random, SystemClock};
 use lockstep_manager::config::Config;
@@ -16,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tower::{BoxError, service_fn};
 
 const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
 const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
@@ -225,6 +229,114 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
         () = thief => Ok(()),
     };
     assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
+}
+
+/// A connection to a server that answers as long as it is told to.
+fn switchable(api: &FakeApi, answers: &watch::Receiver<bool>) -> Client {
+    let (client, answers) = (api.client(), answers.clone());
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, answers) = (client.clone(), *answers.borrow());
+        async move {
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+            client.send(request).await.map_err(BoxError::from)
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn leads(registry: &SharedRegistry) -> bool {
+    scrape(registry).contains("leader_election_master_status{name=\"lockstep-manager\"} 1")
+}
+
+#[tokio::test(start_paused = true)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the paused time of the test is what is measured"
+)]
+async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease_is_renewed() {
+    let api = FakeApi::new();
+    for name in ["n1", "n2"] {
+        api.put("api/v1/nodes", node(name));
+    }
+    let (answers, answered) = watch::channel(true);
+    let stop = CancellationToken::new();
+    let mut deps = deps(&api, "a", &stop);
+    // No pass over everything helps.
+    deps.config = Config::parse("{client: {streamingLists: false}}").unwrap();
+    deps.transports.lease = switchable(&api, &answered);
+    let registry = deps.registry.clone();
+    let manager = run(deps);
+    let story = async {
+        within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        answers.send_replace(false);
+        while leads(&registry) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let written = work_writes(&api);
+        api.put(WORKLOADS, workload("llama"));
+        tokio::time::sleep(Duration::from_secs(35)).await;
+        assert_eq!(work_writes(&api), written);
+        let metrics = scrape(&registry);
+        answers.send_replace(true);
+        while !leads(&registry) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let renewed = tokio::time::Instant::now();
+        within(api.until(PODS, |pods| pods.len() == 2)).await;
+        let took = renewed.elapsed();
+        assert!(took <= Duration::from_secs(3), "after {took:?}");
+        // What cannot be written is not tried.
+        let failed =
+            "controller_runtime_reconcile_total{controller=\"trainingworkload\",result=\"error\"}";
+        let failed: Vec<&str> = metrics.lines().filter(|l| l.starts_with(failed)).collect();
+        assert!(
+            failed
+                .iter()
+                .all(|l| l.ends_with(" 0") || l.ends_with(" 1")),
+            "{failed:?}"
+        );
+    };
+    tokio::select! {
+        ended = manager => panic!("{ended:?}"),
+        () = story => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_lease_is_taken_while_it_pauses_ends_and_writes_nothing_more() {
+    let api = FakeApi::new();
+    for name in ["n1", "n2"] {
+        api.put("api/v1/nodes", node(name));
+    }
+    let (answers, answered) = watch::channel(true);
+    let stop = CancellationToken::new();
+    let mut deps = deps(&api, "a", &stop);
+    deps.transports.lease = switchable(&api, &answered);
+    let registry = deps.registry.clone();
+    let mut manager = Box::pin(run(deps));
+    let story = async {
+        within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
+        answers.send_replace(false);
+        while leads(&registry) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        api.put(WORKLOADS, workload("llama"));
+        let taken = json!({"spec": {"holderIdentity": "b", "leaseTransitions": 1}});
+        api.merge(LEASES, "lockstep-leader", &taken);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        answers.send_replace(true);
+    };
+    tokio::select! {
+        ended = &mut manager => panic!("{ended:?}"),
+        () = story => {}
+    }
+    let ended = within(manager).await;
+    assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
+    assert_eq!(work_writes(&api), Vec::<String>::new());
+    assert_eq!(holder(&api.all(LEASES)), Some("b"));
 }
 
 /// `kubectl delete lease`: the holder does not hear of it before it renews.
