@@ -209,6 +209,12 @@ impl GangPlacement {
     pub fn count(&self) -> u32 {
         self.assignments.iter().map(|s| s.count).sum()
     }
+
+    /// Pods placed of one shape.
+    pub(crate) fn count_of(&self, shape: ShapeIx) -> u32 {
+        let of_shape = self.assignments.iter().filter(|a| a.shape == shape);
+        of_shape.map(|a| a.count).sum()
+    }
 }
 
 /// Equal pods of a unit.

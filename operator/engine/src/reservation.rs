@@ -35,14 +35,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         .iter()
         .filter(|b| demand.shapes.iter().any(|s| demand.admits(s, b.node)))
         .collect();
-    let attempt = |gone: &[&Blocker]| {
-        let mut free = cluster.clone();
-        for blocker in gone {
-            free.remove_pod(blocker.node, &blocker.request);
-        }
-        place_if_it_fits(&free, &demand, PLACEMENT_STEPS)
-    };
-    let mut found = attempt(&order)?;
+    let mut found = place_without(cluster, &order, &demand)?;
     let unknown = held_for_long(cluster, &order, &demand);
     order.sort_by_key(|b| match b.ends {
         Some(ends) => (false, ends, 0, b.node),
@@ -53,13 +46,22 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     let (mut too_few, mut enough) = (0, order.len());
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
-        if let Some(placement) = attempt(&order[..middle]) {
+        if let Some(placement) = place_without(cluster, &order[..middle], &demand) {
             (found, enough) = (placement, middle);
         } else {
             too_few = middle + 1;
         }
     }
     Some(found)
+}
+
+/// Where the gang fits with these blockers gone.
+fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Option<GangPlacement> {
+    let mut free = cluster.clone();
+    for blocker in gone {
+        free.remove_pod(blocker.node, &blocker.request);
+    }
+    place_if_it_fits(&free, demand, PLACEMENT_STEPS)
 }
 
 /// Whether a reservation can still become the gang's: it is for the members that the gang needs, on
@@ -184,17 +186,22 @@ fn held_for_long(
             *sum += amount;
         }
     }
+    let shares = held.into_iter().map(|(node, held)| {
+        let offered = cluster.allocatable(node);
+        (node, largest_share(&held, offered, demand))
+    });
+    shares.collect()
+}
+
+/// What part is held of what a node offers, in thousandths, of the resource of which it is the largest
+/// of those that the gang asks for.
+fn largest_share(held: &[i64], offered: &[i64], demand: &Demand) -> i64 {
     let asked = |dim: usize| demand.shapes.iter().any(|s| s.request[dim] > 0);
-    let share = |node: NodeIx, held: &Amounts| {
-        let each = held.iter().zip(cluster.allocatable(node)).enumerate();
-        each.filter(|&(dim, _)| asked(dim))
-            .map(|(_, (&held, &all))| held.saturating_mul(1000) / all.max(1))
-            .max()
-            .unwrap_or(0)
-    };
-    held.into_iter()
-        .map(|(node, held)| (node, share(node, &held)))
-        .collect()
+    let each = held.iter().zip(offered).enumerate();
+    each.filter(|&(dim, _)| asked(dim))
+        .map(|(_, (&held, &all))| held.saturating_mul(1000) / all.max(1))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Whether the reservation is for the members that the gang needs, no more and no fewer, and keeps
@@ -210,12 +217,8 @@ fn is_complete(
         .topology
         .is_some_and(|t| t.mode == TopologyStrictness::Required);
     if !replicas {
-        let counted = |shape: usize| -> u32 {
-            let of_shape = reserved.assignments.iter().filter(|a| a.shape == shape);
-            of_shape.map(|a| a.count).sum()
-        };
         let needed = demand.needed();
-        if (0..needed.len()).any(|shape| counted(shape) != needed[shape]) {
+        if (0..needed.len()).any(|shape| reserved.count_of(shape) != needed[shape]) {
             return false;
         }
         if !required {

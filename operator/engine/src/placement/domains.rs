@@ -243,6 +243,12 @@ fn slots_in(
         .sum()
 }
 
+/// How many slots nodes have, the sum over all shapes.
+fn slots_of_all(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx]) -> u64 {
+    let shapes = 0..instance.demand.shapes.len();
+    shapes.map(|s| slots_in(instance, free, nodes, s)).sum()
+}
+
 /// Slots of one shape per domain while its replicas are placed.
 struct Tally {
     slots: Vec<u64>,
@@ -337,12 +343,7 @@ pub(super) fn place_spread(
     topology: TopologyDemand,
 ) -> Result<Vec<Assignment>, Infeasible> {
     let mut domains = instance.nodes_by_domain(topology.key);
-    let total = |nodes: &Vec<NodeIx>| -> u64 {
-        (0..instance.demand.shapes.len())
-            .map(|s| slots_in(instance, free, nodes, s))
-            .sum()
-    };
-    domains.sort_by_cached_key(|nodes| std::cmp::Reverse(total(nodes)));
+    domains.sort_by_cached_key(|nodes| std::cmp::Reverse(slots_of_all(instance, free, nodes)));
     let mut left = instance.demand.needed();
     let mut assigned = Vec::new();
     let before = free.to_vec();

@@ -42,18 +42,13 @@ impl<'k> Exhaustive<'k> {
             price[at] = 1;
             price
         });
-        let behind = |prices: &Pattern| {
-            let mut behind = vec![0; order.len() + 1];
-            for at in (0..order.len()).rev() {
-                let (_, most) = kinds[order[at]].dearest(prices);
-                behind[at] = behind[at + 1] + most;
-            }
-            behind
-        };
-        let bounds = prices.iter().cloned().chain(single);
+        let bounds = prices.iter().cloned().chain(single).map(|prices| {
+            let behind = most_behind(kinds, &order, &prices);
+            (prices, behind)
+        });
         Self {
             kinds,
-            bounds: bounds.map(|p| (p.clone(), behind(&p))).collect(),
+            bounds: bounds.collect(),
             order,
             hopeless: HashSet::new(),
             path: Vec::new(),
@@ -109,4 +104,14 @@ impl<'k> Exhaustive<'k> {
         }
         false
     }
+}
+
+/// What the nodes from each position on are worth at most, at these prices.
+fn most_behind(kinds: &[Rc<Kind>], order: &[KindIx], prices: &Pattern) -> Vec<i64> {
+    let mut behind = vec![0; order.len() + 1];
+    for at in (0..order.len()).rev() {
+        let (_, most) = kinds[order[at]].dearest(prices);
+        behind[at] = behind[at + 1] + most;
+    }
+    behind
 }

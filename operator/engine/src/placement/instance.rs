@@ -59,12 +59,10 @@ impl<'a> PlacementInstance<'a> {
                 set
             })
             .collect();
+        let alone = demand.shapes.len() == 1;
         let shapes = demand.shapes.iter().zip(&admits);
-        let scarce = |(shape, admits)| {
-            let clear = Scarce::only_choice(shape).filter(|_| demand.shapes.len() == 1);
-            clear.unwrap_or_else(|| Scarce::of(cluster, shape, admits))
-        };
-        let scarce = shapes.map(scarce).collect();
+        let scarce = shapes.map(|(shape, admits)| Scarce::find(cluster, shape, admits, alone));
+        let scarce = scarce.collect();
         Self {
             cluster,
             demand,
@@ -84,16 +82,11 @@ impl<'a> PlacementInstance<'a> {
         part: &'p Cluster,
         demand: &'p Demand,
     ) -> PlacementInstance<'p> {
-        let local = |set: &NodeSet| {
-            (0..nodes.len())
-                .filter(|&at| set.contains(nodes[at]))
-                .collect()
-        };
-        let admits = self.admits.iter().map(local).collect();
+        let admits = self.admits.iter();
         PlacementInstance {
             cluster: part,
             demand,
-            admits,
+            admits: admits.map(|set| positions_in(nodes, set)).collect(),
             nodes: (0..nodes.len()).collect(),
             scarce: self.scarce.clone(),
             steps: Steps::new(PLACEMENT_STEPS),
@@ -189,10 +182,22 @@ impl<'a> PlacementInstance<'a> {
     }
 }
 
+/// Positions of those of the nodes that are in the set.
+fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
+    let positions = 0..nodes.len();
+    positions.filter(|&at| set.contains(nodes[at])).collect()
+}
+
 /// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended resource.
 const EXTENDED: usize = 3;
 
 impl Scarce {
+    /// What makes a shape hard to place on the nodes that admit it. `alone`: the gang has no other.
+    fn find(cluster: &Cluster, shape: &Shape, admits: &NodeSet, alone: bool) -> Self {
+        let clear = Self::only_choice(shape).filter(|_| alone);
+        clear.unwrap_or_else(|| Self::of(cluster, shape, admits))
+    }
+
     /// The only extended resource that a shape asks for. What part of the nodes' a pod takes is not
     /// looked at.
     fn only_choice(shape: &Shape) -> Option<Self> {

@@ -55,16 +55,20 @@ impl<'a> Kinds<'a> {
         let shapes = &self.instance.demand.shapes;
         let wanted = self.wanted.iter();
         let requests: SmallVec<[&[i64]; 4]> = wanted.map(|w| &*shapes[w.shape].request).collect();
-        let most = |(want, request): (&Want, &&[i64])| {
-            if self.instance.admits[want.shape].contains(node) {
-                i64::from(slots(free, request).min(want.count))
-            } else {
-                0
-            }
-        };
-        let most: Pattern = self.wanted.iter().zip(&requests).map(most).collect();
+        let wanted = self.wanted.iter();
+        let most: Pattern = wanted.map(|want| self.most_of(want, node, free)).collect();
         let (kind, looked_at) = Kind::new(&requests, &most, free);
         self.steps += looked_at;
         kind
+    }
+
+    /// How many pods of a shape a node with so much free holds, no more than are wanted.
+    fn most_of(&self, want: &Want, node: NodeIx, free: &[i64]) -> i64 {
+        if self.instance.admits[want.shape].contains(node) {
+            let request = &self.instance.demand.shapes[want.shape].request;
+            i64::from(slots(free, request).min(want.count))
+        } else {
+            0
+        }
     }
 }

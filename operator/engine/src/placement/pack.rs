@@ -52,9 +52,19 @@ pub(super) fn refuse_one_shape(
     let Some(Want { shape, count }) = missing_of_one_shape(instance, free) else {
         return Ok(());
     };
-    let (spec, nodes) = (&instance.demand.shapes[shape], &instance.nodes);
-    let shortfall = instance.shortfall(free, shape, spec, nodes, count);
-    Err(Infeasible::InsufficientCapacity(shortfall))
+    Err(too_few_slots(instance, free, &instance.nodes, shape, count))
+}
+
+/// Why so many pods of a shape are missing on these nodes.
+fn too_few_slots(
+    instance: &PlacementInstance<'_>,
+    free: &[i64],
+    nodes: &[NodeIx],
+    shape: ShapeIx,
+    missing: u32,
+) -> Infeasible {
+    let spec = &instance.demand.shapes[shape];
+    Infeasible::InsufficientCapacity(instance.shortfall(free, shape, spec, nodes, missing))
 }
 
 /// Whether a gang is not refused for too few slots of its only shape.
@@ -89,16 +99,12 @@ pub(super) fn pack(
     nodes: &[NodeIx],
     wanted: &[Want],
 ) -> Result<Vec<Assignment>, Infeasible> {
-    let short = |free: &[i64], shape: ShapeIx, missing: u32| {
-        let spec = &instance.demand.shapes[shape];
-        Infeasible::InsufficientCapacity(instance.shortfall(free, shape, spec, nodes, missing))
-    };
     // A gang of one shape fits where there are slots enough.
     if let &[want] = wanted {
         let fits = Fits::on(instance, free, nodes, want);
         return match fits.missing() {
             0 => Ok(fits.put(instance, free, nodes).0),
-            missing => Err(short(free, want.shape, missing)),
+            missing => Err(too_few_slots(instance, free, nodes, want.shape, missing)),
         };
     }
     for want in wanted {
@@ -108,7 +114,8 @@ pub(super) fn pack(
             .map(|&n| u64::from(instance.slots_on(free, want.shape, shape, n)))
             .sum();
         if slots < u64::from(want.count) {
-            return Err(short(free, want.shape, want.count - slots as u32));
+            let missing = want.count - slots as u32;
+            return Err(too_few_slots(instance, free, nodes, want.shape, missing));
         }
     }
     let mut order = largest_first(instance, wanted);
@@ -132,7 +139,9 @@ pub(super) fn pack(
     }
     packing.take_back(0);
     match first_miss {
-        Some((shape, missing)) if chain => Err(short(free, shape, missing)),
+        Some((shape, missing)) if chain => {
+            Err(too_few_slots(instance, free, nodes, shape, missing))
+        }
         Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
         Some((shape, missing)) => {
             let mut mixture = Mixture::new(instance);
@@ -151,7 +160,7 @@ pub(super) fn pack(
                     }
                     Ok(assigned)
                 }
-                MixtureFit::DoesNotFit => Err(short(free, shape, missing)),
+                MixtureFit::DoesNotFit => Err(too_few_slots(instance, free, nodes, shape, missing)),
                 MixtureFit::Unknown => Err(Infeasible::GaveUp {
                     steps: mixture.steps(),
                 }),
@@ -312,7 +321,16 @@ impl Fits {
         self.nodes.sort_unstable();
         let mut missing = self.want.count;
         let mut placed = Vec::new();
-        let mut put = |node: NodeIx, count: u32, missing: &mut u32| {
+        for (at, (fit, slots)) in self.nodes.iter().enumerate() {
+            let (fit, count) = if *slots <= missing {
+                (fit, *slots)
+            } else {
+                // The rest goes to the node that it fills best.
+                let roomy = self.nodes[at..].iter().filter(|(_, s)| *s >= missing);
+                let best = roomy.min_by_key(|(f, _)| (f.free, f.position));
+                (best.map_or(fit, |(fit, _)| fit), missing)
+            };
+            let node = nodes[fit.position];
             instance.take(free, node, shape, i64::from(count));
             placed.push(Assignment {
                 shape: self.want.shape,
@@ -320,22 +338,7 @@ impl Fits {
                 node,
                 count,
             });
-            *missing -= count;
-        };
-        for (at, (fit, slots)) in self.nodes.iter().enumerate() {
-            if *slots <= missing {
-                put(nodes[fit.position], *slots, &mut missing);
-            } else {
-                // The rest goes to the node that it fills best.
-                let rest = missing;
-                let last = self.nodes[at..]
-                    .iter()
-                    .filter(|(_, s)| *s >= rest)
-                    .min_by_key(|(f, _)| (f.free, f.position));
-                if let Some((fit, _)) = last {
-                    put(nodes[fit.position], rest, &mut missing);
-                }
-            }
+            missing -= count;
             if missing == 0 {
                 break;
             }

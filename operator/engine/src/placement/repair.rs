@@ -233,13 +233,15 @@ impl Mixture<'_> {
 
     /// One exchange of each, of different nodes.
     fn pair(&self, ones: &[Exchange], others: &[Exchange]) -> Option<(Exchange, Exchange)> {
-        let free = |a: &Exchange, b: &Exchange| {
-            (a.kind, a.from) != (b.kind, b.from) || self.chosen[a.kind][a.from] > 1
-        };
         ones.iter().find_map(|a| {
-            let second = others.iter().find(|b| free(a, b))?;
+            let second = others.iter().find(|b| self.are_apart(a, b))?;
             Some((*a, *second))
         })
+    }
+
+    /// Whether two exchanges can be made of different nodes.
+    fn are_apart(&self, one: &Exchange, other: &Exchange) -> bool {
+        (one.kind, one.from) != (other.kind, other.from) || self.chosen[one.kind][one.from] > 1
     }
 
     fn exchange(&mut self, by: Exchange, times: i64) {

@@ -28,6 +28,16 @@ struct Subset {
     units: Vec<CandidateIx>,
 }
 
+impl Subset {
+    /// What it is in a table where its capacity comes to so many cells.
+    fn to_choice(&self, cells: i64) -> Choice {
+        Choice {
+            cells: cells as usize,
+            price: self.price,
+        }
+    }
+}
+
 /// Candidates that no claim links to others.
 #[derive(Default)]
 struct Component {
@@ -82,10 +92,7 @@ pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) ->
 
 /// What may be taken of each component, by the cells that a capacity comes to.
 fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<Vec<Choice>> {
-    let choice = |s: &Subset| Choice {
-        cells: cells(s.capacity) as usize,
-        price: s.price,
-    };
+    let choice = |s: &Subset| s.to_choice(cells(s.capacity));
     let of_component = |subsets: &Vec<Subset>| subsets.iter().map(choice).collect();
     choices.iter().map(of_component).collect()
 }
