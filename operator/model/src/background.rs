@@ -43,12 +43,7 @@ impl AskedAmounts {
             return false;
         }
         // Whether a unit of others may go depends on all of its pods, wherever they are.
-        let others = |these: &[&Arc<Pod>], those: &[&Arc<Pod>]| {
-            let same = |pod: &Arc<Pod>| those.iter().any(|other| Arc::ptr_eq(pod, other));
-            let whole = |pod: &Arc<Pod>| now.goes_whole(pod) && !same(pod);
-            these.iter().any(|pod| whole(pod))
-        };
-        if others(&before, &after) || others(&after, &before) {
+        if goes_whole_only_in(now, &before, &after) || goes_whole_only_in(now, &after, &before) {
             return false;
         }
         let offered = now.free_capacity().allocatable(node);
@@ -62,17 +57,23 @@ impl AskedAmounts {
         let changed = || only_in(&before, &after).chain(only_in(&after, &before));
         let touched = |dim: usize| changed().any(|(_, held)| held[dim] != 0);
         let unchanged = (0..offered.len()).filter(|&dim| !touched(dim));
+        let mut asked_by_all = unchanged.filter(|&dim| asked.iter().all(|a| a[dim] > 0));
         let contested = (0..offered.len()).filter(|&dim| touched(dim));
         let contested: Vec<usize> = contested
             .filter(|&dim| asked.iter().any(|a| a[dim] > 0))
             .collect();
-        let decides = |by: usize| {
-            asked.iter().all(|a| a[by] > 0)
-                && decides_alone(by, &contested, offered, &asked, &before)
-                && decides_alone(by, &contested, offered, &asked, &after)
-        };
-        contested.is_empty() || unchanged.into_iter().any(decides)
+        contested.is_empty()
+            || asked_by_all.any(|by| {
+                decides_alone(by, &contested, offered, &asked, &before)
+                    && decides_alone(by, &contested, offered, &asked, &after)
+            })
     }
+}
+
+/// Whether one of these pods that is not among the others goes with all of its unit.
+fn goes_whole_only_in(now: &Snapshot, these: &[&Arc<Pod>], others: &[&Arc<Pod>]) -> bool {
+    let among = |pod: &Arc<Pod>| others.iter().any(|other| Arc::ptr_eq(pod, other));
+    these.iter().any(|pod| now.goes_whole(pod) && !among(pod))
 }
 
 fn with_amounts<'p>(snapshot: &Snapshot, pods: Vec<&'p Arc<Pod>>) -> Vec<(&'p Arc<Pod>, Amounts)> {
@@ -105,14 +106,13 @@ fn decides_alone(
         let beside = pods.iter().filter(|(_, held)| held[by] == 0);
         let beside: i128 = beside.map(|(_, held)| i128::from(held[other])).sum();
         let left = i128::from(offered[other]) - beside;
-        let within = |amounts: &Amounts| {
-            i128::from(amounts[other]) * i128::from(offered[by]) <= left * i128::from(amounts[by])
-        };
         let holders = pods
             .iter()
             .map(|(_, held)| held)
             .filter(|held| held[by] > 0);
-        asked.iter().all(|a| within(a)) && holders.into_iter().all(within)
+        asked.iter().copied().chain(holders).all(|amounts| {
+            i128::from(amounts[other]) * i128::from(offered[by]) <= left * i128::from(amounts[by])
+        })
     })
 }
 

@@ -87,14 +87,8 @@ impl Dims {
 
     /// What a node offers: of each slot it has one.
     pub fn offered(&self, node: &Node) -> Amounts {
-        let amount = |name: &String| {
-            if is_slot(name) {
-                1
-            } else {
-                node.allocatable.get(name)
-            }
-        };
-        self.resources.iter().map(amount).collect()
+        let names = self.resources.iter();
+        names.map(|name| offered_amount(node, name)).collect()
     }
 
     /// Ordinals of the slots that keep members of one gang apart: who else has one does not matter.
@@ -125,6 +119,15 @@ impl Dims {
                 }))
             })
             .collect()
+    }
+}
+
+/// What a node offers of one resource: of a slot it has one.
+fn offered_amount(node: &Node, name: &str) -> i64 {
+    if is_slot(name) {
+        1
+    } else {
+        node.allocatable.get(name)
     }
 }
 

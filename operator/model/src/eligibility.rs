@@ -66,20 +66,8 @@ impl Constraints {
 
     /// Whether the answer may differ between nodes of one class.
     fn names_nodes(&self) -> bool {
-        let expressions = |t: &NodeSelectorTerm| {
-            t.match_expressions
-                .iter()
-                .flatten()
-                .any(|r| r.key == HOSTNAME)
-        };
-        let fields = |t: &NodeSelectorTerm| t.match_fields.iter().flatten().next().is_some();
-        self.selector.contains_key(HOSTNAME)
-            || self
-                .affinity
-                .iter()
-                .chain(&self.volumes)
-                .flatten()
-                .any(|t| expressions(t) || fields(t))
+        let mut terms = self.affinity.iter().chain(&self.volumes).flatten();
+        self.selector.contains_key(HOSTNAME) || terms.any(term_names_nodes)
     }
 
     /// Whether a pod with these constraints may be put on the node. Capacity is not looked at.
@@ -243,6 +231,13 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
+/// Whether a term may tell nodes of one class apart: by host name or by a field.
+fn term_names_nodes(term: &NodeSelectorTerm) -> bool {
+    let mut expressions = term.match_expressions.iter().flatten();
+    let mut fields = term.match_fields.iter().flatten();
+    expressions.any(|r| r.key == HOSTNAME) || fields.next().is_some()
+}
+
 fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -259,17 +254,21 @@ fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
 fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = || value.is_some_and(|v| values.iter().any(|w| w == v));
-    let compare = |holds: fn(i64, i64) -> bool| match (value.map(str::parse), values) {
-        (Some(Ok(have)), [bound]) => bound.parse().is_ok_and(|bound| holds(have, bound)),
-        _ => false,
-    };
     match requirement.operator.as_str() {
         "In" => listed(),
         "NotIn" => !listed(),
         "Exists" => value.is_some(),
         "DoesNotExist" => value.is_none(),
-        "Gt" => compare(|have, bound| have > bound),
-        "Lt" => compare(|have, bound| have < bound),
+        "Gt" => compares(value, values, |have, bound| have > bound),
+        "Lt" => compares(value, values, |have, bound| have < bound),
+        _ => false,
+    }
+}
+
+/// Whether a comparison holds between a value and the one bound, both of which are numbers.
+fn compares(value: Option<&str>, values: &[String], holds: fn(i64, i64) -> bool) -> bool {
+    match (value.map(str::parse), values) {
+        (Some(Ok(have)), [bound]) => bound.parse().is_ok_and(|bound| holds(have, bound)),
         _ => false,
     }
 }

@@ -45,6 +45,16 @@ pub struct PodUnit {
     pub mode: UnitMode,
 }
 
+impl PodUnit {
+    /// The unit of this key, and what of it is evicted.
+    fn new(key: &str, mode: UnitMode) -> Self {
+        Self {
+            key: key.into(),
+            mode,
+        }
+    }
+}
+
 /// What of a unit is evicted when capacity of one of its pods is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitMode {
@@ -69,21 +79,22 @@ pub enum NativeGroup {
 
 /// What a pod belongs to; `None`: it is on its own. `group` is the group of kube-scheduler in its spec.
 pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodUnit> {
-    let unit = |key: &str, mode| PodUnit {
-        key: key.into(),
-        mode,
-    };
     if let Some(group) = group {
-        return Some(unit(group, UnitMode::Native));
+        return Some(PodUnit::new(group, UnitMode::Native));
     }
     if let Some(key) = controlled(metadata) {
         let mode = UnitMode::Single;
         return Some(PodUnit { key, mode });
     }
-    let label = |name: &str| metadata.labels.as_ref()?.get(name).map(String::as_str);
-    let managed = label(KUEUE_MANAGED) == Some("true");
-    let group = label(KUEUE_GROUP).filter(|_| managed)?;
-    Some(unit(&format!("{KUEUE_GROUP}/{group}"), UnitMode::Whole))
+    let managed = label(metadata, KUEUE_MANAGED) == Some("true");
+    let group = label(metadata, KUEUE_GROUP).filter(|_| managed)?;
+    let key = format!("{KUEUE_GROUP}/{group}");
+    Some(PodUnit::new(&key, UnitMode::Whole))
+}
+
+/// The value of a label.
+fn label<'m>(metadata: &'m ObjectMeta, name: &str) -> Option<&'m str> {
+    metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
 /// The unit that the controller of a pod stands for.
@@ -102,14 +113,18 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
 
 /// Pods of an Indexed Job belong together, and those of all Jobs of a `JobSet`.
 fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
-    let label = |name: &str| metadata.labels.as_ref()?.get(name).map(String::as_str);
-    let jobset = || {
-        let name = label(JOBSET_NAME)?;
-        let named = format!("{name}-{}-{}", label(REPLICATED_JOB)?, label(JOB_INDEX)?);
-        (job.name == named).then(|| label(JOBSET_UID).unwrap_or(name))
-    };
-    let unit = jobset().or_else(|| label(COMPLETION_INDEX).map(|_| job.uid.as_str()));
-    unit.map(Arc::from)
+    let indexed = label(metadata, COMPLETION_INDEX).map(|_| job.uid.as_str());
+    jobset_of(metadata, job).or(indexed).map(Arc::from)
+}
+
+/// The `JobSet` that a pod's labels name, where its Job has the name that the `JobSet` gives it: its UID,
+/// else its name.
+fn jobset_of<'m>(metadata: &'m ObjectMeta, job: &OwnerReference) -> Option<&'m str> {
+    let name = label(metadata, JOBSET_NAME)?;
+    let replicated = label(metadata, REPLICATED_JOB)?;
+    let index = label(metadata, JOB_INDEX)?;
+    let is_named_by_it = job.name == format!("{name}-{replicated}-{index}");
+    is_named_by_it.then(|| label(metadata, JOBSET_UID).unwrap_or(name))
 }
 
 #[cfg(test)]

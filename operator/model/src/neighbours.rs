@@ -56,25 +56,33 @@ impl Neighbourly<'_> {
             a.required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-        let known = |term: &PodAffinityTerm| {
-            own_node_term(term, self.namespace)
-                && self.keeps_from(term, self)
-                && gang
-                    .iter()
-                    .all(|g| !self.keeps_from(term, g) || g.avoids(g))
-        };
+        let mut away = self.anti_affinity();
         let mut spread = self.spec.topology_spread_constraints.iter().flatten();
         if self.spec.resource_claims.iter().flatten().next().is_some() {
             Some("resource claims (DRA)")
         } else if near.is_some_and(|terms| !terms.is_empty()) {
             Some("required pod affinity")
-        } else if !self.anti_affinity().all(known) {
+        } else if !away.all(|term| self.is_modelled(term, gang)) {
             Some("required pod anti-affinity to other pods")
         } else if spread.any(|c| c.when_unsatisfiable == "DoNotSchedule") {
             Some("topology spread constraints (DoNotSchedule)")
         } else {
             None
         }
+    }
+
+    /// Whether the engine knows a term of its anti-affinity: it keeps its pods from each other, and of
+    /// the others of the gang only from such as keep from each other, too.
+    fn is_modelled(&self, term: &PodAffinityTerm, gang: &[Self]) -> bool {
+        let mut others = gang.iter();
+        own_node_term(term, self.namespace)
+            && self.keeps_from(term, self)
+            && others.all(|other| !self.keeps_from(term, other) || other.avoids(other))
+    }
+
+    /// Whether its pods take the same slot as those of the other, which keep from each other, too.
+    fn shares_slot_of(&self, other: &Self) -> bool {
+        self.avoids(self) && (self.avoids(other) || other.avoids(self))
     }
 }
 
@@ -130,9 +138,7 @@ pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<Str
     if !pods.avoids(pods) {
         return None;
     }
-    let shares =
-        |other: &Neighbourly<'_>| other.avoids(other) && (other.avoids(pods) || pods.avoids(other));
-    apart(all.iter().position(shares)?)
+    apart(all.iter().position(|other| other.shares_slot_of(pods))?)
 }
 
 /// Members that keep away from their own kind do so from those of the workload's other gangs, too,

@@ -224,6 +224,12 @@ pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i
     }
 }
 
+/// Whether the owner of a pod is one of these workloads, of which namespace and UID are given.
+fn is_owned_by_one_of(workloads: &HashSet<(&str, &str)>, pod: &Pod) -> bool {
+    let owner = pod.owner.as_ref();
+    owner.is_some_and(|o| workloads.contains(&(&*pod.namespace, o.as_str())))
+}
+
 /// What is said of pods by what they request, which the many pods of a cluster share.
 #[derive(Debug)]
 pub(crate) struct ByRequests<T> {
@@ -270,10 +276,6 @@ impl<'a> Occupancy<'a> {
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
-        let in_time = |pod: &Pod| {
-            let end = pod.terminating;
-            end.is_none_or(|end| self.rules.in_time(end, self.now))
-        };
         for gang in self.gangs.iter().filter(|t| self.goes(t)) {
             counted.extend(
                 gang.pods
@@ -283,7 +285,7 @@ impl<'a> Occupancy<'a> {
             );
             let held = gang.holds(self.cluster);
             let held = held.iter();
-            let held = held.filter(|h| h.pod.as_ref().is_none_or(|pod| in_time(pod)));
+            let held = held.filter(|h| h.pod.as_ref().is_none_or(|pod| self.is_in_time(pod)));
             out.held
                 .extend(held.map(|h| (h.node, self.amounts(&h.requests))));
         }
@@ -298,7 +300,7 @@ impl<'a> Occupancy<'a> {
             if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
                 continue;
             }
-            if evicted && in_time(pod) {
+            if evicted && self.is_in_time(pod) {
                 out.held.push((node, self.amounts(&pod.requests)));
             } else if let Some(end) = pod
                 .terminating
@@ -309,6 +311,12 @@ impl<'a> Occupancy<'a> {
             }
         }
         out
+    }
+
+    /// Whether a pod is not ending, or will have ended so soon that it is waited for.
+    fn is_in_time(&self, pod: &Pod) -> bool {
+        let end = pod.terminating;
+        end.is_none_or(|end| self.rules.in_time(end, self.now))
     }
 
     /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
@@ -352,16 +360,12 @@ impl<'a> Occupancy<'a> {
         // that.
         let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
         let managed: HashSet<(&str, &str)> = owners.collect();
-        let managed = move |pod: &Pod| {
-            let owner = pod.owner.as_ref();
-            owner.is_some_and(|o| managed.contains(&(&*pod.namespace, o.as_str())))
-        };
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
             listed.evictable
                 && listed.priority < priority
                 && !is_evicted(listed)
-                && !(listed.owned && managed(&listed.pod))
+                && !(listed.owned && is_owned_by_one_of(&managed, &listed.pod))
         })
     }
 

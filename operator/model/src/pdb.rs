@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::pod::Pod;
 
@@ -32,23 +32,22 @@ impl Budget {
 
 /// Whether a selector matches labels.
 pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let value = |key: &str| labels.get(key);
-    selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(k, v)| value(k) == Some(v))
-        && selector.match_expressions.iter().flatten().all(|r| {
-            let listed =
-                || value(&r.key).is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
-            match r.operator.as_str() {
-                "In" => listed(),
-                "NotIn" => !listed(),
-                "Exists" => value(&r.key).is_some(),
-                "DoesNotExist" => value(&r.key).is_none(),
-                _ => false,
-            }
-        })
+    let mut equal = selector.match_labels.iter().flatten();
+    let mut expressions = selector.match_expressions.iter().flatten();
+    equal.all(|(k, v)| labels.get(k) == Some(v)) && expressions.all(|r| satisfies(labels, r))
+}
+
+/// Whether labels are as one expression of a selector asks.
+fn satisfies(labels: &BTreeMap<String, String>, asked: &LabelSelectorRequirement) -> bool {
+    let value = labels.get(&asked.key);
+    let listed = value.is_some_and(|v| asked.values.iter().flatten().any(|w| w == v));
+    match asked.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -160,12 +160,9 @@ impl Pod {
         // Nobody knows when gates of others open, and kube-scheduler keeps nothing for such a pod.
         let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
-        let condition = |type_: &str, status_: &str| {
-            let mut all = status.conditions.iter();
-            all.find(|c| c.type_ == type_ && c.status == status_)
-        };
         let bound = NodeName::read(spec.node_name.as_deref());
-        let unscheduled = condition("PodScheduled", "False").filter(|_| bound.is_none());
+        let unscheduled = status.condition("PodScheduled", "False");
+        let unscheduled = unscheduled.filter(|_| bound.is_none());
         let not_scheduled_for = unscheduled.and_then(|c| c.reason.as_deref());
         let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             Stage::Ended
@@ -214,7 +211,7 @@ impl Pod {
             refusal,
             grace: Duration::from_secs(grace(spec).unsigned_abs()),
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
-            disrupted: condition(types::DISRUPTION_TARGET, "True").is_some(),
+            disrupted: status.condition(types::DISRUPTION_TARGET, "True").is_some(),
             started: status.start_time.as_ref().or(created).and_then(utc),
             last_checkpoint: annotation(annotations::LAST_CHECKPOINT).and_then(|t| checkpoint(t)),
             may_end: spec

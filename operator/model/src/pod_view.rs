@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, PodSchedulingGate, PodSpec, ResourceRequirements,
+    Affinity, Container, ContainerPort, PersistentVolumeClaimVolumeSource, PodSchedulingGate,
+    PodSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -124,6 +125,14 @@ pub struct PodStatusView {
     pub conditions: Vec<PodConditionView>,
 }
 
+impl PodStatusView {
+    /// The condition of this type, if it has this status.
+    pub(crate) fn condition(&self, type_: &str, status: &str) -> Option<&PodConditionView> {
+        let mut all = self.conditions.iter();
+        all.find(|c| c.type_ == type_ && c.status == status)
+    }
+}
+
 /// The parts of a pod's condition that are read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -159,15 +168,19 @@ impl From<&ContainerPort> for PortView {
     }
 }
 
+impl From<&PersistentVolumeClaimVolumeSource> for VolumeView {
+    fn from(claim: &PersistentVolumeClaimVolumeSource) -> Self {
+        let claim_name = claim.claim_name.clone();
+        Self {
+            persistent_volume_claim: Some(ClaimView { claim_name }),
+        }
+    }
+}
+
 fn volumes_of(spec: &PodSpec) -> Vec<VolumeView> {
     let mounted = spec.volumes.iter().flatten();
     let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
-    let view = |claim_name: String| VolumeView {
-        persistent_volume_claim: Some(ClaimView { claim_name }),
-    };
-    mounted
-        .map(|claim| view(claim.claim_name.clone()))
-        .collect()
+    mounted.map(VolumeView::from).collect()
 }
 
 impl From<&PodSpec> for PodSpecView {

@@ -57,22 +57,23 @@ fn parse(text: &str, decimals: i32) -> Option<i64> {
     if negative {
         return Some(0);
     }
-    let digits = || {
-        whole
-            .chars()
-            .chain(fraction.chars())
-            .skip_while(|&c| c == '0')
-    };
-    let kept = digits().take(DIGITS).fold(0u128, |n, c| {
+    let digits = significant_digits(whole, fraction);
+    let kept = digits.clone().take(DIGITS).fold(0u128, |n, c| {
         n * 10 + u128::from(c.to_digit(10).unwrap_or(0))
     });
-    let dropped = digits().count().saturating_sub(DIGITS) as i32;
-    let up = u128::from(digits().skip(DIGITS).any(|c| c != '0'));
+    let dropped = digits.clone().count().saturating_sub(DIGITS) as i32;
+    let up = u128::from(digits.skip(DIGITS).any(|c| c != '0'));
     let mantissa = (kept + up) << binary;
     Some(scale(
         mantissa,
         decimal + decimals + dropped - fraction.len() as i32,
     ))
+}
+
+/// The digits of a number, without zeros in front.
+fn significant_digits(whole: &str, fraction: &str) -> impl Iterator<Item = char> + Clone {
+    let digits = whole.chars().chain(fraction.chars());
+    digits.skip_while(|&c| c == '0')
 }
 
 /// Powers of two and of ten that a suffix stands for.

@@ -76,15 +76,18 @@ fn scope(requirement: core::ScopedResourceSelectorRequirement) -> Option<QuotaSc
 }
 
 fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<QuotaAmounts, InvalidQuantity> {
-    let amount = |(name, quantity): (&String, &Quantity)| {
-        let amount = if in_milli(name) {
-            milli(&quantity.0)?
-        } else {
-            units(&quantity.0)?
-        };
-        Ok((name.clone(), amount))
-    };
-    quantities.iter().map(amount).collect()
+    let each = quantities.iter();
+    each.map(|(name, quantity)| Ok((name.clone(), amount(name, quantity)?)))
+        .collect()
+}
+
+/// A quantity of a resource, in the unit in which quotas count that.
+fn amount(name: &str, quantity: &Quantity) -> Result<i64, InvalidQuantity> {
+    if in_milli(name) {
+        milli(&quantity.0)
+    } else {
+        units(&quantity.0)
+    }
 }
 
 /// A namespace.

@@ -135,10 +135,6 @@ impl PlacementRequest {
             .topology
             .as_ref()
             .and_then(|t| snapshot.dims().key(&t.key));
-        let place = |node: NodeIx| {
-            let domain = key.and_then(|k| snapshot.free_capacity().domain(node, k));
-            (domain, snapshot.node_name(node))
-        };
         let by_replica = self.by_replica();
         for (shape, template) in self.templates.iter().enumerate() {
             let mut free_places: BTreeMap<u32, Vec<(NodeIx, u32)>> = BTreeMap::new();
@@ -149,7 +145,10 @@ impl PlacementRequest {
                     .push((assigned.node, assigned.count));
             }
             for (replica, mut free) in free_places {
-                free.sort_by(|a, b| place(a.0).cmp(&place(b.0)));
+                free.sort_by_key(|&(node, _)| {
+                    let domain = key.and_then(|k| snapshot.free_capacity().domain(node, k));
+                    (domain, snapshot.node_name(node))
+                });
                 let waiting = template
                     .with_replica_ordinals()
                     .filter(|(m, r)| (!by_replica || *r == replica) && !self.fixed.contains_key(*m))

@@ -46,6 +46,12 @@ impl Volume {
     pub fn is_free(&self) -> bool {
         self.claim.is_none()
     }
+
+    /// Whether it will do for a claim of a class: it is free, or is the claim's own.
+    fn will_do(&self, class: &str, claim: Option<&Key>) -> bool {
+        let is_its_own = claim.is_some() && self.claim.as_ref() == claim;
+        self.class == class && self.is_free() || is_its_own
+    }
 }
 
 /// A storage class.
@@ -237,10 +243,7 @@ impl Storage {
             return;
         };
         let mut volumes = self.volumes.values();
-        let is_its_own = |volume: &Volume| claim.is_some() && volume.claim.as_ref() == claim;
-        let will_do =
-            |volume: &Volume| volume.class == name && volume.is_free() || is_its_own(volume);
-        if volumes.any(will_do) {
+        if volumes.any(|volume| volume.will_do(name, claim)) {
             out.not_modelled = Some(format!(
                 "claim for one of the volumes of storageclass {name:?}"
             ));

@@ -51,21 +51,23 @@ impl ClaimWire {
     pub fn scheduling(&self) -> Result<Claim, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         present("namespace", self.metadata.namespace.as_ref())?;
-        let note = |name: &str| {
-            let notes = self.metadata.annotations.as_ref();
-            notes.and_then(|a| a.get(name))
-        };
         let volume = self.spec.volume_name.clone();
-        let class = note(CLASS_ANNOTATION).or(self.spec.storage_class_name.as_ref());
+        let annotated = self.annotation(CLASS_ANNOTATION);
+        let class = annotated.or(self.spec.storage_class_name.as_ref());
         Ok(Claim {
             uid: present("uid", self.metadata.uid.as_ref())?.clone(),
             deleting: self.metadata.deletion_timestamp.is_some(),
             lost: self.status.phase == "Lost",
-            bound: !volume.is_empty() && note(BIND_COMPLETED).is_some(),
+            bound: !volume.is_empty() && self.annotation(BIND_COMPLETED).is_some(),
             volume,
             class: class.cloned().unwrap_or_default(),
             one_pod: self.spec.access_modes.iter().any(|mode| mode == ONE_POD),
         })
+    }
+
+    /// The value of an annotation.
+    fn annotation(&self, name: &str) -> Option<&String> {
+        self.metadata.annotations.as_ref()?.get(name)
     }
 }
 

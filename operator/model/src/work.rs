@@ -198,15 +198,17 @@ pub fn blockers(
     let Some(nodes) = on else {
         return work.iter().filter_map(as_blocker).collect();
     };
-    let on_node = |node: NodeIx| {
-        let behind = &work[work.partition_point(|w| w.node < node)..];
-        behind.iter().take_while(move |w| w.node == node)
-    };
     nodes
         .ones()
-        .flat_map(on_node)
+        .flat_map(|node| work_on(work, node))
         .filter_map(as_blocker)
         .collect()
+}
+
+/// The work of one node; `work` is by node.
+fn work_on(work: &[PassingWork], node: NodeIx) -> impl Iterator<Item = &PassingWork> {
+    let behind = &work[work.partition_point(|w| w.node < node)..];
+    behind.iter().take_while(move |w| w.node == node)
 }
 
 #[cfg(test)]

@@ -51,36 +51,31 @@ impl SnapshotFile {
 
     /// Refuses what the format allows and nobody can use.
     pub(super) fn check(&self) -> Result<(), SnapshotError> {
-        let bad = |path: String, value: &str, expected| {
-            Err(SnapshotError::Value {
-                path,
-                value: value.to_owned(),
-                expected,
-            })
-        };
         if let Some(ix) = self.nodes.iter().position(|node| node.name.is_empty()) {
-            return bad(format!("nodes[{ix}].name"), "", "a name");
+            let path = format!("nodes[{ix}].name");
+            return Err(SnapshotError::not(path, "", "a name"));
         }
         for (ix, pod) in self.pods.iter().enumerate() {
             if pod.uid.is_empty() {
-                return bad(format!("pods[{ix}].uid"), "", "a UID");
+                let path = format!("pods[{ix}].uid");
+                return Err(SnapshotError::not(path, "", "a UID"));
             }
             if let Some(text) = pod.member.as_deref().filter(|m| member(m).is_none()) {
-                return bad(format!("pods[{ix}].member"), text, "a member range of one");
+                let path = format!("pods[{ix}].member");
+                return Err(SnapshotError::not(path, text, "a member range of one"));
             }
         }
         for (ix, gang) in self.gangs.iter().enumerate() {
             if let Some(range) = gang.ranges().find(|&r| MemberSet::parse(&[r]).is_err()) {
-                return bad(format!("gangs[{ix}]"), range, "a member range");
+                let path = format!("gangs[{ix}]");
+                return Err(SnapshotError::not(path, range, "a member range"));
             }
             for &(first, last) in gang.templates.iter().flat_map(|t| &t.eligible) {
                 if first > last || last >= self.nodes.len() {
+                    let path = format!("gangs[{ix}].templates");
                     let range = format!("{first}-{last}");
-                    return bad(
-                        format!("gangs[{ix}].templates"),
-                        &range,
-                        "a range of positions of nodes",
-                    );
+                    let expected = "a range of positions of nodes";
+                    return Err(SnapshotError::not(path, &range, expected));
                 }
             }
         }

@@ -407,6 +407,17 @@ pub enum SnapshotError {
     },
 }
 
+impl SnapshotError {
+    /// The field at this path has this value, and should be what is expected.
+    fn not(path: String, value: &str, expected: &'static str) -> Self {
+        Self::Value {
+            path,
+            value: value.to_owned(),
+            expected,
+        }
+    }
+}
+
 impl SnapshotFile {
     /// The file's content as JSON.
     pub fn to_json(&self) -> Result<Vec<u8>, SnapshotError> {

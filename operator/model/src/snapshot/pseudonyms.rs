@@ -21,6 +21,9 @@ enum Kind {
     Value,
 }
 
+/// Pseudonyms by kind and name.
+type Pseudonyms = BTreeMap<Kind, BTreeMap<String, String>>;
+
 impl Kind {
     fn prefix(self) -> &'static str {
         match self {
@@ -46,7 +49,7 @@ impl SnapshotFile {
         visit(&mut self.clone(), &mut |kind, name| {
             names.entry(kind).or_default().insert(name.clone());
         });
-        let pseudonyms: BTreeMap<Kind, BTreeMap<String, String>> = names
+        let pseudonyms: Pseudonyms = names
             .into_iter()
             .map(|(kind, names)| {
                 let ranked = names.into_iter().enumerate().map(|(rank, name)| {
@@ -57,20 +60,20 @@ impl SnapshotFile {
                 (kind, ranked.collect())
             })
             .collect();
-        let of =
-            |kind: Kind, name: &str| pseudonyms.get(&kind).and_then(|all| all.get(name)).cloned();
         let mut out = self.clone();
         for value in out.nodes.iter_mut().flat_map(|n| n.labels.values_mut()) {
-            if let Some(pseudonym) = of(Kind::Node, value) {
-                *value = pseudonym;
-            }
+            replace(value, Kind::Node, &pseudonyms);
         }
-        visit(&mut out, &mut |kind, name| {
-            if let Some(pseudonym) = of(kind, name) {
-                *name = pseudonym;
-            }
-        });
+        visit(&mut out, &mut |kind, name| replace(name, kind, &pseudonyms));
         out
+    }
+}
+
+/// Puts its pseudonym in the place of a name, if it is one of its kind.
+fn replace(name: &mut String, kind: Kind, pseudonyms: &Pseudonyms) {
+    let known = pseudonyms.get(&kind);
+    if let Some(pseudonym) = known.and_then(|all| all.get(name.as_str())) {
+        name.clone_from(pseudonym);
     }
 }
 
