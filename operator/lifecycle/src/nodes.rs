@@ -67,11 +67,7 @@ impl AgentInfo {
             let old = told.find(|p| (&p.pod_uid, p.attempt) == (&new.pod_uid, new.attempt));
             by_our_clock(new, old, now);
         }
-        let known = |new: &Arrival| {
-            let before = before?;
-            let mut known = before.status.arrivals.iter().zip(&before.heard_at);
-            known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
-        };
+        let known = |new| before.and_then(|b| b.heard_before(new));
         let heard_at = status.arrivals.iter();
         let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
         // There are thousands of these, each as it was read: with room for twice as much.
@@ -82,6 +78,12 @@ impl AgentInfo {
             status,
             heard_at,
         }
+    }
+
+    /// When an arrival of the same pods was heard of that is among those that are known.
+    fn heard_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
+        let mut known = self.status.arrivals.iter().zip(&self.heard_at);
+        known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
     }
 }
 

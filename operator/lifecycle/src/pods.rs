@@ -138,21 +138,23 @@ impl Identity {
         pod_labels: &BTreeMap<String, String>,
         pod_annotations: &BTreeMap<String, String>,
     ) -> Self {
-        let annotation = |key| {
-            pod_annotations
-                .get(key)
-                .map(String::as_str)
-                .unwrap_or_default()
-        };
         Self {
             member: member_of(pod_labels),
             published: pod_labels.contains_key(labels::PUBLISHED),
-            spec_hash: annotation(annotations::SPEC_HASH).to_owned(),
-            tier: annotation(annotations::TIER).parse().ok(),
-            attempt: annotation(annotations::ATTEMPT).parse().unwrap_or_default(),
-            placement: annotation(annotations::PLACEMENT).to_owned(),
+            spec_hash: text_of(pod_annotations, annotations::SPEC_HASH).to_owned(),
+            tier: text_of(pod_annotations, annotations::TIER).parse().ok(),
+            attempt: text_of(pod_annotations, annotations::ATTEMPT)
+                .parse()
+                .unwrap_or_default(),
+            placement: text_of(pod_annotations, annotations::PLACEMENT).to_owned(),
         }
     }
+}
+
+/// The value of an annotation; empty where there is none.
+fn text_of<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a str {
+    let value = annotations.get(key);
+    value.map(String::as_str).unwrap_or_default()
 }
 
 /// Phase of a pod.

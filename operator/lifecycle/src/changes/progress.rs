@@ -23,9 +23,6 @@ impl Ledger {
         else {
             return;
         };
-        let is_new = |time: DateTime<Utc>, known: Option<DateTime<Utc>>| {
-            known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
-        };
         let step_time = last.step_time;
         let checkpoint = last_checkpoint(&told, self.progress.as_ref());
         let known = self.progress.get_or_insert(TrainingProgress {
@@ -34,12 +31,12 @@ impl Ledger {
             checkpoint_step: None,
             checkpoint_time: None,
         });
-        if last.step != known.step && is_new(step_time, Some(known.step_time)) {
+        if last.step != known.step && is_to_be_noted(step_time, Some(known.step_time), recording) {
             (known.step, known.step_time) = (last.step, step_time);
         }
         if let Some((time, step)) = checkpoint
             && known.checkpoint_step != Some(step)
-            && is_new(time, known.checkpoint_time)
+            && is_to_be_noted(time, known.checkpoint_time, recording)
         {
             (known.checkpoint_step, known.checkpoint_time) = (Some(step), Some(time));
         }
@@ -49,6 +46,12 @@ impl Ledger {
     pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
         last_checkpoint(&all_told(facts), self.progress.as_ref()).map(|(time, _)| time)
     }
+}
+
+/// Whether what is of this time is noted after what is known: with something else if it is later, and by
+/// itself now and then.
+fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: bool) -> bool {
+    known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
 
 fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {

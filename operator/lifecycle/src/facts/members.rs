@@ -96,12 +96,14 @@ impl<'a> Facts<'a> {
     /// Whether a member's pod is at the attempt (or a later one): it has come to it, and its container
     /// has not ended since.
     pub fn is_at(&self, member: &Member, pod: &PodView, attempt: i64) -> bool {
-        let ended = |id| {
-            let mut reports = self.reports(member, pod);
-            reports.any(|r| !r.supervised && r.container_id == id)
-        };
         let arrived = self.arrival(pod, attempt);
-        arrived.is_some_and(|id| !pod.is_supervised() || !ended(id))
+        arrived.is_some_and(|id| !pod.is_supervised() || !self.has_ended(member, pod, id))
+    }
+
+    /// Whether the agent has told of the end of a member's training container.
+    fn has_ended(&self, member: &Member, pod: &PodView, container_id: &str) -> bool {
+        let mut reports = self.reports(member, pod);
+        reports.any(|r| !r.supervised && r.container_id == container_id)
     }
 
     /// Whether a member's pod has ended with success. A pod that is being deleted or disrupted has

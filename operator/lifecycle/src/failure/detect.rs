@@ -192,14 +192,16 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
         .containers
         .get(training)
         .is_some_and(ContainerView::started);
-    let rank = |name: &str, c: &ContainerView| match c.init {
-        _ if name == training => Some(0),
-        true => (!began).then_some(1),
-        false => Some(2),
-    };
     let ended = pod.containers.iter().filter_map(|(name, c)| {
         let exit = c.terminated().filter(|t| t.exit_code != 0)?;
-        Some((rank(name, c)?, exit.finished_at, name, exit))
+        // Once the training container has started, none of the init containers has kept it from that.
+        let rank = match c.init {
+            _ if name == training => 0,
+            true if began => return None,
+            true => 1,
+            false => 2,
+        };
+        Some((rank, exit.finished_at, name, exit))
     });
     let (_, _, name, exit) = ended.min_by_key(|(rank, at, name, _)| (*rank, *at, *name))?;
     let known = report_of(facts, pod, name, exit.id.as_deref());
@@ -288,13 +290,16 @@ pub(super) fn report_where<'a>(
     // A supervisor tells of each attempt; of the end of the container the agent tells, unless it
     // is what the supervisor has told last. One that has come to another attempt since has ended anew.
     let came = facts.arrivals.last(pod);
-    let has_ended_since = |r: &Report| {
-        let later = |(attempt, restarts)| attempt > r.attempt && restarts == r.restarts;
-        r.supervised && came.is_some_and(later)
-    };
     reports
-        .filter(|r| r.container == container && of_it(r) && !has_ended_since(r))
+        .filter(|r| r.container == container && of_it(r) && !has_ended_anew(r, came))
         .max_by_key(|r| (!r.supervised, r.attempt))
+}
+
+/// Whether the container of which a supervisor has told this has come to a later attempt since. `came`:
+/// the last attempt that one of the pod has come to, with the number of its restarts.
+fn has_ended_anew(told: &Report, came: Option<(i64, i32)>) -> bool {
+    let later = |(attempt, restarts)| attempt > told.attempt && restarts == told.restarts;
+    told.supervised && came.is_some_and(later)
 }
 
 /// The exit that an agent reports.

@@ -145,13 +145,15 @@ fn under_way(
     domain: &DomainLedger,
     incident: &OpenIncident,
 ) -> usize {
-    let is_back = |member: &Member| {
-        let pod = facts.current(domain, member);
-        pod.is_some_and(|p| facts.running(member, p) || facts.succeeded(member, p))
-    };
     let replaced = scope.unfinished.iter();
     let replaced = replaced.filter(|m| incident.replace.contains(m));
-    replaced.filter(|m| !is_back(m)).count()
+    replaced.filter(|m| !is_back(facts, domain, m)).count()
+}
+
+/// Whether the pod that a member has now runs, or has ended with success.
+fn is_back(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
+    let pod = facts.current(domain, member);
+    pod.is_some_and(|p| facts.running(member, p) || facts.succeeded(member, p))
 }
 
 fn has_started(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {

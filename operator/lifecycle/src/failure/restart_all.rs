@@ -48,13 +48,15 @@ pub(super) fn last_of<'s>(
     member: &'s Member,
     pod: &'s PodView,
 ) -> Option<&'s Report> {
-    let is_last = |r: &&Report| {
-        let shown = pod.containers.get(&r.container);
-        shown.is_some_and(|c| c.restart_count == r.restarts.saturating_add(1))
-    };
     reported(facts, member, pod)
-        .filter(is_last)
+        .filter(|r| is_last(pod, r))
         .min_by_key(|r| r.time)
+}
+
+/// Whether the container of a report has been restarted once since, as pod status shows it.
+fn is_last(pod: &PodView, report: &Report) -> bool {
+    let shown = pod.containers.get(&report.container);
+    shown.is_some_and(|c| c.restart_count == report.restarts.saturating_add(1))
 }
 
 /// Whether a restart of all ended the training container of a report: it is the first to end after

@@ -4,7 +4,7 @@
 use chrono::SubsecRound;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::ReportKind;
-use lockstep_api::workload::CauseKind;
+use lockstep_api::workload::{Cause, CauseKind};
 
 use super::detect::{RESTARTING_ALL, reported_failure};
 use super::policy::verdict;
@@ -57,23 +57,25 @@ fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> 
     if cause.kind != CauseKind::ContainerExit || cause.pod != pod.name {
         return None;
     }
-    let is_cause = |end: &Termination| {
-        end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
-    };
     let newest = shown(container);
-    if container.terminated().is_some_and(is_cause) {
+    if container.terminated().is_some_and(|t| is_cause(t, cause)) {
         return Some(newest);
     }
     let last = container.last.as_ref()?;
     if let ContainerState::Waiting { .. } = container.state {
-        return is_cause(last).then_some(newest);
+        return is_cause(last, cause).then_some(newest);
     }
     // Of a container that the kubelet removed to restart the whole pod, code and time are lost. Its
     // successor started after the failure, by the same node's clock, which tells whole seconds.
     let failed_at = cause.time.trunc_subsecs(0);
     let began_after = container.running_since().is_some_and(|at| at >= failed_at);
     let removed = last.reason == RESTARTING_ALL && began_after;
-    (removed || is_cause(last)).then_some(newest - 1)
+    (removed || is_cause(last, cause)).then_some(newest - 1)
+}
+
+/// Whether the end of a container is what happened first.
+fn is_cause(end: &Termination, cause: &Cause) -> bool {
+    end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
 }
 
 /// The number of the newest container that has started, as pod status shows it.

@@ -150,9 +150,8 @@ fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let attempt = order.map_or(pod.attempt, |o| o.attempt);
-        let is_failure =
-            |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt && r.exit_code != 0;
-        let mut failures = reports.iter().filter(is_failure);
+        let of_pod = reports.iter().filter(|r| r.pod_uid == pod.uid);
+        let mut failures = of_pod.filter(|r| r.attempt >= attempt && r.exit_code != 0);
         if failures.any(|r| !view.published.reports.contains(r)) {
             return Duration::ZERO;
         }

@@ -73,12 +73,12 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: Dat
         }
         let child_told = record.told_end == Some(record.attempt);
         let ended = end_of_released(pod, record, now);
-        let follows = |r: &Report| {
+        let news = ended.filter(|r| {
             // How a removed container has ended nobody knows.
             let unknown = child_told && r.reason == REMOVED;
-            unknown || told.iter().any(|t| is_end_of_child(t, r))
-        };
-        step.reports.extend(ended.filter(|r| !follows(r)));
+            !unknown && !told.iter().any(|t| is_end_of_child(t, r))
+        });
+        step.reports.extend(news);
     }
     for c in ended_unnoticed(pod, step.record.as_ref(), told) {
         let Some(exit) = &c.exit else { continue };

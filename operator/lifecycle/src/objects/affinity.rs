@@ -41,9 +41,8 @@ pub(super) fn pin(spec: &mut PodSpec, node: &str) {
 }
 
 fn selects_something(term: &NodeSelectorTerm) -> bool {
-    let some =
-        |list: &Option<Vec<NodeSelectorRequirement>>| list.as_ref().is_some_and(|l| !l.is_empty());
-    some(&term.match_expressions) || some(&term.match_fields)
+    let lists = [&term.match_expressions, &term.match_fields];
+    lists.into_iter().flatten().any(|list| !list.is_empty())
 }
 
 /// Taints that the node controller puts on a node that it does not hear from.
@@ -58,13 +57,7 @@ const UNREACHABLE: [&str; 2] = [
 pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_with(Vec::new);
     for key in UNREACHABLE {
-        let has = |t: &Toleration| {
-            t.key.as_deref() == Some(key)
-                && t.effect
-                    .as_deref()
-                    .is_none_or(|e| e.is_empty() || e == "NoExecute")
-        };
-        if !tolerations.iter().any(has) {
+        if !tolerations.iter().any(|t| is_about(t, key)) {
             tolerations.push(Toleration {
                 key: Some(key.into()),
                 operator: Some("Exists".into()),
@@ -73,6 +66,12 @@ pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
             });
         }
     }
+}
+
+/// Whether a toleration is about the eviction that this taint asks for.
+fn is_about(toleration: &Toleration, taint: &str) -> bool {
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    toleration.key.as_deref() == Some(taint) && (effect.is_empty() || effect == "NoExecute")
 }
 
 #[cfg(test)]

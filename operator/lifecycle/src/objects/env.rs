@@ -56,12 +56,12 @@ pub(super) fn variables(
     if accelerators > 0 {
         all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
     }
-    let variable = |(name, value): (&str, String)| EnvVar {
+    let variables = all.into_iter().map(|(name, value)| EnvVar {
         name: name.into(),
         value: Some(value),
         value_from: None,
-    };
-    all.into_iter().map(variable).collect()
+    });
+    variables.collect()
 }
 
 /// The port after so many recreations: the one of the spec and the seven after it in turn, or

@@ -27,6 +27,18 @@ struct StartFailure {
     message: String,
 }
 
+impl StartFailure {
+    /// Why this member does not start on the node that it has.
+    fn new(member: &Member, node: &str, reason: &'static str, message: String) -> Self {
+        Self {
+            member: member.clone(),
+            node: node.to_owned(),
+            reason,
+            message,
+        }
+    }
+}
+
 /// How far a member that is placed has come.
 enum Start {
     /// Its container has started, and has come to the barrier where there is one.
@@ -214,12 +226,6 @@ fn start(
     let Some(node) = pod.node.as_ref().or(pod.pinned.as_ref()) else {
         return Start::UnderWay;
     };
-    let fails = |reason, message| StartFailure {
-        member: member.clone(),
-        node: node.clone(),
-        reason,
-        message,
-    };
     let attempt = pod.identity.attempt;
     // Arrivals are forgotten in time, releases are not.
     let released = facts.is_released(scope.key(), attempt);
@@ -228,18 +234,21 @@ fn start(
     let started = trainer.is_some_and(ContainerView::started);
     if pod.phase == PodPhase::Failed && !pod.has_run() {
         let message = format!("{}: {}", pod.reason, pod.message);
-        return Start::Failed(fails(reasons::REJECTED_BY_NODE, message));
+        let reason = reasons::REJECTED_BY_NODE;
+        return Start::Failed(StartFailure::new(member, node, reason, message));
     }
     if let Some(failure) = detect::start_error(facts, member, pod) {
         let message = format!("cannot be started: {}", describe(&failure.cause));
-        return Start::Failed(fails(reasons::START_ERROR, message));
+        let reason = reasons::START_ERROR;
+        return Start::Failed(StartFailure::new(member, node, reason, message));
     }
     if pod.terminal() || started && !held {
         return Start::Begun;
     }
     if pod.node.is_some() && facts.lost(node) {
         let message = "the node was lost before the pod started".to_owned();
-        return Start::Failed(fails(reasons::NODE_LOST, message));
+        let reason = reasons::NODE_LOST;
+        return Start::Failed(StartFailure::new(member, node, reason, message));
     }
     let intent = facts.pod_group_status(&scope.gang.key);
     if pod.node.is_none() && intent.is_some_and(|s| s.preemption.is_some()) {
@@ -250,7 +259,8 @@ fn start(
     match deadline(facts, scope, entry, pod, held && runs) {
         Some(deadline) if facts.due(deadline.at).passed(wake) => {
             let message = not_in_time(facts, pod, held, deadline.deadlines);
-            Start::Late(fails(reasons::START_DEADLINE_EXCEEDED, message))
+            let reason = reasons::START_DEADLINE_EXCEEDED;
+            Start::Late(StartFailure::new(member, node, reason, message))
         }
         Some(_) | None => Start::UnderWay,
     }

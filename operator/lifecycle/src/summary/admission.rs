@@ -63,10 +63,10 @@ impl Admission<'_, '_> {
     /// alone.
     fn is_placed_whole(&self, gang: &Gang) -> bool {
         let assigned = self.facts.assigned_nodes(&gang.key);
-        let has_node =
-            |m: &&Member| assigned.contains_key(*m) || self.ledger.completed.contains(*m);
-        let placed = gang.members().filter(has_node).count();
-        gang.basic || placed >= gang.min_count.max(0) as usize
+        let completed = &self.ledger.completed;
+        let placed = gang.members();
+        let placed = placed.filter(|m| assigned.contains_key(*m) || completed.contains(*m));
+        gang.basic || placed.count() >= gang.min_count.max(0) as usize
     }
 
     /// Why a gang is not placed; None when it is.

@@ -74,10 +74,10 @@ pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
 /// What the restart of a training process inside its container makes of hooks: the container does not end.
 /// One with a postStart has no supervisor, and containers beside it go on. `None`: there are no hooks.
 pub(super) fn training_hooks(facts: &Facts<'_>) -> Option<String> {
-    let stops = |group: &Group, name: &str, hooks: &Lifecycle| {
+    let before_stop = containers_with(facts, |group, name, hooks| {
         facts.training(&group.name) == name && hooks.pre_stop.is_some()
-    };
-    not_run(&containers_with(facts, stops))
+    });
+    not_run(&before_stop)
 }
 
 fn not_run(before_stop: &[String]) -> Option<String> {
