@@ -19,7 +19,7 @@ use lockstep_model::gang::assignments;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
 use lockstep_model::{
-    Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources, Snapshot,
+    Assignments, Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot,
     VolumeAnswer, VolumeNeeds, Weights,
 };
 
@@ -151,6 +151,16 @@ pub enum TemplateNodes {
     Recorded(BTreeSet<String>),
 }
 
+impl TemplateNodes {
+    /// Whether a node admits the template.
+    pub(crate) fn admit(&self, node: &Node) -> bool {
+        match self {
+            Self::Satisfying(constraints) => constraints.admit(node),
+            Self::Recorded(names) => names.contains(node.name.as_str()),
+        }
+    }
+}
+
 impl WorkloadInput {
     fn alike(&self, other: &Self) -> bool {
         let Self {
@@ -204,6 +214,12 @@ impl PodGroupInput {
             && *whole == other.whole
             && *topology == other.topology
             && *assigned == other.assigned
+    }
+
+    /// Its version as a number, to be compared with others of its own; 0 for one that is none.
+    pub(crate) fn version_number(&self) -> u64 {
+        let version = self.resource_version.as_ref();
+        version.map_or(0, |v| v.as_str().parse().unwrap_or(0))
     }
 
     /// Reads a pod group; `None` without a UID. A placement that `previous` has, too, is not parsed

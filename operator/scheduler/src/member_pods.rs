@@ -123,13 +123,9 @@ impl FullyBound {
         {
             return None;
         }
-        let there = |pods: &Vec<Arc<Pod>>, node: &NodeName| match pods.as_slice() {
-            [pod] => pod.alive() && pod.stage != Stage::Refused && pod.bound.as_ref() == Some(node),
-            _ => false,
-        };
         let mut each = pods.by_member.iter().zip(assigned.iter());
         let bound = pods.by_member.len() == assigned.len()
-            && each.all(|((of, pods), (member, node))| of == member && there(pods, node));
+            && each.all(|((of, pods), (member, node))| of == member && are_one_on(pods, node));
         bound.then(|| Self {
             assigned: Arc::clone(assigned),
             nodes: assigned.values().collect::<BTreeSet<_>>().len(),
@@ -144,6 +140,14 @@ impl FullyBound {
     /// Whether it is about these nodes, and not about those that were read before they changed.
     pub fn is_of(&self, assigned: &Arc<Assignments>) -> bool {
         Arc::ptr_eq(&self.assigned, assigned)
+    }
+}
+
+/// Whether these are one pod, which is bound to the node and not about to end.
+fn are_one_on(pods: &[Arc<Pod>], node: &NodeName) -> bool {
+    match pods {
+        [pod] => pod.alive() && pod.stage != Stage::Refused && pod.bound.as_ref() == Some(node),
+        _ => false,
     }
 }
 

@@ -108,12 +108,11 @@ impl Memory {
     /// The gang as we know it: the watch may lag behind our own writes. Versions of one object are
     /// comparable numbers (KEP-5504); one that is not a number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
-        let version = |g: &PodGroupInput| {
-            let version = g.resource_version.as_ref();
-            version.map_or(0, |v| v.as_str().parse::<u64>().unwrap_or(0))
-        };
         match self.written(&seen.key) {
-            Some(own) if own.uid == seen.group.uid && version(own) > version(&seen.group) => {
+            Some(own)
+                if own.uid == seen.group.uid
+                    && own.version_number() > seen.group.version_number() =>
+            {
                 Arc::new(GangInput {
                     group: own.clone(),
                     ..(**seen).clone()

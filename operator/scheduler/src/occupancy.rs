@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lockstep_engine::NodeSet;
+use lockstep_engine::{Amounts, NodeSet};
 use lockstep_model::occupancy::{Disruption, reservations};
 use lockstep_model::{AskedAmounts, GangPhase, Occupancy, Occupant, PlacedGang};
 
@@ -138,16 +138,19 @@ pub(crate) fn asked_amounts(
 ) -> AskedAmounts {
     let there = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
     let templates = there.flat_map(|g| g.input.workload.templates.iter());
-    let dims = context.cluster.dims();
-    let member = |template: &TemplateInput| {
-        let mut amounts = context.amounts(template.requests.as_deref().ok()?);
-        if let Some(dim) = template.apart.as_deref().and_then(|slot| dims.dim(slot)) {
-            amounts[dim] = 1;
-        }
-        Some(amounts)
-    };
+    let members = templates.filter_map(|template| member_amounts(context, template));
     AskedAmounts {
-        members: templates.filter_map(member).collect(),
+        members: members.collect(),
         reserved: capacity.reserved.clone(),
     }
+}
+
+/// What one member asks for, where the quantities of its template can be read.
+fn member_amounts(context: &Context<'_>, template: &TemplateInput) -> Option<Amounts> {
+    let mut amounts = context.amounts(template.requests.as_deref().ok()?);
+    let dims = context.cluster.dims();
+    if let Some(dim) = template.apart.as_deref().and_then(|slot| dims.dim(slot)) {
+        amounts[dim] = 1;
+    }
+    Some(amounts)
 }

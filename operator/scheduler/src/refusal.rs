@@ -189,15 +189,16 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
 /// go, with whom is evicted or by itself, is not known here.
 fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
     let group = &gang.input.key;
-    let of_others = |pod: &Arc<Pod>| {
-        let own = pod.owner.as_ref() == Some(&gang.input.workload.uid)
-            && pod.pod_group.as_ref() == Some(&group.name);
-        !own && pod.alive()
-    };
     let mut pods = gang
         .one_pod_claims()
         .flat_map(|claim| context.cluster.pods_mounting(&group.namespace, claim));
-    pods.any(of_others)
+    pods.any(|pod| !is_of(gang, pod) && pod.alive())
+}
+
+/// Whether a pod is one of the gang.
+fn is_of(gang: &GangState, pod: &Pod) -> bool {
+    pod.owner.as_ref() == Some(&gang.input.workload.uid)
+        && pod.pod_group.as_ref() == Some(&gang.input.key.name)
 }
 
 /// Notes that an intent has evicted work: should that turn out useless, there is no second one.

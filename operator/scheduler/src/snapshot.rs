@@ -145,11 +145,8 @@ fn template_record(
     template: &TemplateInput,
     nodes: &[Node],
 ) -> Result<TemplateRecord, InvalidQuantity> {
-    let admits = |node: &Node| match &template.nodes {
-        TemplateNodes::Satisfying(constraints) => constraints.admit(node),
-        TemplateNodes::Recorded(names) => names.contains(node.name.as_str()),
-    };
-    let positions = nodes.iter().enumerate().filter(|(_, node)| admits(node));
+    let positions = nodes.iter().enumerate();
+    let positions = positions.filter(|(_, node)| template.nodes.admit(node));
     let eligible = positions.map(|(at, _)| at).collect();
     let requests = template.requests.clone()?;
     let opted_out = template.labels.get_key_value(labels::EVICTABLE);

@@ -318,13 +318,9 @@ impl GangState {
             .members()
             .filter(|m| all || (self.to_place.contains(m) && !finished.contains(*m)))
             .collect();
-        let of_group = |name: &str| -> Vec<Member> {
-            let members = requested.iter().filter(|m| m.group == name);
-            members.map(|m| (*m).clone()).collect()
-        };
         let templates = self.input.workload.templates.iter().enumerate();
         let by_group = templates
-            .map(|(at, template)| (at, of_group(&template.group)))
+            .map(|(at, template)| (at, members_of(&requested, &template.group)))
             .filter(|(_, members)| !members.is_empty())
             .collect();
         let placed_before = gang
@@ -421,6 +417,12 @@ impl GangState {
             && self.preempted == other.preempted
             && (*status == other.status || without_words(status) == without_words(&other.status))
     }
+}
+
+/// Those of the members that are of a group.
+fn members_of(members: &[&Member], group: &str) -> Vec<Member> {
+    let of_group = members.iter().filter(|m| m.group == group);
+    of_group.map(|m| (*m).clone()).collect()
 }
 
 /// Nodes on which the one has members that the other does not have there.

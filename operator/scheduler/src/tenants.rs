@@ -123,25 +123,27 @@ pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap
 
 /// What the pods that take least of each resource take together, so many of them.
 fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> QuotaAmounts {
-    let of = |name: &String| {
-        let amount = |charge: &&QuotaCharge| charge.amounts.get(name).copied().unwrap_or(0);
-        let mut each: Vec<(i64, usize)> = pods
-            .iter()
-            .map(|(charge, pods)| (charge.as_ref().map_or(0, amount), *pods))
-            .collect();
-        each.sort_unstable();
-        let (mut sum, mut left) = (0i64, count);
-        for (amount, pods) in each {
-            sum = sum.saturating_add(times(amount, pods.min(left)));
-            left -= pods.min(left);
-        }
-        sum
-    };
     quota
         .hard
         .keys()
-        .map(|name| (name.clone(), of(name)))
+        .map(|name| (name.clone(), least_of(name, pods, count)))
         .collect()
+}
+
+/// The same of one resource.
+fn least_of(name: &str, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> i64 {
+    let amount = |charge: &&QuotaCharge| charge.amounts.get(name).copied().unwrap_or(0);
+    let mut each: Vec<(i64, usize)> = pods
+        .iter()
+        .map(|(charge, pods)| (charge.as_ref().map_or(0, amount), *pods))
+        .collect();
+    each.sort_unstable();
+    let (mut sum, mut left) = (0i64, count);
+    for (amount, pods) in each {
+        sum = sum.saturating_add(times(amount, pods.min(left)));
+        left -= pods.min(left);
+    }
+    sum
 }
 
 /// The quotas of a namespace with their positions.

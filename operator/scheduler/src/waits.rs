@@ -18,11 +18,11 @@ pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
             givers.entry(node).or_default().push(at);
         }
     }
-    let of = |(at, moved): (usize, &Moves<'_>)| {
+    let waits = moves.iter().enumerate().map(|(at, moved)| {
         let givers = moved.gains.iter().filter_map(|node| givers.get(node));
         givers.flatten().copied().filter(|by| *by != at).collect()
-    };
-    moves.iter().enumerate().map(of).collect()
+    });
+    waits.collect()
 }
 
 /// Those that wait for each other in circles, or in between two; empty where there is no circle.

@@ -1,8 +1,7 @@
 //! What a search for victims comes to, in the status of the preemptor's pod group.
 
-use std::sync::Arc;
-
 use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::Unit;
 use lockstep_model::{Eviction, PlacementRequest, Pod, Source};
 
 use super::place::by_name;
@@ -114,17 +113,7 @@ fn victims_of(
     match source {
         Source::Gang(number) => {
             let gang = gangs.get(*number).into_iter();
-            let victim = |gang: &GangState| Victim {
-                kind: "PodGroup".to_owned(),
-                namespace: gang.input.key.namespace.to_string(),
-                name: gang.input.key.name.to_string(),
-                uid: gang.uid().to_owned(),
-                priority: victim_priority(context, gang),
-                pods: of.pod_count() as i32,
-                cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
-                ..Victim::default()
-            };
-            gang.map(victim).collect()
+            gang.map(|gang| gang_victim(context, gang, of)).collect()
         }
         Source::Pod(pod) => vec![Victim {
             priority: of.priority,
@@ -132,15 +121,30 @@ fn victims_of(
         }],
         Source::Pods(pods) => {
             let costs = &context.settings.rules.costs;
-            let victim = |pod: &Arc<Pod>| Victim {
+            let victims = pods.iter().map(|pod| Victim {
                 unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
                 ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
-            };
-            pods.iter().map(victim).collect()
+            });
+            victims.collect()
         }
     }
 }
 
+/// A gang as a victim.
+fn gang_victim(context: &Context<'_>, gang: &GangState, unit: &Unit) -> Victim {
+    Victim {
+        kind: "PodGroup".to_owned(),
+        namespace: gang.input.key.namespace.to_string(),
+        name: gang.input.key.name.to_string(),
+        uid: gang.uid().to_owned(),
+        priority: victim_priority(context, gang),
+        pods: unit.pod_count() as i32,
+        cost: i64::try_from(unit.cost).unwrap_or(i64::MAX),
+        ..Victim::default()
+    }
+}
+
+/// A pod as a victim that costs so much.
 fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     Victim {
         kind: "Pod".to_owned(),

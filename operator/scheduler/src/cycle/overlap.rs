@@ -21,8 +21,6 @@ use crate::state::GangState;
 /// Pods of others are not counted: whether they leave is for kube-scheduler to say. Nor are gangs
 /// that preempt: they wait for the nodes of their victims.
 pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
-    let waits =
-        |gang: &GangState| holds(gang) && !gang.disrupted() && gang.status.preemption.is_none();
     let waiting = gangs.iter().enumerate().filter(|(_, gang)| waits(gang));
     let mut waiting: Vec<(usize, Assignments)> = waiting
         .map(|(at, gang)| (at, gang.unbound()))
@@ -55,23 +53,30 @@ fn holds(gang: &GangState) -> bool {
     gang.phase() != GangPhase::Finished && !gang.input.released()
 }
 
+/// Whether its members wait for their nodes, and not for victims there.
+fn waits(gang: &GangState) -> bool {
+    holds(gang) && !gang.disrupted() && gang.status.preemption.is_none()
+}
+
 /// What members leave of some nodes, by name.
 struct Left<'a> {
     context: &'a Context<'a>,
     nodes: BTreeMap<NodeName, Amounts>,
 }
 
+/// What a node offers, if it is there.
+fn offered(context: &Context<'_>, name: &NodeName) -> Option<Amounts> {
+    let cluster = context.cluster;
+    let node = cluster.node(cluster.ordinal(name.as_str())?)?;
+    Some(cluster.dims().offered(node))
+}
+
 impl<'a> Left<'a> {
     fn of<'n>(context: &'a Context<'a>, nodes: impl Iterator<Item = &'n NodeName>) -> Self {
-        let all = |name: &NodeName| {
-            let node = context
-                .cluster
-                .node(context.cluster.ordinal(name.as_str())?)?;
-            Some((name.clone(), context.cluster.dims().offered(node)))
-        };
+        let each = nodes.filter_map(|name| Some((name.clone(), offered(context, name)?)));
         Self {
             context,
-            nodes: nodes.filter_map(all).collect(),
+            nodes: each.collect(),
         }
     }
 

@@ -195,32 +195,40 @@ fn allowed_by_quota(gang: &GangState, tenants: &Tenants<'_>) -> Option<BTreeSet<
         return None;
     }
     let (there, new) = counted_and_new(gang);
-    let allowed = |members: &[&Member]| {
-        let members: BTreeSet<&Member> = members.iter().copied().collect();
-        tenants.excess(gang, &members, members.len()).is_none()
-    };
-    if allowed(&new) {
+    if are_allowed(gang, tenants, &new) {
         return None;
     }
-    // As many of one group as go together with those that were taken before.
-    let most = |taken: &[&Member], group: &[&Member]| {
-        let with = |count: &usize| allowed(&[taken, &group[..*count]].concat());
-        let counts: Vec<usize> = (1..=group.len()).collect();
-        counts.partition_point(with)
-    };
     let mut by_group: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for &member in &new {
         by_group.entry(&member.group).or_default().push(member);
     }
     let mut groups: Vec<Vec<&Member>> = by_group.into_values().collect();
-    groups.sort_by_cached_key(|group| Reverse(most(&[], group)));
+    groups.sort_by_cached_key(|group| Reverse(most_allowed(gang, tenants, &[], group)));
     let mut taken: Vec<&Member> = Vec::new();
     for group in &groups {
-        let count = most(&taken, group);
+        let count = most_allowed(gang, tenants, &taken, group);
         taken.extend(&group[..count]);
     }
     let enough = there.len() + taken.len() >= least;
     enough.then(|| there.into_iter().chain(taken).cloned().collect())
+}
+
+/// Whether the quota allows all of these members that it does not count yet.
+fn are_allowed(gang: &GangState, tenants: &Tenants<'_>, members: &[&Member]) -> bool {
+    let members: BTreeSet<&Member> = members.iter().copied().collect();
+    tenants.excess(gang, &members, members.len()).is_none()
+}
+
+/// How many members of a group the quota allows together with those that were taken before.
+fn most_allowed(
+    gang: &GangState,
+    tenants: &Tenants<'_>,
+    taken: &[&Member],
+    group: &[&Member],
+) -> usize {
+    let with = |count: &usize| are_allowed(gang, tenants, &[taken, &group[..*count]].concat());
+    let counts: Vec<usize> = (1..=group.len()).collect();
+    counts.partition_point(with)
 }
 
 /// Members that are wanted: those that quotas count already, and the others.

@@ -282,10 +282,12 @@ pub(super) fn is_spared(
     found: &Found,
 ) -> bool {
     let rules = &context.settings.rules.victims;
-    let victim = &found.victim;
     if let Some(gang) = found.gang.map(|at| &gangs[at]) {
         return rules.exclude(&gang.input.key.namespace) || spared(context, gang);
     }
+    let Some(pod) = &found.pod else {
+        return false;
+    };
     let templates = gangs[preemptor].input.workload.templates.iter();
     let wanted = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
     let filter = VictimFilter {
@@ -294,12 +296,12 @@ pub(super) fn is_spared(
         beyond_budgets: true,
         refused: &BTreeSet::new(),
     };
-    let admits = |pod: &Pod| match &victim.unit {
+    if found.victim.unit.is_some() {
         // Some pods of a unit may hold nothing that is wanted.
-        Some(_) => rules.scope != VictimScope::Gangs && !rules.leave_alone(pod),
-        None => filter.admits_pod(pod),
-    };
-    found.pod.as_ref().is_some_and(|p| !admits(p))
+        rules.scope == VictimScope::Gangs || rules.leave_alone(pod)
+    } else {
+        !filter.admits_pod(pod)
+    }
 }
 
 /// Whether a gang keeps another waiting longer than it has promised to it.

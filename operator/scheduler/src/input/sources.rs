@@ -195,14 +195,17 @@ impl GangSources<'_> {
         gang: &Gang,
         asking: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
     ) -> Vec<VolumeAnswer> {
-        let answer = |(group, needs): (&'n str, &VolumeNeeds)| {
-            let storage = self.storage.filter(|_| !needs.is_empty());
-            let answer = storage.map(|storage| storage.answer(&self.key.namespace, needs));
-            (group, answer.unwrap_or_default())
-        };
-        let mut answers: Vec<_> = asking.map(answer).collect();
+        let answers = asking.map(|(group, needs)| (group, self.storage_answer(needs)));
+        let mut answers: Vec<_> = answers.collect();
         one_pod_claims(gang, &mut answers);
         answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// What storage says to what one group asks of it.
+    fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
+        let storage = self.storage.filter(|_| !needs.is_empty());
+        let answer = storage.map(|storage| storage.answer(&self.key.namespace, needs));
+        answer.unwrap_or_default()
     }
 
     /// Whether storage and the API server say of the templates what they said before.
@@ -249,12 +252,8 @@ impl GangSources<'_> {
 
     fn ends(&self) -> Option<DateTime<Utc>> {
         let (spec, status) = (&self.workload.spec, self.workload.status.as_ref()?);
-        let grace = |group: &Group| {
-            let pod = group.template.0.spec.as_ref();
-            pod.and_then(|p| p.termination_grace_period_seconds)
-                .unwrap_or(DEFAULT_GRACE)
-        };
-        let grace = spec.groups.iter().map(grace).max().unwrap_or(DEFAULT_GRACE);
+        let longest = spec.groups.iter().map(grace).max();
+        let grace = longest.unwrap_or(DEFAULT_GRACE);
         let left = spec.active_deadline_seconds? - status.active_seconds;
         let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
         status.start_time?.checked_add_signed(seconds)
@@ -278,6 +277,13 @@ impl GangSources<'_> {
             _ => GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY),
         }
     }
+}
+
+/// Grace period of the pods of a group, in seconds.
+fn grace(group: &Group) -> i64 {
+    let pod = group.template.0.spec.as_ref();
+    pod.and_then(|p| p.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE)
 }
 
 /// Claims that several members mount although one pod at a time may: where the gang needs more than one of
