@@ -86,11 +86,10 @@ impl Store for FileStore {
     }
 
     async fn save(&self, records: &Records) -> Result<(), StoreError> {
-        let damaged = |source| StoreError::Damaged {
+        let text = serde_json::to_vec(records).map_err(|source| StoreError::Damaged {
             path: self.path(),
             source,
-        };
-        let text = serde_json::to_vec(records).map_err(damaged)?;
+        })?;
         self.write(&text).await.map_err(|source| StoreError::Io {
             path: self.path(),
             source,

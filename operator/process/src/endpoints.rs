@@ -36,17 +36,18 @@ pub async fn serve_health<R>(listener: TcpListener, ready: R)
 where
     R: Fn() -> Result<String, String> + Clone + Send + Sync + 'static,
 {
-    let readyz = move || {
-        let answer = match ready() {
-            Ok(said) => (StatusCode::OK, said),
-            Err(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
-        };
-        async { answer }
-    };
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz));
+        .route("/readyz", get(move || async move { readiness(ready()) }));
     serve(listener, routes).await;
+}
+
+/// The answer of a process that says this of its work, or what it waits for.
+fn readiness(said: Result<String, String>) -> (StatusCode, String) {
+    match said {
+        Ok(said) => (StatusCode::OK, said),
+        Err(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
+    }
 }
 
 /// Serves each registry at its path.

@@ -48,22 +48,24 @@ impl FromStr for LogLevel {
     type Err = NoLevel;
 
     fn from_str(text: &str) -> Result<Self, NoLevel> {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
-        let fits = |part: &str| {
-            let (module, level) = part.split_once('=').unwrap_or(("", part));
-            // A number is a level to the library, and not to people.
-            module.chars().all(is_name)
-                && !part.starts_with('=')
-                && level.chars().all(char::is_alphabetic)
-                && !level.is_empty()
-                && level.parse::<LevelFilter>().is_ok()
-        };
-        if text.split(',').all(fits) {
+        if text.split(',').all(names_level) {
             Ok(Self(text.to_owned()))
         } else {
             Err(NoLevel)
         }
     }
+}
+
+/// Whether one part of the text names a level, by itself or for a module.
+fn names_level(part: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
+    let (module, level) = part.split_once('=').unwrap_or(("", part));
+    // A number is a level to the library, and not to people.
+    module.chars().all(is_name)
+        && !part.starts_with('=')
+        && level.chars().all(char::is_alphabetic)
+        && !level.is_empty()
+        && level.parse::<LevelFilter>().is_ok()
 }
 
 impl fmt::Display for LogLevel {

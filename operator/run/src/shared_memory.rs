@@ -129,22 +129,25 @@ fn read(path: &Path) -> Option<BTreeSet<Entry>> {
 
 /// Inode, a space, name; a name can have any byte but the one that ends it here.
 fn print(entries: &BTreeSet<Entry>) -> Vec<u8> {
-    let print = |(inode, name): &Entry| {
+    let each = entries.iter().flat_map(|(inode, name)| {
         let inode = format!("{inode} ");
         [inode.as_bytes(), name.as_bytes(), b"\0"].concat()
-    };
-    entries.iter().flat_map(print).collect()
+    });
+    each.collect()
 }
 
 /// What makes no sense is left out.
 fn parse(list: &[u8]) -> BTreeSet<Entry> {
-    let parse = |entry: &[u8]| {
-        let space = entry.iter().position(|byte| *byte == b' ')?;
-        let (inode, name) = entry.split_at(space);
-        let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
-        Some((inode, OsStr::from_bytes(name.get(1..)?).to_owned()))
-    };
-    list.split(|byte| *byte == 0).filter_map(parse).collect()
+    let entries = list.split(|byte| *byte == 0);
+    entries.filter_map(parse_entry).collect()
+}
+
+/// One entry of such a list.
+fn parse_entry(entry: &[u8]) -> Option<Entry> {
+    let space = entry.iter().position(|byte| *byte == b' ')?;
+    let (inode, name) = entry.split_at(space);
+    let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
+    Some((inode, OsStr::from_bytes(name.get(1..)?).to_owned()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::time;
@@ -88,8 +89,6 @@ impl Config {
     /// Constants of the decisions.
     pub fn settings(&self) -> LifecycleSettings {
         let w = &self.workloads;
-        let delta =
-            |span: Span| chrono::TimeDelta::from_std(time(span)).unwrap_or(chrono::TimeDelta::MAX);
         LifecycleSettings {
             incident_backoff: delta(w.incident_backoff_min),
             incident_backoff_max: delta(w.incident_backoff_max),
@@ -106,4 +105,9 @@ impl Config {
             ..LifecycleSettings::default()
         }
     }
+}
+
+/// A duration as one between times; the longest there is for one that is longer.
+fn delta(span: Span) -> TimeDelta {
+    TimeDelta::from_std(time(span)).unwrap_or(TimeDelta::MAX)
 }

@@ -94,32 +94,28 @@ impl Accelerators {
 /// Adds what a gang has been promised: the nodes of members without pods, and those that are kept
 /// for it while it waits.
 fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accelerators: &[String]) {
-    let mut add = |node: &str, group: &str, members: i64| {
-        let (Some(ix), Some(requests)) = (cluster.ordinal(node), gang.requests(group)) else {
-            return;
-        };
-        for name in accelerators {
-            let amount = requests.get(name).saturating_mul(members);
-            *promised
-                .entry(ix)
-                .or_default()
-                .entry(name.clone())
-                .or_default() += amount;
-        }
-    };
     let pods = cluster.pods_of(gang.workload.uid.as_str());
     let there: BTreeSet<(&Member, &str)> = pods
         .iter()
         .filter_map(|pod| Some((pod.member.as_ref()?, pod.holds()?)))
         .collect();
-    for (member, node) in gang.group.assigned.iter().flat_map(|a| a.iter()) {
-        if !there.contains(&(member, node.as_str())) {
-            add(node.as_str(), &member.group, 1);
-        }
-    }
-    for kept in gang.group.status.reservation.iter().flat_map(|r| &r.nodes) {
-        for (group, members) in &kept.members {
-            add(&kept.node, group, i64::from(*members));
+    let assigned = gang.group.assigned.iter().flat_map(|a| a.iter());
+    let assigned = assigned.map(|(member, node)| (member, node.as_str()));
+    let missing = assigned.filter(|place| !there.contains(place));
+    let missing = missing.map(|(member, node)| (node, &member.group, 1));
+    let reserved = gang.group.status.reservation.iter().flat_map(|r| &r.nodes);
+    let kept = reserved.flat_map(|kept| {
+        let groups = kept.members.iter();
+        groups.map(move |(group, members)| (kept.node.as_str(), group, i64::from(*members)))
+    });
+    for (node, group, members) in missing.chain(kept) {
+        let (Some(ix), Some(requests)) = (cluster.ordinal(node), gang.requests(group)) else {
+            continue;
+        };
+        let of_node = promised.entry(ix).or_default();
+        for name in accelerators {
+            let amount = requests.get(name).saturating_mul(members);
+            *of_node.entry(name.clone()).or_default() += amount;
         }
     }
 }

@@ -160,11 +160,12 @@ fn outranked(state: &State, accelerators: &[String]) -> i64 {
         return 0;
     };
     let lower = gangs().filter(|gang| gang.group.priority < highest);
-    let of = |gang: &std::sync::Arc<GangInput>| {
-        let members = gang.group.assigned.iter().flat_map(|a| a.keys());
-        let each = members.filter_map(|member| gang.requests(&member.group));
-        each.map(|requests| count(requests, accelerators))
-            .sum::<i64>()
-    };
-    lower.map(of).sum()
+    lower.map(|gang| has(gang, accelerators)).sum()
+}
+
+/// Accelerators of all members that are placed.
+fn has(gang: &GangInput, accelerators: &[String]) -> i64 {
+    let members = gang.group.assigned.iter().flat_map(|a| a.keys());
+    let each = members.filter_map(|member| gang.requests(&member.group));
+    each.map(|requests| count(requests, accelerators)).sum()
 }

@@ -51,15 +51,10 @@ impl State {
     /// Reads the gangs of a workload again: their pod groups are named after it.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
-        let named =
-            |key: &Key| key.namespace == first.namespace && key.name.starts_with(&*first.name);
-        let keys: Vec<Key> = self
-            .pod_groups
-            .range(first.clone()..)
-            .map(|(key, _)| key)
-            .take_while(|key| named(key))
-            .cloned()
-            .collect();
+        let behind = self.pod_groups.range(first.clone()..).map(|(key, _)| key);
+        let behind = behind.take_while(|key| key.namespace == first.namespace);
+        let named = behind.take_while(|key| key.name.starts_with(&*first.name));
+        let keys: Vec<Key> = named.cloned().collect();
         for key in keys {
             self.read_gang(&key, touched);
         }

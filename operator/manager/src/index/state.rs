@@ -195,16 +195,12 @@ impl State {
         key: &Key,
         workload: Option<Arc<TrainingWorkload>>,
     ) -> Option<Arc<TrainingWorkload>> {
-        let service = |w: &TrainingWorkload| {
-            let name = w.spec.network.subdomain_of(&key.name);
-            Key::new(&key.namespace, name)
-        };
-        let now = workload.as_deref().map(service);
+        let now = workload.as_deref().map(|w| service_of(key, w));
         let old = match workload {
             Some(workload) => self.workloads.insert(key.clone(), workload),
             None => self.workloads.remove(key),
         };
-        let before = old.as_deref().map(service);
+        let before = old.as_deref().map(|w| service_of(key, w));
         if before == now {
             return old;
         }
@@ -317,12 +313,8 @@ impl State {
     /// The agent of a node. One whose pod is ready is there although its object is not: somebody has
     /// deleted that, and the agent makes it again. Till then nothing is known of it.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
-        let unknown = || AgentInfo {
-            ready: true,
-            ..AgentInfo::default()
-        };
         let known = self.agents.get(node).cloned();
-        known.or_else(|| self.has_ready_agent(node).then(|| Arc::new(unknown())))
+        known.or_else(|| self.has_ready_agent(node).then(unknown_agent))
     }
 
     /// Brings the readiness of a node's agent up to date; true when it changed.
@@ -349,6 +341,20 @@ impl State {
         self.agents.insert(node.clone(), Arc::new(agent));
         true
     }
+}
+
+/// The Service that the pods of a workload with this key are found by.
+fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
+    let name = workload.spec.network.subdomain_of(&key.name);
+    Key::new(&key.namespace, name)
+}
+
+/// An agent that is ready, and of which nothing else is known.
+fn unknown_agent() -> Arc<AgentInfo> {
+    Arc::new(AgentInfo {
+        ready: true,
+        ..AgentInfo::default()
+    })
 }
 
 /// Takes a key out of the set of another, and the set out with its last.

@@ -33,6 +33,16 @@ struct WaitLabels {
     how: &'static str,
 }
 
+impl WaitLabels {
+    /// Gangs of a priority class that have come to capacity in this way.
+    fn new(priority_class: &str, how: &'static str) -> Self {
+        Self {
+            priority_class: priority_class.to_owned(),
+            how,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct WithdrawnLabel {
     reason: &'static str,
@@ -157,18 +167,15 @@ impl SchedulerMetrics {
     ) {
         self.decided_on(old, new);
         let class = priority_class.unwrap_or_default();
-        let waited = |how| WaitLabels {
-            priority_class: class.to_owned(),
-            how,
-        };
         // There from the first gang of the class on, so that the first that has waited is an increase.
         for how in WAYS {
-            drop(self.waited.get_or_create(&waited(how)));
+            drop(self.waited.get_or_create(&WaitLabels::new(class, how)));
         }
         let queued = old.queued_at.or(new.queued_at);
         if let (Some(how), Some(queued)) = (got(old, new), queued) {
             let length = seconds(now - queued);
-            self.waited.get_or_create(&waited(how)).observe(length);
+            let labels = WaitLabels::new(class, how);
+            self.waited.get_or_create(&labels).observe(length);
         }
         match (ended(old, new), &old.preemption) {
             (Some(Ok(())), Some(intent)) => {

@@ -105,9 +105,8 @@ fn free_changed(
         return;
     }
     let storage = &state.storage;
-    let matters =
-        |class: &String| storage.is_choosy(class) && !storage.has_free_beside(class, name);
-    if old.iter().chain(&new).any(matters) {
+    let mut choosy = old.iter().chain(&new).filter(|c| storage.is_choosy(c));
+    if choosy.any(|class| !storage.has_free_beside(class, name)) {
         state.read_gangs_with(None, |v| !v.is_empty(), touched);
     }
 }

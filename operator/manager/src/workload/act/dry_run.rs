@@ -145,10 +145,12 @@ fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
 
 /// Whether the server kept the rules that were sent: without KEP-5307 it drops them silently.
 fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
-    let rules = |pod: &Pod| {
-        let containers = pod.spec.iter().flat_map(|s| &s.containers);
-        let rules = containers.flat_map(|c| c.restart_policy_rules.clone().unwrap_or_default());
-        rules.map(|r| r.action).collect::<Vec<String>>()
-    };
-    rules(sent) == rules(answer)
+    restart_actions(sent).eq(restart_actions(answer))
+}
+
+/// What the restart rules of a pod's containers do, in their order.
+fn restart_actions(pod: &Pod) -> impl Iterator<Item = &str> {
+    let containers = pod.spec.iter().flat_map(|s| &s.containers);
+    let rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+    rules.map(|r| r.action.as_str())
 }
