@@ -22,6 +22,14 @@ pub struct AgentReport {
     pub agents: Vec<AgentOfNode>,
 }
 
+impl AgentReport {
+    /// Names of the nodes whose agent is in this state.
+    pub(crate) fn nodes_in(&self, state: AgentState) -> impl Iterator<Item = &str> {
+        let agents = self.agents.iter().filter(move |a| a.state == state);
+        agents.map(|a| a.node.as_str())
+    }
+}
+
 /// What is known of the agent of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -78,30 +86,47 @@ pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
         .map(ResourceExt::name_any)
         .chain(by_node.keys().map(|n| (*n).to_owned()))
         .collect();
-    let agent = |node: String| {
+    let agents = names.into_iter().map(|node| {
         let object = objects.iter().find(|o| o.name_any() == node);
         let pod = by_node.get(node.as_str()).copied();
-        let state = match (pods, object, pod) {
-            (None, ..) => AgentState::Unknown,
-            (_, None, _) => AgentState::Silent,
-            (_, _, None) => AgentState::Gone,
-            (_, _, Some(pod)) if holds(pod, "Ready") => AgentState::Ready,
-            (_, _, Some(_)) => AgentState::NotReady,
+        let state = match pods {
+            Some(_) => state(object, pod),
+            None => AgentState::Unknown,
         };
-        let status = object.and_then(|o| o.status.clone()).unwrap_or_default();
-        AgentOfNode {
-            node,
-            state,
-            members: status.arrivals.iter().map(|a| a.pods.len()).sum(),
-            version: status.agent_version,
-            runtime: status.runtime,
-            last_report: status.reports.iter().map(|r| r.time).max(),
-            pod: pod.map(ResourceExt::name_any),
-            since: pod.and_then(|p| utc(p.metadata.creation_timestamp.as_ref()?)),
-        }
-    };
+        agent(node, state, object, pod)
+    });
     AgentReport {
-        agents: names.into_iter().map(agent).collect(),
+        agents: agents.collect(),
+    }
+}
+
+/// How an agent is, where pods may be read.
+fn state(object: Option<&NodeAgent>, pod: Option<&Pod>) -> AgentState {
+    match (object, pod) {
+        (None, _) => AgentState::Silent,
+        (_, None) => AgentState::Gone,
+        (_, Some(pod)) if holds(pod, "Ready") => AgentState::Ready,
+        (_, Some(_)) => AgentState::NotReady,
+    }
+}
+
+/// What an agent in this state has written, with its pod.
+fn agent(
+    node: String,
+    state: AgentState,
+    object: Option<&NodeAgent>,
+    pod: Option<&Pod>,
+) -> AgentOfNode {
+    let status = object.and_then(|o| o.status.clone()).unwrap_or_default();
+    AgentOfNode {
+        node,
+        state,
+        members: status.arrivals.iter().map(|a| a.pods.len()).sum(),
+        version: status.agent_version,
+        runtime: status.runtime,
+        last_report: status.reports.iter().map(|r| r.time).max(),
+        pod: pod.map(ResourceExt::name_any),
+        since: pod.and_then(|p| utc(p.metadata.creation_timestamp.as_ref()?)),
     }
 }
 

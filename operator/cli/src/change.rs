@@ -70,11 +70,6 @@ pub fn change(
         return Err(Declined::Ended(name, phase.as_str()));
     }
     let version = metadata.resource_version.as_deref();
-    let suspend = |to: bool, effect| {
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"suspend": to}});
-        let from = json!(spec.suspend);
-        (spec.suspend != to).then(|| field("spec.suspend", from, json!(to), effect, patch))
-    };
     Ok(match wish {
         Wish::Restart if spec.suspend => return Err(Declined::Suspended(name)),
         Wish::Restart => {
@@ -90,8 +85,11 @@ pub fn change(
                 patch,
             ))
         }
-        Wish::Suspend => suspend(true, "its pods end gracefully and its nodes are released"),
-        Wish::Resume => suspend(false, "it queues for capacity"),
+        Wish::Suspend => {
+            let effect = "its pods end gracefully and its nodes are released";
+            suspend(workload, true, effect)
+        }
+        Wish::Resume => suspend(workload, false, "it queues for capacity"),
         Wish::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
         Wish::Checkpoint(at) => {
             let key = annotations::LAST_CHECKPOINT;
@@ -108,6 +106,14 @@ pub fn change(
                 .then(|| field(&annotation, json!(from), json!(to), effect, patch))
         }
     })
+}
+
+/// The change of `spec.suspend` to this; `None`: it is that already.
+fn suspend(workload: &TrainingWorkload, to: bool, effect: &'static str) -> Option<FieldChange> {
+    let version = workload.metadata.resource_version.as_deref();
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"suspend": to}});
+    let now = workload.spec.suspend;
+    (now != to).then(|| field("spec.suspend", json!(now), json!(to), effect, patch))
 }
 
 fn field(field: &str, from: Value, to: Value, effect: &'static str, patch: Value) -> FieldChange {

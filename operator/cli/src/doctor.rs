@@ -87,14 +87,18 @@ fn unseen(what: &str) -> Finding {
     warn(format!("{what} may not be read by you: not looked at"))
 }
 
-/// Looks at everything that is known.
-pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
-    let check = |check, (level, message): Finding, page| Check {
+/// What was found of a thing, with the page to read about it.
+fn check(check: &'static str, (level, message): Finding, page: &'static str) -> Check {
+    Check {
         level,
         check,
         message,
         page,
-    };
+    }
+}
+
+/// Looks at everything that is known.
+pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
     let checks = vec![
         check("kubernetes", kubernetes(facts), LIMITS),
         check("definitions", definitions(facts), INSTALL),
@@ -255,19 +259,15 @@ fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding 
     let Some(report) = report else {
         return unseen("node agents");
     };
-    let in_state = |state| {
-        let of = report.agents.iter().filter(move |a| a.state == state);
-        of.map(|a| a.node.as_str()).collect::<Vec<_>>()
-    };
     if report.agents.is_empty() {
         return warn(
             "none: gangs restart with new pods; `kubectl apply -k config/overlays/full` installs them",
         );
     }
-    if !in_state(AgentState::Unknown).is_empty() {
+    if report.nodes_in(AgentState::Unknown).next().is_some() {
         return unseen("pods of the agents");
     }
-    let ready = in_state(AgentState::Ready);
+    let ready: Vec<&str> = report.nodes_in(AgentState::Ready).collect();
     let without: Vec<&str> = match nodes {
         Some(nodes) => nodes
             .iter()
@@ -276,7 +276,7 @@ fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding 
             .collect(),
         None => [AgentState::NotReady, AgentState::Silent, AgentState::Gone]
             .into_iter()
-            .flat_map(in_state)
+            .flat_map(|state| report.nodes_in(state))
             .collect(),
     };
     if without.is_empty() {

@@ -150,11 +150,8 @@ pub fn sources(
         let namespace = namespace(workload);
         return Err(NoLog::NoPods { name, namespace });
     }
-    let fits = |m: &&RankedPod<'_>| {
-        let group = wanted.group.as_ref().is_none_or(|g| *g == m.member.group);
-        group && wanted.rank.is_none_or(|r| m.rank == Some(r))
-    };
-    let mut chosen: Vec<&RankedPod<'_>> = members.iter().filter(fits).collect();
+    let chosen = members.iter().filter(|m| m.is_wanted(wanted));
+    let mut chosen: Vec<&RankedPod<'_>> = chosen.collect();
     if chosen.is_empty() {
         return Err(NoLog::NoMember {
             name,
@@ -166,14 +163,14 @@ pub fn sources(
     if !wanted.all && wanted.rank.is_none() {
         chosen.truncate(1);
     }
-    let source = |m: &&RankedPod<'_>| LogSource {
+    let sources = chosen.into_iter().map(|m| LogSource {
         namespace: namespace(workload),
         pod: m.pod.name_any(),
         container: wanted.container.clone().unwrap_or_else(|| training(m.pod)),
         previous: wanted.previous,
         prefix: m.member.to_string(),
-    };
-    Ok(chosen.iter().map(source).collect())
+    });
+    Ok(sources.collect())
 }
 
 /// A member's pod, with its rank where it runs.
@@ -183,22 +180,28 @@ struct RankedPod<'a> {
     pod: &'a Pod,
 }
 
+impl RankedPod<'_> {
+    /// Whether group and rank are those that are wanted.
+    fn is_wanted(&self, wanted: &Wanted) -> bool {
+        let (group, rank) = (&wanted.group, wanted.rank);
+        let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
+        is_in_group && rank.is_none_or(|r| self.rank == Some(r))
+    }
+}
+
 fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>> {
     let status = workload.status.clone().unwrap_or_default();
     let membership = Membership::of(&workload.spec, &status);
-    let order = |m: &Member| {
-        let mut groups = workload.spec.groups.iter();
-        groups.position(|g| g.name == m.group)
-    };
+    let groups = &workload.spec.groups;
     let ranked = pods.iter().filter_map(|pod| {
         let member = member(pod)?;
         let rank = membership.place(&member).map(|place| place.rank);
         Some(RankedPod { member, rank, pod })
     });
     let mut ranked: Vec<RankedPod<'a>> = ranked.collect();
-    ranked.sort_by(|a, b| {
-        let key = |m: &RankedPod<'_>| (order(&m.member), m.member.clone());
-        key(a).cmp(&key(b))
+    ranked.sort_by_cached_key(|m| {
+        let group = groups.iter().position(|g| g.name == m.member.group);
+        (group, m.member.clone())
     });
     // A pod that is being replaced comes after its replacement (pods are sorted so), and is not it.
     ranked.dedup_by(|later, first| later.member == first.member);
@@ -256,15 +259,16 @@ fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
         let init = s.init_container_statuses.iter().flatten();
         init.chain(s.container_statuses.iter().flatten())
     });
-    let started = |s: &ContainerStatus| {
-        let running = s.state.as_ref()?.running.as_ref()?;
-        utc(running.started_at.as_ref()?)
-    };
     let mut of_container = statuses.filter(|s| s.name == container);
     // The kubelet keeps whole seconds.
-    of_container.any(|s| {
-        s.restart_count > 0 && started(s).is_some_and(|at| at.timestamp() >= failed_at.timestamp())
-    })
+    let is_later = |at: DateTime<Utc>| at.timestamp() >= failed_at.timestamp();
+    of_container.any(|s| s.restart_count > 0 && started_at(s).is_some_and(is_later))
+}
+
+/// When the container that runs was started.
+fn started_at(status: &ContainerStatus) -> Option<DateTime<Utc>> {
+    let running = status.state.as_ref()?.running.as_ref()?;
+    utc(running.started_at.as_ref()?)
 }
 
 /// The container that trains: the annotated one, else the first.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lockstep_api::PodGroup;
 use lockstep_api::TrainingWorkload;
-use lockstep_api::workload::Phase;
+use lockstep_api::workload::{Group, Phase};
 use lockstep_model::CostModel;
 use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::pod_requests;
@@ -95,13 +95,16 @@ pub fn top(
 /// Accelerators of all members that the spec asks for. A template that cannot be read asks for none:
 /// its workload is stalled and says so.
 fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
-    let of = |group: &lockstep_api::workload::Group| {
-        let spec = serde_json::to_value(&group.template.0.spec).ok()?;
-        let spec: PodSpecView = serde_json::from_value(spec).ok()?;
-        let each = costs.accelerators(&pod_requests(&spec).ok()?);
-        Some(each * i64::from(group.members()))
-    };
-    workload.spec.groups.iter().filter_map(of).sum()
+    let groups = workload.spec.groups.iter();
+    groups.filter_map(|group| asked_by(group, costs)).sum()
+}
+
+/// Accelerators of the members of a group; `None`: its template cannot be read.
+fn asked_by(group: &Group, costs: &CostModel) -> Option<i64> {
+    let spec = serde_json::to_value(&group.template.0.spec).ok()?;
+    let spec: PodSpecView = serde_json::from_value(spec).ok()?;
+    let each = costs.accelerators(&pod_requests(&spec).ok()?);
+    Some(each * i64::from(group.members()))
 }
 
 impl View for AcceleratorUse {

@@ -33,24 +33,27 @@ pub struct VersionReport {
 impl VersionReport {
     /// Manager and agents of other versions than this program. Tags that are no version say nothing.
     pub fn skew(&self) -> Vec<String> {
-        let of = |what: &str, versions: &Option<BTreeSet<String>>| {
-            let others = versions.iter().flatten().filter(|v| {
-                let plain = v.trim_start_matches('v');
-                plain.starts_with(|c: char| c.is_ascii_digit()) && plain != self.client
-            });
-            let others: Vec<&str> = others.map(String::as_str).collect();
-            (!others.is_empty()).then(|| {
-                format!(
-                    "{what} {} and kubectl-lockstep {} differ",
-                    others.join(", "),
-                    self.client
-                )
-            })
-        };
-        [of("manager", &self.managers), of("agents", &self.agents)]
-            .into_iter()
-            .flatten()
+        let known = [("manager", &self.managers), ("agents", &self.agents)];
+        let known = known.into_iter();
+        known
+            .filter_map(|(what, versions)| self.skew_of(what, versions.as_ref()?))
             .collect()
+    }
+
+    /// What is said of versions that are not that of this program; `None`: there are none.
+    fn skew_of(&self, what: &str, versions: &BTreeSet<String>) -> Option<String> {
+        let others = versions.iter().filter(|v| {
+            let plain = v.trim_start_matches('v');
+            plain.starts_with(|c: char| c.is_ascii_digit()) && plain != self.client
+        });
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        (!others.is_empty()).then(|| {
+            format!(
+                "{what} {} and kubectl-lockstep {} differ",
+                others.join(", "),
+                self.client
+            )
+        })
     }
 }
 
@@ -61,21 +64,32 @@ pub fn tag(image: &str) -> Option<&str> {
     last.split_once(':').map(|(_, tag)| tag)
 }
 
+/// What is shown of versions, and where there are none.
+fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
+    match versions {
+        None => unknown(),
+        Some(v) if v.is_empty() => Cell::new(none, Tone::Busy),
+        Some(v) => v.iter().cloned().collect::<Vec<_>>().join(", ").into(),
+    }
+}
+
+/// What is shown of what may not be read.
+fn unknown() -> Cell {
+    Cell::from("not known: it may not be read")
+}
+
 impl View for VersionReport {
     fn screen(&self, look: &Look) -> String {
         let mut table = Table::new(&["COMPONENT", "VERSION"]);
-        let unknown = || Cell::from("not known: it may not be read");
-        let listed = |versions: &Option<BTreeSet<String>>, none: &str| match versions {
-            None => unknown(),
-            Some(v) if v.is_empty() => Cell::new(none, Tone::Busy),
-            Some(v) => v.iter().cloned().collect::<Vec<_>>().join(", ").into(),
-        };
         table.row([Cell::from("kubectl-lockstep"), self.client.clone().into()]);
         let kubernetes = self.kubernetes.clone().map_or_else(unknown, Cell::from);
+        let api = listed(self.api.as_ref(), "not installed");
+        let managers = listed(self.managers.as_ref(), "none runs");
+        let agents = listed(self.agents.as_ref(), "none reports");
         table.row([Cell::from("Kubernetes"), kubernetes]);
-        table.row([Cell::from("API"), listed(&self.api, "not installed")]);
-        table.row([Cell::from("manager"), listed(&self.managers, "none runs")]);
-        table.row([Cell::from("agents"), listed(&self.agents, "none reports")]);
+        table.row([Cell::from("API"), api]);
+        table.row([Cell::from("manager"), managers]);
+        table.row([Cell::from("agents"), agents]);
         let mut out = table.render(look);
         for skew in self.skew() {
             out.push_str(&Tone::Busy.paint(&format!("\n{skew}\n"), look));

@@ -37,30 +37,27 @@ pub struct PreemptionArgs {
 impl PreemptionArgs {
     /// Changes rules to what the flags say, and names the flags that differ from them.
     pub fn change(&self, rules: &mut Rules) -> Vec<&'static str> {
-        let mut differ = Vec::new();
-        let mut note = |flag, differs: bool| {
-            if differs {
-                differ.push(flag);
-            }
-        };
-        note("--algorithm", set(&mut rules.algorithm, self.algorithm));
-        note("--order", set(&mut rules.order, self.order));
         let min_runtime = self.min_runtime_seconds.map(Duration::from_secs);
-        note(
-            "--min-runtime-seconds",
-            set(&mut rules.min_runtime, min_runtime),
-        );
-        note(
-            "--follow-on-depth",
-            set(&mut rules.follow_on_depth, self.follow_on_depth),
-        );
-        note("--victims", set(&mut rules.victims.scope, self.victims));
         let reservations = self.reservations_per_priority;
-        note(
-            "--reservations-per-priority",
-            set(&mut rules.reservations_per_priority, reservations),
-        );
-        differ
+        let flags = [
+            ("--algorithm", set(&mut rules.algorithm, self.algorithm)),
+            ("--order", set(&mut rules.order, self.order)),
+            (
+                "--min-runtime-seconds",
+                set(&mut rules.min_runtime, min_runtime),
+            ),
+            (
+                "--follow-on-depth",
+                set(&mut rules.follow_on_depth, self.follow_on_depth),
+            ),
+            ("--victims", set(&mut rules.victims.scope, self.victims)),
+            (
+                "--reservations-per-priority",
+                set(&mut rules.reservations_per_priority, reservations),
+            ),
+        ];
+        let differ = flags.into_iter().filter(|(_, differs)| *differs);
+        differ.map(|(flag, _)| flag).collect()
     }
 }
 

@@ -122,15 +122,10 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
-    let missing = |error: &KubeconfigError| match error {
-        KubeconfigError::FindPath => true,
-        KubeconfigError::ReadConfig(why, _) => why.kind() == std::io::ErrorKind::NotFound,
-        _ => false,
-    };
     let file = match read {
         Ok(file) => file,
         // As kubectl: a pod has its service account, and flags alone are enough.
-        Err(error) if connection.kubeconfig.is_none() && missing(&error) => {
+        Err(error) if connection.kubeconfig.is_none() && is_no_file(&error) => {
             if connection.server.is_none() {
                 let inside = Config::incluster().map(|c| impersonating(c, connection));
                 return inside.map_err(|_| kubeconfig(&KubeconfigError::FindPath));
@@ -143,6 +138,15 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
         .await
         .map_err(|error| kubeconfig(&error))
+}
+
+/// Whether there is no kubeconfig.
+fn is_no_file(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(why, _) => why.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 fn impersonating(mut config: Config, connection: &Connection) -> Config {

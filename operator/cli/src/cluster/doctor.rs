@@ -180,16 +180,8 @@ impl ClusterReader {
         let bindings: Vec<ValidatingAdmissionPolicyBinding> =
             self.list(Api::all(self.client.clone()), None).await?;
         let facts = POLICIES.map(|name| {
-            // An overlay may have put a prefix before the names; the labels stay.
-            let is_ours = |p: &&ValidatingAdmissionPolicy| {
-                p.name_any().ends_with(name)
-                    && p.labels().get(LABEL.0).is_some_and(|l| l == LABEL.1)
-            };
-            let ours: Vec<String> = policies
-                .iter()
-                .filter(is_ours)
-                .map(ResourceExt::name_any)
-                .collect();
+            let ours = policies.iter().filter(|p| is_ours(p, name));
+            let ours: Vec<String> = ours.map(ResourceExt::name_any).collect();
             let bound = bindings.iter().map(|b| &b.spec);
             let mut bound = bound.filter(|b| ours.contains(&b.policy_name));
             PolicyFacts {
@@ -241,15 +233,7 @@ impl ClusterReader {
 
     async fn nodes(&self) -> Result<Vec<NodeFacts>, Problem> {
         let nodes: Vec<Node> = self.list(Api::all(self.client.clone()), None).await?;
-        let facts = |n: &Node| NodeFacts {
-            name: n.name_any(),
-            restarts_all: n
-                .status
-                .iter()
-                .flat_map(|s| s.declared_features.iter().flatten())
-                .any(|f| f == RESTART_ALL_FEATURE),
-        };
-        Ok(nodes.iter().map(facts).collect())
+        Ok(nodes.iter().map(node_facts).collect())
     }
 
     async fn rights(&self) -> Result<Vec<RightFacts>, Problem> {
@@ -313,6 +297,23 @@ fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     match answer {
         Err(Problem::NotInstalled { .. }) => Ok(None),
         other => permitted(other),
+    }
+}
+
+/// Whether a policy is the one of ours with this name. An overlay may have put a prefix before the names;
+/// the labels stay.
+fn is_ours(policy: &ValidatingAdmissionPolicy, name: &str) -> bool {
+    let label = policy.labels().get(LABEL.0);
+    policy.name_any().ends_with(name) && label.is_some_and(|l| l == LABEL.1)
+}
+
+/// What is looked at of a node.
+fn node_facts(node: &Node) -> NodeFacts {
+    let status = node.status.iter();
+    let mut features = status.flat_map(|s| s.declared_features.iter().flatten());
+    NodeFacts {
+        name: node.name_any(),
+        restarts_all: features.any(|f| f == RESTART_ALL_FEATURE),
     }
 }
 

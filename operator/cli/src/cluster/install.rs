@@ -65,26 +65,16 @@ impl ClusterReader {
         let served = groups.groups.iter().filter(|g| g.name == GROUP);
         let served = served.flat_map(|g| g.versions.iter().map(|v| v.version.clone()));
         let managers = permitted(self.managers().await)?;
-        let tags = |pods: &Vec<Pod>| -> BTreeSet<String> {
-            let containers = pods.iter().filter_map(|p| p.spec.as_ref());
-            let images = containers.filter_map(|s| s.containers.first()?.image.as_deref());
-            images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
-        };
         let agents = match self.node_agents().await {
             Err(Problem::NotInstalled { .. }) => Some(Vec::new()),
             other => permitted(other)?,
-        };
-        let versions = |agents: Vec<NodeAgent>| -> BTreeSet<String> {
-            let statuses = agents.into_iter().filter_map(|a| a.status);
-            let versions = statuses.map(|s| s.agent_version);
-            versions.filter(|v| !v.is_empty()).collect()
         };
         Ok(VersionReport {
             client: CLIENT.to_owned(),
             kubernetes: Some(kubernetes.git_version),
             api: Some(served.collect()),
-            managers: managers.as_ref().map(tags),
-            agents: agents.map(versions),
+            managers: managers.map(|pods| image_tags(&pods)),
+            agents: agents.map(agent_versions),
         })
     }
 
@@ -146,4 +136,18 @@ impl ClusterReader {
         let (agents, _) = self.readable(Api::all(self.client.clone()), None).await?;
         Ok(agents)
     }
+}
+
+/// Tags of the images of the pods' first containers.
+fn image_tags(pods: &[Pod]) -> BTreeSet<String> {
+    let specs = pods.iter().filter_map(|p| p.spec.as_ref());
+    let images = specs.filter_map(|s| s.containers.first()?.image.as_deref());
+    images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
+}
+
+/// Versions that agents say they have.
+fn agent_versions(agents: Vec<NodeAgent>) -> BTreeSet<String> {
+    let statuses = agents.into_iter().filter_map(|a| a.status);
+    let versions = statuses.map(|s| s.agent_version);
+    versions.filter(|v| !v.is_empty()).collect()
 }

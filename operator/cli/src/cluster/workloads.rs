@@ -73,10 +73,9 @@ impl ClusterReader {
         let api: Api<TrainingWorkload> = self.scoped(namespace);
         let kind = TrainingWorkload::plural(&());
         let found = self.ask(api.list_metadata(&params), &kind).await?;
-        let name = |o: &PartialObjectMeta<TrainingWorkload>| {
-            Some((o.metadata.namespace.clone()?, o.metadata.name.clone()?))
-        };
-        Ok(found.items.iter().filter_map(name).collect())
+        let metadata = found.items.into_iter().map(|o| o.metadata);
+        let names = metadata.filter_map(|m| Some((m.namespace?, m.name?)));
+        Ok(names.collect())
     }
 
     /// Pod groups; those that cannot be read are left out.
@@ -138,9 +137,9 @@ impl ClusterReader {
     async fn domains(&self, key: &str) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         let nodes = self.list(nodes, Some(key)).await?;
-        let domain =
-            |n: &PartialObjectMeta<Node>| Some((n.name_any(), n.labels().get(key)?.clone()));
-        Ok(nodes.iter().filter_map(domain).collect())
+        let nodes = nodes.iter();
+        let domains = nodes.filter_map(|n| Some((n.name_any(), n.labels().get(key)?.clone())));
+        Ok(domains.collect())
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use lockstep_api::workload::Group;
 
 use super::show::write;
 use crate::args::{Args, CompletionArgs, Connection};
@@ -178,10 +179,7 @@ fn candidates(live: Live, typed: &Typed) -> Vec<String> {
 async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
     let cluster = ClusterReader::connect(&typed.connection).await?;
     let namespace = typed.namespace.as_deref().unwrap_or(cluster.namespace());
-    let workload = async || {
-        let name = typed.name.as_deref().context("no workload is named")?;
-        Ok::<_, anyhow::Error>(cluster.workload(namespace, name).await?)
-    };
+    let name = typed.name.as_deref();
     Ok(match live {
         Live::Workloads => {
             let found = cluster.selected(Some(namespace), "").await?;
@@ -189,19 +187,26 @@ async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
         }
         Live::Namespaces => cluster.namespaces().await?,
         Live::Groups => {
-            let groups = workload().await?.spec.groups;
+            let groups = groups(&cluster, namespace, name).await?;
             groups.into_iter().map(|g| g.name).collect()
         }
         Live::Ranks => {
-            let groups = workload().await?.spec.groups;
-            let members: i32 = groups
-                .iter()
-                .map(lockstep_api::workload::Group::members)
-                .sum();
+            let groups = groups(&cluster, namespace, name).await?;
+            let members: i32 = groups.iter().map(Group::members).sum();
             (0..members).map(|rank| rank.to_string()).collect()
         }
         Live::Contexts | Live::Clusters | Live::Users => Vec::new(),
     })
+}
+
+/// The groups of the workload that is named.
+async fn groups(
+    cluster: &ClusterReader,
+    namespace: &str,
+    name: Option<&str>,
+) -> Result<Vec<Group>> {
+    let name = name.context("no workload is named")?;
+    Ok(cluster.workload(namespace, name).await?.spec.groups)
 }
 
 /// Whether these are the words by which kubectl asks for completion.

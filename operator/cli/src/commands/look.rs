@@ -12,8 +12,10 @@ use crate::args::{
     VersionArgs,
 };
 use crate::cluster::ClusterReader;
+use crate::list::Listing;
 use crate::outcome::Outcome;
 use crate::queue::QueueAnswer;
+use crate::status::StatusReport;
 use crate::top::AcceleratorUse;
 use crate::view::View;
 
@@ -36,13 +38,8 @@ async fn show_or_watch<V: View>(
 
 pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) -> Result<Outcome> {
     let namespace = args.scope.or_of(cluster.namespace());
-    let read = async || {
-        let (all, unread) = cluster
-            .workloads(namespace, args.selector.as_deref())
-            .await?;
-        left_out(unread);
-        Ok(crate::list::list(&all, namespace))
-    };
+    let selector = args.selector.as_deref();
+    let read = async || listing(cluster, namespace, selector).await;
     show_or_watch(
         cluster,
         namespace,
@@ -54,16 +51,24 @@ pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) ->
     .await
 }
 
+/// The workloads with these labels, and a word about those that cannot be read.
+async fn listing(
+    cluster: &ClusterReader,
+    namespace: Option<&str>,
+    selector: Option<&str>,
+) -> Result<Listing> {
+    let (all, unread) = cluster.workloads(namespace, selector).await?;
+    left_out(unread);
+    Ok(crate::list::list(&all, namespace))
+}
+
 pub async fn status(
     cluster: &ClusterReader,
     args: &StatusArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
-    let read = async || {
-        let objects = cluster.of_workload(namespace, &args.name).await?;
-        Ok(crate::status::status(&objects, clock()))
-    };
+    let read = async || report(cluster, namespace, &args.name, clock).await;
     show_or_watch(
         cluster,
         Some(namespace),
@@ -73,6 +78,17 @@ pub async fn status(
         read,
     )
     .await
+}
+
+/// How a workload is.
+async fn report(
+    cluster: &ClusterReader,
+    namespace: &str,
+    name: &str,
+    clock: WallClock,
+) -> Result<StatusReport> {
+    let objects = cluster.of_workload(namespace, name).await?;
+    Ok(crate::status::status(&objects, clock()))
 }
 
 pub async fn version(

@@ -2,6 +2,7 @@
 
 mod render;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
@@ -60,6 +61,19 @@ pub struct QueuedGang {
     pub message: String,
 }
 
+impl QueuedGang {
+    /// What it is listed by: those that are in the queue in its order, then the others by priority and age.
+    fn order(&self) -> impl Ord {
+        (
+            self.position.is_none(),
+            self.position,
+            Reverse(self.priority),
+            self.queued_at,
+            &self.pod_group,
+        )
+    }
+}
+
 /// How a gang that waits is, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum QueueState {
@@ -105,15 +119,7 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     let mut gangs: Vec<QueuedGang> = gangs
         .filter_map(|gang| asks.queued(gang, places.get(gang.uid()).copied()))
         .collect();
-    gangs.sort_by(|a, b| {
-        let key = |g: &QueuedGang| {
-            let last = g.position.is_none();
-            (last, g.position, std::cmp::Reverse(g.priority), g.queued_at)
-        };
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| a.pod_group.cmp(&b.pod_group))
-    });
+    gangs.sort_by(|a, b| a.order().cmp(&b.order()));
     QueueAnswer {
         only_namespace: file.namespace.clone(),
         gangs,

@@ -16,10 +16,8 @@ pub fn next(
     let metadata = &workload.metadata;
     let name = metadata.name.clone().unwrap_or_default();
     let namespace = metadata.namespace.clone().unwrap_or_default();
-    let command =
-        |verb: &str, flags: &str| format!("`kubectl lockstep {verb} {name}{flags} -n {namespace}`");
-    let run = |verb: &str| command(verb, "");
-    let failed_log = || command("logs", " --failed");
+    let run = |verb: &str| format!("`kubectl lockstep {verb} {name} -n {namespace}`");
+    let failed_log = format!("`kubectl lockstep logs {name} --failed -n {namespace}`");
     if workload.spec.managed_by != MANAGED_BY {
         return vec![format!(
             "nothing here: spec.managedBy is {:?}, so Lockstep leaves it alone",
@@ -37,8 +35,7 @@ pub fn next(
             workload.spec.failure_policy.start_deadline_seconds
         )],
         Some(Phase::Restarting) => vec![format!(
-            "nothing: it restarts by itself; {} has the log of the member that failed",
-            failed_log()
+            "nothing: it restarts by itself; {failed_log} has the log of the member that failed"
         )],
         Some(Phase::Preempting) => vec![format!(
             "nothing: it leaves for a gang of higher priority and queues again at its place; {} says which",
@@ -50,7 +47,7 @@ pub fn next(
             format!("`kubectl edit tw {name} -n {namespace}`"),
         ],
         Some(Phase::Failed) => vec![
-            format!("{} has the log of the member that failed", failed_log()),
+            format!("{failed_log} has the log of the member that failed"),
             "a workload that has failed does not start again: delete it and apply it again"
                 .to_owned(),
         ],

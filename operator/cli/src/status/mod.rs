@@ -13,8 +13,7 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phase, TrainingProgress,
-    TrainingWorkloadStatus,
+    Cause, CauseKind, GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -182,7 +181,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         accelerators: status.accounting.accelerators,
         progress: status.progress.clone(),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
-        groups: groups(&status),
+        groups: status.groups.iter().map(group).collect(),
         topology: workload
             .spec
             .scheduling
@@ -203,15 +202,15 @@ fn is_failure(kind: CauseKind) -> bool {
     !kind.is_requested() && kind != CauseKind::Preempted
 }
 
-fn groups(status: &TrainingWorkloadStatus) -> Vec<ReportedGroup> {
-    let group = |g: &lockstep_api::workload::GroupStatus| ReportedGroup {
-        group: g.name.clone(),
-        desired: g.desired,
-        ready: g.ready,
-        succeeded: g.succeeded,
-        failed: g.failed,
-    };
-    status.groups.iter().map(group).collect()
+/// What is shown of a group.
+fn group(status: &GroupStatus) -> ReportedGroup {
+    ReportedGroup {
+        group: status.name.clone(),
+        desired: status.desired,
+        ready: status.ready,
+        succeeded: status.succeeded,
+        failed: status.failed,
+    }
 }
 
 /// Members by node: of pods where they may be read, else as placed.
@@ -231,18 +230,15 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
         entry.0.insert(who);
         entry.1 += usize::from(holds(pod, "Ready"));
     }
-    let share = |(at, (members, ready)): (Option<String>, (BTreeSet<Member>, usize))| NodeShare {
+    let shares = by_node.into_iter().map(|(at, (members, ready))| NodeShare {
         domain: at.as_ref().and_then(|n| objects.domains.get(n)).cloned(),
         node: at,
         count: members.len(),
         members: MemberSet::from_iter(members).to_ranges(),
         ready: objects.pods.is_some().then_some(ready),
-    };
-    let mut shares: Vec<NodeShare> = by_node.into_iter().map(share).collect();
-    shares.sort_by(|a, b| {
-        let key = |s: &NodeShare| (s.node.is_none(), s.domain.clone(), s.node.clone());
-        key(a).cmp(&key(b))
     });
+    let mut shares: Vec<NodeShare> = shares.collect();
+    shares.sort_by_cached_key(|s| (s.node.is_none(), s.domain.clone(), s.node.clone()));
     shares
 }
 

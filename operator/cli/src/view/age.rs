@@ -12,20 +12,24 @@ pub fn age(since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
 pub fn span(length: TimeDelta) -> String {
     let seconds = length.num_seconds().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |big: i64, unit: char, small: i64, small_unit: char| match small {
-        0 => format!("{big}{unit}"),
-        _ => format!("{big}{unit}{small}{small_unit}"),
-    };
     match seconds {
         0..120 => format!("{seconds}s"),
-        120..600 => two(minutes, 'm', seconds % 60, 's'),
+        120..600 => two_units([(minutes, 'm'), (seconds % 60, 's')]),
         600..10_800 => format!("{minutes}m"),
-        10_800..28_800 => two(hours, 'h', minutes % 60, 'm'),
+        10_800..28_800 => two_units([(hours, 'h'), (minutes % 60, 'm')]),
         28_800..172_800 => format!("{hours}h"),
-        172_800..691_200 => two(days, 'd', hours % 24, 'h'),
+        172_800..691_200 => two_units([(days, 'd'), (hours % 24, 'h')]),
         _ if days < 2 * 365 => format!("{days}d"),
-        _ if days < 8 * 365 => two(days / 365, 'y', days % 365, 'd'),
+        _ if days < 8 * 365 => two_units([(days / 365, 'y'), (days % 365, 'd')]),
         _ => format!("{}y", days / 365),
+    }
+}
+
+/// A number of each of two units; the smaller one only where there is any.
+fn two_units([(big, unit), (small, small_unit)]: [(i64, char); 2]) -> String {
+    match small {
+        0 => format!("{big}{unit}"),
+        _ => format!("{big}{unit}{small}{small_unit}"),
     }
 }
 
