@@ -214,7 +214,7 @@ bench-containers: containerd static plane ## Restarts on real containers, each t
 	$(CARGO) run -q --release --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
 
 .PHONY: bench-scale
-bench-scale: plane ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero, PODS=100000 of others, PARTS=slow,...
+bench-scale: plane ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero, PODS=100000 of others, PARTS=restarts,slow,...
 	$(CARGO) build --release --bin lockstep-manager --bin lockstep-hollow --bin lockstep-bench-scale
 	$(CARGO) run -q --release --bin lockstep-bench-scale
 
