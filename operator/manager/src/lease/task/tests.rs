@@ -329,11 +329,7 @@ impl Process {
 
     /// Waits until it leads.
     async fn led(&self) {
-        let soon = now() + secs(40);
-        while !self.leads() {
-            assert!(now() < soon, "it does not lead within 40 s");
-            tokio::time::sleep(WORK).await;
-        }
+        until(|| self.leads()).await;
     }
 
     /// How it has ended, if it has.
@@ -354,6 +350,15 @@ fn now() -> Instant {
 
 fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
+}
+
+/// Waits until something holds.
+async fn until(holds: impl Fn() -> bool) {
+    let soon = now() + secs(40);
+    while !holds() {
+        assert!(now() < soon, "it does not come to that within 40 s");
+        tokio::time::sleep(WORK).await;
+    }
 }
 
 /// Lets so much time pass.
@@ -497,10 +502,7 @@ async fn a_standby_waits_the_whole_duration_after_a_renewal_that_lands_late() {
     pass(13).await;
     server.land();
     let landed = now();
-    while !b.leads() {
-        assert_eq!(server.holder(), "a");
-        pass(1).await;
-    }
+    b.led().await;
     assert!(now() - landed >= TIMING.lease, "after {:?}", now() - landed);
 }
 
@@ -556,9 +558,7 @@ async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_
     pass(12).await;
     let tries = || server.0.lock().held.len();
     let so_far = tries();
-    while tries() == so_far {
-        tokio::time::sleep(WORK).await;
-    }
+    until(|| tries() > so_far).await;
     assert!(!a.leads());
     pass(4).await;
     server.writes("a", Weather::Fair);
@@ -611,9 +611,7 @@ async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
         let mut a = Process::start(&server, "a");
         a.led().await;
         server.writes("a", Weather::Held);
-        while server.0.lock().held.is_empty() {
-            tokio::time::sleep(WORK).await;
-        }
+        until(|| !server.0.lock().held.is_empty()).await;
         let sent = now();
         server.land();
         server.back("a");
