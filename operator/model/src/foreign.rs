@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+use crate::metadata::label;
+
 /// On the pods of an Indexed Job.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// On the pods of a `JobSet`: its name, its UID, and of which of its Jobs they are.
@@ -90,11 +92,6 @@ pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodU
     let group = label(metadata, KUEUE_GROUP).filter(|_| managed)?;
     let key = format!("{KUEUE_GROUP}/{group}");
     Some(PodUnit::new(&key, UnitMode::Whole))
-}
-
-/// The value of a label.
-fn label<'m>(metadata: &'m ObjectMeta, name: &str) -> Option<&'m str> {
-    metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
 /// The unit that the controller of a pod stands for.

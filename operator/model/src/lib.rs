@@ -33,6 +33,7 @@ mod evictable;
 pub mod foreign;
 mod foreign_units;
 pub mod gang;
+mod metadata;
 pub mod neighbours;
 pub mod node;
 pub mod node_class;

@@ -17,6 +17,7 @@ use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
 use lockstep_api::time::utc;
 
 use crate::foreign::{PodUnit, unit_of};
+use crate::metadata::{annotation, label};
 use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::resources::{Resources, pod_takes};
 use crate::unreadable::{Unreadable, present};
@@ -150,8 +151,6 @@ impl Pod {
         let name = present("name", metadata.name.as_ref())?;
         let namespace = present("namespace", metadata.namespace.as_ref())?;
         let uid = Uid::read(metadata.uid.as_deref()).ok_or(Unreadable::Missing("uid"))?;
-        let label = |name: &str| metadata.labels.as_ref().and_then(|l| l.get(name));
-        let annotation = |name: &str| metadata.annotations.as_ref().and_then(|a| a.get(name));
         let owner = metadata
             .owner_references
             .iter()
@@ -190,9 +189,9 @@ impl Pod {
             labels: Arc::new(shared_labels(metadata)),
             owner: workload_of(metadata).and_then(|o| Uid::read(Some(&o.uid))),
             unit: unit_of(metadata, spec.group()),
-            pod_group: label(labels::POD_GROUP).map(|g| g.as_str().into()),
+            pod_group: label(metadata, labels::POD_GROUP).map(Arc::from),
             member: metadata.labels.as_ref().and_then(member_of),
-            placement: annotation(annotations::PLACEMENT).map(|p| p.as_str().into()),
+            placement: annotation(metadata, annotations::PLACEMENT).map(Arc::from),
             bound,
             pinned: spec
                 .affinity
@@ -205,7 +204,7 @@ impl Pod {
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(is_daemon_set)
-                || annotation(MIRROR).is_some()
+                || annotation(metadata, MIRROR).is_some()
                 || priority >= SYSTEM_PRIORITY,
             stage,
             refusal,
@@ -213,7 +212,8 @@ impl Pod {
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: status.condition(types::DISRUPTION_TARGET, "True").is_some(),
             started: status.start_time.as_ref().or(created).and_then(utc),
-            last_checkpoint: annotation(annotations::LAST_CHECKPOINT).and_then(|t| checkpoint(t)),
+            last_checkpoint: annotation(metadata, annotations::LAST_CHECKPOINT)
+                .and_then(checkpoint),
             may_end: spec
                 .restart_policy
                 .as_deref()

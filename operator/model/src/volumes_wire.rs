@@ -7,6 +7,7 @@ use kube::Resource;
 use lockstep_api::key::Key;
 use serde::Deserialize;
 
+use crate::metadata::annotation;
 use crate::unreadable::{Unreadable, present};
 use crate::volumes::{Claim, StorageClass, Volume};
 use crate::wire::trimmed;
@@ -52,22 +53,17 @@ impl ClaimWire {
         present("name", self.metadata.name.as_ref())?;
         present("namespace", self.metadata.namespace.as_ref())?;
         let volume = self.spec.volume_name.clone();
-        let annotated = self.annotation(CLASS_ANNOTATION);
-        let class = annotated.or(self.spec.storage_class_name.as_ref());
+        let annotated = annotation(&self.metadata, CLASS_ANNOTATION);
+        let class = annotated.or(self.spec.storage_class_name.as_deref());
         Ok(Claim {
             uid: present("uid", self.metadata.uid.as_ref())?.clone(),
             deleting: self.metadata.deletion_timestamp.is_some(),
             lost: self.status.phase == "Lost",
-            bound: !volume.is_empty() && self.annotation(BIND_COMPLETED).is_some(),
+            bound: !volume.is_empty() && annotation(&self.metadata, BIND_COMPLETED).is_some(),
             volume,
-            class: class.cloned().unwrap_or_default(),
+            class: class.unwrap_or_default().to_owned(),
             one_pod: self.spec.access_modes.iter().any(|mode| mode == ONE_POD),
         })
-    }
-
-    /// The value of an annotation.
-    fn annotation(&self, name: &str) -> Option<&String> {
-        self.metadata.annotations.as_ref()?.get(name)
     }
 }
 
@@ -96,11 +92,10 @@ impl VolumeWire {
         present("name", self.metadata.name.as_ref())?;
         let claim = self.spec.claim_ref.as_ref();
         let nodes = self.spec.node_affinity.as_ref();
-        let annotations = self.metadata.annotations.as_ref();
-        let class = annotations.and_then(|a| a.get(CLASS_ANNOTATION));
+        let class = annotation(&self.metadata, CLASS_ANNOTATION);
         Ok(Volume {
             claim: claim.and_then(|c| Some(Key::new(c.namespace.as_ref()?, c.name.as_ref()?))),
-            class: class.unwrap_or(&self.spec.storage_class_name).clone(),
+            class: class.unwrap_or(&self.spec.storage_class_name).to_owned(),
             nodes: nodes
                 .and_then(|n| n.required.as_ref())
                 .map(|r| r.node_selector_terms.clone()),

@@ -17,13 +17,12 @@ use kube::client::retry::RetryPolicy;
 use kube::{Client, Config};
 use lockstep_process::api_server::{ComeBack, is_overload};
 use lockstep_process::connection;
-use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::metrics::RequestMetrics;
 use super::pace::{Answer, Pace};
 use crate::clock::Clock;
-use crate::deadline::{DeadlineExceeded, in_time};
+use crate::deadline::{DeadlineExceeded, in_time, sleep_until};
 use crate::lease::Tenure;
 
 /// Unguarded clients, as a process or a simulation provides them.
@@ -161,7 +160,7 @@ impl Guard {
         let answer = tokio::select! {
             // The end is looked at first: a process that stood still does not send what it had begun to.
             biased;
-            () = at(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
+            () = sleep_until(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
             answer = sending => answer,
         };
         let answer = answer.unwrap_or_else(|late| Err(late.into()));
@@ -185,14 +184,6 @@ impl Guard {
             Some(asked) => Err(asked.into()),
             None => Ok(answer),
         }
-    }
-}
-
-/// Waits for a moment, if there is one.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -117,6 +117,10 @@ pub struct Leadership {
 }
 
 impl Leadership {
+    fn is_valid(&self, now: Instant) -> bool {
+        now < self.valid_until
+    }
+
     /// That of a process without a lease.
     pub fn for_ever(now: Instant) -> Self {
         // A century: longer than any process, and far from the end of the clock.
@@ -147,16 +151,14 @@ impl Tenure {
     pub fn check(&self, now: Instant) -> Result<Leadership, NotLeading> {
         self.0
             .borrow()
-            .filter(|held| now < held.valid_until)
+            .filter(|held| held.is_valid(now))
             .ok_or(NotLeading)
     }
 
     /// Waits until the process leads at this moment, through a pause of its leadership. Does not end
     /// once the lease task has ended: the process ends with that.
     pub async fn leading(&mut self, clock: &dyn Clock) {
-        let valid = |held: &Option<Leadership>| {
-            held.is_some_and(|held| clock.monotonic() < held.valid_until)
-        };
+        let valid = |held: &Option<Leadership>| held.is_some_and(|h| h.is_valid(clock.monotonic()));
         let over = self.0.wait_for(valid).await.is_err();
         if over {
             std::future::pending::<()>().await;

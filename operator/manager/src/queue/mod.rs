@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::{Clock, Random};
+use crate::deadline::sleep_until;
 
 pub use metrics::{InHand, QueueMetrics};
 
@@ -241,13 +242,6 @@ impl<K: Clone + Ord + Hash> Inner<K> {
             self.undelay(&key);
             self.push(key, now, metrics);
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

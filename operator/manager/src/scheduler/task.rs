@@ -15,6 +15,7 @@ use super::metrics::SchedulerMetrics;
 use crate::api::clients::Clients;
 use crate::clock::Clock;
 use crate::config::live::LiveSettings;
+use crate::deadline::rest_after;
 use crate::events::Events;
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
@@ -47,15 +48,14 @@ pub struct CycleSummary {
 }
 
 impl CycleSummary {
-    /// For how long changes are gathered before the next cycle. Where cycles take long, those that
-    /// come to nothing take a tenth of the time at most, unless changes would have to wait for longer
-    /// than they may.
+    /// For how long changes are gathered before the next cycle. One that came to nothing is followed by
+    /// a rest.
     fn gather(&self, settings: &SchedulerSettings) -> Duration {
         if self.requests > 0 {
             return settings.debounce;
         }
-        let long = self.took.saturating_mul(9).min(settings.gather_at_most);
-        settings.debounce.max(long)
+        let rest = rest_after(self.took, settings.gather_at_most);
+        settings.debounce.max(rest)
     }
 }
 

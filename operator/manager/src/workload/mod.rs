@@ -32,6 +32,7 @@ use crate::api::clients::Clients;
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::Written;
 use crate::clock::Clock;
+use crate::deadline::rest_after;
 use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
 use crate::lease::Tenure;
@@ -47,12 +48,9 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 /// After requests were sent: their effect usually wakes the workload earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
-/// A pass over a gang of thousands takes tens of milliseconds, and each of its pods is news several times
-/// while they start. One that came to nothing is followed by a rest of so many times what it took to
-/// decide, as with the scheduler's cycles: passes take a tenth of a processor then.
-const REST: u32 = 9;
-
-/// The longest rest, for which a failure may have to wait.
+/// The longest rest, for which a failure may have to wait. A pass over a gang of thousands takes tens of
+/// milliseconds, and each of its pods is news several times while they start: one that came to nothing is
+/// followed by a rest, as with the scheduler's cycles.
 const REST_AT_MOST: Duration = Duration::from_millis(500);
 
 /// How a pass ended.
@@ -70,7 +68,7 @@ impl Passed {
     /// One that took this long to decide.
     fn ended(result: PassResult, took: Duration) -> Self {
         let rest = match result {
-            PassResult::Unchanged => took.saturating_mul(REST).min(REST_AT_MOST),
+            PassResult::Unchanged => rest_after(took, REST_AT_MOST),
             // What was decided is gone on with at once.
             PassResult::Changed | PassResult::Error => Duration::ZERO,
         };

@@ -77,6 +77,15 @@ fn node(name: &str) -> Value {
             "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.37.2"}}})
 }
 
+/// An API server with two nodes.
+fn two_nodes() -> FakeApi {
+    let api = FakeApi::new();
+    for name in ["n1", "n2"] {
+        api.put("api/v1/nodes", node(name));
+    }
+    api
+}
+
 fn workload(name: &str) -> Value {
     json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
         "metadata": {"name": name, "namespace": "ml", "generation": 1},
@@ -110,9 +119,7 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
-    let api = FakeApi::new();
-    api.put("api/v1/nodes", node("n1"));
-    api.put("api/v1/nodes", node("n2"));
+    let api = two_nodes();
     api.put(WORKLOADS, workload("llama"));
     let stop = CancellationToken::new();
     let deps = deps(&api, "a", &stop);
@@ -246,8 +253,12 @@ fn switchable(api: &FakeApi, answers: &watch::Receiver<bool>) -> Client {
     Client::new(service, "default")
 }
 
-fn leads(registry: &SharedRegistry) -> bool {
-    scrape(registry).contains("leader_election_master_status{name=\"lockstep-manager\"} 1")
+/// Waits until the manager says that it leads, or that it does not.
+async fn until_leads(registry: &SharedRegistry, leads: bool) {
+    let line = "leader_election_master_status{name=\"lockstep-manager\"} 1";
+    while scrape(registry).contains(line) != leads {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,10 +267,7 @@ fn leads(registry: &SharedRegistry) -> bool {
     reason = "the paused time of the test is what is measured"
 )]
 async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease_is_renewed() {
-    let api = FakeApi::new();
-    for name in ["n1", "n2"] {
-        api.put("api/v1/nodes", node(name));
-    }
+    let api = two_nodes();
     let (answers, answered) = watch::channel(true);
     let stop = CancellationToken::new();
     let mut deps = deps(&api, "a", &stop);
@@ -272,18 +280,14 @@ async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease
         within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         answers.send_replace(false);
-        while leads(&registry) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        until_leads(&registry, false).await;
         let written = work_writes(&api);
         api.put(WORKLOADS, workload("llama"));
         tokio::time::sleep(Duration::from_secs(35)).await;
         assert_eq!(work_writes(&api), written);
         let metrics = scrape(&registry);
         answers.send_replace(true);
-        while !leads(&registry) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until_leads(&registry, true).await;
         let renewed = tokio::time::Instant::now();
         within(api.until(PODS, |pods| pods.len() == 2)).await;
         let took = renewed.elapsed();
@@ -307,10 +311,7 @@ async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease
 
 #[tokio::test(start_paused = true)]
 async fn a_manager_whose_lease_is_taken_while_it_pauses_ends_and_writes_nothing_more() {
-    let api = FakeApi::new();
-    for name in ["n1", "n2"] {
-        api.put("api/v1/nodes", node(name));
-    }
+    let api = two_nodes();
     let (answers, answered) = watch::channel(true);
     let stop = CancellationToken::new();
     let mut deps = deps(&api, "a", &stop);
@@ -320,9 +321,7 @@ async fn a_manager_whose_lease_is_taken_while_it_pauses_ends_and_writes_nothing_
     let story = async {
         within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
         answers.send_replace(false);
-        while leads(&registry) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        until_leads(&registry, false).await;
         api.put(WORKLOADS, workload("llama"));
         let taken = json!({"spec": {"holderIdentity": "b", "leaseTransitions": 1}});
         api.merge(LEASES, "lockstep-leader", &taken);
@@ -384,9 +383,7 @@ async fn the_holder_of_a_lease_that_is_deleted_ends_long_before_another_takes_it
 #[tokio::test(start_paused = true)]
 async fn a_status_that_was_stored_without_an_answer_is_told_once() {
     const EVENTS: &str = "apis/events.k8s.io/v1/events";
-    let api = FakeApi::new();
-    api.put("api/v1/nodes", node("n1"));
-    api.put("api/v1/nodes", node("n2"));
+    let api = two_nodes();
     api.put(WORKLOADS, workload("llama"));
     api.lose_answer("trainingworkloads/llama/status");
     let stop = CancellationToken::new();
@@ -404,9 +401,7 @@ async fn a_status_that_was_stored_without_an_answer_is_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn single_workloads_are_shown_by_the_leader_alone_and_where_that_is_configured() {
-    let api = FakeApi::new();
-    api.put("api/v1/nodes", node("n1"));
-    api.put("api/v1/nodes", node("n2"));
+    let api = two_nodes();
     api.put(WORKLOADS, workload("llama"));
     let stop = CancellationToken::new();
     let mut both = [deps(&api, "a", &stop), deps(&api, "b", &stop)];

@@ -92,6 +92,12 @@ impl<'t> Bench<'t> {
         }
     }
 
+    /// Whether the API server is slow, and how its arms are called, for each that is played.
+    fn servers(&self) -> impl Iterator<Item = (bool, &'static str)> + use<> {
+        let slow = self.plays("slow").then_some((true, ", slow server"));
+        [(false, "")].into_iter().chain(slow)
+    }
+
     /// Restarts, an end and a beginning while the API server is slow.
     async fn slow_server(&mut self) -> Result<()> {
         self.slowly(true)?;
@@ -127,11 +133,7 @@ impl<'t> Bench<'t> {
         self.create(&format!("create, {tier}"), "plain", plain())
             .await?;
         let backs_off = tier != RESTART_ALL;
-        for slow in [false, true] {
-            if slow && !self.plays("slow") {
-                continue;
-            }
-            let server = if slow { ", slow server" } else { "" };
+        for (slow, server) in self.servers() {
             let arm = format!("restart in place, {tier}{server}");
             for round in 0..self.few {
                 if backs_off && (slow || round > 0) {
@@ -328,11 +330,7 @@ impl<'t> Bench<'t> {
 
     /// Half of the cluster takes the place of the other half, on a slow API server too if that is played.
     async fn preemption(&mut self, arm: &str) -> Result<()> {
-        for slow in [false, true] {
-            if slow && !self.plays("slow") {
-                continue;
-            }
-            let server = if slow { ", slow server" } else { "" };
+        for (slow, server) in self.servers() {
             for _ in 0..self.few {
                 self.preempt(&format!("{arm}{server}"), slow).await?;
             }

@@ -1,18 +1,14 @@
 //! Elections over a server that answers each candidate as a test says, under paused time.
 
-use std::collections::HashMap;
+mod server;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
-use http::{Method, Request, Response};
-use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::client::Body;
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tower::{BoxError, service_fn};
 
+use self::server::{BAD, Server, Weather};
 use super::*;
 use crate::api::Pace;
 use crate::api::clients::{Clients, Deadlines, Transports};
@@ -28,226 +24,6 @@ const TIMING: Timing = Timing {
 
 /// Time between two writes of a process that works.
 const WORK: Duration = Duration::from_millis(100);
-
-/// How the server treats the requests of one candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weather {
-    /// Carries them out and answers.
-    Fair,
-    /// Holds them: [`Server::land`] carries them out, and answers those that are still waited for.
-    Held,
-    /// Carries them out, and the answer is lost.
-    Lost,
-    /// Refuses them with this code.
-    Refused(u16),
-}
-
-/// Weather in which a leader cannot renew.
-const BAD: [Weather; 5] = [
-    Weather::Held,
-    Weather::Lost,
-    Weather::Refused(409),
-    Weather::Refused(429),
-    Weather::Refused(500),
-];
-
-/// Code and body.
-type Answer = (u16, Value);
-
-/// One Lease, and the writes of the work that came in.
-#[derive(Clone, Default)]
-struct Server(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    lease: Option<Value>,
-    version: u64,
-    /// Of writes and of reads of a candidate, where it is not fair.
-    weather: HashMap<(&'static str, bool), Weather>,
-    /// Writes that wait to be carried out, and where their answers go.
-    held: Vec<(Method, Value, oneshot::Sender<Answer>)>,
-    /// Who has written what is no Lease, and when it came.
-    work: Vec<(Instant, &'static str)>,
-    /// The view that each process has of its own leadership.
-    tenures: Vec<(&'static str, Tenure)>,
-    /// How often the lease has changed hands while its former holder still led.
-    overlaps: usize,
-    /// How often it has changed hands.
-    terms: usize,
-}
-
-impl Server {
-    /// A lease that somebody else has held, who is gone.
-    fn after(holder: &str) -> Self {
-        let server = Self::default();
-        let spec =
-            json!({"holderIdentity": holder, "leaseTransitions": 4, "leaseDurationSeconds": 15});
-        server.0.lock().save(&spec);
-        server
-    }
-
-    fn writes(&self, who: &'static str, weather: Weather) {
-        self.0.lock().weather.insert((who, true), weather);
-    }
-
-    fn reads(&self, who: &'static str, weather: Weather) {
-        self.0.lock().weather.insert((who, false), weather);
-    }
-
-    /// Nothing of the election of this candidate is answered.
-    fn away(&self, who: &'static str) {
-        self.writes(who, Weather::Held);
-        self.reads(who, Weather::Held);
-    }
-
-    fn back(&self, who: &'static str) {
-        self.writes(who, Weather::Fair);
-        self.reads(who, Weather::Fair);
-    }
-
-    /// Carries out what has waited, in its order.
-    fn land(&self) {
-        let mut state = self.0.lock();
-        for (method, body, asked) in std::mem::take(&mut state.held) {
-            let answer = state.write(&method, &body);
-            // Whoever has given it up does not hear of it.
-            let _ = asked.send(answer);
-        }
-    }
-
-    /// Changes the Lease as somebody else.
-    fn change(&self, spec: &Value) {
-        self.0.lock().save(spec);
-    }
-
-    fn spec(&self) -> Value {
-        self.0
-            .lock()
-            .lease
-            .as_ref()
-            .map_or(Value::Null, |l| l["spec"].clone())
-    }
-
-    fn holder(&self) -> String {
-        self.spec()["holderIdentity"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    }
-
-    fn version(&self) -> u64 {
-        self.0.lock().version
-    }
-
-    /// When writes of this process came in, but those of the election.
-    fn work(&self, of: &str) -> Vec<Instant> {
-        let state = self.0.lock();
-        let of = state.work.iter().filter(|(_, who)| *who == of);
-        of.map(|(at, _)| *at).collect()
-    }
-
-    fn client(&self, who: &'static str) -> Client {
-        let server = self.clone();
-        let service = service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move { server.answer(who, request).await }
-        });
-        Client::new(service, "ns")
-    }
-
-    async fn answer(
-        &self,
-        who: &'static str,
-        request: Request<Body>,
-    ) -> Result<Response<Body>, BoxError> {
-        let (head, body) = request.into_parts();
-        let bytes = body.collect().await?.to_bytes();
-        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        if !head.uri.path().contains("/leases") {
-            self.0.lock().work.push((SystemClock.monotonic(), who));
-            return answer((200, json!({"metadata": {"name": "x"}})));
-        }
-        let writes = head.method != Method::GET;
-        let weather = self.0.lock().weather.get(&(who, writes)).copied();
-        match weather.unwrap_or(Weather::Fair) {
-            Weather::Fair => {
-                let written = self.0.lock().write(&head.method, &body);
-                return answer(written);
-            }
-            Weather::Refused(code) => return answer(failure(code)),
-            Weather::Lost => {
-                self.0.lock().write(&head.method, &body);
-            }
-            Weather::Held if writes => {
-                let (asked, answered) = oneshot::channel();
-                self.0.lock().held.push((head.method, body, asked));
-                return answer(answered.await?);
-            }
-            Weather::Held => {}
-        }
-        std::future::pending().await
-    }
-}
-
-impl State {
-    fn save(&mut self, changed: &Value) -> Value {
-        self.version += 1;
-        let mut spec = self.lease.as_ref().map_or(json!({}), |l| l["spec"].clone());
-        let former = spec["holderIdentity"].clone();
-        for (field, value) in changed.as_object().into_iter().flatten() {
-            spec[field] = value.clone();
-        }
-        if spec["holderIdentity"] != former {
-            self.terms += 1;
-            let now = SystemClock.monotonic();
-            let of_others = self
-                .tenures
-                .iter()
-                .filter(|(who, _)| spec["holderIdentity"] != *who);
-            self.overlaps += of_others
-                .filter(|(_, tenure)| tenure.check(now).is_ok())
-                .count();
-        }
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
-            "metadata": {"name": "l", "namespace": "ns", "resourceVersion": self.version.to_string()}});
-        self.lease = Some(lease.clone());
-        lease
-    }
-
-    fn write(&mut self, method: &Method, body: &Value) -> Answer {
-        match (method, &self.lease) {
-            (&Method::POST, None) => (201, self.save(&body["spec"])),
-            (&Method::GET, Some(lease)) => (200, lease.clone()),
-            (&Method::POST, Some(_)) => failure(409),
-            (_, None) => failure(404),
-            (_, Some(lease)) => {
-                let version = &lease["metadata"]["resourceVersion"];
-                let wanted = &body["metadata"]["resourceVersion"];
-                if !wanted.is_null() && version != wanted {
-                    return failure(409);
-                }
-                (200, self.save(&body["spec"]))
-            }
-        }
-    }
-}
-
-fn failure(code: u16) -> Answer {
-    let reason = match code {
-        404 => "NotFound",
-        409 => "Conflict",
-        429 => "TooManyRequests",
-        _ => "InternalError",
-    };
-    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "reason": reason, "message": "as the test says"});
-    (code, status)
-}
-
-fn answer((code, value): Answer) -> Result<Response<Body>, BoxError> {
-    let body = Body::from(serde_json::to_vec(&value)?);
-    Ok(Response::builder().status(code).body(body)?)
-}
 
 /// A process that takes part in the election and, whenever it is let, writes.
 struct Process {
@@ -344,6 +120,14 @@ impl Process {
     }
 }
 
+/// A server, and the process that leads there.
+async fn leader() -> (Server, Process) {
+    let server = Server::after("");
+    let process = Process::start(&server, "a");
+    process.led().await;
+    (server, process)
+}
+
 fn now() -> Instant {
     SystemClock.monotonic()
 }
@@ -369,9 +153,7 @@ async fn pass(s: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on_in_its_term() {
     for weather in BAD {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         pass(7).await;
         let before = server.spec();
         server.writes("a", weather);
@@ -410,9 +192,7 @@ async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on
 async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
     // In whatever part of its tries it lands: each takes 5 s, the look 5 s, the wait 2 s.
     for late in 6..30 {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         pass(7).await;
         server.away("a");
         pass(late).await;
@@ -438,9 +218,7 @@ async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_whose_answer_is_lost_gives_no_right() {
-    let server = Server::after("");
-    let a = Process::start(&server, "a");
-    a.led().await;
+    let (server, a) = leader().await;
     server.writes("a", Weather::Lost);
     let until = a.tenure.check(now()).unwrap().valid_until;
     let version = server.version();
@@ -456,9 +234,7 @@ async fn a_renewal_whose_answer_is_lost_gives_no_right() {
 async fn when_a_standby_takes_the_lease_of_a_leader_that_pauses_the_leader_ends_and_writes_nothing_more()
  {
     for reads in [Weather::Held, Weather::Refused(500)] {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         let mut b = Process::start(&server, "b");
         pass(20).await;
         server.writes("a", Weather::Held);
@@ -493,9 +269,7 @@ async fn when_a_standby_takes_the_lease_of_a_leader_that_pauses_the_leader_ends_
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_waits_the_whole_duration_after_a_renewal_that_lands_late() {
-    let server = Server::after("");
-    let a = Process::start(&server, "a");
-    a.led().await;
+    let (server, _a) = leader().await;
     let b = Process::start(&server, "b");
     pass(20).await;
     server.away("a");
@@ -509,9 +283,7 @@ async fn a_standby_waits_the_whole_duration_after_a_renewal_that_lands_late() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_nobody_answers_ends_after_four_durations_and_has_long_been_silent() {
     for weather in BAD {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         server.writes("a", weather);
         let until = a.tenure.check(now()).unwrap().valid_until;
         let renewed = until - TIMING.renew;
@@ -526,9 +298,7 @@ async fn a_leader_that_nobody_answers_ends_after_four_durations_and_has_long_bee
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next_in_where_it_can() {
     for away in [false, true] {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         server.away("a");
         pass(25).await;
         assert!(!a.leads());
@@ -551,9 +321,7 @@ async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next
 /// A standby that reads the lease takes it as soon as it may.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_at_once() {
-    let server = Server::after("");
-    let a = Process::start(&server, "a");
-    a.led().await;
+    let (server, a) = leader().await;
     server.writes("a", Weather::Held);
     pass(12).await;
     let tries = || server.0.lock().held.len();
@@ -572,9 +340,7 @@ async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_learns_that_another_holds_the_lease_ends_at_once() {
     for holder in ["thief", ""] {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         pass(7).await;
         server.change(&json!({"holderIdentity": holder}));
         let taken = now();
@@ -607,9 +373,7 @@ async fn of_two_processes_of_one_identity_the_one_whose_term_is_over_ends() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
     for (stall, another) in [(12, false), (40, false), (40, true)] {
-        let server = Server::after("");
-        let mut a = Process::start(&server, "a");
-        a.led().await;
+        let (server, mut a) = leader().await;
         server.writes("a", Weather::Held);
         until(|| !server.0.lock().held.is_empty()).await;
         let sent = now();
