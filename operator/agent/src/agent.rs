@@ -61,7 +61,6 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             sleep(RETRY).await;
         };
         let (publisher, found) = Publisher::open(self.client.clone(), &self.node).await;
-        self.readiness.done(Part::Object);
         let told = NodeAgentStatus {
             agent_version: lockstep_version::VERSION.into(),
             runtime: runtime_version,
@@ -82,9 +81,12 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             status: found,
             ..News::default()
         });
-        let publish = publisher.run(wanted.subscribe(), self.debounce);
+        let readiness = self.readiness.clone();
+        let publish = publisher.run(wanted.subscribe(), self.debounce, &readiness);
         let (runtime, reconciler) = self.reconciler(records, wanted);
-        reconciler.tell(told, remembers, Duration::ZERO);
+        if !reconciler.tell(told, remembers, Duration::ZERO) {
+            readiness.done(Part::Object);
+        }
         let work = work(runtime, reconciler);
         match select(std::pin::pin!(work), std::pin::pin!(publish)).await {
             Either::Left((never, _)) | Either::Right((never, _)) => never,

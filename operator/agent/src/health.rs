@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub enum Part {
     /// The policy that binds it to its node is in force.
     Policy,
-    /// Its NodeAgent exists.
+    /// Its NodeAgent says what it can do.
     Object,
     /// The restart orders are listed.
     Orders,

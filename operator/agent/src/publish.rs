@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::allowance::Allowance;
+use crate::health::{Part, Readiness};
 use crate::patience::{Backoff, with_retry_after};
 
 /// Longest time that one call may take: longer than an API server keeps a request in its queues, a
@@ -249,11 +250,13 @@ impl Publisher {
     }
 
     /// Writes each status that `wanted` shows, the latest when it changes faster than it can be
-    /// written; one write at a time. Never gives up.
+    /// written; one write at a time. Never gives up. The agent is ready only once it is known what it
+    /// can do: what the manager makes on its node before that has no supervisor.
     pub(crate) async fn run(
         mut self,
         mut wanted: watch::Receiver<News>,
         debounce: Duration,
+        readiness: &Readiness,
     ) -> Infallible {
         loop {
             self.news(&mut wanted).await;
@@ -272,6 +275,7 @@ impl Publisher {
                 }
                 self.wait_after(&error).await;
             }
+            readiness.done(Part::Object);
             self.backoff.reset();
         }
     }

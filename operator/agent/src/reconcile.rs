@@ -224,11 +224,11 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
 
     /// Publishes a status, and what the agent can do. `remembers`: it knows what runs on its node, from
     /// its records or because it has looked; until then members there are not to be stopped by it.
-    /// `slot`: how long this may be kept back.
-    pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) {
+    /// `slot`: how long this may be kept back. Returns whether it is news.
+    pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
         let status = self.able(status, remembers);
         self.wanted
-            .send_if_modified(|told| told.update(status, slot));
+            .send_if_modified(|told| told.update(status, slot))
     }
 
     fn able(&self, status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use lockstep_api::NodeAgent;
+use lockstep_api::node_agent::capabilities;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -104,10 +106,20 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Waits until the pods of all agents are ready, from which on restarts in place are possible.
+    /// Waits until all agents are ready, from which on restarts in place are possible: their pods,
+    /// of which hollow kubelets probe none, and that each has said what it can do.
     async fn agents_ready(&self, cluster: &Cluster, within: Duration) -> Result<()> {
         let namespace = cluster.method.agent().namespace;
-        let pods: Api<Pod> = Api::namespaced(cluster.client().await?, &namespace);
+        let client = cluster.client().await?;
+        let agents: Api<NodeAgent> = Api::all(client.clone());
+        let pods: Api<Pod> = Api::namespaced(client, &namespace);
+        eventually("the agents to say what they can do", within, async || {
+            let all = agents.list(&ListParams::default()).await?.items;
+            let able = all.iter().filter(|a| self.has(a) && is_able(a)).count();
+            ensure!(able == self.names.len(), "{able} of {}", self.names.len());
+            Ok(())
+        })
+        .await?;
         eventually("the agents to be ready", within, async || {
             let all = pods.list(&ListParams::default()).await?.items;
             let ready = all
@@ -118,6 +130,10 @@ impl Nodes {
             Ok(())
         })
         .await
+    }
+
+    fn has(&self, agent: &NodeAgent) -> bool {
+        self.names.binary_search(&agent.name_any()).is_ok()
     }
 
     fn is_ours(&self, pod: &Pod) -> bool {
@@ -215,6 +231,11 @@ impl Nodes {
 
 fn patience(shape: &Shape) -> Duration {
     START + EACH * shape.nodes.unsigned_abs()
+}
+
+fn is_able(agent: &NodeAgent) -> bool {
+    let mut said = agent.status.iter().flat_map(|s| &s.capabilities);
+    said.any(|c| c == capabilities::STOP)
 }
 
 fn is_ready(pod: &Pod) -> bool {

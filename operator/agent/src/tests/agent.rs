@@ -21,6 +21,27 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_is_ready_once_its_manager_can_know_what_it_can_do() {
+    let mut rig = Rig::new();
+    let waits = |rig: &Rig| rig.readiness.pending().unwrap().contains("NodeAgent");
+    rig.runs("c1", &[]);
+    rig.pass(5).await;
+    rig.shared.world.lock().api_down = true;
+    rig.pass(5_000).await;
+    assert_eq!(rig.status(), Value::Null, "its object is there and empty");
+    assert!(waits(&rig));
+    rig.shared.world.lock().api_down = false;
+    rig.pass(10_000).await;
+    assert!(!waits(&rig));
+    // One that finds all of that said already has nothing to write.
+    rig.log();
+    rig.readiness = Readiness::default();
+    rig.start();
+    rig.pass(1_000).await;
+    assert!(rig.log().is_empty() && !waits(&rig));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_server_is_asked_to_keep_no_account_of_who_wrote_which_field() {
     let rig = Rig::new();
     rig.pass(100).await;
