@@ -1,7 +1,7 @@
 //! The order of the queue, and what gangs behind a waiting one may do meanwhile.
 //!
 //! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then those that hold
-//! a reservation or places, then by the share of their tenant, then by the time of queueing. A gang
+//! a reservation or places, then by the share of their namespace, then by the time of queueing. A gang
 //! that is preempted keeps that time, so it comes back before those of its share that were queued
 //! after it.
 //!
@@ -25,7 +25,7 @@
 //! can be taken, and the gang starts: at the latest then, however many come after it. Only gangs
 //! ahead of it in the queue, and pods that other schedulers bind, can delay it further. And nobody
 //! of its priority gets ahead of it but who holds something and was queued before it: the share of
-//! a tenant moves gangs that have reserved nothing, and those alone.
+//! a namespace moves gangs that have reserved nothing, and those alone.
 //!
 //! **Who waits for whom.** A gang that cannot run, now or ever, keeps from others what it reserved
 //! and nothing else: reservations are disjoint, and a gang that would not fit even without all work
@@ -51,9 +51,9 @@ pub struct QueuePosition<At, Id> {
     /// Higher priorities first.
     pub priority: Reverse<i32>,
     /// Whether it holds nothing yet. Those that have reserved nodes, or have some already, keep their
-    /// place whatever their tenant gets meanwhile.
+    /// place whatever their namespace gets meanwhile.
     pub empty_handed: bool,
-    /// What its tenant has of the cluster, of those that hold nothing; 0 for the others.
+    /// What its namespace has of the cluster, of those that hold nothing; 0 for the others.
     pub share: u64,
     /// When the gang was queued. It keeps this time when it is preempted, so that it comes back
     /// before those that were queued after it.
@@ -85,7 +85,7 @@ impl<At, Id> QueuePosition<At, Id> {
         }
     }
 
-    /// The same where its tenant has this share; of no account for one that holds something.
+    /// The same where its namespace has this share; of no account for one that holds something.
     #[must_use]
     pub fn with_share(self, share: u64) -> Self {
         Self {

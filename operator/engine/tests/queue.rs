@@ -67,7 +67,7 @@ struct Run {
     first_free: u32,
 }
 
-/// The share of a gang's tenant: that of the first has most, so that all others come before it as
+/// The share of a gang's namespace: that of the first has most, so that all others come before it as
 /// long as it holds nothing.
 fn share(ix: usize) -> u64 {
     match ix {
@@ -270,7 +270,7 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
 }
 
 #[test]
-fn the_share_of_a_tenant_comes_before_age_and_moves_nobody_who_holds_something() {
+fn the_share_of_a_namespace_comes_before_age_and_moves_nobody_who_holds_something() {
     let new = |queued_at, id| QueuePosition::new(10, queued_at, id);
     let mut turns = [
         new(10, 0).with_share(7),

@@ -63,8 +63,8 @@ impl AgentInfo {
         now: DateTime<Utc>,
     ) -> Self {
         for new in &mut status.progress {
-            let mut told = before.iter().flat_map(|b| &b.status.progress);
-            let old = told.find(|p| (&p.pod_uid, p.attempt) == (&new.pod_uid, new.attempt));
+            let mut reported = before.iter().flat_map(|b| &b.status.progress);
+            let old = reported.find(|p| (&p.pod_uid, p.attempt) == (&new.pod_uid, new.attempt));
             by_our_clock(new, old, now);
         }
         let known = |new| before.and_then(|b| b.heard_before(new));

@@ -152,7 +152,7 @@ fn restarts(
         LazyCell::new(|| gangs(spec)),
         LazyCell::new(|| Ledger::read(after, spec)),
     );
-    let told = || Restarts {
+    let restarts = || Restarts {
         spec,
         gangs: &gangs,
         ledger: &ledger,
@@ -175,7 +175,7 @@ fn restarts(
             out.extend(open.map(|open| EventNote {
                 type_: EventType::Warning,
                 reason: incident.action.reason().into(),
-                note: told().under_way(&domain.key, open),
+                note: restarts().under_way(&domain.key, open),
             }));
         }
     }
@@ -186,6 +186,6 @@ fn restarts(
     out.extend(recovered.map(|restart| EventNote {
         type_: EventType::Normal,
         reason: reasons::RECOVERED.into(),
-        note: told().over(restart),
+        note: restarts().over(restart),
     }));
 }

@@ -9,7 +9,7 @@
 //! | [`volumes`], [`quota`] | claims for volumes and quotas, for which a gang waits before it is placed |
 //! | [`share`] | how much of the cluster the gangs of a namespace have |
 //! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
-//! | [`wire`], [`volumes_wire`], [`quota_wire`], [`pod_view`] | the parts of the real objects that they are read from |
+//! | [`partial`], [`volumes_partial`], [`quota_partial`], [`pod_view`] | the parts of the real objects that they are read from |
 //! | [`cluster`], [`pod_list`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it; all pods in a row |
 //! | [`background`] | whether pods that came or went make a difference to gangs |
 //! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
@@ -38,6 +38,7 @@ pub mod neighbours;
 pub mod node;
 pub mod node_class;
 pub mod occupancy;
+pub mod partial;
 pub mod pdb;
 pub mod pod;
 pub mod pod_list;
@@ -45,7 +46,7 @@ pub mod pod_view;
 pub mod priority_class;
 pub mod quantity;
 pub mod quota;
-pub mod quota_wire;
+pub mod quota_partial;
 pub mod refusal;
 pub mod request;
 pub mod reservation;
@@ -61,8 +62,7 @@ pub mod units;
 pub mod unreadable;
 pub mod victims;
 pub mod volumes;
-pub mod volumes_wire;
-pub mod wire;
+pub mod volumes_partial;
 pub mod work;
 
 pub use admitted::{Admission, AdmittedPod, AdmittedPods};

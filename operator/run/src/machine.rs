@@ -304,7 +304,7 @@ impl Machine {
 
     fn send_progress(&mut self, seen: Option<ProgressSeen>, now: Moment) {
         if let Some(seen) = seen {
-            self.watch.told(now);
+            self.watch.mark_reported(now);
             self.actions.push(Effect::SendProgress(seen));
         }
     }
@@ -396,7 +396,7 @@ impl Machine {
     fn report(&mut self, exit: ChildExit, now: Moment) {
         self.print(&ended(&exit));
         // What it has done last is known before it is known to have failed.
-        self.send_progress(self.watch.untold(self.ran), now);
+        self.send_progress(self.watch.unreported(self.ran), now);
         let own = OwnExit { exit, at: now };
         self.actions.push(Effect::SendExit(own.clone()));
         self.exit = Some(own);

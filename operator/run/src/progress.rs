@@ -19,12 +19,12 @@ const LONGEST: u64 = 48;
 /// The file of one supervisor.
 pub struct ProgressFile {
     path: PathBuf,
-    last: Option<Told>,
+    last: Option<Written>,
 }
 
 /// What the child tells.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct Written {
     step: u64,
     checkpoint: Option<u64>,
 }
@@ -55,13 +55,13 @@ impl ProgressFile {
     /// What the child tells, if that is another thing than before. What makes no sense may be half
     /// written.
     pub fn look(&mut self) -> Option<Event> {
-        let told = parse(&read(&self.path)?)?;
-        if self.last.replace(told) == Some(told) {
+        let written = parse(&read(&self.path)?)?;
+        if self.last.replace(written) == Some(written) {
             return None;
         }
         Some(Event::Progress {
-            step: told.step,
-            checkpoint: told.checkpoint,
+            step: written.step,
+            checkpoint: written.checkpoint,
         })
     }
 }
@@ -70,18 +70,21 @@ fn read(path: &Path) -> Option<String> {
     String::from_utf8(files::read(path, LONGEST)?).ok()
 }
 
-fn parse(text: &str) -> Option<Told> {
+fn parse(text: &str) -> Option<Written> {
     let mut words = text.split_ascii_whitespace();
     let step = words.next()?.parse().ok()?;
     let checkpoint = words.next().map(str::parse).transpose().ok()?;
-    words.next().is_none().then_some(Told { step, checkpoint })
+    words
+        .next()
+        .is_none()
+        .then_some(Written { step, checkpoint })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(step: u64, checkpoint: Option<u64>) -> Event {
+    fn written(step: u64, checkpoint: Option<u64>) -> Event {
         Event::Progress { step, checkpoint }
     }
 
@@ -91,15 +94,15 @@ mod tests {
         let mut file = ProgressFile::new(folder.path());
         assert_eq!(file.look(), None, "nothing was told");
         for (text, event) in [
-            ("1200", Some(told(1200, None))),
+            ("1200", Some(written(1200, None))),
             ("1200\n", None),
-            ("1201 1200\n", Some(told(1201, Some(1200)))),
-            ("1201 12", Some(told(1201, Some(12)))),
+            ("1201 1200\n", Some(written(1201, Some(1200)))),
+            ("1201 12", Some(written(1201, Some(12)))),
             (
                 "18446744073709551615 18446744073709551615\n",
-                Some(told(u64::MAX, Some(u64::MAX))),
+                Some(written(u64::MAX, Some(u64::MAX))),
             ),
-            ("0", Some(told(0, None))),
+            ("0", Some(written(0, None))),
         ] {
             fs::write(file.path(), text).unwrap();
             assert_eq!(file.look(), event, "{text}");
@@ -108,7 +111,11 @@ mod tests {
         file.clear().unwrap();
         assert_eq!(file.look(), None);
         fs::write(file.path(), "0").unwrap();
-        assert_eq!(file.look(), Some(told(0, None)), "told by the next child");
+        assert_eq!(
+            file.look(),
+            Some(written(0, None)),
+            "written by the next child"
+        );
     }
 
     #[test]

@@ -135,8 +135,8 @@ impl Supervisor {
             return Some(code);
         }
         // Before anything that looks at the time.
-        if let Some(told) = self.look_at_progress()
-            && let Some(code) = self.give(told)
+        if let Some(seen) = self.look_at_progress()
+            && let Some(code) = self.give(seen)
         {
             return Some(code);
         }
@@ -240,8 +240,8 @@ impl Supervisor {
                     message: Text::cut(text),
                 });
             }
-            Effect::SendExit(own) => self.link.send(&own.told(time_of_day)),
-            Effect::SendProgress(seen) => self.link.send(&seen.told(time_of_day)),
+            Effect::SendExit(own) => self.link.send(&own.into_frame(time_of_day)),
+            Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
             Effect::Print(line) => say(&line),
             // Ends the loop that calls this.
             Effect::Exit(_) => {}

@@ -8,7 +8,7 @@
 //! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way, and how many pods they may evict in a minute | `cycle::intents`, `cycle::victims`, [`pace`] |
-//! | what a gang waits for before it is placed; what each namespace has | [`hold`], `tenants` |
+//! | what a gang waits for before it is placed; what each namespace has | [`hold`], `namespace_usage` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | gangs that get each other's nodes | `cycle::exchange`, `waits` |
@@ -40,6 +40,7 @@ mod intent_id;
 mod member_pods;
 mod memory;
 pub mod messages;
+mod namespace_usage;
 mod no_victims;
 mod occupancy;
 pub mod pace;
@@ -53,7 +54,6 @@ pub mod snapshot;
 mod standing;
 mod state;
 mod status_to_be;
-mod tenants;
 mod unknown;
 mod waits;
 
@@ -62,6 +62,7 @@ pub use decision::Decision;
 pub use input::{GangInput, GangSources, PodSource, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
+pub use namespace_usage::namespace_shares;
 pub use pending::{GangName, Pending};
 pub use plan::{
     PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves,
@@ -69,4 +70,3 @@ pub use plan::{
 pub use settings::SchedulerSettings;
 pub use state::GangState;
 pub use status_to_be::StatusToBe;
-pub use tenants::namespace_shares;

@@ -44,8 +44,8 @@ pub struct Memory {
     pub(crate) unknown: UnknownGangs,
     /// Searches for victims that found none.
     pub(crate) no_victims: NoVictimsCache,
-    /// When a gang was last told what is short, by the UID of its pod group.
-    pub(crate) told: HashMap<String, DateTime<Utc>>,
+    /// When the status of a gang was last written, by the UID of its pod group.
+    pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
     /// The last cycle, if it left nothing to do.
     pub(crate) rest: Option<Rest>,
     pub(crate) pods: MemberPods,
@@ -174,7 +174,8 @@ impl Memory {
             .retain(|uid, _| pursue.contains(uid.as_str()));
         self.claims.retain(|uid| uids.contains(uid));
         self.unknown.retain(|uid| uids.contains(uid));
-        self.told.retain(|uid, _| uids.contains(uid.as_str()));
+        self.status_written_at
+            .retain(|uid, _| uids.contains(uid.as_str()));
         self.no_victims.retain(|uid| uids.contains(uid));
         self.pods.retain(|uid| uids.contains(uid));
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Pod};
 use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
 use lockstep_model::CostModel;
-use lockstep_model::wire::NodeWire;
+use lockstep_model::partial::PartialNode;
 
 use super::ClusterReader;
 use super::workloads::permitted;
@@ -102,9 +102,10 @@ impl ClusterReader {
     /// Accelerators that nodes have to give; `None`: nodes may not be read.
     pub async fn accelerators_of_nodes(&self) -> Result<Option<i64>, Problem> {
         let costs = CostModel::default();
-        let nodes: Option<Vec<NodeWire>> =
+        let nodes: Option<Vec<PartialNode>> =
             permitted(self.list(Api::all(self.client.clone()), None).await)?;
-        let of = |node: &NodeWire| Some(costs.accelerators(&node.scheduling().ok()?.allocatable));
+        let of =
+            |node: &PartialNode| Some(costs.accelerators(&node.scheduling().ok()?.allocatable));
         Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
     }
 

@@ -7,9 +7,9 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_model::quota_wire::NamespaceWire;
+use lockstep_model::partial::{PartialBudget, PartialNode, PartialPod, PartialPriorityClass};
+use lockstep_model::quota_partial::PartialNamespace;
 use lockstep_model::unreadable::Unreadable;
-use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
 use lockstep_model::{Budget, Node, Pod, PriorityClass, Weights};
 
 use super::ClusterReader;
@@ -44,10 +44,10 @@ impl ClusterReader {
     /// Everything that a decision depends on; pods and gangs of one namespace, or of all.
     pub async fn objects(&self, namespace: Option<&str>) -> Result<Objects, Problem> {
         let mut unread = Vec::new();
-        let nodes: Vec<NodeWire> = self.list(Api::all(self.client.clone()), None).await?;
-        let pods: Vec<PodWire> = self.list(self.scoped(namespace), None).await?;
-        let budgets: Vec<BudgetWire> = self.list(self.scoped(namespace), None).await?;
-        let classes: Vec<PriorityClassWire> =
+        let nodes: Vec<PartialNode> = self.list(Api::all(self.client.clone()), None).await?;
+        let pods: Vec<PartialPod> = self.list(self.scoped(namespace), None).await?;
+        let budgets: Vec<PartialBudget> = self.list(self.scoped(namespace), None).await?;
+        let classes: Vec<PartialPriorityClass> =
             self.list(Api::all(self.client.clone()), None).await?;
         let groups: Vec<DeserializeGuard<PodGroup>> =
             self.list(self.scoped(namespace), None).await?;
@@ -84,7 +84,7 @@ impl ClusterReader {
 
     /// Weights of this namespace, or of all. Who may not see namespaces takes all for equals.
     async fn weights(&self, namespace: Option<&str>, unread: &mut Vec<String>) -> Weights {
-        let all: Result<Vec<NamespaceWire>, Problem> =
+        let all: Result<Vec<PartialNamespace>, Problem> =
             self.list(Api::all(self.client.clone()), None).await;
         let all = all.unwrap_or_else(|error| {
             unread.push(format!("weights of namespaces: {error}"));

@@ -204,12 +204,18 @@ impl Ledger {
         let held_since = held_since.or(self.started_at);
         let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
-        let told = self.last_saved(facts);
-        let since = [last_checkpoint(facts), noted, told, restarted, held_since]
-            .into_iter()
-            .flatten()
-            .max()
-            .unwrap_or(failed_at);
+        let reported = self.last_saved(facts);
+        let since = [
+            last_checkpoint(facts),
+            noted,
+            reported,
+            restarted,
+            held_since,
+        ]
+        .into_iter()
+        .flatten()
+        .max()
+        .unwrap_or(failed_at);
         let mut idle_from = since.min(failed_at);
         if let Some(counted) = self.domain(domain).and_then(|d| d.lost_until) {
             idle_from = idle_from.max(counted);

@@ -16,15 +16,15 @@ impl Ledger {
     /// something else that is recorded, or by itself now and then. What was noted stays while nobody
     /// tells anything, as after the loss of a node.
     pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
-        let told = all_told(facts);
-        let Some(last) = told
+        let reported = all_reported(facts);
+        let Some(last) = reported
             .iter()
             .max_by_key(|p| (p.step_time, p.step, &p.pod_uid))
         else {
             return;
         };
         let step_time = last.step_time;
-        let checkpoint = last_checkpoint(&told, self.progress.as_ref());
+        let checkpoint = last_checkpoint(&reported, self.progress.as_ref());
         let known = self.progress.get_or_insert(TrainingProgress {
             step: last.step,
             step_time,
@@ -44,7 +44,7 @@ impl Ledger {
 
     /// When the last checkpoint was saved that a member tells of, noted or not.
     pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-        last_checkpoint(&all_told(facts), self.progress.as_ref()).map(|(time, _)| time)
+        last_checkpoint(&all_reported(facts), self.progress.as_ref()).map(|(time, _)| time)
     }
 }
 
@@ -54,24 +54,24 @@ fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: 
     known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
 
-fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
-    facts.pods().filter_map(|p| told(facts, p)).collect()
+fn all_reported<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
+    facts.pods().filter_map(|p| reported(facts, p)).collect()
 }
 
 /// What the agent of its node told last of the process of a pod.
-fn told<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
+fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
     let agent = facts.view.agents().get(pod.node.as_deref()?)?;
-    let mut told = agent.status.progress.iter();
-    told.find(|p| pod.uid == *p.pod_uid)
+    let mut reported = agent.status.progress.iter();
+    reported.find(|p| pod.uid == *p.pod_uid)
 }
 
 /// Of the checkpoint that is noted the time is known: a manager that has just started hears of it anew,
 /// and the clock of the node may be ahead.
 fn last_checkpoint(
-    told: &[&MemberProgress],
+    reported: &[&MemberProgress],
     noted: Option<&TrainingProgress>,
 ) -> Option<(DateTime<Utc>, i64)> {
-    let saved = told.iter().filter_map(|p| {
+    let saved = reported.iter().filter_map(|p| {
         let noted = noted.filter(|n| n.checkpoint_step == p.checkpoint_step);
         let time = noted.map_or(p.checkpoint_time, |n| n.checkpoint_time)?;
         Some((time, p.checkpoint_step?))

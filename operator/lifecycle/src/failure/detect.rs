@@ -297,9 +297,9 @@ pub(super) fn report_where<'a>(
 
 /// Whether the container of which a supervisor has told this has come to a later attempt since. `came`:
 /// the last attempt that one of the pod has come to, with the number of its restarts.
-fn has_ended_anew(told: &Report, came: Option<(i64, i32)>) -> bool {
-    let later = |(attempt, restarts)| attempt > told.attempt && restarts == told.restarts;
-    told.supervised && came.is_some_and(later)
+fn has_ended_anew(report: &Report, came: Option<(i64, i32)>) -> bool {
+    let later = |(attempt, restarts)| attempt > report.attempt && restarts == report.restarts;
+    report.supervised && came.is_some_and(later)
 }
 
 /// The exit that an agent reports.
@@ -354,7 +354,7 @@ pub(super) fn exit_failure(
     } else {
         CauseKind::ContainerExit
     };
-    let told = known.map(|r| &r.message).filter(|m| !m.is_empty());
+    let reported = known.map(|r| &r.message).filter(|m| !m.is_empty());
     let cause = Cause {
         pod: pod.name.clone(),
         node: pod.node.clone().unwrap_or_default(),
@@ -362,7 +362,7 @@ pub(super) fn exit_failure(
         // The code of a process that hung is its supervisor's doing.
         exit_code: (!hangs).then_some(code),
         reason,
-        message: told.unwrap_or(&exit.message).clone(),
+        message: reported.unwrap_or(&exit.message).clone(),
         ..Cause::new(kind, time)
     };
     Failure {

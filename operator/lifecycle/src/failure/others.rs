@@ -70,11 +70,11 @@ fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodVie
         let Some(exit) = container.terminated().or(container.last.as_ref()) else {
             continue;
         };
-        let told = facts.pod_reports(pod).any(|r| {
+        let reported = facts.pod_reports(pod).any(|r| {
             exit.id.as_deref().map(bare_id) == Some(&r.container_id) && r.attempt < domain.attempt
         });
         let ended = exit.exit_code == 0 && exit.reason != "OOMKilled";
-        if told || ended || looks_killed(exit.exit_code, &exit.reason) {
+        if reported || ended || looks_killed(exit.exit_code, &exit.reason) {
             continue;
         }
         out.push(Failure {

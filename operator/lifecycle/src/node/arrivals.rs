@@ -38,7 +38,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
         wake_after: None,
     };
     for ((workload_uid, domain), pods) in domains {
-        let published = told_of(view.published, workload_uid, domain);
+        let published = reported_of(view.published, workload_uid, domain);
         let order = pods.first().and_then(|p| order_for(view.orders, p));
         let coming = order.map(|o| Coming::look(o, &pods, records, now));
         let wait = coming.as_ref().and_then(|c| c.next);
@@ -62,7 +62,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
 }
 
 /// What was told last of the members of a domain.
-pub(super) fn told_of<'a>(
+pub(super) fn reported_of<'a>(
     published: &'a NodeAgentStatus,
     workload_uid: &str,
     domain: &str,

@@ -15,12 +15,12 @@ mod companions;
 mod others;
 mod pod;
 mod progress;
+mod reported;
 mod spread;
 mod supervised;
 mod supervisor;
 #[cfg(test)]
 mod tests;
-mod told;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,16 +54,16 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let (mut stop, mut tell) = (Vec::new(), Vec::new());
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let told = &view.records.reports;
+        let reported = &view.records.reports;
         let kept = view.records.pods.get(&pod.uid);
         let remembered = match kept {
             Some(_) => None,
-            None => told::record(pod, told, view.published, now),
+            None => reported::record(pod, reported, view.published, now),
         };
         let record = kept.or(remembered.as_ref());
         let outcome = match (pod.supervised, view.listed) {
-            (true, _) => supervised::step(pod, record, order, told, now),
-            (false, true) => pod::step(pod, record, order, told, now),
+            (true, _) => supervised::step(pod, record, order, reported, now),
+            (false, true) => pod::step(pod, record, order, reported, now),
             (false, false) => Step {
                 record: record.cloned(),
                 ..Step::default()

@@ -38,9 +38,9 @@ pub(super) fn exits(
             continue;
         }
         let known = noticed.insert(name.clone(), last.id.clone());
-        let mut told = before.reports.iter();
-        let told = told.any(|r| r.pod_uid == pod.uid && r.container_id == last.id);
-        if told || known.as_ref() == Some(&last.id) {
+        let mut reported = before.reports.iter();
+        let reported = reported.any(|r| r.pod_uid == pod.uid && r.container_id == last.id);
+        if reported || known.as_ref() == Some(&last.id) {
             continue;
         }
         reports.push(Report {
@@ -131,12 +131,12 @@ mod tests {
     fn each_failure_is_told_once_although_its_report_was_driven_out() {
         let pod = with(vec![ended("a", 3, "Error", 5)]);
         let first = exits(&pod, None, None, &Records::default());
-        let told: Vec<_> = first
+        let reported: Vec<_> = first
             .reports
             .iter()
             .map(|r| (r.exit_code, r.attempt))
             .collect();
-        assert_eq!(told, [(3, 1)]);
+        assert_eq!(reported, [(3, 1)]);
         assert!(exits(&pod, None, None, &known(&first)).reports.is_empty());
         let again = with(vec![ended("a", 3, "Error", 5), ended("b", 4, "Error", 9)]);
         let second = exits(&again, None, None, &known(&first));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn success_and_what_signals_leave_are_not_told_but_for_a_want_of_memory() {
-        for (code, reason, told) in [
+        for (code, reason, reported) in [
             (0, "Completed", 0),
             (143, "Error", 0),
             (137, "Error", 0),
@@ -153,7 +153,7 @@ mod tests {
         ] {
             let pod = with(vec![ended("a", code, reason, 5)]);
             let exits = exits(&pod, None, None, &Records::default());
-            assert_eq!(exits.reports.len(), told, "{code} {reason}");
+            assert_eq!(exits.reports.len(), reported, "{code} {reason}");
         }
     }
 

@@ -24,12 +24,12 @@ pub(super) struct Step {
     pub reports: Vec<Report>,
 }
 
-/// `told`: reports that were made already, the agent's memory of the pod lost or not.
+/// `reported`: reports that were made already, the agent's memory of the pod lost or not.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
     order: Option<&DomainOrder>,
-    told: &[Report],
+    reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
     // A pod made for an attempt runs at least at that attempt, even where the order for it has not
@@ -43,7 +43,7 @@ pub(super) fn step(
         }
         reports.extend(end_of_released(pod, r, now));
     }
-    for c in ended_unnoticed(pod, record.as_ref(), told) {
+    for c in ended_unnoticed(pod, record.as_ref(), reported) {
         let Some(exit) = &c.exit else { continue };
         let unknown = || attempt_of(pod, c, attempt, order);
         let at = record.as_ref().map_or_else(unknown, |r| r.attempt);
@@ -128,7 +128,7 @@ fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
 pub(super) fn ended_unnoticed<'a>(
     pod: &'a NodePod,
     record: Option<&Record>,
-    told: &[Report],
+    reported: &[Report],
 ) -> Vec<&'a SeenContainer> {
     if record.is_some_and(|r| r.exited_at.is_none()) {
         return Vec::new();
@@ -144,7 +144,8 @@ pub(super) fn ended_unnoticed<'a>(
         })
         .filter(|c| record.is_none_or(|r| r.container_id != c.id))
         .filter(|c| {
-            told.iter()
+            reported
+                .iter()
                 .all(|r| r.pod_uid != pod.uid || r.container_id != c.id)
         })
         .collect();

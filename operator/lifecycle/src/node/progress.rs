@@ -14,7 +14,7 @@ const INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// agents together write ten times a second.
 const INTERVAL_PER_MEMBER: TimeDelta = TimeDelta::milliseconds(100);
 
-pub(super) struct Told {
+pub(super) struct ProgressReport {
     /// The list to publish.
     pub list: Vec<MemberProgress>,
     /// Whether there is reason to publish it now. That a pod is gone is told with other news.
@@ -25,8 +25,8 @@ pub(super) struct Told {
 
 /// `written`: there is other news, so that all of it costs no write of its own. The last step and
 /// checkpoint before a failure come with its report.
-pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> Told {
-    let mut told = Told {
+pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> ProgressReport {
+    let mut report = ProgressReport {
         list: Vec::new(),
         news: false,
         wake_after: None,
@@ -40,26 +40,26 @@ pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -
         let seen = pod.supervisor.as_ref().and_then(|s| s.progress);
         let new = seen.map(|seen| member_progress(pod, &seen, now));
         let Some(new) = new.filter(|new| before.is_none_or(|old| differs(old, new))) else {
-            told.list.extend(before.cloned());
+            report.list.extend(before.cloned());
             continue;
         };
         if written {
-            told.list.push(new);
+            report.list.push(new);
             continue;
         }
         let wait = before.and_then(|old| (old.time + interval(view, pod) - now).to_std().ok());
         // A clock that was set back must not silence anybody.
         let wait = wait.filter(|wait| !wait.is_zero() && before.is_some_and(|old| old.time <= now));
         if let Some(wait) = wait {
-            told.list.extend(before.cloned());
-            told.wake_after = Some(told.wake_after.map_or(wait, |w| w.min(wait)));
+            report.list.extend(before.cloned());
+            report.wake_after = Some(report.wake_after.map_or(wait, |w| w.min(wait)));
         } else {
-            told.list.push(new);
-            told.news = true;
+            report.list.push(new);
+            report.news = true;
         }
     }
-    told.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
-    told
+    report.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
+    report
 }
 
 fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
@@ -225,8 +225,11 @@ mod tests {
             ..SupervisorState::default()
         });
         let plan = node.decide(0);
-        let told = plan.status.unwrap().progress.remove(0);
-        assert_eq!((told.step_time, told.checkpoint_time), (at(0), Some(at(0))));
+        let reported = plan.status.unwrap().progress.remove(0);
+        assert_eq!(
+            (reported.step_time, reported.checkpoint_time),
+            (at(0), Some(at(0)))
+        );
     }
 
     #[test]

@@ -12,12 +12,12 @@ use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
 use super::supervisor::{ChildEnd, SupervisorState, Word};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
-/// `told`: reports that were made already.
+/// `reported`: reports that were made already.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
     order: Option<&DomainOrder>,
-    told: &[Report],
+    reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
     let order = order.filter(|o| is_for(o, pod));
@@ -25,7 +25,7 @@ pub(super) fn step(
         record: record.cloned(),
         ..Step::default()
     };
-    note_container_ends(pod, &mut step, told, now);
+    note_container_ends(pod, &mut step, reported, now);
     if let Some(container) = pod.newest_running() {
         note_container(pod, &mut step, container, order, now);
     }
@@ -42,7 +42,8 @@ pub(super) fn step(
         record.seen_at = now;
     }
     if let Some(end) = &state.exit {
-        step.reports.extend(child_end(pod, record, end, told, now));
+        step.reports
+            .extend(child_end(pod, record, end, reported, now));
         record.told_end = Some(end.attempt);
     }
     step.tell = order.and_then(|o| word(o, pod, record, state));
@@ -66,7 +67,7 @@ fn reached(state: &SupervisorState) -> i64 {
 
 /// Reports containers that have ended. One whose child's end was told already ends with that code
 /// because it was told to, or because nobody answered; that is no second failure.
-fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: DateTime<Utc>) {
+fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now: DateTime<Utc>) {
     if let Some(record) = &mut step.record {
         if let Some(c) = pod.containers.iter().find(|c| c.id == record.container_id) {
             record.restarts = c.restarts;
@@ -76,11 +77,11 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: Dat
         let news = ended.filter(|r| {
             // How a removed container has ended nobody knows.
             let unknown = child_told && r.reason == REMOVED;
-            !unknown && !told.iter().any(|t| is_end_of_child(t, r))
+            !unknown && !reported.iter().any(|t| is_end_of_child(t, r))
         });
         step.reports.extend(news);
     }
-    for c in ended_unnoticed(pod, step.record.as_ref(), told) {
+    for c in ended_unnoticed(pod, step.record.as_ref(), reported) {
         let Some(exit) = &c.exit else { continue };
         // None of its processes was ever released.
         let attempt = step.record.as_ref().map_or(pod.attempt, |r| r.attempt);
@@ -95,10 +96,10 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: Dat
 }
 
 /// Whether a report is the one that the supervisor's word made of the same end.
-fn is_end_of_child(told: &Report, end: &Report) -> bool {
-    told.supervised
-        && (&told.pod_uid, &told.container_id) == (&end.pod_uid, &end.container_id)
-        && (told.attempt, told.exit_code) == (end.attempt, end.exit_code)
+fn is_end_of_child(reported: &Report, end: &Report) -> bool {
+    reported.supervised
+        && (&reported.pod_uid, &reported.container_id) == (&end.pod_uid, &end.container_id)
+        && (reported.attempt, reported.exit_code) == (end.attempt, end.exit_code)
 }
 
 /// Takes note of a container that was not seen running before. Where a process of the present
@@ -132,7 +133,7 @@ fn child_end(
     pod: &NodePod,
     record: &Record,
     end: &ChildEnd,
-    told: &[Report],
+    reported: &[Report],
     now: DateTime<Utc>,
 ) -> Option<Report> {
     let at = Record {
@@ -156,7 +157,7 @@ fn child_end(
     // The record remembers what the list of reports forgets, and the list is published, so that it
     // outlives the record.
     let known = record.told_end == Some(end.attempt);
-    let known = known || told.iter().any(|t| is_end_of_child(t, &new));
+    let known = known || reported.iter().any(|t| is_end_of_child(t, &new));
     (!known).then_some(new)
 }
 

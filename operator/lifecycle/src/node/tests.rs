@@ -455,11 +455,11 @@ fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_th
     n.restart(0);
     n.order(2, Some(n.now));
     n.settle();
-    let told = n.published.reports.len();
+    let reported = n.published.reports.len();
     n.records = Records::from_published(&n.published);
     n.now += 600;
     n.pass();
-    assert_eq!(n.published.reports.len(), told);
+    assert_eq!(n.published.reports.len(), reported);
     n.records = Records::from_published(&n.published);
     n.now += 600;
     n.order_after(3, Some(n.now), 1);

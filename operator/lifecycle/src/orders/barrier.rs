@@ -352,10 +352,10 @@ fn goes_on_alone(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Rep
 /// Whether a member has exited 0 at the attempt. While one has not, a crash in its teardown can
 /// still restart all.
 fn is_done(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
-    let mut told = reports(facts, meeting, member);
+    let mut reported = reports(facts, meeting, member);
     ledger.completed.contains(member)
         || facts
             .current(meeting.entry, member)
             .is_some_and(|p| facts.succeeded(member, p))
-        || told.any(|(_, r)| r.supervised && r.exit_code == 0)
+        || reported.any(|(_, r)| r.supervised && r.exit_code == 0)
 }

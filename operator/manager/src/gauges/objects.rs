@@ -8,7 +8,7 @@ use lockstep_api::condition::Condition;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use super::waiting::TenantLabels;
+use super::waiting::NamespaceClassLabels;
 use crate::encode::gauge;
 use crate::index::State;
 
@@ -34,7 +34,7 @@ pub(super) struct ObjectCounts {
     phases: BTreeMap<&'static str, i64>,
     conditions: BTreeMap<ConditionLabels, i64>,
     oldest: BTreeMap<StateLabels, i64>,
-    held: BTreeMap<TenantLabels, i64>,
+    held: BTreeMap<NamespaceClassLabels, i64>,
     restarts_left: BTreeMap<String, i64>,
 }
 
@@ -63,8 +63,9 @@ impl ObjectCounts {
             self.add_condition(namespace, condition, now);
         }
         if status.accounting.accelerators > 0 {
-            let tenant = TenantLabels::new(namespace, workload.spec.priority_class_name.as_deref());
-            let held = self.held.entry(tenant).or_default();
+            let labels =
+                NamespaceClassLabels::new(namespace, workload.spec.priority_class_name.as_deref());
+            let held = self.held.entry(labels).or_default();
             *held = held.saturating_add(status.accounting.accelerators);
         }
         if let Some(left) = restarts_left(workload, status, now).filter(|_| phase.is_some_and(runs))

@@ -22,12 +22,12 @@ struct WaitingLabels {
 
 /// Whose, and how important.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-pub(super) struct TenantLabels {
+pub(super) struct NamespaceClassLabels {
     namespace: String,
     priority_class: String,
 }
 
-impl TenantLabels {
+impl NamespaceClassLabels {
     /// Empty without a class.
     pub fn new(namespace: &str, class: Option<&str>) -> Self {
         Self {
@@ -44,7 +44,7 @@ pub(super) struct WaitingCounts {
     reasons: BTreeMap<WaitingLabels, i64>,
     /// Seconds by priority class.
     oldest: BTreeMap<String, i64>,
-    requested: BTreeMap<TenantLabels, i64>,
+    requested: BTreeMap<NamespaceClassLabels, i64>,
     outranked: i64,
 }
 
@@ -66,8 +66,8 @@ impl WaitingCounts {
             counts.add_state(&key.namespace, group);
             if let Some(input) = input.filter(|input| waits(input)) {
                 let class = group.spec.gang.priority_class_name.as_deref();
-                let tenant = TenantLabels::new(&key.namespace, class);
-                let asked = counts.requested.entry(tenant).or_default();
+                let labels = NamespaceClassLabels::new(&key.namespace, class);
+                let asked = counts.requested.entry(labels).or_default();
                 *asked = asked.saturating_add(asks(input, accelerators));
                 let since = input.group.status.queued_at;
                 let age = since.map_or(0, |since| (now - since).num_seconds().max(0));

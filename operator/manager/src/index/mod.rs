@@ -13,9 +13,9 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod view;
+mod views;
 mod watch;
 mod watched_kind;
-mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -36,9 +36,9 @@ pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::Known;
+pub use views::member;
 pub use watch::{Watching, watch_all};
 pub use watched_kind::WatchedKind;
-pub use wire::member;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
@@ -179,7 +179,7 @@ impl<W: Watched> Feed<W> {
     }
 
     /// Brings the index up to date with one event.
-    fn handle(&mut self, index: &Index, event: Event<W::Wire>) {
+    fn handle(&mut self, index: &Index, event: Event<W::Received>) {
         let mut touched = Touched::default();
         match event {
             Event::Init => self.listing = Some((Self::known(index), None)),
@@ -232,9 +232,9 @@ impl<W: Watched> Feed<W> {
 
     /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades
     /// itself only.
-    fn apply(index: &Index, wire: W::Wire, touched: &mut Touched) {
-        let key = Key::of(&wire);
-        let read = W::read(wire);
+    fn apply(index: &Index, received: W::Received, touched: &mut Touched) {
+        let key = Key::of(&received);
+        let read = W::read(received);
         let mut state = index.state.write();
         state.heard_at = index.clock.wall();
         match read {

@@ -45,7 +45,7 @@ impl Fixture {
     }
 
     fn see<W: Watched>(&self, object: &Value) {
-        Feed::<W>::new().handle(&self.index, Event::Apply(wire(object)));
+        Feed::<W>::new().handle(&self.index, Event::Apply(received(object)));
     }
 
     /// Workloads that need a pass since the last call.
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-fn wire<T: DeserializeOwned>(object: &Value) -> T {
+fn received<T: DeserializeOwned>(object: &Value) -> T {
     serde_json::from_value(object.clone()).unwrap()
 }
 
@@ -132,7 +132,7 @@ async fn a_service_of_another_workload_wakes_the_one_that_needs_its_name_when_it
         let left = service(name, "before");
         f.see::<Services>(&left);
         f.dirty().await;
-        Feed::<Services>::new().handle(&f.index, Event::Delete(wire(&left)));
+        Feed::<Services>::new().handle(&f.index, Event::Delete(received(&left)));
         assert_eq!(f.dirty().await, [waits]);
     }
 }
@@ -148,7 +148,7 @@ async fn what_is_missing_from_a_new_list_is_gone() {
     feed.handle(&f.index, Event::Init);
     feed.handle(
         &f.index,
-        Event::InitApply(wire(&member("b", "llama", "n1"))),
+        Event::InitApply(received(&member("b", "llama", "n1"))),
     );
     feed.handle(&f.index, Event::InitDone);
     let names: Vec<String> = f
@@ -169,7 +169,7 @@ async fn what_only_a_list_had_that_was_given_up_is_gone_after_the_next() {
     let mut feed = Feed::<Pods>::new();
     feed.handle(&f.index, Event::Init);
     let pod = member("a", "llama", "n1");
-    feed.handle(&f.index, Event::InitApply(wire(&pod)));
+    feed.handle(&f.index, Event::InitApply(received(&pod)));
     feed.handle(&f.index, Event::Init);
     assert_eq!(f.index.read().pods.len(), 1);
     feed.handle(&f.index, Event::InitDone);
@@ -185,7 +185,7 @@ async fn an_unreadable_object_is_noted_while_lists_have_it_and_no_longer() {
     for listed in [true, true, false] {
         feed.handle(&f.index, Event::Init);
         if listed {
-            feed.handle(&f.index, Event::InitApply(wire(&bad)));
+            feed.handle(&f.index, Event::InitApply(received(&bad)));
         }
         feed.handle(&f.index, Event::InitDone);
         assert_eq!(noted(), usize::from(listed));
@@ -241,7 +241,7 @@ async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
         Vec::<String>::new(),
         "nor does it wake the workload"
     );
-    Feed::<Pods>::new().handle(&f.index, Event::Delete(wire(&forged)));
+    Feed::<Pods>::new().handle(&f.index, Event::Delete(received(&forged)));
     assert_eq!(f.dirty().await, Vec::<String>::new());
 }
 
@@ -464,9 +464,9 @@ async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
 
 /// Brings an object into the tables as a watch does, but loses the wake-ups.
 fn see_without_waking<W: Watched>(f: &Fixture, object: &Value) {
-    let wire: W::Wire = wire(object);
-    let key = Key::of(&wire);
-    let object = W::read(wire).map_err(drop).unwrap();
+    let received: W::Received = received(object);
+    let key = Key::of(&received);
+    let object = W::read(received).map_err(drop).unwrap();
     let mut lost = Touched::default();
     W::apply(
         &mut f.index.state.write(),

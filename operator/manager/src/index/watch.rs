@@ -73,7 +73,7 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
             config.clone()
         };
         let mut events = std::pin::pin!(watcher(
-            Api::<W::Wire>::all(watching.client.clone()),
+            Api::<W::Received>::all(watching.client.clone()),
             config
         ));
         while let Some(event) = events.next().await {

@@ -122,7 +122,7 @@ pub struct OwnExit {
 
 impl OwnExit {
     /// For the agent; `time_of_day`: a moment as time since 1970.
-    pub fn told(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+    pub fn into_frame(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         FromSupervisor::Exited {
             exit: self.exit,
             time: u64::try_from(time_of_day(self.at).as_millis()).unwrap_or(u64::MAX),
@@ -145,7 +145,7 @@ pub struct ProgressSeen {
 
 impl ProgressSeen {
     /// For the agent; `time_of_day`: a moment as time since 1970.
-    pub fn told(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+    pub fn to_frame(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         let seconds = |at| time_of_day(at).as_secs();
         FromSupervisor::Progress(Progress {
             attempt: self.attempt,

@@ -20,9 +20,9 @@ pub(super) struct Watch {
     tells: bool,
     last: Option<Step>,
     checkpoint: Option<(u64, Moment)>,
-    told_at: Option<Moment>,
+    reported_at: Option<Moment>,
     /// Whether the agent has not heard the last of it.
-    untold: bool,
+    unreported: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,25 +58,25 @@ impl Watch {
                 number: step,
                 at: now,
             });
-            self.untold = true;
+            self.unreported = true;
         }
         let saved = checkpoint.filter(|c| self.checkpoint.is_none_or(|(known, _)| known != *c));
         if let Some(saved) = saved {
             self.checkpoint = Some((saved, now));
         }
-        let due = self.told_at.is_none_or(|told| now >= told + TELL);
+        let due = self.reported_at.is_none_or(|then| now >= then + TELL);
         due || saved.is_some()
     }
 
     /// What the agent has not heard; none: it has heard all.
-    pub fn untold(&self, attempt: u64) -> Option<ProgressSeen> {
-        self.seen(attempt).filter(|_| self.untold)
+    pub fn unreported(&self, attempt: u64) -> Option<ProgressSeen> {
+        self.seen(attempt).filter(|_| self.unreported)
     }
 
     /// The agent is told all of it.
-    pub fn told(&mut self, now: Moment) {
-        self.told_at = Some(now);
-        self.untold = false;
+    pub fn mark_reported(&mut self, now: Moment) {
+        self.reported_at = Some(now);
+        self.unreported = false;
     }
 
     /// What is known of the progress of this attempt.

@@ -2,7 +2,7 @@
 
 mod hangs;
 mod property;
-mod told;
+mod reported;
 
 use std::time::Duration;
 

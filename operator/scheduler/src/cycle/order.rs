@@ -4,9 +4,9 @@ use lockstep_engine::queue::QueuePosition;
 use lockstep_model::GangPhase;
 
 use crate::asks::Request;
+use crate::namespace_usage::NamespaceUsage;
 use crate::standing::Position;
 use crate::state::GangState;
-use crate::tenants::Tenants;
 
 /// A gang in the queue: its place there and among the gangs, and what it asks for.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Queueing {
 /// after all that. `reserved` says for whom nodes are reserved.
 pub(super) fn order(
     gangs: &[GangState],
-    tenants: &Tenants<'_>,
+    usage: &NamespaceUsage<'_>,
     reserved: impl Fn(usize) -> bool,
 ) -> Vec<Queueing> {
     let asking = gangs.iter().enumerate();
@@ -37,7 +37,7 @@ pub(super) fn order(
             let holds = reserved(at) || gang.assigned.is_some();
             let position = match request {
                 Request::Required if holds => position.holding(),
-                _ => position.with_share(tenants.share(&gang.input.key.namespace)),
+                _ => position.with_share(usage.share(&gang.input.key.namespace)),
             };
             Queueing {
                 position,
@@ -54,10 +54,10 @@ pub(super) fn order(
 pub(super) fn reorder(
     queue: &mut [Queueing],
     gangs: &[GangState],
-    tenants: &Tenants<'_>,
+    usage: &NamespaceUsage<'_>,
     namespace: &str,
 ) {
-    let share = tenants.share(namespace);
+    let share = usage.share(namespace);
     let mut changed = false;
     for waiting in &mut *queue {
         if *gangs[waiting.at].input.key.namespace == *namespace {

@@ -18,13 +18,13 @@ use crate::context::{Context, Wake};
 use crate::growth::members_to_place;
 use crate::hold::Hold;
 use crate::memory::Memory;
+use crate::namespace_usage::{NamespaceUsage, has_pod};
 use crate::no_victims::NoVictimsCache;
 use crate::occupancy::asked_amounts;
 use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::state::GangState;
-use crate::tenants::{Tenants, has_pod};
 
 /// What came of the queue.
 pub(super) struct Queued {
@@ -78,8 +78,8 @@ pub(super) fn serve(
     if !memory.no_victims.unfinished {
         memory.no_victims.expire(context.now);
     }
-    let mut tenants = Tenants::new(context.cluster, context.weights, context.quotas, gangs);
-    let mut queue = order(gangs, &tenants, |at| round.before.contains_key(&at));
+    let mut usage = NamespaceUsage::new(context.cluster, context.weights, context.quotas, gangs);
+    let mut queue = order(gangs, &usage, |at| round.before.contains_key(&at));
     let mut places = Vec::with_capacity(queue.len());
     while let Some(Queueing { at, request, .. }) = queue.pop() {
         places.push(QueuePlace {
@@ -87,12 +87,12 @@ pub(super) fn serve(
             grows: request == Request::Growth,
         });
         keep_to_volumes(&mut gangs[at]);
-        if let Some(hold) = hold_of(&gangs[at], request, &tenants) {
+        if let Some(hold) = hold_of(&gangs[at], request, &usage) {
             gangs[at].pending = Some(Pending::Held(hold));
             continue;
         }
         if request == Request::Required {
-            keep_to_quota(&mut gangs[at], &tenants, &mut memory.no_victims);
+            keep_to_quota(&mut gangs[at], &usage, &mut memory.no_victims);
         }
         let assigned = gangs[at].assigned.clone();
         let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
@@ -100,8 +100,8 @@ pub(super) fn serve(
             gangs[at].pending = Some(pending);
         }
         if !gangs[at].holds_as(assigned.as_ref()) {
-            tenants.admit(&gangs[at], assigned.as_deref());
-            reorder(&mut queue, gangs, &tenants, &gangs[at].input.key.namespace);
+            usage.admit(&gangs[at], assigned.as_deref());
+            reorder(&mut queue, gangs, &usage, &gangs[at].input.key.namespace);
         }
     }
     let cache = &mut memory.no_victims;
@@ -180,8 +180,8 @@ fn keep_to_volumes(gang: &mut GangState) {
 
 /// An elastic gang asks for no more of its members than the quota allows: one that is refused would
 /// take the others with it. Of groups that take more of it than others fewer members are asked for.
-fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>, cache: &mut NoVictimsCache) {
-    let kept = allowed_by_quota(gang, tenants);
+fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>, cache: &mut NoVictimsCache) {
+    let kept = allowed_by_quota(gang, usage);
     cache.note_quota(gang.uid(), kept.as_ref());
     if kept.is_some() {
         gang.to_place.only = kept;
@@ -189,13 +189,13 @@ fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>, cache: &mut NoVict
 }
 
 /// Those of its members that the quota allows; None: all that are wanted, or too few.
-fn allowed_by_quota(gang: &GangState, tenants: &Tenants<'_>) -> Option<BTreeSet<Member>> {
+fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTreeSet<Member>> {
     let least = gang.min_count() as usize;
-    if gang.wanted().count() <= least || !tenants.has_quota(&gang.input.key.namespace) {
+    if gang.wanted().count() <= least || !usage.has_quota(&gang.input.key.namespace) {
         return None;
     }
     let (there, new) = counted_and_new(gang);
-    if are_allowed(gang, tenants, &new) {
+    if are_allowed(gang, usage, &new) {
         return None;
     }
     let mut by_group: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
@@ -203,10 +203,10 @@ fn allowed_by_quota(gang: &GangState, tenants: &Tenants<'_>) -> Option<BTreeSet<
         by_group.entry(&member.group).or_default().push(member);
     }
     let mut groups: Vec<Vec<&Member>> = by_group.into_values().collect();
-    groups.sort_by_cached_key(|group| Reverse(most_allowed(gang, tenants, &[], group)));
+    groups.sort_by_cached_key(|group| Reverse(most_allowed(gang, usage, &[], group)));
     let mut taken: Vec<&Member> = Vec::new();
     for group in &groups {
-        let count = most_allowed(gang, tenants, &taken, group);
+        let count = most_allowed(gang, usage, &taken, group);
         taken.extend(&group[..count]);
     }
     let enough = there.len() + taken.len() >= least;
@@ -214,19 +214,19 @@ fn allowed_by_quota(gang: &GangState, tenants: &Tenants<'_>) -> Option<BTreeSet<
 }
 
 /// Whether the quota allows all of these members that it does not count yet.
-fn are_allowed(gang: &GangState, tenants: &Tenants<'_>, members: &[&Member]) -> bool {
+fn are_allowed(gang: &GangState, usage: &NamespaceUsage<'_>, members: &[&Member]) -> bool {
     let members: BTreeSet<&Member> = members.iter().copied().collect();
-    tenants.excess(gang, &members, members.len()).is_none()
+    usage.excess(gang, &members, members.len()).is_none()
 }
 
 /// How many members of a group the quota allows together with those that were taken before.
 fn most_allowed(
     gang: &GangState,
-    tenants: &Tenants<'_>,
+    usage: &NamespaceUsage<'_>,
     taken: &[&Member],
     group: &[&Member],
 ) -> usize {
-    let with = |count: &usize| are_allowed(gang, tenants, &[taken, &group[..*count]].concat());
+    let with = |count: &usize| are_allowed(gang, usage, &[taken, &group[..*count]].concat());
     let counts: Vec<usize> = (1..=group.len()).collect();
     counts.partition_point(with)
 }
@@ -239,11 +239,11 @@ fn counted_and_new(gang: &GangState) -> (Vec<&Member>, Vec<&Member>) {
 }
 
 /// What a gang waits for that neither free capacity nor preemption provides.
-fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<Hold> {
+fn hold_of(gang: &GangState, request: Request, usage: &NamespaceUsage<'_>) -> Option<Hold> {
     if let Some(missing) = gang.missing_volume() {
         return Some(Hold::Volume(missing.clone()));
     }
-    if !tenants.has_quota(&gang.input.key.namespace) {
+    if !usage.has_quota(&gang.input.key.namespace) {
         return None;
     }
     let (there, new) = counted_and_new(gang);
@@ -256,5 +256,5 @@ fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<
             .min(new.len()),
     };
     let new = new.into_iter().collect();
-    tenants.excess(gang, &new, count).map(Hold::Quota)
+    usage.excess(gang, &new, count).map(Hold::Quota)
 }

@@ -91,12 +91,14 @@ fn write_of(
     }
     let interval = context.settings.message_interval;
     if without_words(&gang.status) == without_words(&group.status)
-        && let Some(told) = memory.told.get(gang.uid()).copied()
-        && !context.due(told, interval, wake)
+        && let Some(written) = memory.status_written_at.get(gang.uid()).copied()
+        && !context.due(written, interval, wake)
     {
         return None;
     }
-    memory.told.insert(gang.uid().to_owned(), context.now);
+    memory
+        .status_written_at
+        .insert(gang.uid().to_owned(), context.now);
     let gone = group.status.placement.is_some() && gang.status.placement.is_none();
     Some(StatusWrite {
         key: gang.input.key.clone(),

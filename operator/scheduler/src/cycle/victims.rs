@@ -34,10 +34,10 @@ pub(super) struct Found {
 /// How far a victim is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It is there and has not been told.
+    /// It is there and has not been asked to leave.
     Here,
-    /// It has been told and has not begun to leave.
-    Told,
+    /// It has been asked to leave and has not begun to.
+    Asked,
     /// It is terminating.
     Leaving,
     /// It holds nothing any more, or what it holds now it got later.
@@ -48,7 +48,7 @@ impl Progress {
     /// Whether pods may be nominated in its place. `early`: while it is terminating, too.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
-            Self::Here | Self::Told => false,
+            Self::Here | Self::Asked => false,
             Self::Leaving => early,
             Self::Gone => true,
         }
@@ -58,7 +58,7 @@ impl Progress {
 impl Found {
     /// Whether it has not begun to leave, so that it need not.
     pub fn stays(&self) -> bool {
-        matches!(self.progress, Progress::Here | Progress::Told)
+        matches!(self.progress, Progress::Here | Progress::Asked)
     }
 
     fn gone(victim: &Victim) -> Self {
@@ -179,12 +179,12 @@ impl<'s> Pursuit<'s, '_> {
             return Some(gone);
         }
         let evicted = gang.disrupted();
-        let told = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+        let asked = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
         let mut pods = held.iter().map(|h| h.pod.as_ref());
         let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
             Progress::Leaving
-        } else if told {
-            Progress::Told
+        } else if asked {
+            Progress::Asked
         } else {
             Progress::Here
         };

@@ -191,8 +191,8 @@ impl Supervised {
                     Effect::Forward(_) => out.extend(self.forwarded()),
                     Effect::KillTree => out.push((self.kill, Later::TreeGone)),
                     Effect::Send(said) => self.say(&said),
-                    Effect::SendExit(own) => self.say(&own.told(|at| at)),
-                    Effect::SendProgress(seen) => self.say(&seen.told(|at| at)),
+                    Effect::SendExit(own) => self.say(&own.into_frame(|at| at)),
+                    Effect::SendProgress(seen) => self.say(&seen.to_frame(|at| at)),
                     Effect::Exit(code) => {
                         out.push((Duration::ZERO, Later::Exits(code.into())));
                     }

@@ -19,7 +19,7 @@ use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_manager::stepped::read_member;
-use lockstep_model::wire::PodWire;
+use lockstep_model::partial::PartialPod;
 use serde_json::{Value, json};
 
 /// Node of the member that runs.
@@ -391,10 +391,10 @@ fn node_controller_says_unready(status: &Value) -> bool {
 
 /// The pod as the manager reads it.
 fn member(pod: Value) -> Arc<PodView> {
-    let wire: PodWire = serde_json::from_value(pod).expect("a pod");
-    let scheduling = wire.scheduling().expect("a pod with its identity");
+    let partial: PartialPod = serde_json::from_value(pod).expect("a pod");
+    let scheduling = partial.scheduling().expect("a pod with its identity");
     // The manager's reading of a pod: it is what the decisions get on a real cluster.
-    let (_, view) = read_member(&wire, &scheduling).expect("a member");
+    let (_, view) = read_member(&partial, &scheduling).expect("a member");
     Arc::new(view)
 }
 

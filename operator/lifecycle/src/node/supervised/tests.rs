@@ -315,13 +315,13 @@ fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
 #[test]
 fn an_end_that_was_heard_late_is_dated_by_its_supervisor() {
     // It is second 9, and the container was created in second 2.
-    for (told, dated) in [(4, 4), (9, 9), (10, 9), (3600, 9), (1, 2), (-1, 2)] {
-        let mut pod = pod(0, ended_at(1, 42, at(told)));
+    for (reported, dated) in [(4, 4), (9, 9), (10, 9), (3600, 9), (1, 2), (-1, 2)] {
+        let mut pod = pod(0, ended_at(1, 42, at(reported)));
         pod.containers[0].created_at = at(2);
         let mut agent = Agent::default();
         agent.step(&pod, &order(1, 1));
         let times: Vec<_> = agent.reports.iter().map(|r| r.time).collect();
-        assert_eq!(times, [at(dated)], "told as of second {told}");
+        assert_eq!(times, [at(dated)], "reported as of second {reported}");
     }
 }
 
@@ -343,14 +343,14 @@ fn an_order_that_is_older_than_what_runs_says_nothing_to_a_supervisor() {
     for state in [held(3), runs(3), ended(3, 7), ended(3, 0)] {
         let mut agent = Agent::default();
         agent.step(&pod(0, state.clone()), &order(3, 2));
-        let told = (agent.record.clone(), agent.reports.len());
+        let reported = (agent.record.clone(), agent.reports.len());
         for stale in [order(1, 1), order(2, 1), order(2, 2)] {
             let stale = DomainOrder {
                 completed_attempt: stale.released_attempt,
                 ..stale
             };
             assert_eq!(agent.step(&pod(0, state.clone()), &stale), None);
-            assert_eq!((agent.record.clone(), agent.reports.len()), told);
+            assert_eq!((agent.record.clone(), agent.reports.len()), reported);
         }
     }
 }

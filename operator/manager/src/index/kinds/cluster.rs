@@ -5,13 +5,13 @@ use std::sync::Arc;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
-use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
+use lockstep_model::partial::{PartialBudget, PartialNode, PartialPod, PartialPriorityClass};
 use lockstep_model::{Budget, Node, Pod, PriorityClass};
 
 use super::super::gangs::is_of_class;
 use super::super::state::{Key, PodEntry, State, Touched, node_key};
+use super::super::views::{member, node_info};
 use super::super::watched_kind::WatchedKind;
-use super::super::wire::{member, node_info};
 use super::{AgentSelector, Watched, node_name};
 
 /// `Pod`.
@@ -26,16 +26,16 @@ pub(in crate::index) struct PodObject {
 }
 
 impl Watched for Pods {
-    type Wire = PodWire;
+    type Received = PartialPod;
     type Object = PodObject;
     const KIND: WatchedKind = WatchedKind::Pod;
 
-    fn read(wire: PodWire) -> Result<PodObject, String> {
-        let pod = wire.scheduling().map_err(|error| error.to_string())?;
+    fn read(received: PartialPod) -> Result<PodObject, String> {
+        let pod = received.scheduling().map_err(|error| error.to_string())?;
         Ok(PodObject {
             uid: pod.uid.clone(),
-            member: member(&wire, &pod),
-            ready: wire.ready(),
+            member: member(&received, &pod),
+            ready: received.ready(),
             pod,
         })
     }
@@ -116,15 +116,15 @@ pub(in crate::index) struct NodeObject {
 }
 
 impl Watched for Nodes {
-    type Wire = NodeWire;
+    type Received = PartialNode;
     type Object = NodeObject;
     const KIND: WatchedKind = WatchedKind::Node;
 
-    fn read(wire: NodeWire) -> Result<NodeObject, String> {
+    fn read(received: PartialNode) -> Result<NodeObject, String> {
         Ok(NodeObject {
-            name: node_name(&wire)?,
-            node: wire.scheduling().map_err(|error| error.to_string())?,
-            info: node_info(&wire),
+            name: node_name(&received)?,
+            node: received.scheduling().map_err(|error| error.to_string())?,
+            info: node_info(&received),
         })
     }
 
@@ -163,12 +163,12 @@ impl Watched for Nodes {
 pub(in crate::index) struct PriorityClasses;
 
 impl Watched for PriorityClasses {
-    type Wire = PriorityClassWire;
+    type Received = PartialPriorityClass;
     type Object = PriorityClass;
     const KIND: WatchedKind = WatchedKind::PriorityClass;
 
-    fn read(wire: PriorityClassWire) -> Result<PriorityClass, String> {
-        wire.scheduling().map_err(|error| error.to_string())
+    fn read(received: PartialPriorityClass) -> Result<PriorityClass, String> {
+        received.scheduling().map_err(|error| error.to_string())
     }
 
     fn apply(
@@ -214,12 +214,12 @@ fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) 
 pub(in crate::index) struct Budgets;
 
 impl Watched for Budgets {
-    type Wire = BudgetWire;
+    type Received = PartialBudget;
     type Object = Budget;
     const KIND: WatchedKind = WatchedKind::PodDisruptionBudget;
 
-    fn read(wire: BudgetWire) -> Result<Budget, String> {
-        wire.scheduling().map_err(|error| error.to_string())
+    fn read(received: PartialBudget) -> Result<Budget, String> {
+        received.scheduling().map_err(|error| error.to_string())
     }
 
     fn apply(

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lockstep_model::Quota;
-use lockstep_model::quota_wire::{NamespaceWire, QuotaWire};
+use lockstep_model::quota_partial::{PartialNamespace, PartialQuota};
 use lockstep_model::unreadable::present;
 use lockstep_model::volumes::{Claim, StorageClass, Volume};
-use lockstep_model::volumes_wire::{ClaimWire, StorageClassWire, VolumeWire};
+use lockstep_model::volumes_partial::{PartialClaim, PartialStorageClass, PartialVolume};
 
 use super::super::state::{Key, State, Touched};
 use super::super::watched_kind::WatchedKind;
@@ -16,12 +16,12 @@ use super::{AgentSelector, Watched};
 pub(in crate::index) struct Claims;
 
 impl Watched for Claims {
-    type Wire = ClaimWire;
+    type Received = PartialClaim;
     type Object = Claim;
     const KIND: WatchedKind = WatchedKind::PersistentVolumeClaim;
 
-    fn read(wire: ClaimWire) -> Result<Claim, String> {
-        wire.scheduling().map_err(|error| error.to_string())
+    fn read(received: PartialClaim) -> Result<Claim, String> {
+        received.scheduling().map_err(|error| error.to_string())
     }
 
     fn apply(state: &mut State, _: &AgentSelector, key: Key, claim: Claim, touched: &mut Touched) {
@@ -51,14 +51,14 @@ fn claim_changed(state: &mut State, claim: &Key, touched: &mut Touched) {
 pub(in crate::index) struct Volumes;
 
 impl Watched for Volumes {
-    type Wire = VolumeWire;
+    type Received = PartialVolume;
     type Object = (String, Volume);
     const KIND: WatchedKind = WatchedKind::PersistentVolume;
 
-    fn read(wire: VolumeWire) -> Result<Self::Object, String> {
-        let volume = wire.scheduling().map_err(|error| error.to_string())?;
+    fn read(received: PartialVolume) -> Result<Self::Object, String> {
+        let volume = received.scheduling().map_err(|error| error.to_string())?;
         let name =
-            present("name", wire.metadata.name.as_ref()).map_err(|error| error.to_string())?;
+            present("name", received.metadata.name.as_ref()).map_err(|error| error.to_string())?;
         Ok((name.clone(), volume))
     }
 
@@ -126,12 +126,12 @@ fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
 pub(in crate::index) struct StorageClasses;
 
 impl Watched for StorageClasses {
-    type Wire = StorageClassWire;
+    type Received = PartialStorageClass;
     type Object = StorageClass;
     const KIND: WatchedKind = WatchedKind::StorageClass;
 
-    fn read(wire: StorageClassWire) -> Result<StorageClass, String> {
-        wire.scheduling().map_err(|error| error.to_string())
+    fn read(received: PartialStorageClass) -> Result<StorageClass, String> {
+        received.scheduling().map_err(|error| error.to_string())
     }
 
     fn apply(
@@ -162,12 +162,12 @@ impl Watched for StorageClasses {
 pub(in crate::index) struct Quotas;
 
 impl Watched for Quotas {
-    type Wire = QuotaWire;
+    type Received = PartialQuota;
     type Object = Quota;
     const KIND: WatchedKind = WatchedKind::ResourceQuota;
 
-    fn read(wire: QuotaWire) -> Result<Quota, String> {
-        wire.scheduling().map_err(|error| error.to_string())
+    fn read(received: PartialQuota) -> Result<Quota, String> {
+        received.scheduling().map_err(|error| error.to_string())
     }
 
     fn apply(state: &mut State, _: &AgentSelector, key: Key, quota: Quota, touched: &mut Touched) {
@@ -192,13 +192,13 @@ impl Watched for Quotas {
 pub(in crate::index) struct Namespaces;
 
 impl Watched for Namespaces {
-    type Wire = NamespaceWire;
+    type Received = PartialNamespace;
     /// Its weight, if it has one of its own.
     type Object = Option<u64>;
     const KIND: WatchedKind = WatchedKind::Namespace;
 
-    fn read(wire: NamespaceWire) -> Result<Option<u64>, String> {
-        wire.weight().map_err(|error| error.to_string())
+    fn read(received: PartialNamespace) -> Result<Option<u64>, String> {
+        received.weight().map_err(|error| error.to_string())
     }
 
     fn apply(

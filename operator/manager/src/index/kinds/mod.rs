@@ -26,7 +26,7 @@ use super::watched_kind::WatchedKind;
 /// One watched kind.
 pub(super) trait Watched: Send + 'static {
     /// What the watch delivers.
-    type Wire: Resource<DynamicType = ()>
+    type Received: Resource<DynamicType = ()>
         + DeserializeOwned
         + Clone
         + std::fmt::Debug
@@ -38,7 +38,7 @@ pub(super) trait Watched: Send + 'static {
     const KIND: WatchedKind;
 
     /// The object with its identity, or why it is left alone.
-    fn read(wire: Self::Wire) -> Result<Self::Object, String>;
+    fn read(received: Self::Received) -> Result<Self::Object, String>;
     /// The object is there, as given.
     fn apply(
         state: &mut State,
@@ -81,9 +81,9 @@ fn identified<K: Resource<DynamicType = ()>>(object: K) -> Result<Identified<K>,
 
 /// Takes a guarded object out: one that does not fit its type degrades itself only.
 fn guarded<K: Resource<DynamicType = ()>>(
-    wire: DeserializeGuard<K>,
+    received: DeserializeGuard<K>,
 ) -> Result<Identified<K>, String> {
-    identified(wire.0.map_err(|invalid| invalid.error)?)
+    identified(received.0.map_err(|invalid| invalid.error)?)
 }
 
 fn node_name(object: &impl Resource) -> Result<NodeName, String> {

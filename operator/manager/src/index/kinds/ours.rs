@@ -23,12 +23,12 @@ use super::{AgentSelector, Watched, guarded, identified, node_name};
 pub(in crate::index) struct Workloads;
 
 impl Watched for Workloads {
-    type Wire = DeserializeGuard<TrainingWorkload>;
+    type Received = DeserializeGuard<TrainingWorkload>;
     type Object = Identified<TrainingWorkload>;
     const KIND: WatchedKind = WatchedKind::TrainingWorkload;
 
-    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
-        guarded(wire)
+    fn read(received: Self::Received) -> Result<Self::Object, String> {
+        guarded(received)
     }
 
     fn apply(
@@ -79,12 +79,12 @@ impl Watched for Workloads {
 pub(in crate::index) struct PodGroups;
 
 impl Watched for PodGroups {
-    type Wire = DeserializeGuard<PodGroup>;
+    type Received = DeserializeGuard<PodGroup>;
     type Object = Identified<PodGroup>;
     const KIND: WatchedKind = WatchedKind::PodGroup;
 
-    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
-        guarded(wire)
+    fn read(received: Self::Received) -> Result<Self::Object, String> {
+        guarded(received)
     }
 
     fn apply(
@@ -170,12 +170,12 @@ impl<K> Watched for Namesake<K>
 where
     K: Kept + Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
 {
-    type Wire = DeserializeGuard<K>;
+    type Received = DeserializeGuard<K>;
     type Object = Identified<K>;
     const KIND: WatchedKind = K::KIND;
 
-    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
-        guarded(wire)
+    fn read(received: Self::Received) -> Result<Self::Object, String> {
+        guarded(received)
     }
 
     fn apply(
@@ -204,12 +204,12 @@ where
 pub(in crate::index) struct Agents;
 
 impl Watched for Agents {
-    type Wire = DeserializeGuard<NodeAgent>;
+    type Received = DeserializeGuard<NodeAgent>;
     type Object = (NodeName, NodeAgentStatus);
     const KIND: WatchedKind = WatchedKind::NodeAgent;
 
-    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
-        let agent = wire.0.map_err(|invalid| invalid.error)?;
+    fn read(received: Self::Received) -> Result<Self::Object, String> {
+        let agent = received.0.map_err(|invalid| invalid.error)?;
         Ok((node_name(&agent)?, agent.status.unwrap_or_default()))
     }
 
@@ -240,12 +240,12 @@ impl Watched for Agents {
 pub(in crate::index) struct Services;
 
 impl Watched for Services {
-    type Wire = Service;
+    type Received = Service;
     type Object = Identified<Service>;
     const KIND: WatchedKind = WatchedKind::Service;
 
-    fn read(wire: Service) -> Result<Self::Object, String> {
-        identified(wire)
+    fn read(received: Service) -> Result<Self::Object, String> {
+        identified(received)
     }
 
     fn apply(

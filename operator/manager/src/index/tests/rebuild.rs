@@ -155,7 +155,7 @@ fn see(f: &Fixture, kind: usize, object: &Value) {
 
 fn gone(f: &Fixture, kind: usize, object: &Value) {
     fn of<W: Watched>(f: &Fixture, object: &Value) {
-        Feed::<W>::new().handle(&f.index, Event::Delete(wire(object)));
+        Feed::<W>::new().handle(&f.index, Event::Delete(received(object)));
     }
     match kind {
         0 => of::<Workloads>(f, object),
@@ -171,7 +171,7 @@ fn relist<'a>(f: &Fixture, kind: usize, objects: impl Iterator<Item = &'a Value>
         let mut feed = Feed::<W>::new();
         feed.handle(&f.index, Event::Init);
         for object in objects {
-            feed.handle(&f.index, Event::InitApply(wire(object)));
+            feed.handle(&f.index, Event::InitApply(received(object)));
         }
         feed.handle(&f.index, Event::InitDone);
     }

@@ -107,7 +107,7 @@ async fn what_admission_makes_of_pods_counts_until_the_spec_is_another() {
     assert_eq!(template(&f), (0, true), "nobody has asked yet");
     let pod =
         json!({"spec": {"containers": [{"name": "t", "resources": {"requests": {"cpu": "1"}}}]}});
-    let pod: k8s_openapi::api::core::v1::Pod = wire(&pod);
+    let pod: k8s_openapi::api::core::v1::Pod = received(&pod);
     let pods = [("workers".to_owned(), Admission::As(Box::new(pod.into())))].into();
     let hash = |f: &Fixture| lockstep_lifecycle::spec_hash(&f.index.read().workloads[&key].spec);
     f.scheduler_woken().await;
@@ -144,7 +144,7 @@ async fn a_topology_key_that_no_pod_group_has_any_more_is_given_up_when_a_new_on
     };
     f.see::<PodGroups>(&with_key("a", "old"));
     f.see::<PodGroups>(&with_key("b", "kept"));
-    let gone = wire(&with_key("a", "old"));
+    let gone = received(&with_key("a", "old"));
     Feed::<PodGroups>::new().handle(&f.index, Event::Delete(gone));
     f.see::<PodGroups>(&with_key("c", "new"));
     let state = f.index.read();

@@ -87,7 +87,7 @@ impl World {
             28..=31 => self.members_start(),
             32..=33 => self.members_end(),
             34 => self.budgets_change(),
-            35 => self.tenants_change(),
+            35 => self.namespaces_change(),
             36 => self.checkpoint(),
             _ => "time passes",
         }
@@ -473,7 +473,7 @@ impl World {
         "a budget changes"
     }
 
-    fn tenants_change(&mut self) -> &'static str {
+    fn namespaces_change(&mut self) -> &'static str {
         let quota = Quota {
             namespace: self.dice.one(&["a", "b", "web"]).to_owned(),
             name: "quota".to_owned(),

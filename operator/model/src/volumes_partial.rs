@@ -1,4 +1,4 @@
-//! Claims for volumes, volumes and storage classes as they come over the wire.
+//! The parts of claims for volumes, volumes and storage classes that are read.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -8,9 +8,9 @@ use lockstep_api::key::Key;
 use serde::Deserialize;
 
 use crate::metadata::annotation;
+use crate::partial::trimmed;
 use crate::unreadable::{Unreadable, present};
 use crate::volumes::{Claim, StorageClass, Volume};
-use crate::wire::trimmed;
 
 /// Annotation of a claim whose binding is complete (`pkg/controller/volume/persistentvolume`).
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
@@ -25,17 +25,17 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::PersistentVolumeClaim)]
 #[serde(default)]
-pub struct ClaimWire {
+pub struct PartialClaim {
     /// Name, UID, annotations and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    spec: ClaimSpecWire,
-    status: ClaimStatusWire,
+    spec: PartialClaimSpec,
+    status: PartialClaimStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ClaimSpecWire {
+struct PartialClaimSpec {
     volume_name: String,
     storage_class_name: Option<String>,
     access_modes: Vec<String>,
@@ -43,11 +43,11 @@ struct ClaimSpecWire {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct ClaimStatusWire {
+struct PartialClaimStatus {
     phase: String,
 }
 
-impl ClaimWire {
+impl PartialClaim {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Claim, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
@@ -71,22 +71,22 @@ impl ClaimWire {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::PersistentVolume)]
 #[serde(default)]
-pub struct VolumeWire {
+pub struct PartialVolume {
     /// Name and annotations.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    spec: VolumeSpecWire,
+    spec: PartialVolumeSpec,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct VolumeSpecWire {
+struct PartialVolumeSpec {
     storage_class_name: String,
     claim_ref: Option<core::ObjectReference>,
     node_affinity: Option<core::VolumeNodeAffinity>,
 }
 
-impl VolumeWire {
+impl PartialVolume {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Volume, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
@@ -107,7 +107,7 @@ impl VolumeWire {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = storage::StorageClass)]
 #[serde(rename_all = "camelCase", default)]
-pub struct StorageClassWire {
+pub struct PartialStorageClass {
     /// Name.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
@@ -116,7 +116,7 @@ pub struct StorageClassWire {
     allowed_topologies: Vec<core::TopologySelectorTerm>,
 }
 
-impl StorageClassWire {
+impl PartialStorageClass {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<StorageClass, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
@@ -154,7 +154,7 @@ mod tests {
         let read = |notes, volume| -> Claim {
             let object = json!({"metadata": {"name": "data", "namespace": "ml", "uid": "u", "annotations": notes},
                 "spec": {"volumeName": volume, "storageClassName": "fast"}});
-            serde_json::from_value::<ClaimWire>(object)
+            serde_json::from_value::<PartialClaim>(object)
                 .unwrap()
                 .scheduling()
                 .unwrap()
@@ -171,7 +171,7 @@ mod tests {
         let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]);
         let object = json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "ml", "name": "data"},
             "storageClassName": "fast", "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-        let volume = serde_json::from_value::<VolumeWire>(object)
+        let volume = serde_json::from_value::<PartialVolume>(object)
             .unwrap()
             .scheduling()
             .unwrap();
@@ -186,7 +186,7 @@ mod tests {
     fn a_volume_of_a_class_that_an_annotation_names_is_of_that_class() {
         let object = json!({"metadata": {"name": "v", "annotations": {CLASS_ANNOTATION: "local"}},
             "spec": {"storageClassName": "fast"}});
-        let volume = serde_json::from_value::<VolumeWire>(object).unwrap();
+        let volume = serde_json::from_value::<PartialVolume>(object).unwrap();
         assert_eq!(volume.scheduling().unwrap().class, "local");
     }
 
@@ -198,7 +198,7 @@ mod tests {
             (Some("WaitForFirstConsumer"), true),
         ] {
             let object = json!({"metadata": {"name": "c"}, "volumeBindingMode": mode});
-            let class = serde_json::from_value::<StorageClassWire>(object)
+            let class = serde_json::from_value::<PartialStorageClass>(object)
                 .unwrap()
                 .scheduling();
             assert_eq!(class.unwrap().waits_for_consumer, waits, "{mode:?}");
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_class_says_who_makes_its_volumes_and_for_which_nodes() {
         let read = |object| {
-            let class: StorageClassWire = serde_json::from_value(object).unwrap();
+            let class: PartialStorageClass = serde_json::from_value(object).unwrap();
             class.scheduling().unwrap()
         };
         let local = json!({"metadata": {"name": "local"}, "provisioner": NO_PROVISIONER});
@@ -225,7 +225,7 @@ mod tests {
     fn a_claim_says_whether_one_pod_at_a_time_may_mount_it() {
         for (modes, one_pod) in [(json!(["ReadWriteMany"]), false), (json!([ONE_POD]), true)] {
             let object = json!({"metadata": {"name": "data", "namespace": "ml", "uid": "u"}, "spec": {"accessModes": modes}});
-            let claim: ClaimWire = serde_json::from_value(object).unwrap();
+            let claim: PartialClaim = serde_json::from_value(object).unwrap();
             assert_eq!(claim.scheduling().unwrap().one_pod, one_pod);
         }
     }

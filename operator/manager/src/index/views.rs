@@ -12,8 +12,8 @@ use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, Identity, PodPhase, Termination,
 };
 use lockstep_model::Pod;
+use lockstep_model::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
 use lockstep_model::pod::{Stage, workload_of};
-use lockstep_model::wire::{ConditionWire, ContainerWire, NodeWire, PodWire};
 
 /// Taint of a node that its operator has declared dead.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -21,12 +21,12 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// A pod as the decisions about its workload see it, where a workload controls it; with that
 /// workload's UID. Labels decide about nothing: who takes one off a pod does not make it another's.
 /// Bound, pinned, nominated and gated are read once, for the scheduler.
-pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
+pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
-    let pod_labels = wire.metadata.labels.as_ref().unwrap_or(&none);
-    let annotations = wire.metadata.annotations.as_ref().unwrap_or(&none);
-    let workload = Uid::read(Some(&workload_of(&wire.metadata)?.uid))?;
-    let status = &wire.status;
+    let pod_labels = partial.metadata.labels.as_ref().unwrap_or(&none);
+    let annotations = partial.metadata.annotations.as_ref().unwrap_or(&none);
+    let workload = Uid::read(Some(&workload_of(&partial.metadata)?.uid))?;
+    let status = &partial.status;
     let view = PodView {
         name: pod.name.to_string(),
         uid: pod.uid.clone(),
@@ -35,16 +35,16 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         node: pod.bound.clone().map(String::from),
         pinned: pod.pinned.clone().map(String::from),
         nominated: pod.nominated.clone().map(String::from),
-        priority: wire.spec.priority,
+        priority: partial.spec.priority,
         gated: pod.stage == Stage::Gated,
-        created_at: wire
+        created_at: partial
             .metadata
             .creation_timestamp
             .as_ref()
             .and_then(utc)
             .unwrap_or_default(),
-        deleted_at: deletion_requested_at(wire),
-        deletion_grace: wire.metadata.deletion_grace_period_seconds.unwrap_or(0),
+        deleted_at: deletion_requested_at(partial),
+        deletion_grace: partial.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
         reason: status.reason.clone(),
         message: status.message.clone(),
@@ -65,7 +65,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     Some((workload, view))
 }
 
-fn condition(c: &ConditionWire) -> ConditionView {
+fn condition(c: &PartialCondition) -> ConditionView {
     ConditionView {
         status: c.status.clone(),
         reason: c.reason.clone().unwrap_or_default(),
@@ -74,7 +74,7 @@ fn condition(c: &ConditionWire) -> ConditionView {
     }
 }
 
-fn container(c: &ContainerWire, init: bool) -> ContainerView {
+fn container(c: &PartialContainer, init: bool) -> ContainerView {
     ContainerView {
         init,
         ready: c.ready,
@@ -108,21 +108,21 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
 }
 
 /// When the deletion of a pod was asked for: its deletion timestamp is when the grace will be over.
-fn deletion_requested_at(wire: &PodWire) -> Option<DateTime<Utc>> {
-    let over = wire.metadata.deletion_timestamp.as_ref().and_then(utc)?;
-    let grace = wire.metadata.deletion_grace_period_seconds.unwrap_or(0);
+fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
+    let over = partial.metadata.deletion_timestamp.as_ref().and_then(utc)?;
+    let grace = partial.metadata.deletion_grace_period_seconds.unwrap_or(0);
     Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
 }
 
 /// A node as decisions about its members see it, apart from when that was heard.
-pub fn node_info(wire: &NodeWire) -> NodeInfo {
+pub fn node_info(partial: &PartialNode) -> NodeInfo {
     NodeInfo {
-        not_ready_since: wire.not_ready_since(),
-        became_ready: wire.became_ready(),
+        not_ready_since: partial.not_ready_since(),
+        became_ready: partial.became_ready(),
         ready_since: None,
-        out_of_service: wire.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
-        declared_features: wire.status.declared_features.clone(),
-        kubelet_version: wire.status.node_info.kubelet_version.clone(),
+        out_of_service: partial.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
+        declared_features: partial.status.declared_features.clone(),
+        kubelet_version: partial.status.node_info.kubelet_version.clone(),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_member_is_read_with_its_container_states_and_the_time_at_which_its_deletion_was_asked_for()
     {
-        let wire: PodWire = serde_json::from_value(json!({
+        let partial: PartialPod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ml", "uid": "u", "resourceVersion": "9",
                 "creationTimestamp": "2026-11-21T10:00:00Z",
                 "deletionTimestamp": "2026-11-21T10:02:30Z", "deletionGracePeriodSeconds": 30,
@@ -149,7 +149,7 @@ mod tests {
                     "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "containerID": "containerd://a"}}}]},
         }))
         .unwrap();
-        let (uid, view) = member(&wire, &wire.scheduling().unwrap()).unwrap();
+        let (uid, view) = member(&partial, &partial.scheduling().unwrap()).unwrap();
         let c = view.containers.get("t").unwrap();
         assert_eq!(
             (uid.as_str(), view.node.as_deref(), view.phase),

@@ -15,14 +15,14 @@ use crate::state::GangState;
 
 /// What namespaces have.
 #[derive(Debug)]
-pub(crate) struct Tenants<'i> {
+pub(crate) struct NamespaceUsage<'i> {
     shares: Shares<'i>,
     quotas: &'i [Arc<Quota>],
     /// What placed members will take whose pods do not exist yet, by position of the quota.
     promised: BTreeMap<usize, QuotaAmounts>,
 }
 
-impl<'i> Tenants<'i> {
+impl<'i> NamespaceUsage<'i> {
     /// As these gangs are placed.
     pub fn new(
         cluster: &Snapshot,
@@ -30,17 +30,17 @@ impl<'i> Tenants<'i> {
         quotas: &'i [Arc<Quota>],
         gangs: &[GangState],
     ) -> Self {
-        let mut tenants = Self {
+        let mut usage = Self {
             shares: Shares::new(cluster, weights),
             quotas,
             promised: BTreeMap::new(),
         };
         for gang in gangs {
             if gang.phase() != GangPhase::Finished && !gang.input.released() {
-                tenants.admit(gang, None);
+                usage.admit(gang, None);
             }
         }
-        tenants
+        usage
     }
 
     /// A gang has its nodes; `before` are those that it had when it was counted last.
@@ -114,10 +114,10 @@ pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap
     let gangs: Vec<GangState> = gangs
         .map(|gang| GangState::new(Arc::clone(gang), pods.of(gang, &input.cluster), now))
         .collect();
-    let tenants = Tenants::new(&input.cluster, &input.weights, &input.quotas, &gangs);
+    let usage = NamespaceUsage::new(&input.cluster, &input.weights, &input.quotas, &gangs);
     let namespaces = input.gangs.iter().map(|gang| &gang.key.namespace);
     namespaces
-        .map(|namespace| (namespace.to_string(), tenants.share(namespace)))
+        .map(|namespace| (namespace.to_string(), usage.share(namespace)))
         .collect()
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::Report;
 
-use super::arrivals::told_of;
+use super::arrivals::reported_of;
 use super::view::{NodePod, Record};
 
 /// The newest training container of the pod that was told of: that it has come to an attempt, or how
@@ -29,7 +29,7 @@ pub(super) fn record(
 }
 
 fn arrival(pod: &NodePod, published: &NodeAgentStatus, now: DateTime<Utc>) -> Option<Record> {
-    let domain = told_of(published, &pod.workload_uid, &pod.domain)?;
+    let domain = reported_of(published, &pod.workload_uid, &pod.domain)?;
     let came = domain.pods.iter().find(|a| a.pod_uid == pod.uid)?;
     Some(Record {
         arrived: pod.supervised,

@@ -1,4 +1,4 @@
-//! Resource quotas and namespaces as they come over the wire.
+//! The parts of resource quotas and namespaces that are read.
 
 use std::collections::BTreeMap;
 
@@ -8,39 +8,39 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
+use crate::partial::trimmed;
 use crate::quantity::{InvalidQuantity, milli, units};
 use crate::quota::{Quota, QuotaAmounts, QuotaScope, in_milli};
 use crate::share;
 use crate::unreadable::{Unreadable, present};
-use crate::wire::trimmed;
 
 /// A resource quota.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::ResourceQuota)]
 #[serde(default)]
-pub struct QuotaWire {
+pub struct PartialQuota {
     /// Namespace and name.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    spec: QuotaSpecWire,
-    status: QuotaStatusWire,
+    spec: PartialQuotaSpec,
+    status: PartialQuotaStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct QuotaSpecWire {
+struct PartialQuotaSpec {
     scopes: Vec<String>,
     scope_selector: Option<core::ScopeSelector>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct QuotaStatusWire {
+struct PartialQuotaStatus {
     hard: BTreeMap<String, Quantity>,
     used: BTreeMap<String, Quantity>,
 }
 
-impl QuotaWire {
+impl PartialQuota {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Quota, Unreadable> {
         let plain = self.spec.scopes.iter();
@@ -94,13 +94,13 @@ fn amount(name: &str, quantity: &Quantity) -> Result<i64, InvalidQuantity> {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Namespace)]
 #[serde(default)]
-pub struct NamespaceWire {
+pub struct PartialNamespace {
     /// Name and annotations.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
 }
 
-impl NamespaceWire {
+impl PartialNamespace {
     /// Its weight in the queue, in thousandths, if it has one of its own.
     pub fn weight(&self) -> Result<Option<u64>, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
@@ -116,7 +116,7 @@ mod tests {
     fn quota(spec: &Value) -> Quota {
         let object = json!({"metadata": {"name": "compute", "namespace": "ml"}, "spec": spec,
             "status": {"hard": {"requests.cpu": "1.5", "requests.memory": "1Gi", "pods": "3"}, "used": {"requests.cpu": "1"}}});
-        serde_json::from_value::<QuotaWire>(object)
+        serde_json::from_value::<PartialQuota>(object)
             .unwrap()
             .scheduling()
             .unwrap()

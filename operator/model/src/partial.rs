@@ -1,6 +1,5 @@
-//! Pods, nodes, budgets and priority classes as they come over the wire, with only the fields that
-//! are read, and what the scheduler makes of them. The manager and the command line tool read the
-//! same ones.
+//! The parts of pods, nodes, budgets and priority classes that are read, and what the scheduler makes
+//! of them. The manager and the command line tool read the same ones.
 //!
 //! 100,000 pods are held in memory as projections; these types live for one event. Fields that are
 //! not named here are skipped by the parser without being stored, `managedFields` above all.
@@ -35,20 +34,20 @@ use crate::{Node, Pod};
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Pod)]
 #[serde(default)]
-pub struct PodWire {
+pub struct PartialPod {
     /// Name, UID, labels, owners and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     /// What it asks for.
     pub spec: PodSpecView,
     /// How far it is.
-    pub status: PodStatusWire,
+    pub status: PartialPodStatus,
 }
 
 /// The parts of a pod's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PodStatusWire {
+pub struct PartialPodStatus {
     /// `status.phase`.
     pub phase: String,
     /// `status.reason`.
@@ -63,17 +62,17 @@ pub struct PodStatusWire {
     /// `status.nominatedNodeName`.
     pub nominated_node_name: Option<String>,
     /// `status.conditions`.
-    pub conditions: Vec<ConditionWire>,
+    pub conditions: Vec<PartialCondition>,
     /// `status.containerStatuses`.
-    pub container_statuses: Vec<ContainerWire>,
+    pub container_statuses: Vec<PartialContainer>,
     /// `status.initContainerStatuses`.
-    pub init_container_statuses: Vec<ContainerWire>,
+    pub init_container_statuses: Vec<PartialContainer>,
 }
 
 /// A condition of a pod or node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ConditionWire {
+pub struct PartialCondition {
     /// Type.
     #[serde(rename = "type")]
     pub type_: String,
@@ -90,7 +89,7 @@ pub struct ConditionWire {
 /// Status of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ContainerWire {
+pub struct PartialContainer {
     /// Name of the container.
     pub name: String,
     /// Whether its readiness probe passes.
@@ -101,15 +100,15 @@ pub struct ContainerWire {
     #[serde(rename = "containerID")]
     pub container_id: Option<String>,
     /// Its state.
-    pub state: StateWire,
+    pub state: PartialState,
     /// State of its previous run.
-    pub last_state: StateWire,
+    pub last_state: PartialState,
 }
 
 /// State of a container; at most one is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct StateWire {
+pub struct PartialState {
     /// It does not run yet, or not again.
     pub waiting: Option<core::ContainerStateWaiting>,
     /// It runs.
@@ -118,7 +117,7 @@ pub struct StateWire {
     pub terminated: Option<core::ContainerStateTerminated>,
 }
 
-impl PodWire {
+impl PartialPod {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Pod, Unreadable> {
         let status = PodStatusView {
@@ -132,17 +131,17 @@ impl PodWire {
 
     /// Whether the pod's Ready condition is True and it is not being deleted.
     pub fn ready(&self) -> bool {
-        let holds = |c: &ConditionWire| c.type_ == "Ready" && c.status == "True";
+        let holds = |c: &PartialCondition| c.type_ == "Ready" && c.status == "True";
         self.metadata.deletion_timestamp.is_none() && self.status.conditions.iter().any(holds)
     }
 }
 
-fn condition(wire: &ConditionWire) -> PodConditionView {
+fn condition(partial: &PartialCondition) -> PodConditionView {
     PodConditionView {
-        type_: wire.type_.clone(),
-        status: wire.status.clone(),
-        reason: wire.reason.clone(),
-        message: wire.message.clone(),
+        type_: partial.type_.clone(),
+        status: partial.status.clone(),
+        reason: partial.reason.clone(),
+        message: partial.message.clone(),
     }
 }
 
@@ -150,26 +149,26 @@ fn condition(wire: &ConditionWire) -> PodConditionView {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Node)]
 #[serde(default)]
-pub struct NodeWire {
+pub struct PartialNode {
     /// Name, labels and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     /// Taints, and whether it is cordoned.
     pub spec: NodeSpecView,
     /// What its kubelet says.
-    pub status: NodeStatusWire,
+    pub status: PartialNodeStatus,
 }
 
 /// The parts of a node's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeStatusWire {
+pub struct PartialNodeStatus {
     /// `status.allocatable`.
     pub allocatable: BTreeMap<String, Quantity>,
     /// `status.conditions`.
-    pub conditions: Vec<ConditionWire>,
+    pub conditions: Vec<PartialCondition>,
     /// `status.nodeInfo`.
-    pub node_info: NodeInfoWire,
+    pub node_info: PartialNodeInfo,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
 }
@@ -177,12 +176,12 @@ pub struct NodeStatusWire {
 /// The parts of `status.nodeInfo` that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeInfoWire {
+pub struct PartialNodeInfo {
     /// Such as `v1.37.2`.
     pub kubelet_version: String,
 }
 
-impl NodeWire {
+impl PartialNode {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Node, Unreadable> {
         let status = NodeStatusView {
@@ -216,27 +215,27 @@ impl NodeWire {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = policy::PodDisruptionBudget)]
 #[serde(default)]
-pub struct BudgetWire {
+pub struct PartialBudget {
     /// Namespace and name.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    spec: BudgetSpecWire,
-    status: BudgetStatusWire,
+    spec: PartialBudgetSpec,
+    status: PartialBudgetStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct BudgetSpecWire {
+struct PartialBudgetSpec {
     selector: Option<LabelSelector>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct BudgetStatusWire {
+struct PartialBudgetStatus {
     disruptions_allowed: i32,
 }
 
-impl BudgetWire {
+impl PartialBudget {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Budget, Unreadable> {
         Ok(Budget {
@@ -252,7 +251,7 @@ impl BudgetWire {
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = scheduling::PriorityClass)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PriorityClassWire {
+pub struct PartialPriorityClass {
     /// Name and annotations.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
@@ -261,7 +260,7 @@ pub struct PriorityClassWire {
     global_default: bool,
 }
 
-impl PriorityClassWire {
+impl PartialPriorityClass {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<PriorityClass, Unreadable> {
         Ok(PriorityClass {
@@ -280,7 +279,7 @@ impl PriorityClassWire {
 /// The parts of an object's metadata that are kept.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct MetaWire {
+struct PartialMeta {
     name: Option<String>,
     namespace: Option<String>,
     uid: Option<String>,
@@ -294,18 +293,18 @@ struct MetaWire {
 }
 
 pub(crate) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let wire = MetaWire::deserialize(deserializer)?;
+    let partial = PartialMeta::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        name: wire.name,
-        namespace: wire.namespace,
-        uid: wire.uid,
-        resource_version: wire.resource_version,
-        creation_timestamp: wire.creation_timestamp,
-        deletion_timestamp: wire.deletion_timestamp,
-        deletion_grace_period_seconds: wire.deletion_grace_period_seconds,
-        labels: wire.labels,
-        annotations: wire.annotations,
-        owner_references: wire.owner_references,
+        name: partial.name,
+        namespace: partial.namespace,
+        uid: partial.uid,
+        resource_version: partial.resource_version,
+        creation_timestamp: partial.creation_timestamp,
+        deletion_timestamp: partial.deletion_timestamp,
+        deletion_grace_period_seconds: partial.deletion_grace_period_seconds,
+        labels: partial.labels,
+        annotations: partial.annotations,
+        owner_references: partial.owner_references,
         ..ObjectMeta::default()
     })
 }
@@ -316,13 +315,13 @@ mod tests {
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
-    fn wire<T: DeserializeOwned>(object: Value) -> T {
+    fn partial<T: DeserializeOwned>(object: Value) -> T {
         serde_json::from_value(object).unwrap()
     }
 
     #[test]
     fn managed_fields_are_not_kept() {
-        let pod: PodWire = wire(
+        let pod: PartialPod = partial(
             json!({"metadata": {"name": "p", "namespace": "ml", "uid": "u",
             "managedFields": [{"manager": "x"}]}}),
         );
@@ -332,27 +331,28 @@ mod tests {
 
     #[test]
     fn what_has_no_identity_is_unreadable() {
-        let nameless: PodWire = wire(json!({"metadata": {"namespace": "ml", "uid": "u"}}));
-        let anonymous: PodWire =
-            wire(json!({"metadata": {"name": "p", "namespace": "ml", "uid": ""}}));
+        let nameless: PartialPod = partial(json!({"metadata": {"namespace": "ml", "uid": "u"}}));
+        let anonymous: PartialPod =
+            partial(json!({"metadata": {"name": "p", "namespace": "ml", "uid": ""}}));
         assert_eq!(nameless.scheduling(), Err(Unreadable::Missing("name")));
         assert_eq!(anonymous.scheduling(), Err(Unreadable::Missing("uid")));
         assert_eq!(
-            NodeWire::default().scheduling(),
+            PartialNode::default().scheduling(),
             Err(Unreadable::Missing("name"))
         );
         assert_eq!(
-            BudgetWire::default().scheduling(),
+            PartialBudget::default().scheduling(),
             Err(Unreadable::Missing("namespace"))
         );
-        let class = PriorityClassWire::default().scheduling();
+        let class = PartialPriorityClass::default().scheduling();
         assert_eq!(class, Err(Unreadable::Missing("name")));
     }
 
     #[test]
     fn a_node_without_a_ready_condition_is_not_ready_since_its_creation() {
-        let node: NodeWire =
-            wire(json!({"metadata": {"name": "n", "creationTimestamp": "2026-11-21T10:00:00Z"}}));
+        let node: PartialNode = partial(
+            json!({"metadata": {"name": "n", "creationTimestamp": "2026-11-21T10:00:00Z"}}),
+        );
         assert_eq!(
             node.not_ready_since().unwrap().to_rfc3339(),
             "2026-11-21T10:00:00+00:00"
@@ -362,7 +362,8 @@ mod tests {
 
     #[test]
     fn a_class_is_read_with_its_policy_and_its_priority_as_a_victim() {
-        let class: PriorityClassWire = wire(json!({"metadata": {"name": "high", "annotations":
+        let class: PartialPriorityClass =
+            partial(json!({"metadata": {"name": "high", "annotations":
             {"training.lockstep.dev/preemption-priority": "7"}}, "value": 100,
             "preemptionPolicy": "Never", "globalDefault": true}));
         let expected = PriorityClass {

@@ -21,7 +21,7 @@ fn an_agent_that_comes_late_hears_when_the_child_ended() {
     };
     assert_eq!(own.at, Duration::from_secs(START + 5));
     let booted = Duration::from_millis(1_000_000_250);
-    let FromSupervisor::Exited { exit, time } = own.clone().told(|at| booted + at) else {
+    let FromSupervisor::Exited { exit, time } = own.clone().into_frame(|at| booted + at) else {
         panic!("another frame");
     };
     assert_eq!((exit.code, time), (42, 1_001_005_250));
