@@ -27,9 +27,9 @@ use objects::DryRunFor;
 use pods::GangPods;
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
-/// Most pods that one pass creates: a pod object takes some ten kilobytes while it waits to be
+/// Most pods that one pass creates: a pod object takes some twenty kilobytes while it waits to be
 /// sent.
-const MAX_CREATES: usize = 500;
+const MAX_CREATES: usize = 250;
 
 /// Everything that is to be done now, in order, and when there will be more by time alone.
 pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {

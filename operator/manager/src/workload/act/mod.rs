@@ -2,7 +2,7 @@
 //!
 //! Actions go out in their order; neighbours of one kind concurrently, up to a bound. The first
 //! failure stops the rest: what was not sent is decided anew from what is there then. So does the
-//! time: where each request takes a second, five hundred would keep a failure, a suspension or a
+//! time: where each request takes a second, hundreds would keep a failure, a suspension or a
 //! deletion of the workload waiting for minutes.
 //!
 //! Every delete and every patch of a pod names the pod's UID. That is enough where the decision
