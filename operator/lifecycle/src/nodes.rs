@@ -46,6 +46,8 @@ impl NodeInfo {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
+    /// Since when it is as ready as it is, or known to be, by the manager's clock.
+    pub since: Option<DateTime<Utc>>,
     /// What it published. The manager believes it only about pods bound to its node, and no progress of
     /// later than it was heard of.
     pub status: NodeAgentStatus,
@@ -73,10 +75,19 @@ impl AgentInfo {
         // There are thousands of these, each as it was read: with room for twice as much.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
+        let unchanged = before.filter(|b| b.ready == ready);
         Self {
             ready,
+            since: unchanged.map_or(Some(now), |b| b.since),
             status,
             heard_at,
+        }
+    }
+
+    /// Takes note of whether the agent's own pod is ready now.
+    pub fn set_ready(&mut self, ready: bool, now: DateTime<Utc>) {
+        if self.ready != ready {
+            (self.ready, self.since) = (ready, Some(now));
         }
     }
 

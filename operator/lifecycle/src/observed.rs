@@ -103,6 +103,11 @@ impl<'a> Observed<'a> {
         &self.view.agents
     }
 
+    /// Whether any node of the cluster has a ready agent.
+    pub fn has_agents(self) -> bool {
+        self.view.has_agents
+    }
+
     /// What the priority class resolves to.
     pub fn priority(self) -> &'a Priority {
         &self.view.priority

@@ -38,6 +38,8 @@ pub struct WorkloadView {
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
+    /// Whether any node of the cluster has a ready agent.
+    pub has_agents: bool,
     /// What the priority class resolves to.
     pub priority: Priority,
     /// What the API server says about the pods of the current spec; None: not asked yet.

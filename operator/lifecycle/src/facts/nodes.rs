@@ -1,18 +1,39 @@
 //! What is known of nodes and their agents, and of pods that their nodes do not end.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::capabilities;
 
 use super::Facts;
 use crate::ledger::GangLedger;
 use crate::nodes::AgentInfo;
 use crate::pods::PodView;
-use crate::wake::Wake;
+use crate::wake::{Due, Wake};
+
+/// How long an agent may take to start: its pod is made as soon as there is the node, and its image
+/// is small.
+const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
 
 impl<'a> Facts<'a> {
     /// The agent of a node: one that is ready, or of which its node says nothing now.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
         self.agents.get(node).copied()
+    }
+
+    /// Until when a node's agent may yet come that is not there: the node has become ready a moment
+    /// ago, or the agent was there a moment ago, as while agents are replaced by newer ones, or it has
+    /// become ready and what it can do is not known yet. None: it is there, or there is no reason to
+    /// expect it.
+    pub fn agent_due(&self, node: &str) -> Option<Due> {
+        let known = self
+            .agent(node)
+            .is_some_and(|a| !a.status.capabilities.is_empty());
+        if known || !self.view.has_agents() {
+            return None;
+        }
+        let changed = self.view.agents().get(node).and_then(|a| a.since);
+        let ready = self.view.nodes().get(node).and_then(|n| n.ready_since);
+        let since = changed.max(ready)?;
+        Some(self.due(since + AGENT_STARTS))
     }
 
     /// Whether a node's agent can stop containers.

@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::meeting::meets;
 use crate::objects::supervise::obstacle;
+use crate::wake::Due;
 
 pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
     if let Some(message) = agents_missing(facts, ledger) {
@@ -58,10 +59,15 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     without.sort_unstable();
     without.dedup();
     let first = without.first()?;
-    Some(format!(
-        "{} without a ready Lockstep agent, for example {first}: pods there are recreated instead of restarted in place",
-        count(without.len(), "node")
-    ))
+    let (nodes, due) = (count(without.len(), "node"), facts.agent_due(first));
+    Some(match due {
+        Some(Due::At(_)) => format!(
+            "{nodes} without a ready Lockstep agent, for example {first}: pods there wait a moment for it to start"
+        ),
+        Some(Due::Passed) | None => format!(
+            "{nodes} without a ready Lockstep agent, for example {first}: pods there are recreated instead of restarted in place"
+        ),
+    })
 }
 
 /// Why members run, or will run, without a supervisor. None: all that meet others have one.

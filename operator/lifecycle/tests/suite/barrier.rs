@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::failures::on_code;
 
 /// A gang that restarts in place only under supervisors.
-fn denied(n: i32, rules: &Value) -> Value {
+pub(super) fn denied(n: i32, rules: &Value) -> Value {
     let policy =
         json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": rules}});
     gang_with(n, &policy)
@@ -22,7 +22,7 @@ fn running(n: i32) -> Solo {
     w
 }
 
-fn attempts(w: &mut Solo) -> Vec<u64> {
+pub(super) fn attempts(w: &mut Solo) -> Vec<u64> {
     w.children().into_values().collect()
 }
 

@@ -14,6 +14,7 @@ mod failures;
 mod gates;
 mod hangs;
 mod incidents;
+mod late_agents;
 mod meetings;
 mod mixed;
 mod objects;

@@ -46,6 +46,14 @@ pub(super) struct PodEntry {
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
+/// Ready agent pods of a node.
+#[derive(Debug)]
+pub(super) struct ReadyAgents {
+    pub count: usize,
+    /// Since when there are some, or none.
+    pub since: DateTime<Utc>,
+}
+
 /// What the API server makes of the pods of a spec.
 #[derive(Debug)]
 pub(super) struct AdmittedSpec {
@@ -84,8 +92,8 @@ pub struct State {
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
     /// Node and readiness of the agents' own pods.
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
-    /// How many ready agent pods a node has.
-    pub(super) ready_agents: HashMap<NodeName, usize>,
+    /// Ready agent pods by node.
+    pub(super) ready_agents: HashMap<NodeName, ReadyAgents>,
     /// Priority classes.
     pub priority_classes: BTreeMap<String, PriorityClass>,
     /// Disruption budgets.
@@ -294,27 +302,47 @@ impl State {
         }
         let mut changed = Vec::new();
         if let Some((node, ready)) = old {
-            let count = self.ready_agents.entry(node.clone()).or_default();
-            *count = count.saturating_sub(usize::from(ready));
+            self.count_agents(&node, |count| count.saturating_sub(usize::from(ready)));
             changed.push(node);
         }
         if let Some((node, ready)) = seen {
-            *self.ready_agents.entry(node.clone()).or_default() += usize::from(ready);
+            self.count_agents(&node, |count| count + usize::from(ready));
             changed.push(node);
         }
         changed.retain(|node| self.refresh_agent(node));
         changed
     }
 
+    fn count_agents(&mut self, node: &NodeName, change: impl Fn(usize) -> usize) {
+        let now = self.heard_at;
+        let empty = ReadyAgents {
+            count: 0,
+            since: now,
+        };
+        let agents = self.ready_agents.entry(node.clone()).or_insert(empty);
+        let before = agents.count;
+        agents.count = change(before);
+        if (agents.count > 0) != (before > 0) {
+            agents.since = now;
+        }
+    }
+
+    /// Whether some node has a ready agent.
+    pub(super) fn has_agents(&self) -> bool {
+        self.ready_agents.values().any(|agents| agents.count > 0)
+    }
+
     fn has_ready_agent(&self, node: &str) -> bool {
-        self.ready_agents.get(node).is_some_and(|count| *count > 0)
+        let agents = self.ready_agents.get(node);
+        agents.is_some_and(|agents| agents.count > 0)
     }
 
     /// The agent of a node. One whose pod is ready is there although its object is not: somebody has
     /// deleted that, and the agent makes it again. Till then nothing is known of it.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
         let known = self.agents.get(node).cloned();
-        known.or_else(|| self.has_ready_agent(node).then(unknown_agent))
+        let unknown = self.ready_agents.get(node).filter(|a| a.count > 0);
+        known.or_else(|| unknown.map(|a| unknown_agent(a.since)))
     }
 
     /// Brings the readiness of a node's agent up to date; true when it changed.
@@ -326,7 +354,7 @@ impl State {
         if agent.ready == ready {
             return false;
         }
-        Arc::make_mut(agent).ready = ready;
+        Arc::make_mut(agent).set_ready(ready, self.heard_at);
         true
     }
 
@@ -350,9 +378,10 @@ fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
 }
 
 /// An agent that is ready, and of which nothing else is known.
-fn unknown_agent() -> Arc<AgentInfo> {
+fn unknown_agent(since: DateTime<Utc>) -> Arc<AgentInfo> {
     Arc::new(AgentInfo {
         ready: true,
+        since: Some(since),
         ..AgentInfo::default()
     })
 }

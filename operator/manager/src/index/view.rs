@@ -58,6 +58,7 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent(n)?)))
                 .collect(),
+            has_agents: self.has_agents(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             refusals: known.refusals,

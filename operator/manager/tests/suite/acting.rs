@@ -43,6 +43,7 @@ fn view() -> WorkloadView {
         order: None,
         nodes: BTreeMap::new(),
         agents: BTreeMap::new(),
+        has_agents: false,
         priority: Priority::Resolved {
             value: 0,
             preemption: PreemptionPolicy::Never,

@@ -326,6 +326,7 @@ impl Gang {
             order: None,
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
+            has_agents: false,
             priority: Priority::Resolved {
                 value: 0,
                 preemption: PreemptionPolicy::PreemptLowerPriority,

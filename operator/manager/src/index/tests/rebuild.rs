@@ -212,8 +212,8 @@ fn tables(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
     let ready: BTreeMap<NodeName, usize> = state
         .ready_agents
         .iter()
-        .filter(|(_, agents)| **agents > 0)
-        .map(|(node, agents)| (node.clone(), *agents))
+        .filter(|(_, agents)| agents.count > 0)
+        .map(|(node, agents)| (node.clone(), agents.count))
         .collect();
     let keys: BTreeMap<Uid, Key> = state.workload_keys.clone().into_iter().collect();
     (
