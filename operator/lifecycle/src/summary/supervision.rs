@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::meeting::meets;
 use crate::objects::supervise::obstacle;
+use crate::pods::PodView;
 use crate::wake::Due;
 
 pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
@@ -59,15 +60,17 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     without.sort_unstable();
     without.dedup();
     let first = without.first()?;
-    let (nodes, due) = (count(without.len(), "node"), facts.agent_due(first));
-    Some(match due {
-        Some(Due::At(_)) => format!(
-            "{nodes} without a ready Lockstep agent, for example {first}: pods there wait a moment for it to start"
-        ),
-        Some(Due::Passed) | None => format!(
-            "{nodes} without a ready Lockstep agent, for example {first}: pods there are recreated instead of restarted in place"
-        ),
-    })
+    let on_it = |p: &PodView| p.node.as_deref().or(p.pinned.as_deref()) == Some(*first);
+    let comes = matches!(facts.agent_due(first), Some(Due::At(_)));
+    let then = if comes && !facts.pods().any(on_it) {
+        "wait a moment for it to start"
+    } else {
+        "are recreated instead of restarted in place"
+    };
+    Some(format!(
+        "{} without a ready Lockstep agent, for example {first}: pods there {then}",
+        count(without.len(), "node")
+    ))
 }
 
 /// Why members run, or will run, without a supervisor. None: all that meet others have one.
