@@ -75,13 +75,15 @@ impl AgentInfo {
         // There are thousands of these, each as it was read: with room for twice as much.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
-        let unchanged = before.filter(|b| b.ready == ready);
-        Self {
-            ready,
-            since: unchanged.map_or(Some(now), |b| b.since),
+        let (was_ready, since) = before.map_or((ready, Some(now)), |b| (b.ready, b.since));
+        let mut agent = Self {
+            ready: was_ready,
+            since,
             status,
             heard_at,
-        }
+        };
+        agent.set_ready(ready, now);
+        agent
     }
 
     /// Takes note of whether the agent's own pod is ready now.

@@ -256,6 +256,11 @@ pub struct Termination {
 }
 
 impl PodView {
+    /// The node that it is bound to, or else the one that it is pinned to.
+    pub fn place(&self) -> Option<&str> {
+        self.node.as_deref().or(self.pinned.as_deref())
+    }
+
     /// Whether a supervisor starts its training process.
     pub fn is_supervised(&self) -> bool {
         self.identity.tier.is_some_and(Tier::has_barrier)

@@ -8,7 +8,7 @@ use crate::pods::{ContainerView, PodView};
 
 /// Whether the training container of a pod can be stopped and will be started again by its kubelet.
 pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
-    let Some(node) = pod.node.as_deref().or(pod.pinned.as_deref()) else {
+    let Some(node) = pod.place() else {
         return false;
     };
     let finished = facts

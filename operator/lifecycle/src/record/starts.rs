@@ -223,7 +223,7 @@ fn start(
     let Some(pod) = pod.filter(|p| placed && !p.terminating() && !p.gated) else {
         return Start::UnderWay;
     };
-    let Some(node) = pod.node.as_ref().or(pod.pinned.as_ref()) else {
+    let Some(node) = pod.place() else {
         return Start::UnderWay;
     };
     let attempt = pod.identity.attempt;

@@ -60,7 +60,7 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     without.sort_unstable();
     without.dedup();
     let first = without.first()?;
-    let on_it = |p: &PodView| p.node.as_deref().or(p.pinned.as_deref()) == Some(*first);
+    let on_it = |p: &PodView| p.place() == Some(*first);
     let comes = matches!(facts.agent_due(first), Some(Due::At(_)));
     let then = if comes && !facts.pods().any(on_it) {
         "wait a moment for it to start"
@@ -109,7 +109,7 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
         return Some("its members restart one by one".into());
     }
     let pod = first?;
-    let node = pod.node.as_deref().or(pod.pinned.as_deref());
+    let node = pod.place();
     Some(format!(
         "when pod {} was made, the agent of node {} was not linked to supervisors",
         pod.name,
