@@ -76,6 +76,13 @@ impl Readiness {
         self.known().pending.insert(part, why.to_string());
     }
 
+    /// Why a part is not there yet; one that was there once stays.
+    pub fn still_waits_for(&self, part: Part, why: &impl fmt::Display) {
+        if let Some(known) = self.known().pending.get_mut(&part) {
+            *known = why.to_string();
+        }
+    }
+
     /// Why supervisors are out of reach; None: they are not. Returns whether that is news.
     pub fn without_supervisors(&self, why: Option<&str>) -> bool {
         let mut known = self.known();
@@ -129,7 +136,10 @@ mod tests {
             readiness.done(part);
         }
         assert_eq!(readiness.pending(), None);
-        readiness.waits_for(Part::Runtime, &"no answer");
+        readiness.still_waits_for(Part::Runtime, &"one answer got lost");
+        assert_eq!(readiness.pending(), None);
+        readiness.waits_for(Part::Runtime, &"not there");
+        readiness.still_waits_for(Part::Runtime, &"no answer");
         assert_eq!(
             readiness.pending().unwrap(),
             "waiting for container runtime: no answer\n"

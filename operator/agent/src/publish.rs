@@ -6,6 +6,7 @@
 )]
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -273,6 +274,9 @@ impl Publisher {
                 if self.is_there(&status, &error).await {
                     break;
                 }
+                let cause = error.source().map(|cause| format!(": {cause}"));
+                let why = format!("{error}{}", cause.unwrap_or_default());
+                readiness.still_waits_for(Part::Object, &why);
                 self.wait_after(&error).await;
             }
             readiness.done(Part::Object);

@@ -46,8 +46,6 @@ impl NodeInfo {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
-    /// Since when it is as ready as it is, or known to be, by the manager's clock.
-    pub since: Option<DateTime<Utc>>,
     /// What it published. The manager believes it only about pods bound to its node, and no progress of
     /// later than it was heard of.
     pub status: NodeAgentStatus,
@@ -75,21 +73,10 @@ impl AgentInfo {
         // There are thousands of these, each as it was read: with room for twice as much.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
-        let (was_ready, since) = before.map_or((ready, Some(now)), |b| (b.ready, b.since));
-        let mut agent = Self {
-            ready: was_ready,
-            since,
+        Self {
+            ready,
             status,
             heard_at,
-        };
-        agent.set_ready(ready, now);
-        agent
-    }
-
-    /// Takes note of whether the agent's own pod is ready now.
-    pub fn set_ready(&mut self, ready: bool, now: DateTime<Utc>) {
-        if self.ready != ready {
-            (self.ready, self.since) = (ready, Some(now));
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::PodGroup;
 use lockstep_api::workload::TrainingWorkloadSpec;
@@ -103,9 +104,9 @@ impl<'a> Observed<'a> {
         &self.view.agents
     }
 
-    /// Whether any node of the cluster has a ready agent.
-    pub fn has_agents(self) -> bool {
-        self.view.has_agents
+    /// Nodes on which a pod of an agent is, or was, with since when one of these is ready, or none is.
+    pub fn agent_pods(self) -> &'a BTreeMap<String, DateTime<Utc>> {
+        &self.view.agent_pods
     }
 
     /// What the priority class resolves to.

@@ -38,8 +38,9 @@ pub struct WorkloadView {
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
-    /// Whether any node of the cluster has a ready agent.
-    pub has_agents: bool,
+    /// Those of these nodes on which a pod of an agent is, or was, with since when one of these is ready,
+    /// or none is, by the manager's clock.
+    pub agent_pods: BTreeMap<String, DateTime<Utc>>,
     /// What the priority class resolves to.
     pub priority: Priority,
     /// What the API server says about the pods of the current spec; None: not asked yet.

@@ -29,7 +29,11 @@ async fn an_agent_is_ready_once_its_manager_can_know_what_it_can_do() {
     rig.shared.world.lock().api_down = true;
     rig.pass(5_000).await;
     assert_eq!(rig.status(), Value::Null, "its object is there and empty");
-    assert!(waits(&rig));
+    let pending = rig.readiness.pending().unwrap();
+    assert!(
+        pending.contains("NodeAgent of this node: API server refused: "),
+        "{pending}"
+    );
     rig.shared.world.lock().api_down = false;
     rig.pass(10_000).await;
     assert!(!waits(&rig));

@@ -13,7 +13,6 @@ use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{meets, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
-use crate::objects::supervise::supervisor_image;
 use crate::plan::Action;
 use crate::pods::{PodView, bare_id};
 use crate::tier::Tier;
@@ -216,7 +215,8 @@ impl GangPods<'_, '_> {
             return None;
         }
         let supervised = plan.supervised && facts.can_supervise(node);
-        if plan.supervised && !supervised && self.awaits_agent(plan.member, node, wake) {
+        let due = facts.agent_due(plan.member, node);
+        if plan.supervised && due.is_some_and(|due| !due.passed(wake)) {
             return None;
         }
         let plan = PodPlan {
@@ -230,16 +230,6 @@ impl GangPods<'_, '_> {
             member: plan.member.clone(),
             pod: Box::new(pod(facts.view, self.membership, plan)?),
         })
-    }
-
-    /// Whether the agent of a member's node is worth a moment: without it the member has no supervisor for as
-    /// long as its pod lives, and with it none of its domain restarts in place.
-    fn awaits_agent(&self, member: &Member, node: &str, wake: &mut Wake) -> bool {
-        let (settings, spec) = (self.facts.view.settings(), self.facts.spec());
-        let mut groups = spec.groups.iter().filter(|g| g.name == member.group);
-        let wanted = groups.any(|g| supervisor_image(settings, spec, g).is_some());
-        let due = self.facts.agent_due(node).filter(|_| wanted);
-        due.is_some_and(|due| !due.passed(wake))
     }
 
     /// Whether a pod's replacement on a node has to wait for it. On a lost node nothing will ever

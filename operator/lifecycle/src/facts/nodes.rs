@@ -1,11 +1,13 @@
 //! What is known of nodes and their agents, and of pods that their nodes do not end.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::member::Member;
 use lockstep_api::node_agent::capabilities;
 
 use super::Facts;
 use crate::ledger::GangLedger;
 use crate::nodes::AgentInfo;
+use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 
@@ -19,20 +21,24 @@ impl<'a> Facts<'a> {
         self.agents.get(node).copied()
     }
 
-    /// Until when a node's agent may yet come that is not there: the node has become ready a moment
-    /// ago, or the agent was there a moment ago, as while agents are replaced by newer ones, or it has
-    /// become ready and what it can do is not known yet. None: it is there, or there is no reason to
-    /// expect it.
-    pub fn agent_due(&self, node: &str) -> Option<Due> {
+    /// Until when a member that meets others has no pod made for it on a node, since the agent there
+    /// is on its way: its pod is new, or was ready a moment ago, as while agents are replaced by newer
+    /// ones; the node has become ready a moment ago; or the agent has, and what it can do is not known
+    /// yet. Without it the pod has no supervisor for as long as it lives, and with it none of its
+    /// domain restarts in place. None: the agent is there, or is not expected, or is of no use to the
+    /// member.
+    pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let known = self
             .agent(node)
             .is_some_and(|a| !a.status.capabilities.is_empty());
-        if known || !self.view.has_agents() {
+        let (settings, spec) = (self.view.settings(), self.spec());
+        let mut groups = spec.groups.iter().filter(|g| g.name == member.group);
+        if known || !groups.any(|g| supervisor_image(settings, spec, g).is_some()) {
             return None;
         }
-        let changed = self.view.agents().get(node).and_then(|a| a.since);
+        let changed = *self.view.agent_pods().get(node)?;
         let ready = self.view.nodes().get(node).and_then(|n| n.ready_since);
-        let since = changed.max(ready)?;
+        let since = ready.map_or(changed, |ready| ready.max(changed));
         Some(self.due(since + AGENT_STARTS))
     }
 

@@ -60,7 +60,7 @@ pub(super) fn all(
     );
     put(facts, &mut out, types::DISRUPTION_TARGET, disrupted);
     put(facts, &mut out, types::SUSPENDED, suspended(facts));
-    let in_place = restarts_in_place(facts, ledger);
+    let in_place = restarts_in_place(facts, ledger, wake);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
     let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
     let known = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();

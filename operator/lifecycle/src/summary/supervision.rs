@@ -1,5 +1,7 @@
 //! The condition `RestartsInPlace`: how a restart of a gang goes about, and why not otherwise.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::words::count;
@@ -11,11 +13,14 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::meeting::meets;
 use crate::objects::supervise::obstacle;
-use crate::pods::PodView;
-use crate::wake::Due;
+use crate::wake::Wake;
 
-pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
-    if let Some(message) = agents_missing(facts, ledger) {
+pub(super) fn restarts_in_place(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    wake: &mut Wake,
+) -> ConditionValue {
+    if let Some(message) = agents_missing(facts, ledger, wake) {
         return condition(false, reasons::AGENT_MISSING, message);
     }
     let Some(why) = why_unsupervised(facts, ledger) else {
@@ -49,20 +54,30 @@ pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> Condition
     }
 }
 
-fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
-    let mut without: Vec<&str> = Vec::new();
-    for key in ledger.gangs.keys() {
-        if facts.placement(ledger, key).is_some() {
-            let nodes = facts.assigned_nodes(key).values();
-            without.extend(nodes.filter(|n| !facts.can_stop(n)));
+fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option<String> {
+    // Whether all members on the node wait for it.
+    let mut without: BTreeMap<&str, bool> = BTreeMap::new();
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        let assigned = facts.assigned_nodes(&gang.key);
+        for domain in &gang.domains {
+            let meets = meets(gang, domain);
+            let entry = ledger.domain(&domain.key);
+            for member in &domain.members {
+                let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) else {
+                    continue;
+                };
+                let missing = entry.is_some_and(|e| facts.current(e, member).is_none());
+                let due = facts.agent_due(member, node).filter(|_| meets && missing);
+                let waits = due.is_some_and(|due| !due.passed(wake));
+                *without.entry(node).or_insert(true) &= waits;
+            }
         }
     }
-    without.sort_unstable();
-    without.dedup();
-    let first = without.first()?;
-    let on_it = |p: &PodView| p.place() == Some(*first);
-    let comes = matches!(facts.agent_due(first), Some(Due::At(_)));
-    let then = if comes && !facts.pods().any(on_it) {
+    let (first, _) = without.first_key_value()?;
+    let then = if without.values().all(|waits| *waits) {
         "wait a moment for it to start"
     } else {
         "are recreated instead of restarted in place"

@@ -3,8 +3,8 @@
 
 use lockstep_api::condition::find;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
-use serde_json::json;
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
 
 use super::barrier::{attempts, denied};
 use super::failures::on_code;
@@ -48,6 +48,67 @@ fn pods_do_not_wait_for_long_for_an_agent_that_does_not_come() {
     w.settle();
     let running = (Some(Phase::Running), "!AgentMissing".to_owned());
     assert_eq!((w.status().phase, w.condition("RestartsInPlace")), running);
+}
+
+#[test]
+fn pods_wait_although_no_agent_of_the_cluster_is_ready() {
+    let mut w = Solo::supervised(denied(4, &json!([on_code(9, "RecreateGang")])));
+    w.settle();
+    w.exit("g", 0, 9);
+    w.until("the failure is known", |w| w.status().attempt == 2);
+    w.faults(|f| f.no_agent = true);
+    w.rounds(15);
+    assert!(w.pods().is_empty());
+    w.faults(|f| f.no_agent = false);
+    w.settle();
+    assert_eq!(w.condition("RestartsInPlace"), "Supervised");
+}
+
+/// A gang on nodes that are a minute old and have no pods of agents; these are returned.
+fn without_agent_pods() -> (Solo, Vec<Value>) {
+    let mut w = Solo::supervised(denied(4, &json!([])));
+    w.faults(|f| f.no_agent = true);
+    let mut store = w.store();
+    let pods = store.all(WatchedKind::Pod);
+    let agents: Vec<_> = pods.map(|(key, pod)| (key.clone(), pod.clone())).collect();
+    for (key, pod) in &agents {
+        store.remove("administrator", WatchedKind::Pod, key, pod);
+    }
+    drop(store);
+    w.later(60);
+    let agents = agents.iter().map(|(_, pod)| Value::clone(pod));
+    let agents = agents.collect();
+    (w, agents)
+}
+
+#[test]
+fn pods_wait_for_agents_that_are_being_installed_on_nodes_that_are_old() {
+    let (mut w, agents) = without_agent_pods();
+    assert_eq!(agents.len(), 4);
+    for pod in agents {
+        let made = w.store().create("daemonset", WatchedKind::Pod, pod, false);
+        assert!(made.is_ok());
+    }
+    w.rounds(15);
+    assert!(w.pods().is_empty());
+    w.faults(|f| f.no_agent = false);
+    w.settle();
+    let running = (Some(Phase::Running), "Supervised".to_owned());
+    assert_eq!((w.status().phase, w.condition("RestartsInPlace")), running);
+}
+
+#[test]
+fn nobody_waits_on_nodes_that_agents_have_left() {
+    let (mut w, _) = without_agent_pods();
+    w.rounds(45);
+    let before = w.uids();
+    assert_eq!(before.len(), 4);
+    w.exit("g", 0, 1);
+    w.rounds(15);
+    let after = w.uids();
+    assert_eq!(after.len(), 4);
+    assert!(after.iter().all(|(member, uid)| before[member] != *uid));
+    assert_eq!(w.condition("RestartsInPlace"), "!AgentMissing");
 }
 
 #[test]

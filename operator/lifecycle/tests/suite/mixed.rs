@@ -136,7 +136,7 @@ fn supervised_members_wait_for_the_first_start_of_one_without_supervisor() {
     }
     w.capacity("n3", 0);
     w.fault("n1", |f| (f.no_agent, f.starts_nothing) = (true, true));
-    w.rounds(30);
+    w.rounds(35);
     assert!(w.uids().len() == 3 && w.children().is_empty());
     w.fault("n1", |f| f.starts_nothing = false);
     w.settle();

@@ -193,6 +193,7 @@ impl<W: Watched> Feed<W> {
             Event::InitDone => {
                 let (missing, highest) = self.listing.take().unwrap_or_default();
                 let mut state = index.state.write();
+                state.heard_at = index.clock.wall();
                 for key in missing {
                     W::delete(&mut state, &key, &mut touched);
                     state.unreadable.remove(&(W::KIND, key));
@@ -211,6 +212,7 @@ impl<W: Watched> Feed<W> {
             Event::Delete(object) => {
                 let key = Key::of(&object);
                 let mut state = index.state.write();
+                state.heard_at = index.clock.wall();
                 state.unreadable.remove(&(W::KIND, key.clone()));
                 W::delete(&mut state, &key, &mut touched);
                 drop(state);

@@ -46,11 +46,12 @@ pub(super) struct PodEntry {
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
-/// Ready agent pods of a node.
+/// The agents' own pods of a node, there may be none any more.
 #[derive(Debug)]
-pub(super) struct ReadyAgents {
-    pub count: usize,
-    /// Since when there are some, or none.
+pub(super) struct AgentPods {
+    /// How many are ready.
+    pub ready: usize,
+    /// Since when some are, or none is.
     pub since: DateTime<Utc>,
 }
 
@@ -92,8 +93,8 @@ pub struct State {
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
     /// Node and readiness of the agents' own pods.
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
-    /// Ready agent pods by node.
-    pub(super) ready_agents: HashMap<NodeName, ReadyAgents>,
+    /// What they come to, by node.
+    pub(super) agents_of: HashMap<NodeName, AgentPods>,
     /// Priority classes.
     pub priority_classes: BTreeMap<String, PriorityClass>,
     /// Disruption budgets.
@@ -314,35 +315,32 @@ impl State {
     }
 
     fn count_agents(&mut self, node: &NodeName, change: impl Fn(usize) -> usize) {
-        let now = self.heard_at;
-        let empty = ReadyAgents {
-            count: 0,
-            since: now,
-        };
-        let agents = self.ready_agents.entry(node.clone()).or_insert(empty);
-        let before = agents.count;
-        agents.count = change(before);
-        if (agents.count > 0) != (before > 0) {
-            agents.since = now;
+        let since = self.heard_at;
+        let unknown = AgentPods { ready: 0, since };
+        let pods = self.agents_of.entry(node.clone()).or_insert(unknown);
+        let before = pods.ready;
+        pods.ready = change(before);
+        if (pods.ready > 0) != (before > 0) {
+            pods.since = since;
         }
     }
 
-    /// Whether some node has a ready agent.
-    pub(super) fn has_agents(&self) -> bool {
-        self.ready_agents.values().any(|agents| agents.count > 0)
+    /// The agents' own pods of a node; None: none has ever been seen there.
+    pub(super) fn agent_pods_of(&self, node: &str) -> Option<&AgentPods> {
+        self.agents_of.get(node)
     }
 
     fn has_ready_agent(&self, node: &str) -> bool {
-        let agents = self.ready_agents.get(node);
-        agents.is_some_and(|agents| agents.count > 0)
+        let pods = self.agent_pods_of(node);
+        pods.is_some_and(|pods| pods.ready > 0)
     }
 
     /// The agent of a node. One whose pod is ready is there although its object is not: somebody has
     /// deleted that, and the agent makes it again. Till then nothing is known of it.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
         let known = self.agents.get(node).cloned();
-        let unknown = self.ready_agents.get(node).filter(|a| a.count > 0);
-        known.or_else(|| unknown.map(|a| unknown_agent(a.since)))
+        let ready = self.has_ready_agent(node);
+        known.or_else(|| ready.then(unknown_agent))
     }
 
     /// Brings the readiness of a node's agent up to date; true when it changed.
@@ -354,7 +352,7 @@ impl State {
         if agent.ready == ready {
             return false;
         }
-        Arc::make_mut(agent).set_ready(ready, self.heard_at);
+        Arc::make_mut(agent).ready = ready;
         true
     }
 
@@ -378,10 +376,9 @@ fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
 }
 
 /// An agent that is ready, and of which nothing else is known.
-fn unknown_agent(since: DateTime<Utc>) -> Arc<AgentInfo> {
+fn unknown_agent() -> Arc<AgentInfo> {
     Arc::new(AgentInfo {
         ready: true,
-        since: Some(since),
         ..AgentInfo::default()
     })
 }

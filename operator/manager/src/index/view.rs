@@ -58,7 +58,10 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent(n)?)))
                 .collect(),
-            has_agents: self.has_agents(),
+            agent_pods: names
+                .iter()
+                .filter_map(|n| Some((n.clone(), self.agent_pods_of(n)?.since)))
+                .collect(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             refusals: known.refusals,

@@ -43,7 +43,7 @@ fn view() -> WorkloadView {
         order: None,
         nodes: BTreeMap::new(),
         agents: BTreeMap::new(),
-        has_agents: false,
+        agent_pods: BTreeMap::new(),
         priority: Priority::Resolved {
             value: 0,
             preemption: PreemptionPolicy::Never,

@@ -326,7 +326,7 @@ impl Gang {
             order: None,
             nodes: BTreeMap::new(),
             agents: BTreeMap::new(),
-            has_agents: false,
+            agent_pods: BTreeMap::new(),
             priority: Priority::Resolved {
                 value: 0,
                 preemption: PreemptionPolicy::PreemptLowerPriority,

@@ -210,10 +210,10 @@ fn concerned(state: &State, node: &str) -> BTreeSet<Key> {
 /// The tables that follow from others.
 fn tables(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
     let ready: BTreeMap<NodeName, usize> = state
-        .ready_agents
+        .agents_of
         .iter()
-        .filter(|(_, agents)| agents.count > 0)
-        .map(|(node, agents)| (node.clone(), agents.count))
+        .filter(|(_, pods)| pods.ready > 0)
+        .map(|(node, pods)| (node.clone(), pods.ready))
         .collect();
     let keys: BTreeMap<Uid, Key> = state.workload_keys.clone().into_iter().collect();
     (
