@@ -138,7 +138,7 @@ impl<'t> Bench<'t> {
             for round in 0..self.few {
                 if backs_off && (slow || round > 0) {
                     self.restart("plain", ANEW).await?;
-                    self.record.skip()?;
+                    self.record.skip().await?;
                 }
                 self.slowly(slow)?;
                 self.in_place(&arm, "plain").await?;
@@ -347,7 +347,7 @@ impl<'t> Bench<'t> {
         for name in ["low-a", "low-b"] {
             self.running(name).await?;
         }
-        self.record.skip()?;
+        self.record.skip().await?;
         self.slowly(slow)?;
         let begun = Instant::now();
         self.t.create(gang("boss", half, 8, class("high"))).await?;
@@ -376,7 +376,7 @@ impl<'t> Bench<'t> {
             begun.elapsed().as_secs_f64()
         );
         let mut first = std::mem::replace(&mut self.record.manager, second);
-        self.record.skip()?;
+        self.record.skip().await?;
         first.process.kill()?;
         self.supervised("supervised restart, its manager killed before", "last")
             .await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lockstep_cluster::Cluster;
 use lockstep_cluster::audit::Follow;
 use lockstep_cluster::cluster::Manager;
@@ -14,6 +14,8 @@ use crate::machine::{load, taken};
 
 /// Time for what trails an arm, so that it is counted there and not in the next.
 pub const TRAIL: Duration = Duration::from_secs(3);
+/// How long what prepared an arm may trail, in seconds.
+const CALM_WITHIN: u32 = 300;
 /// The arm whose writes are limited.
 const SUPERVISED: &str = "supervised restart";
 /// The arm that the others are held against.
@@ -40,9 +42,17 @@ impl Record {
         })
     }
 
-    /// Leaves out the writes so far: they prepared an arm.
-    pub fn skip(&mut self) -> Result<()> {
-        Calls::since(&mut self.log).map(drop)
+    /// Leaves out the writes so far, which prepared an arm, and those that trail them: ends after a
+    /// second without any.
+    pub async fn skip(&mut self) -> Result<()> {
+        Calls::since(&mut self.log)?;
+        for _ in 0..CALM_WITHIN {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if Calls::since(&mut self.log)?.lines().is_empty() {
+                return Ok(());
+            }
+        }
+        bail!("the writes do not end within {CALM_WITHIN} s")
     }
 
     /// Takes down a round of an arm, with the writes since the last one.
