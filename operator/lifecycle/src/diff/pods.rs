@@ -214,7 +214,6 @@ impl GangPods<'_, '_> {
         {
             return None;
         }
-        let supervised = plan.supervised && facts.can_supervise(node);
         let due = facts.agent_due(plan.member, node);
         if plan.supervised && due.is_some_and(|due| !due.passed(wake)) {
             return None;
@@ -223,7 +222,7 @@ impl GangPods<'_, '_> {
             place: Some((node, self.placement)),
             replaces: old_pods.last().map(|p| p.uid.as_str()),
             tier: self.tier(node),
-            supervised,
+            supervised: plan.supervised && facts.can_supervise(node),
             ..plan
         };
         Some(Action::CreatePod {

@@ -26,7 +26,7 @@ use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use lockstep_model::Admission;
 use lockstep_model::foreign::NativeGroup;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
 
@@ -192,8 +192,7 @@ impl<W: Watched> Feed<W> {
             }
             Event::InitDone => {
                 let (missing, highest) = self.listing.take().unwrap_or_default();
-                let mut state = index.state.write();
-                state.heard_at = index.clock.wall();
+                let mut state = Self::hear(index);
                 for key in missing {
                     W::delete(&mut state, &key, &mut touched);
                     state.unreadable.remove(&(W::KIND, key));
@@ -211,8 +210,7 @@ impl<W: Watched> Feed<W> {
             }
             Event::Delete(object) => {
                 let key = Key::of(&object);
-                let mut state = index.state.write();
-                state.heard_at = index.clock.wall();
+                let mut state = Self::hear(index);
                 state.unreadable.remove(&(W::KIND, key.clone()));
                 W::delete(&mut state, &key, &mut touched);
                 drop(state);
@@ -232,13 +230,19 @@ impl<W: Watched> Feed<W> {
         W::keys(&state).into_iter().chain(unreadable).collect()
     }
 
+    /// The tables, for a change that is heard of now.
+    fn hear(index: &Index) -> RwLockWriteGuard<'_, State> {
+        let mut state = index.state.write();
+        state.heard_at = index.clock.wall();
+        state
+    }
+
     /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades
     /// itself only.
     fn apply(index: &Index, received: W::Received, touched: &mut Touched) {
         let key = Key::of(&received);
         let read = W::read(received);
-        let mut state = index.state.write();
-        state.heard_at = index.clock.wall();
+        let mut state = Self::hear(index);
         match read {
             Ok(object) => {
                 if !state.unreadable.is_empty() {
