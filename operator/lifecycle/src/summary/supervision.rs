@@ -55,27 +55,7 @@ pub(super) fn restarts_in_place(
 }
 
 fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option<String> {
-    // Whether all members on the node wait for it.
-    let mut without: BTreeMap<&str, bool> = BTreeMap::new();
-    for gang in &facts.gangs {
-        if facts.placement(ledger, &gang.key).is_none() {
-            continue;
-        }
-        let assigned = facts.assigned_nodes(&gang.key);
-        for domain in &gang.domains {
-            let meets = meets(gang, domain);
-            let entry = ledger.domain(&domain.key);
-            for member in &domain.members {
-                let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) else {
-                    continue;
-                };
-                let missing = entry.is_some_and(|e| facts.current(e, member).is_none());
-                let due = facts.agent_due(member, node).filter(|_| meets && missing);
-                let waits = due.is_some_and(|due| !due.passed(wake));
-                *without.entry(node).or_insert(true) &= waits;
-            }
-        }
-    }
+    let without = nodes_without_agent(facts, ledger, wake);
     let (first, _) = without.first_key_value()?;
     let then = if without.values().all(|waits| *waits) {
         "wait a moment for it to start"
@@ -86,6 +66,33 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option
         "{} without a ready Lockstep agent, for example {first}: pods there {then}",
         count(without.len(), "node")
     ))
+}
+
+/// Nodes that members are placed on and whose agent cannot stop containers, each with whether all
+/// members there wait for it.
+fn nodes_without_agent<'f>(
+    facts: &'f Facts<'_>,
+    ledger: &Ledger,
+    wake: &mut Wake,
+) -> BTreeMap<&'f str, bool> {
+    let mut without: BTreeMap<&str, bool> = BTreeMap::new();
+    let placed = facts.gangs.iter();
+    let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
+    for (gang, domain) in placed.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
+        let assigned = facts.assigned_nodes(&gang.key);
+        for member in &domain.members {
+            if let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) {
+                let due = facts
+                    .agent_due(member, node)
+                    .filter(|_| meets(gang, domain));
+                let entry = ledger.domain(&domain.key).filter(|_| due.is_some());
+                let missing = entry.is_some_and(|e| facts.current(e, member).is_none());
+                let waits = missing && due.is_some_and(|due| !due.passed(wake));
+                *without.entry(node).or_insert(true) &= waits;
+            }
+        }
+    }
+    without
 }
 
 /// Why members run, or will run, without a supervisor. None: all that meet others have one.
