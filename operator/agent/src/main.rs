@@ -127,5 +127,5 @@ fn now() -> DateTime<Utc> {
 
 async fn connect(args: &AgentArgs) -> Result<Client> {
     let config = kube_config(args.kubeconfig.as_deref()).await?;
-    connection::connect(config).context("connection to the API server")
+    connection::connect_http2(config).context("connection to the API server")
 }

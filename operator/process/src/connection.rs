@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
@@ -13,8 +14,15 @@ use tower::{BoxError, ServiceBuilder};
 const PROBE: Duration = Duration::from_secs(10);
 /// Questions without an answer after which a connection is over.
 const PROBES: u32 = 3;
+/// Silence after which a server is asked on a connection that all requests share. The kernel of one
+/// that hangs answers probes.
+const SILENT: Duration = Duration::from_secs(20);
+/// How long it has to answer. Until then requests that ended at their deadlines are repeated on the
+/// same connection.
+const UNANSWERED: Duration = Duration::from_secs(10);
 
-/// Connects as kube's own client does, and has the kernel probe what is silent.
+/// Connects as kube's own client does, and has the kernel probe what is silent. Requests that are
+/// under way at a time have a connection each (HTTP/1.1).
 ///
 /// A watch is silent while nothing changes, so that a connection whose other end is gone without a
 /// word (a node cut off, a load balancer that forgot it) looks the same. kube gives such a watch up
@@ -25,28 +33,85 @@ const PROBES: u32 = 3;
 ///
 /// # Errors
 /// The configuration has no certificate or credentials that can be used.
-pub fn connect(mut config: Config) -> kube::Result<Client> {
+pub fn connect(config: Config) -> kube::Result<Client> {
+    if is_kubes_own(&config) {
+        return kubes_own(config);
+    }
+    use_provider();
+    let connector = config.rustls_https_connector_with_connector(probed(&config))?;
+    over(
+        connector,
+        &legacy::Client::builder(TokioExecutor::new()),
+        config,
+    )
+}
+
+/// Connects as [`connect`] does, with one connection for all requests (HTTP/2), as clients in Go have:
+/// a write shares that of the watches, which is always there. It is for a process on every node, where
+/// a second connection is thousands of them. One whose other end does not answer, even where its
+/// kernel does, is over after 30 s.
+///
+/// A server, or what stands before it, that speaks HTTP/1.1 alone is spoken to so; one that has another
+/// name in its certificate ([`Config::tls_server_name`]), too.
+///
+/// # Errors
+/// The configuration has no certificate or credentials that can be used.
+pub fn connect_http2(config: Config) -> kube::Result<Client> {
+    if is_kubes_own(&config) || config.tls_server_name.is_some() {
+        return connect(config);
+    }
+    use_provider();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(probed(&config));
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    builder
+        // By default a connection is not used again 90 s after a request was last made, though a watch
+        // still reads from it.
+        .pool_idle_timeout(None)
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(SILENT)
+        .http2_keep_alive_timeout(UNANSWERED);
+    over(connector, &builder, config)
+}
+
+/// Whether only kube's own client can do what the configuration asks for.
+fn is_kubes_own(config: &Config) -> bool {
+    config.proxy_url.is_some() || config.auth_info.exec.is_some()
+}
+
+fn kubes_own(mut config: Config) -> kube::Result<Client> {
     // Stock retries repeat every verb for up to 15 times and minutes.
     config.default_retry = false;
-    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
-        return Client::try_from(config);
-    }
-    // The same choice as kube's, which makes it where it builds a client of its own.
+    Client::try_from(config)
+}
+
+/// The same choice as kube's, which makes it where it builds a client of its own.
+fn use_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let connector = config.rustls_https_connector_with_connector(probed(config.connect_timeout))?;
+}
+
+/// A client over a connector, with the layers of kube's own but for its retries.
+fn over(
+    connector: HttpsConnector<HttpConnector>,
+    builder: &legacy::Builder,
+    config: Config,
+) -> kube::Result<Client> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector));
+        .service(builder.build::<_, Body>(connector));
     Ok(Client::new(service, config.default_namespace))
 }
 
-fn probed(connect_timeout: Option<Duration>) -> HttpConnector {
+fn probed(config: &Config) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
-    connector.set_connect_timeout(connect_timeout);
+    connector.set_connect_timeout(config.connect_timeout);
     connector.set_keepalive(Some(PROBE));
     connector.set_keepalive_interval(Some(PROBE));
     connector.set_keepalive_retries(Some(PROBES));

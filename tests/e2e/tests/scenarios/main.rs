@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod components;
+mod connections;
 mod console;
 mod elastic;
 mod elsewhere;

@@ -14,7 +14,7 @@ use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::client::Body;
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use lockstep_agent::health::Readiness;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::{Orders, follow};
@@ -24,6 +24,7 @@ use lockstep_agent::supervisors::Supervisors;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_api::names::labels;
 use lockstep_lifecycle::node::{NodePod, Tell};
+use lockstep_process::connection;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -112,8 +113,8 @@ impl Drop for SupervisorsView {
 /// Makes the agents of one process.
 #[derive(Clone)]
 pub(super) struct Agents {
-    /// Connections without an identity, shared by all agents.
-    anonymous: Client,
+    /// The API server, and no identity.
+    anonymous: Config,
     account: String,
     args: Vec<String>,
     orders: watch::Receiver<Orders>,
@@ -124,7 +125,7 @@ pub(super) struct Agents {
 
 impl Agents {
     pub(super) fn new(
-        anonymous: Client,
+        anonymous: Config,
         options: &Options,
         orders: watch::Receiver<Orders>,
         clock: Clock,
@@ -197,10 +198,11 @@ impl Agents {
         }
     }
 
-    /// A client with the token of the service account bound to a pod on this node.
+    /// A client with the token of the service account bound to a pod on this node, and a connection of
+    /// its own, as the program has.
     pub(super) fn client(&self, node: &str) -> Result<Client> {
         let token = HeaderValue::from_str(&format!("Bearer sa:{}:{node}", self.account))?;
-        let anonymous = self.anonymous.clone();
+        let anonymous = connection::connect_http2(self.anonymous.clone())?;
         let service = tower::service_fn(move |mut request: Request<Body>| {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
             let anonymous = anonymous.clone();

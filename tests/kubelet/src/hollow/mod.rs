@@ -46,7 +46,7 @@ const QUEUE: usize = 1024;
 pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let config = config(&options).await?;
     let client = Client::try_from(config.clone())?;
-    let anonymous = Client::try_from(without_identity(config))?;
+    let anonymous = without_identity(config);
 
     let (change, changes) = mpsc::unbounded_channel();
     let nodes = make_nodes(&options, &change, clock)?;

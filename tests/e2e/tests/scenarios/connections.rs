@@ -1,0 +1,83 @@
+//! How many connections to the API server the clients of the programs need.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use http::Uri;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::WatchParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use lockstep_e2e::cluster;
+use lockstep_process::connection::{connect, connect_http2};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Passes connections on to a server until it is dropped, and counts them.
+struct Relay {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    _relaying: JoinSet<()>,
+}
+
+impl Relay {
+    async fn to(server: String) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        let mut relaying = JoinSet::new();
+        relaying.spawn(async move {
+            let mut relayed = JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let server = server.clone();
+                relayed.spawn(async move {
+                    let mut far = TcpStream::connect(server).await?;
+                    copy_bidirectional(&mut near, &mut far).await
+                });
+            }
+        });
+        Ok(Self {
+            port,
+            connections,
+            _relaying: relaying,
+        })
+    }
+}
+
+/// How many connections a client makes that watches and reads three things at a time meanwhile.
+async fn connections(
+    mut config: Config,
+    connect: impl Fn(Config) -> kube::Result<Client>,
+) -> Result<usize> {
+    let server = config.cluster_url.authority().context("no authority")?;
+    let relay = Relay::to(server.to_string()).await?;
+    let through = format!("https://{}:{}", server.host(), relay.port);
+    config.cluster_url = through.parse::<Uri>()?;
+    let api: Api<ConfigMap> = Api::default_namespaced(connect(config)?);
+    api.get_opt("none").await?;
+    let watch = api.watch(&WatchParams::default(), "0").await?;
+    tokio::try_join!(
+        api.get_opt("none"),
+        api.get_opt("none"),
+        api.get_opt("none")
+    )?;
+    drop(watch);
+    Ok(relay.connections.load(Ordering::SeqCst))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_several() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_stand_in("connections") {
+        return Ok(());
+    }
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    assert_eq!(connections(config.clone(), connect_http2).await?, 1);
+    assert!(connections(config, connect).await? > 1);
+    Ok(())
+}
