@@ -33,9 +33,11 @@ const UNANSWERED: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The configuration has no certificate or credentials that can be used.
-pub fn connect(config: Config) -> kube::Result<Client> {
+pub fn connect(mut config: Config) -> kube::Result<Client> {
+    // Stock retries repeat every verb for up to 15 times and minutes.
+    config.default_retry = false;
     if is_kubes_own(&config) {
-        return kubes_own(config);
+        return Client::try_from(config);
     }
     use_provider();
     let connector = config.rustls_https_connector_with_connector(probed(&config))?;
@@ -80,12 +82,6 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
 /// Whether only kube's own client can do what the configuration asks for.
 fn is_kubes_own(config: &Config) -> bool {
     config.proxy_url.is_some() || config.auth_info.exec.is_some()
-}
-
-fn kubes_own(mut config: Config) -> kube::Result<Client> {
-    // Stock retries repeat every verb for up to 15 times and minutes.
-    config.default_retry = false;
-    Client::try_from(config)
 }
 
 /// The same choice as kube's, which makes it where it builds a client of its own.

@@ -80,16 +80,15 @@ fn nodes_without_agent<'f>(
     let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
     for (gang, domain) in placed.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
         let assigned = facts.assigned_nodes(&gang.key);
+        let entry = ledger.domain(&domain.key).filter(|_| meets(gang, domain));
         for member in &domain.members {
-            if let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) {
-                let due = facts
-                    .agent_due(member, node)
-                    .filter(|_| meets(gang, domain));
-                let entry = ledger.domain(&domain.key).filter(|_| due.is_some());
-                let missing = entry.is_some_and(|e| facts.current(e, member).is_none());
-                let waits = missing && due.is_some_and(|due| !due.passed(wake));
-                *without.entry(node).or_insert(true) &= waits;
-            }
+            let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) else {
+                continue;
+            };
+            let missing = entry.is_some_and(|e| facts.current(e, member).is_none());
+            let due = facts.agent_due(member, node).filter(|_| missing);
+            let waits = due.is_some_and(|due| !due.passed(wake));
+            *without.entry(node).or_insert(true) &= waits;
         }
     }
     without

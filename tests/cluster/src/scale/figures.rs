@@ -97,3 +97,23 @@ impl Arm {
 
 /// Head of the table.
 pub const HEAD: &str = "| arm | seconds, median (each) | recreated / this | failure known to order at all agents, ms, p99, worst | known to all stopped, ms, worst | writes: manager | agents | kubelets | pods kept |\n|---|---|---|---|---|---|---|---|---|";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_counts_from_when_the_failure_is_known() {
+        let phases = Phases {
+            detect_ms: 1_500,
+            ..Phases::default()
+        };
+        let round = Round {
+            phases: Some(phases),
+            delivered: (1_900..2_000).collect(),
+            ..Round::default()
+        };
+        assert_eq!(round.ordered_p99(), Some(498));
+        assert_eq!(Round::default().ordered_p99(), None);
+    }
+}

@@ -1,11 +1,11 @@
 //! What the arms have shown so far.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
-use lockstep_cluster::Cluster;
+use anyhow::{Result, ensure};
 use lockstep_cluster::audit::Follow;
 use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::{Cluster, eventually};
 
 use crate::budgets;
 use crate::calls::Calls;
@@ -14,8 +14,10 @@ use crate::machine::{load, taken};
 
 /// Time for what trails an arm, so that it is counted there and not in the next.
 pub const TRAIL: Duration = Duration::from_secs(3);
-/// How long what prepared an arm may trail, in seconds.
-const CALM_WITHIN: u32 = 300;
+/// Time without a write after which what prepared an arm has ended.
+const CALM: Duration = Duration::from_secs(1);
+/// How long it may trail.
+const CALM_WITHIN: Duration = Duration::from_mins(5);
 /// The arm whose writes are limited.
 const SUPERVISED: &str = "supervised restart";
 /// The arm that the others are held against.
@@ -45,14 +47,15 @@ impl Record {
     /// Leaves out the writes so far, which prepared an arm, and those that trail them: ends after a
     /// second without any.
     pub async fn skip(&mut self) -> Result<()> {
-        Calls::since(&mut self.log)?;
-        for _ in 0..CALM_WITHIN {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            if Calls::since(&mut self.log)?.lines().is_empty() {
-                return Ok(());
+        let mut last = Instant::now();
+        eventually("the writes to end", CALM_WITHIN, async || {
+            if !Calls::since(&mut self.log)?.lines().is_empty() {
+                last = Instant::now();
             }
-        }
-        bail!("the writes do not end within {CALM_WITHIN} s")
+            ensure!(last.elapsed() >= CALM, "there are some");
+            Ok(())
+        })
+        .await
     }
 
     /// Takes down a round of an arm, with the writes since the last one.

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use http::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::WatchParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use lockstep_e2e::cluster;
+use lockstep_process::api_server::kube_config;
 use lockstep_process::connection::{connect, connect_http2};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -75,8 +75,7 @@ async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_sever
     if !cluster.is_stand_in("connections") {
         return Ok(());
     }
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let config = kube_config(Some(cluster.kubeconfig())).await?;
     assert_eq!(connections(config.clone(), connect_http2).await?, 1);
     assert!(connections(config, connect).await? > 1);
     Ok(())

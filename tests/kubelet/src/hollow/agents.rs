@@ -9,11 +9,8 @@ use chrono::{DateTime, Utc};
 use clap::Parser;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
-use kube::client::Body;
 use kube::{Api, Client, Config};
 use lockstep_agent::health::Readiness;
 use lockstep_agent::metrics::Metrics;
@@ -201,14 +198,9 @@ impl Agents {
     /// A client with the token of the service account bound to a pod on this node, and a connection of
     /// its own, as the program has.
     pub(super) fn client(&self, node: &str) -> Result<Client> {
-        let token = HeaderValue::from_str(&format!("Bearer sa:{}:{node}", self.account))?;
-        let anonymous = connection::connect_http2(self.anonymous.clone())?;
-        let service = tower::service_fn(move |mut request: Request<Body>| {
-            request.headers_mut().insert(AUTHORIZATION, token.clone());
-            let anonymous = anonymous.clone();
-            async move { anonymous.send(request).await }
-        });
-        Ok(Client::new(service, "default"))
+        let mut config = self.anonymous.clone();
+        config.auth_info.token = Some(format!("sa:{}:{node}", self.account).into());
+        Ok(connection::connect_http2(config)?)
     }
 }
 

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use lockstep_agent::orders;
 use lockstep_agent::store::MemoryStore;
 use lockstep_model::resources::Resources;
+use lockstep_process::api_server::kube_config;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -109,13 +109,7 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
 }
 
 async fn config(options: &Options) -> Result<Config> {
-    let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-        }
-        None => Config::infer().await?,
-    };
+    let mut config = kube_config(options.kubeconfig.as_deref()).await?;
     // Every call has its own deadline and its own way of trying again.
     config.default_retry = false;
     if let Some(token) = &options.token {
