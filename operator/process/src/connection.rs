@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -14,12 +15,16 @@ use tower::{BoxError, ServiceBuilder};
 const PROBE: Duration = Duration::from_secs(10);
 /// Questions without an answer after which a connection is over.
 const PROBES: u32 = 3;
-/// Silence after which a server is asked on a connection that all requests share. The kernel of one
-/// that hangs answers probes.
-const SILENT: Duration = Duration::from_secs(20);
-/// How long it has to answer. Until then requests that ended at their deadlines are repeated on the
-/// same connection.
-const UNANSWERED: Duration = Duration::from_secs(10);
+/// How long what was sent may go unacknowledged: as long as silence may last. The kernel sends no probes
+/// meanwhile, and of itself would try for a quarter of an hour.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
+/// Silence after which a server is asked on a connection that all requests share, as by client-go. The
+/// kernel of one that hangs answers probes.
+const SILENT: Duration = Duration::from_secs(30);
+/// How long it has to answer, as with client-go: longer than one that is overloaded needs, which all
+/// agents would come back to with handshakes and lists. Until then requests that ended at their
+/// deadlines are repeated on the same connection.
+const UNANSWERED: Duration = Duration::from_secs(15);
 
 /// Connects as kube's own client does, and has the kernel probe what is silent. Requests that are
 /// under way at a time have a connection each (HTTP/1.1).
@@ -51,7 +56,7 @@ pub fn connect(mut config: Config) -> kube::Result<Client> {
 /// Connects as [`connect`] does, with one connection for all requests (HTTP/2), as clients in Go have:
 /// a write shares that of the watches, which is always there. It is for a process on every node, where
 /// a second connection is thousands of them. One whose other end does not answer, even where its
-/// kernel does, is over after 30 s.
+/// kernel does, is over after 45 s.
 ///
 /// A server, or what stands before it, that speaks HTTP/1.1 alone is spoken to so; one that has another
 /// name in its certificate ([`Config::tls_server_name`]), too.
@@ -95,6 +100,10 @@ fn over(
     builder: &legacy::Builder,
     config: Config,
 ) -> kube::Result<Client> {
+    // The TCP connector's own deadline leaves the TLS handshake out: the kernel of a server that hangs
+    // accepts connections.
+    let mut connector = TimeoutConnector::new(connector);
+    connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -111,6 +120,7 @@ fn probed(config: &Config) -> HttpConnector {
     connector.set_keepalive(Some(PROBE));
     connector.set_keepalive_interval(Some(PROBE));
     connector.set_keepalive_retries(Some(PROBES));
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     connector
 }
 
@@ -152,6 +162,21 @@ mod tests {
         tokio::select! {
             answer = client.request_text(request) => panic!("nobody answers: {answer:?}"),
             timer = checked => assert_eq!(timer, Some(2)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_accepts_and_then_says_nothing_is_given_up_within_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut config = Config::new(format!("https://{address}").parse().unwrap());
+        config.connect_timeout = Some(Duration::from_millis(100));
+        for connect in [connect, connect_http2] {
+            let client = connect(config.clone()).unwrap();
+            let request = Request::new("/api").list(&ListParams::default()).unwrap();
+            let answer = tokio::time::timeout(Duration::from_mins(1), client.request_text(request));
+            let (_silent, answer) = tokio::join!(listener.accept(), answer);
+            assert!(answer.expect("an end").is_err());
         }
     }
 }

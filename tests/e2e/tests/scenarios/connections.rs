@@ -1,5 +1,6 @@
-//! How many connections to the API server the clients of the programs need.
+//! How many connections to the API server the clients of the programs need, and when they leave one.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,17 +9,22 @@ use http::Uri;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::WatchParams;
 use kube::{Api, Client, Config};
+use lockstep_cluster::eventually;
+use lockstep_cluster::scenario::PATIENCE;
 use lockstep_e2e::cluster;
 use lockstep_process::api_server::kube_config;
 use lockstep_process::connection::{connect, connect_http2};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Passes connections on to a server until it is dropped, and counts them.
 struct Relay {
     port: u16,
     connections: Arc<AtomicUsize>,
+    /// Those that there are stay, and nothing passes any more.
+    hang: watch::Sender<()>,
     _relaying: JoinSet<()>,
 }
 
@@ -28,35 +34,52 @@ impl Relay {
         let port = listener.local_addr()?.port();
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = connections.clone();
+        let (hang, hangs) = watch::channel(());
         let mut relaying = JoinSet::new();
         relaying.spawn(async move {
             let mut relayed = JoinSet::new();
             while let Ok((mut near, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
                 let server = server.clone();
+                let mut hangs = hangs.clone();
+                hangs.mark_unchanged();
                 relayed.spawn(async move {
                     let mut far = TcpStream::connect(server).await?;
-                    copy_bidirectional(&mut near, &mut far).await
+                    tokio::select! {
+                        ended = copy_bidirectional(&mut near, &mut far) => ended.map(drop),
+                        Ok(()) = hangs.changed() => pending().await,
+                    }
                 });
             }
         });
         Ok(Self {
             port,
             connections,
+            hang,
             _relaying: relaying,
         })
     }
+
+    fn counted(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
 }
 
-/// How many connections a client makes that watches and reads three things at a time meanwhile.
-async fn connections(
-    mut config: Config,
-    connect: impl Fn(Config) -> kube::Result<Client>,
-) -> Result<usize> {
+/// The same server through a relay.
+async fn through_a_relay(mut config: Config) -> Result<(Config, Relay)> {
     let server = config.cluster_url.authority().context("no authority")?;
     let relay = Relay::to(server.to_string()).await?;
     let through = format!("https://{}:{}", server.host(), relay.port);
     config.cluster_url = through.parse::<Uri>()?;
+    Ok((config, relay))
+}
+
+/// How many connections a client makes that watches and reads three things at a time meanwhile.
+async fn connections(
+    config: Config,
+    connect: impl Fn(Config) -> kube::Result<Client>,
+) -> Result<usize> {
+    let (config, relay) = through_a_relay(config).await?;
     let api: Api<ConfigMap> = Api::default_namespaced(connect(config)?);
     api.get_opt("none").await?;
     let watch = api.watch(&WatchParams::default(), "0").await?;
@@ -66,7 +89,7 @@ async fn connections(
         api.get_opt("none")
     )?;
     drop(watch);
-    Ok(relay.connections.load(Ordering::SeqCst))
+    Ok(relay.counted())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,5 +101,25 @@ async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_sever
     let config = kube_config(Some(cluster.kubeconfig())).await?;
     assert_eq!(connections(config.clone(), connect_http2).await?, 1);
     assert!(connections(config, connect).await? > 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_leaves_a_connection_on_which_nobody_answers_though_it_stays_open() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_stand_in("connections that hang") {
+        return Ok(());
+    }
+    let config = kube_config(Some(cluster.kubeconfig())).await?;
+    let (config, relay) = through_a_relay(config).await?;
+    let api: Api<ConfigMap> = Api::default_namespaced(connect_http2(config)?);
+    api.get_opt("none").await?;
+    relay.hang.send(())?;
+    // No deadline of a request ends it: only the connection's end does.
+    eventually("an answer", 2 * PATIENCE, async || {
+        Ok(api.get_opt("none").await?)
+    })
+    .await?;
+    assert_eq!(relay.counted(), 2);
     Ok(())
 }
