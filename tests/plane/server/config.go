@@ -70,7 +70,7 @@ func genericConfig(o *Options, listener net.Listener, port int, creds *credentia
 	c.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	c.ExternalAddress = fmt.Sprintf("127.0.0.1:%d", port)
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return slow.handler(log.Handler(genericapiserver.DefaultBuildHandlerChain(handler, c)))
+		return slow.delays(log.Handler(genericapiserver.DefaultBuildHandlerChain(slow.refuses(handler), c)))
 	}
 
 	if err := o.UpstreamAudit.ApplyTo(c); err != nil {

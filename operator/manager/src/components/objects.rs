@@ -200,6 +200,8 @@ mod tests {
         let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
         let expected = [
             "lockstep-leader-election",
+            "lockstep-decisions",
+            "lockstep-decisions",
             "lockstep-manager",
             "lockstep-agents",
             "lockstep-agents",
@@ -210,7 +212,7 @@ mod tests {
             r#"{"name":"lockstep-manager","namespace":"ops"}"#,
             r#"{"name":"lockstep-agent","namespace":"ops"}"#,
         ];
-        assert_eq!(accounts.map(|a| text.matches(a).count()), [2, 1], "{text}");
+        assert_eq!(accounts.map(|a| text.matches(a).count()), [3, 1], "{text}");
         assert!(!text.contains("lockstep-system"), "{text}");
     }
 

@@ -24,8 +24,10 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const ANEW: i32 = 42;
 /// The tier whose containers the kubelet restarts without back-off.
 const RESTART_ALL: &str = "restart-all";
-/// What the slow API server does: every request waits, and one in ten is refused.
-const SLOW: &str = r#"{"delayMillis": 200, "refuseEvery": 10, "retryAfterSeconds": 1}"#;
+/// What the slow API server does: every request waits, and one in ten is refused where there are many:
+/// in priority levels with 20 a second and more.
+const SLOW: &str =
+    r#"{"delayMillis": 200, "refuseEvery": 10, "retryAfterSeconds": 1, "quietBelow": 20}"#;
 
 /// The arms on nodes of one kind.
 pub struct Bench<'t> {

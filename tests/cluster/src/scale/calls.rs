@@ -8,10 +8,15 @@ use lockstep_cluster::audit::{AGENT, Follow, MANAGER, Write};
 /// Agents that are named of those that wrote more than once.
 const NAMED: usize = 10;
 
+/// Of API Priority and Fairness; no budget guards the members.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Writes of an arm, by who made them and of what.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     counts: BTreeMap<(&'static str, String), usize>,
+    /// Those that an overloaded API server refused, and whose writer was to try again.
+    refused: BTreeMap<(&'static str, String), usize>,
     /// The answers to each agent's writes, by its node. One is the arrival.
     by_agent: BTreeMap<String, Vec<u16>>,
 }
@@ -39,6 +44,10 @@ impl Calls {
         for write in log.added()? {
             if let Some(who) = who(&write).filter(|_| counts(&write)) {
                 let what = format!("{} {}", write.verb, write.target());
+                if write.code == TOO_MANY_REQUESTS {
+                    *calls.refused.entry((who, what)).or_default() += 1;
+                    continue;
+                }
                 *calls.counts.entry((who, what)).or_default() += 1;
                 if who == "agents" {
                     calls
@@ -78,16 +87,12 @@ impl Calls {
             .map_or(0, |(_, n)| *n)
     }
 
-    /// One line for each identity.
+    /// One line for each identity, and one for what was refused of it.
     pub fn lines(&self) -> Vec<String> {
-        let mut by: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for ((who, what), n) in &self.counts {
-            by.entry(who).or_default().push(format!("{n} {what}"));
-        }
-        let lines = by
-            .into_iter()
-            .map(|(who, all)| format!("{who} {}: {}", self.by(who), all.join(", ")));
-        lines.chain(self.repeated()).collect()
+        let counts = lines("", &self.counts);
+        let refused = lines(" refused", &self.refused);
+        let all = counts.into_iter().chain(refused);
+        all.chain(self.repeated()).collect()
     }
 
     /// The agents that wrote more than once, where they are few.
@@ -100,4 +105,16 @@ impl Calls {
             .contains(&names.len())
             .then(|| format!("more than once: {}", names.join(", ")))
     }
+}
+
+fn lines(outcome: &str, counts: &BTreeMap<(&'static str, String), usize>) -> Vec<String> {
+    let mut by: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+    for ((who, what), n) in counts {
+        let (sum, all) = by.entry(who).or_default();
+        *sum += n;
+        all.push(format!("{n} {what}"));
+    }
+    by.into_iter()
+        .map(|(who, (sum, all))| format!("{who}{outcome} {sum}: {}", all.join(", ")))
+        .collect()
 }

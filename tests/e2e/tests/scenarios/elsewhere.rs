@@ -117,14 +117,21 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
     let agent_token = format!("sa:{agents}:{agent_name}:node-1");
     let lease = names::LEASE;
     let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{manager}/leases/{lease}");
-    for (token, path, level) in [
-        (&manager_token, lease.as_str(), "leader-election"),
-        (&manager_token, "/api/v1/pods?limit=1", "workload-high"),
-        (&agent_token, "/api/v1/pods?limit=1", "lockstep-agents"),
+    let training = "/apis/training.lockstep.dev/v1alpha1/namespaces/default";
+    let status = format!("{training}/trainingworkloads/none/status");
+    let order = format!("{training}/restartorders/none");
+    let pods = "/api/v1/pods?limit=1";
+    for (token, method, path, level) in [
+        (&manager_token, "GET", lease.as_str(), "leader-election"),
+        (&manager_token, "PATCH", &status, "lockstep-decisions"),
+        (&manager_token, "PATCH", &order, "lockstep-decisions"),
+        (&manager_token, "GET", &order, "workload-high"),
+        (&manager_token, "GET", pods, "workload-high"),
+        (&agent_token, "GET", pods, "lockstep-agents"),
     ] {
         eventually("the level of a request", PATIENCE, async || {
-            let found = level_of(cluster, token, path).await?;
-            ensure!(found.ends_with(level), "{token} {path}: {found}");
+            let found = level_of(cluster, token, method, path).await?;
+            ensure!(found.ends_with(level), "{token} {method} {path}: {found}");
             Ok(())
         })
         .await?;
@@ -133,8 +140,9 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
 }
 
 /// The priority level in which the server has answered, whatever it has answered.
-async fn level_of(cluster: &Cluster, token: &str, path: &str) -> Result<String> {
-    let request = ::http::Request::get(path).body(kube::client::Body::empty())?;
+async fn level_of(cluster: &Cluster, token: &str, method: &str, path: &str) -> Result<String> {
+    let request = ::http::Request::builder().method(method).uri(path);
+    let request = request.body(kube::client::Body::empty())?;
     let answer = cluster.client_as(token).await?.send(request).await?;
     let uid = answer.headers().get("X-Kubernetes-PF-PriorityLevel-UID");
     let uid = uid.context("a server without priority levels")?.to_str()?;

@@ -17,6 +17,7 @@ mod native;
 mod node_agents;
 mod obstacles;
 mod oncall;
+mod overload;
 mod placement;
 mod preemption;
 mod quick_start;
