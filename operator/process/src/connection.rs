@@ -17,7 +17,7 @@ const PROBE: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 /// How long what was sent may go unacknowledged: as long as silence may last. The kernel sends no probes
 /// meanwhile, and of itself would try for a quarter of an hour.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(40);
+const UNACKNOWLEDGED: Duration = PROBE.saturating_mul(PROBES + 1);
 /// Silence after which a server is asked on a connection that all requests share, as by client-go. The
 /// kernel of one that hangs answers probes.
 const SILENT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub fn connect(mut config: Config) -> kube::Result<Client> {
         return Client::try_from(config);
     }
     use_provider();
-    let connector = config.rustls_https_connector_with_connector(probed(&config))?;
+    let connector = config.rustls_https_connector_with_connector(tcp_connector(&config))?;
     over(
         connector,
         &legacy::Client::builder(TokioExecutor::new()),
@@ -72,7 +72,7 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
         .with_tls_config(config.rustls_client_config()?)
         .https_or_http()
         .enable_all_versions()
-        .wrap_connector(probed(&config));
+        .wrap_connector(tcp_connector(&config));
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder
         // By default a connection is not used again 90 s after a request was last made, though a watch
@@ -113,7 +113,7 @@ fn over(
     Ok(Client::new(service, config.default_namespace))
 }
 
-fn probed(config: &Config) -> HttpConnector {
+fn tcp_connector(config: &Config) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(config.connect_timeout);
@@ -174,7 +174,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let config = Config::new(server.parse().unwrap());
-        let connected = probed(&config).call(config.cluster_url.clone()).await;
+        let connected = tcp_connector(&config)
+            .call(config.cluster_url.clone())
+            .await;
         assert!(connected.unwrap().inner().nodelay().unwrap());
     }
 

@@ -40,7 +40,9 @@ type slow struct {
 	levels  levels
 }
 
-func newSlow(dir string) *slow { return &slow{file: filepath.Join(dir, SlowName)} }
+func newSlow(dir string) *slow {
+	return &slow{file: filepath.Join(dir, SlowName), levels: levels{of: map[string]seconds{}}}
+}
 
 // follow reads the file again and again until the context ends.
 func (s *slow) follow(ctx context.Context) {
@@ -105,7 +107,7 @@ func (s *slow) refuses(next http.Handler) http.Handler {
 // levels count the requests of each priority level, by its UID.
 type levels struct {
 	mu sync.Mutex
-	of map[string]*seconds
+	of map[string]seconds
 }
 
 // seconds are the requests of the second that runs and of the one before it.
@@ -115,14 +117,7 @@ type seconds struct{ second, now, before int64 }
 func (l *levels) asked(level string, at time.Time) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of == nil {
-		l.of = map[string]*seconds{}
-	}
 	c := l.of[level]
-	if c == nil {
-		c = &seconds{}
-		l.of[level] = c
-	}
 	switch later := at.Unix() - c.second; {
 	case later <= 0: // of two at once the later one may come first
 	case later == 1:
@@ -131,6 +126,7 @@ func (l *levels) asked(level string, at time.Time) int64 {
 		c.second, c.now, c.before = at.Unix(), 0, 0
 	}
 	c.now++
+	l.of[level] = c
 	return max(c.now, c.before)
 }
 

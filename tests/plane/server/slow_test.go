@@ -82,7 +82,7 @@ func TestASlowServerRefusesNothingInALevelWithFewRequests(t *testing.T) {
 }
 
 func TestALevelIsBusyForTheSecondAfterItsLastRequests(t *testing.T) {
-	var l levels
+	l := levels{of: map[string]seconds{}}
 	for at, want := range []int64{1, 2, 3} {
 		if got := l.asked("l", time.Unix(100, int64(at))); got != want {
 			t.Errorf("request %d: %d", at, got)

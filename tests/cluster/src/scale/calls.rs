@@ -32,9 +32,15 @@ fn who(write: &Write) -> Option<&'static str> {
     }
 }
 
-/// Events are told best effort, and Leases are renewed whatever happens.
+/// Whether it is made for something that happens: Leases are renewed whatever happens, and a dry run
+/// changes nothing.
+pub fn has_cause(write: &Write) -> bool {
+    write.resource != "leases" && !write.dry_run
+}
+
+/// Events are told best effort.
 fn counts(write: &Write) -> bool {
-    !matches!(write.resource.as_str(), "events" | "leases") && !write.dry_run
+    has_cause(write) && write.resource != "events"
 }
 
 impl Calls {

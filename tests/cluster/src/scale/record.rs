@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lockstep_cluster::audit::{Follow, Write};
+use lockstep_cluster::audit::Follow;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::{Cluster, eventually};
 
 use crate::budgets;
-use crate::calls::Calls;
+use crate::calls::{Calls, has_cause};
 use crate::figures::{Arm, HEAD, Round};
 use crate::machine::{load, taken};
 
@@ -49,7 +49,7 @@ impl Record {
     pub async fn skip(&mut self) -> Result<()> {
         let mut last = Instant::now();
         eventually("the writes to end", CALM_WITHIN, async || {
-            if self.log.added()?.iter().any(trails) {
+            if self.log.added()?.iter().any(has_cause) {
                 last = Instant::now();
             }
             ensure!(last.elapsed() >= CALM, "there are some");
@@ -118,9 +118,4 @@ impl Record {
         );
         Ok(())
     }
-}
-
-/// Leases are renewed whatever happens.
-fn trails(write: &Write) -> bool {
-    write.resource != "leases" && !write.dry_run
 }

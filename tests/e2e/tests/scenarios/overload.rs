@@ -20,20 +20,23 @@ const REFUSING: &str = r#"{"refuseEvery": 1, "retryAfterSeconds": 1, "quietBelow
 /// Between two requests of a storm.
 const PACE: Duration = Duration::from_millis(10);
 
+/// Asks something in the level in which a manager makes pods.
+async fn ask(client: &Client) -> kube::Result<()> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    pods.list(&ListParams::default().limit(1)).await.map(drop)
+}
+
 /// Asks again and again, whatever is answered.
-async fn storm(client: Client) -> Result<()> {
-    let pods: Api<Pod> = Api::all(client);
+async fn storm(client: &Client) -> Result<()> {
     let mut pace = tokio::time::interval(PACE);
     loop {
         pace.tick().await;
-        let _ = pods.list(&ListParams::default().limit(1)).await;
+        let _ = ask(client).await;
     }
 }
 
 async fn refused(client: &Client) -> Result<()> {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let answer = pods.list(&ListParams::default().limit(1)).await;
-    let error = answer.err().context("an answer")?;
+    let error = ask(client).await.err().context("an answer")?;
     ensure!(
         matches!(&error, kube::Error::Api(status) if status.code == 429),
         "{error}"
@@ -66,7 +69,7 @@ async fn a_restart_in_place_needs_nothing_of_the_level_in_which_a_manager_makes_
         t.running("g").await?;
         t.cluster.slow_down(Some(REFUSING))?;
         tokio::select! {
-            ended = storm(client.clone()) => ended,
+            ended = storm(&client) => ended,
             restarted = async {
                 eventually("requests in that level to be refused", PATIENCE, async || {
                     refused(&client).await
