@@ -175,19 +175,21 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .filter(|p| !p.ready)
         .map(|p| p.name.as_str())
         .collect();
+    let cause = pods.iter().find_map(|p| p.warning.as_deref());
+    let cause = cause.map_or(String::new(), |w| format!("; its last warning: {w}"));
     match (pods.len(), ready) {
         (0, _) => fail("no pod has the manager's labels: no manager acts on workloads"),
         (1, 0) => fail(format!(
-            "the only one is not ready: `kubectl logs -n {} {}`",
+            "the only one is not ready: `kubectl logs -n {} {}`{cause}",
             pods[0].namespace, pods[0].name
         )),
         (all, 0) => fail(format!(
-            "none of {all} is ready: `kubectl logs -n {} {}`",
+            "none of {all} is ready: `kubectl logs -n {} {}`{cause}",
             pods[0].namespace, pods[0].name
         )),
         (1, _) => warn("1 is ready: while it is away no manager acts on workloads; run two"),
         (all, ready) if ready < all => warn(format!(
-            "{ready} of {all} {} ready; not {}",
+            "{ready} of {all} {} ready; not {}{cause}",
             are(ready),
             some(&missing)
         )),

@@ -88,6 +88,8 @@ pub struct ManagerPod {
     pub name: String,
     /// Whether it is ready.
     pub ready: bool,
+    /// Last warning in its log; absent: it is ready, there is none, or the log may not be read.
+    pub warning: Option<String>,
 }
 
 /// The service account of a Deployment of managers.

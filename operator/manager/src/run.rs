@@ -227,7 +227,6 @@ impl Wiring {
     fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
         let watching = Watching {
             client: self.clients.read.clone(),
-            streaming_lists: self.config.client.streaming_lists,
             backoff: self.config.watch_backoff(),
             random: self.random.clone(),
             errors: self.metrics.watch_errors.clone(),

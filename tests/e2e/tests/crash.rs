@@ -273,8 +273,7 @@ async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
-    // Also the way for API servers without streaming lists.
-    let cluster = fresh("two", json!({"client": {"streamingLists": false}})).await?;
+    let cluster = fresh("two", json!({})).await?;
     if !cluster.has_nodes("the handover") {
         return Ok(());
     }

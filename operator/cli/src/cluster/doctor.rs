@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
+use futures_util::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -19,20 +20,25 @@ use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
 use lockstep_api::time::utc_micro;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::ClusterReader;
 use super::install::ManagerDeployment;
+use super::logs::HowMuch;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
     AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts,
     POLICIES, PolicyFacts, RightFacts,
 };
+use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
 
 /// Where the manager is installed, unless its pods or its Deployment say otherwise.
 const NAMESPACE: &str = "lockstep-system";
+/// Lines of a manager's log that are searched for a warning.
+const LOG_LINES: i64 = 200;
 /// Rights that the policies ask the manager for, as resources of a group that has no kinds.
 const MANAGER_WRITES: (&str, [&str; 2]) =
     ("admission.lockstep.dev", ["operatorobjects", "members"]);
@@ -92,7 +98,10 @@ impl ClusterReader {
             kubernetes: versions.kubernetes.clone().unwrap_or_default(),
             served: self.served(&groups).await?,
             other_groups: called_alike(&groups, &native),
-            managers: managers.map(|pods| pods.iter().map(manager).collect()),
+            managers: match managers {
+                Some(pods) => Some(self.manager_facts(&pods).await),
+                None => None,
+            },
             lease: permitted(self.lease(&namespace).await)?,
             versions,
             policies: permitted(self.policies().await)?,
@@ -104,6 +113,44 @@ impl ClusterReader {
             kueue: self.kueue(&groups).await?,
             objects: self.object_facts().await?,
         })
+    }
+
+    async fn manager_facts(&self, pods: &[Pod]) -> Vec<ManagerPod> {
+        let mut facts = Vec::new();
+        for pod in pods {
+            let ready = holds(pod, "Ready");
+            let warning = if ready {
+                None
+            } else {
+                self.last_warning(pod).await
+            };
+            facts.push(ManagerPod {
+                namespace: pod.namespace().unwrap_or_default(),
+                name: pod.name_any(),
+                ready,
+                warning,
+            });
+        }
+        facts
+    }
+
+    /// Last warning in the log of a manager; `None`: there is none, or the log cannot be read.
+    async fn last_warning(&self, pod: &Pod) -> Option<String> {
+        let source = LogSource {
+            namespace: pod.namespace()?,
+            pod: pod.name_any(),
+            container: pod.spec.as_ref()?.containers.first()?.name.clone(),
+            previous: false,
+            prefix: String::new(),
+        };
+        let how_much = HowMuch {
+            tail: Some(LOG_LINES),
+            ..HowMuch::default()
+        };
+        let (lines, _) = self.logs(&[source], how_much).await.ok()?;
+        let warnings = lines.filter_map(async |(_, line)| warning(&line.ok()?));
+        let warnings: Vec<String> = warnings.collect().await;
+        warnings.last().cloned()
     }
 
     /// How many objects of Lockstep can be read, by kind; those that the manager watches.
@@ -317,10 +364,13 @@ fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
-fn manager(pod: &Pod) -> ManagerPod {
-    ManagerPod {
-        namespace: pod.namespace().unwrap_or_default(),
-        name: pod.name_any(),
-        ready: holds(pod, "Ready"),
+/// What a line of the manager's log warns of (`--log-format=json`, as installed); `None`: another line.
+fn warning(line: &str) -> Option<String> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let field = |name: &str| line[name].as_str();
+    if !matches!(field("level")?, "WARN" | "ERROR") {
+        return None;
     }
+    let parts = [field("message"), field("kind"), field("error")];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(": "))
 }

@@ -19,6 +19,7 @@ fn manager(name: &str) -> ManagerPod {
         namespace: "lockstep-system".into(),
         name: name.into(),
         ready: true,
+        warning: None,
     }
 }
 

@@ -35,6 +35,8 @@ struct Cluster {
     manager_may_write: bool,
     /// The resource of which the user may nothing.
     user_may_not: &'static str,
+    /// Log of each manager.
+    log: &'static str,
 }
 
 #[allow(
@@ -128,6 +130,7 @@ fn healthy() -> Cluster {
         forbidden: vec![],
         manager_may_write: true,
         user_may_not: "",
+        log: "",
     }
 }
 
@@ -166,6 +169,9 @@ impl Cluster {
                 json!({"kind": "APIResourceList", "groupVersion": format!("{name}/{version}"),
                     "resources": kinds.collect::<Vec<_>>()}),
             );
+        }
+        if path.ends_with("/log") {
+            return (200, json!(self.log));
         }
         look_up(&self.objects, path, |object| selected(object, query))
     }
@@ -222,6 +228,12 @@ fn doctor(cluster: Cluster) -> (BTreeMap<String, (String, String)>, Option<i32>)
 /// A check, a mistake in the cluster, and what the check says of it.
 type Mistake = (&'static str, fn(&mut Cluster), &'static str, &'static str);
 
+/// Lines as the manager writes them.
+const LOG_OF_FAILED_WATCHES: &str = r#"{"timestamp":"2026-11-26T21:00:00Z","level":"WARN","message":"watch failed","kind":"Node","error":"timeout"}
+{"timestamp":"2026-11-26T21:00:01Z","level":"WARN","message":"watch failed","kind":"Pod","error":"forbidden by policy"}
+{"timestamp":"2026-11-26T21:00:02Z","level":"INFO","message":"the streamed list failed: listing in pages","kind":"Pod"}
+"#;
+
 const MISTAKES: &[Mistake] = &[
     (
         "kubernetes",
@@ -255,7 +267,16 @@ const MISTAKES: &[Mistake] = &[
             }
         },
         "Fail",
-        "none of 2 is ready",
+        "none of 2 is ready: `kubectl logs -n lockstep-system a`",
+    ),
+    (
+        "managers",
+        |c| {
+            c.list(PODS)[0]["status"]["conditions"][0]["status"] = json!("False");
+            c.log = LOG_OF_FAILED_WATCHES;
+        },
+        "Warn",
+        "1 of 2 is ready; not a; its last warning: watch failed: Pod: forbidden by policy",
     ),
     (
         "managers",

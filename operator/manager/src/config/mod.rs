@@ -158,8 +158,6 @@ pub struct ClientConfig {
     pub read_timeout: Span,
     /// Longest time for a write. Writes are not repeated blindly, they are decided anew.
     pub write_timeout: Span,
-    /// First lists as streams, where the API server knows how.
-    pub streaming_lists: bool,
     /// Wait after the first failure of a watch; doubles.
     pub watch_backoff_min: Span,
     /// Longest such wait.
@@ -171,7 +169,6 @@ impl Default for ClientConfig {
         Self {
             read_timeout: secs(30),
             write_timeout: secs(8),
-            streaming_lists: true,
             watch_backoff_min: millis(500),
             watch_backoff_max: secs(30),
         }

@@ -23,9 +23,6 @@ use crate::queue::RetryBackoff;
 pub struct Watching {
     /// Client for reads.
     pub client: Client,
-    /// Ask for the first list as a stream (KEP-3157); where the server does not know how, it is
-    /// listed in pages.
-    pub streaming_lists: bool,
     /// Wait after failures in a row.
     pub backoff: RetryBackoff,
     /// Jitter.
@@ -62,12 +59,14 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
 }
 
+/// One turn of the loop is one list with the watch that follows it. A list is streamed (KEP-3157)
+/// unless the list before it has failed: client-go falls back to pages the same way, list by list.
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
     let mut feed = Feed::<W>::new();
     let mut failures: u32 = 0;
-    let mut streaming = watching.streaming_lists;
+    let mut streamed = true;
     loop {
-        let config = if streaming {
+        let config = if streamed {
             config.clone().streaming_lists()
         } else {
             config.clone()
@@ -76,9 +75,14 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
             Api::<W::Received>::all(watching.client.clone()),
             config
         ));
+        let (mut begun, mut complete) = (false, false);
         while let Some(event) = events.next().await {
             match event {
+                // The watcher lists again, also if the server closes the stream of a list early.
+                Ok(watcher::Event::Init) if begun => break,
                 Ok(event) => {
+                    begun = true;
+                    complete |= matches!(event, watcher::Event::InitDone);
                     if !matches!(event, watcher::Event::Init) {
                         failures = 0;
                     }
@@ -89,24 +93,26 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
                     watching.errors.count(W::KIND.name());
                     let wait = watching.random.jittered(watching.backoff.wait(failures));
                     warn!(kind = W::KIND.name(), %error, wait_ms = wait.as_millis() as u64, "watch failed");
-                    if streaming && refuses_streaming(&error) {
-                        info!(
-                            kind = W::KIND.name(),
-                            "listing in pages: the server does not stream lists"
-                        );
-                        streaming = false;
+                    if streamed && !complete {
                         break;
                     }
                     tokio::time::sleep(wait).await;
+                    if needs_list(&error) {
+                        break;
+                    }
                 }
             }
         }
-        // A watcher does not end by itself; should it, it starts anew, not at once.
+        if streamed && !complete {
+            let kind = W::KIND.name();
+            info!(kind, "the streamed list failed: listing in pages");
+        }
+        streamed = complete;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Servers without streaming lists refuse the parameter as invalid.
-fn refuses_streaming(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(s)) if s.is_invalid() || s.code == 400)
+/// True if the watch cannot resume, because the server no longer has the changes since its version.
+fn needs_list(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }

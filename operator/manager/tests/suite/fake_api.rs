@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body as Answer;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -36,6 +36,21 @@ struct Store {
     takes: Duration,
     /// Ends of paths of which the next write is done and its answer lost.
     lost: Vec<&'static str>,
+    /// How streamed lists fail, if they do.
+    stream_failure: Option<StreamFailure>,
+    /// Paged lists so far.
+    paged_lists: usize,
+}
+
+/// How an API server fails to stream a list.
+#[derive(Clone, Copy, Debug)]
+pub enum StreamFailure {
+    /// The request is refused with this code, reason and message.
+    Refused(StatusCode, &'static str, &'static str),
+    /// The stream has an ERROR event with this code, reason and message after the first object.
+    Error(StatusCode, &'static str, &'static str),
+    /// The stream closes after the first object.
+    Closed,
 }
 
 /// A fake API server. Clones share it.
@@ -146,6 +161,16 @@ impl FakeApi {
         self.store.lock().lost.push(path_end);
     }
 
+    /// From now on streamed lists fail.
+    pub fn fail_streamed_lists(&self, failure: StreamFailure) {
+        self.store.lock().stream_failure = Some(failure);
+    }
+
+    /// Paged lists so far.
+    pub fn paged_lists(&self) -> usize {
+        self.store.lock().paged_lists
+    }
+
     /// Writes so far.
     pub fn writes(&self) -> Vec<String> {
         self.store.lock().writes.clone()
@@ -203,7 +228,10 @@ impl FakeApi {
                 .split('&')
                 .find_map(|p| p.strip_prefix("resourceVersion=")?.parse().ok())
                 .unwrap_or(0);
-            return Ok(Response::new(self.watch(at.resource, from)));
+            if query.contains("sendInitialEvents=true") {
+                return Ok(self.stream_list(at.resource)?);
+            }
+            return Ok(Response::new(self.watch(at.resource, from, Vec::new())));
         }
         let body = if body.is_empty() {
             Value::Null
@@ -244,6 +272,8 @@ impl FakeApi {
             .clone()
             .or_else(|| Some(body["metadata"]["name"].as_str()?.to_owned()))
         else {
+            // Discovery has no such parameter.
+            self.store.lock().paged_lists += usize::from(query.contains("limit="));
             return (StatusCode::OK, self.list(&at.resource));
         };
         let address = (at.resource.clone(), at.namespace.clone(), name);
@@ -307,9 +337,51 @@ impl FakeApi {
         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": self.all(resource)})
     }
 
-    fn watch(self, resource: String, from: u64) -> Answer {
+    /// A list as the first events of a watch, or the failure that is wanted.
+    fn stream_list(self, resource: String) -> http::Result<Response<Answer>> {
+        let (from, failure_wanted) = {
+            let store = self.store.lock();
+            (store.log.len() as u64, store.stream_failure)
+        };
+        let added = |object| json!({"type": "ADDED", "object": object});
+        let mut first: Vec<Value> = self.all(&resource).into_iter().map(added).collect();
+        let closed = match failure_wanted {
+            None => {
+                let annotations = json!({"k8s.io/initial-events-end": "true"});
+                let metadata =
+                    json!({"resourceVersion": from.to_string(), "annotations": annotations});
+                first.push(json!({"type": "BOOKMARK",
+                    "object": {"kind": "Any", "apiVersion": "v1", "metadata": metadata}}));
+                return Ok(Response::new(self.watch(resource, from, first)));
+            }
+            Some(StreamFailure::Refused(code, reason, message)) => {
+                let (code, status) = failure(code, reason, message);
+                return Response::builder()
+                    .status(code)
+                    .body(status.to_string().into());
+            }
+            Some(StreamFailure::Error(code, reason, message)) => {
+                let (_, status) = failure(code, reason, message);
+                first.truncate(1);
+                first.push(json!({"type": "ERROR", "object": status}));
+                first
+            }
+            Some(StreamFailure::Closed) => {
+                first.truncate(1);
+                first
+            }
+        };
+        let lines = closed.iter().map(|event| format!("{event}\n"));
+        Ok(Response::new(Answer::from_stream(stream::iter(
+            lines.map(Ok::<_, Infallible>).collect::<Vec<_>>(),
+        ))))
+    }
+
+    /// These events, then the changes since a version.
+    fn watch(self, resource: String, from: u64, first: Vec<Value>) -> Answer {
         let changed = self.changed.subscribe();
-        let events = stream::unfold((self, changed, from), move |(api, mut changed, from)| {
+        let first = stream::iter(first.into_iter().map(|e| Ok(format!("{e}\n"))));
+        let following = stream::unfold((self, changed, from), move |(api, mut changed, from)| {
             let resource = resource.clone();
             async move {
                 loop {
@@ -331,7 +403,7 @@ impl FakeApi {
                 }
             }
         });
-        Answer::from_stream(events)
+        Answer::from_stream(first.chain(following))
     }
 }
 

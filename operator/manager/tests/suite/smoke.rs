@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::documented::{PAGE, mistakes};
-use crate::fake_api::FakeApi;
+use crate::fake_api::{FakeApi, StreamFailure};
 use chrono::{DateTime, Utc};
-use http::Request;
+use http::{Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use lockstep_manager::api::clients::Transports;
@@ -49,7 +49,7 @@ impl Clock for TokioClock {
 }
 
 fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
-    let config = Config::parse("{client: {streamingLists: false}, resyncPeriod: 5s}").unwrap();
+    let config = Config::parse("{resyncPeriod: 5s}").unwrap();
     Deps {
         transports: Transports {
             read: api.client(),
@@ -178,6 +178,47 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manager_lists_in_pages_where_streamed_lists_fail() {
+    let invalid = StatusCode::UNPROCESSABLE_ENTITY;
+    let not_enabled =
+        "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+    // etcd below 3.4.31 or 3.5.13 under Kubernetes 1.36.
+    let internal = StatusCode::INTERNAL_SERVER_ERROR;
+    let old_etcd = "required storage feature RequestWatchProgress is disabled: InternalError";
+    let failures = [
+        None,
+        Some(StreamFailure::Refused(invalid, "Invalid", not_enabled)),
+        Some(StreamFailure::Refused(internal, "InternalError", old_etcd)),
+        Some(StreamFailure::Error(internal, "InternalError", old_etcd)),
+        Some(StreamFailure::Error(StatusCode::GONE, "Expired", "too old")),
+        Some(StreamFailure::Closed),
+    ];
+    for failure in failures {
+        let api = two_nodes();
+        api.put(WORKLOADS, workload("llama"));
+        if let Some(failure) = failure {
+            api.fail_streamed_lists(failure);
+        }
+        let stop = CancellationToken::new();
+        let deps = deps(&api, "a", &stop);
+        let health = deps.health.clone();
+        let manager = run(deps);
+        let story = async {
+            within(api.until(PODS, |pods| pods.len() == 2)).await;
+            assert_eq!(health.readiness(), Ok("ok\n".to_owned()), "{failure:?}");
+            assert_eq!(api.paged_lists() > 0, failure.is_some(), "{failure:?}");
+            // A change after the list arrives through the watch.
+            api.put(WORKLOADS, workload("lora"));
+            within(api.until(PODS, |pods| pods.len() == 4)).await;
+        };
+        tokio::select! {
+            ended = manager => panic!("{ended:?}"),
+            () = story => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone() {
     let api = FakeApi::new();
     let stop = CancellationToken::new();
@@ -272,7 +313,7 @@ async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease
     let stop = CancellationToken::new();
     let mut deps = deps(&api, "a", &stop);
     // No pass over everything helps.
-    deps.config = Config::parse("{client: {streamingLists: false}}").unwrap();
+    deps.config = Config::default();
     deps.transports.lease = switchable(&api, &answered);
     let registry = deps.registry.clone();
     let manager = run(deps);
