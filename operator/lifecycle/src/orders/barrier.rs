@@ -185,8 +185,9 @@ fn may_start(
         && expected.iter().all(|m| is_here(facts, ledger, meeting, m))
 }
 
-/// Whether those members have exited 0 that the success policy asks for: others may be servers that
-/// never end.
+/// True if the members that the success policy waits for have exited 0. Members of groups that
+/// `successPolicy` does not select may be servers that never end. If the policy selects no group of
+/// the domain, all members of the domain must have exited 0.
 fn is_enough(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -194,17 +195,16 @@ fn is_enough(
     expected: &[&Member],
 ) -> bool {
     let policy = &facts.spec().success_policy;
+    let is_selected = |m: &Member| policy.groups.is_empty() || policy.groups.contains(&m.group);
+    let selects_none = !expected.iter().any(|m| is_selected(m));
     let mut groups: BTreeMap<&str, bool> = BTreeMap::new();
-    for member in expected {
-        let selected = policy.groups.is_empty() || policy.groups.contains(&member.group);
-        if selected {
-            let done = groups.entry(&member.group).or_insert(true);
-            *done = *done && is_done(facts, ledger, meeting, member);
-        }
+    for member in expected.iter().filter(|m| selects_none || is_selected(m)) {
+        let done = groups.entry(&member.group).or_insert(true);
+        *done = *done && is_done(facts, ledger, meeting, member);
     }
     match policy.operator {
-        SuccessOperator::All => !groups.is_empty() && groups.values().all(|done| *done),
-        SuccessOperator::Any => groups.values().any(|done| *done),
+        SuccessOperator::Any if !selects_none => groups.values().any(|done| *done),
+        SuccessOperator::Any | SuccessOperator::All => groups.values().all(|done| *done),
     }
 }
 

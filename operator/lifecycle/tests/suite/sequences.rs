@@ -60,6 +60,24 @@ fn order(w: &Solo, domain: &str) -> Option<DomainOrder> {
 }
 
 #[test]
+fn a_finished_group_outside_the_success_policy_exits_at_once() {
+    for operator in ["All", "Any"] {
+        let mut spec = two_groups("Succeeded");
+        spec["successPolicy"] = json!({"operator": operator, "groups": ["b"]});
+        let mut w = Solo::supervised(spec);
+        w.settle();
+        w.exit("a", 0, 0);
+        w.rounds(30);
+        assert!(
+            !w.pods().iter().any(over),
+            "{operator}: one member still runs"
+        );
+        w.exit("a", 1, 0);
+        w.until("the second group", |w| attempts(w, "b") == [1, 1, 1]);
+    }
+}
+
+#[test]
 fn a_group_that_has_succeeded_is_not_restarted_and_nobody_waits_for_it() {
     for collected in [false, true] {
         let mut w = second_runs();
