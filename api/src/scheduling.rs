@@ -228,8 +228,8 @@ pub struct PodGroupStatus {
     /// spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// The last preemption that evicted work for the gang. Removed once the gang is bound, or when
-    /// the spec changes.
+    /// Preemptions that evicted work for the gang since it last ran. Removed once all placed members
+    /// run, or when the spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<LastPreemption>,
     /// Nodes whose pinned pods kube-scheduler refused: the gang is not placed there for a while.
@@ -318,18 +318,29 @@ pub struct Refusal {
     pub observed: ObservedSpec,
 }
 
-/// A preemption that has evicted work for a gang that is not bound yet.
+/// Preemptions that evicted work for a gang since it last ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastPreemption {
-    /// When it was decided.
+    /// When the last of them was decided.
     pub decided_at: DateTime<Utc>,
-    /// Whether it was of no use: kube-scheduler refused the gang all the same, nobody scheduled it, or
-    /// the victims did not leave in time. Then no further work is preempted for it.
+    /// When one of them failed last: the gang's pods were refused or not scheduled, the victims did not
+    /// leave in time, or members that were bound did not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<DateTime<Utc>>,
+    /// Failed preemptions in a row. The next preemption is decided 10 min after the first failure, then
+    /// after twice as long, at most 24 h.
     #[serde(default)]
-    pub useless: bool,
-    /// The spec that it was for.
+    pub failures: i32,
+    /// The spec that they were for.
     pub observed: ObservedSpec,
+}
+
+impl LastPreemption {
+    /// True if the last preemption has failed; false while its result is open.
+    pub fn has_failed(&self) -> bool {
+        self.failed_at.is_some_and(|at| at >= self.decided_at)
+    }
 }
 
 /// The spec of a gang, as generations of the objects that it consists of.

@@ -69,9 +69,6 @@ const NOT_REQUESTING: &str = "the workload is not requesting capacity";
 /// No work is evicted for any gang. The key is that of the manager's configuration.
 const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
 
-/// Work was evicted for the gang once, and it was of no use.
-const USELESS_PREEMPTION: &str = "no workload is preempted for it again before its spec changes: its pods were refused after the last preemption, or its victims did not leave";
-
 /// Why a gang waits.
 pub fn pending(pending: &Pending, names: &dyn Names) -> String {
     match pending {
@@ -214,7 +211,11 @@ fn no_preemption(why: &NoPreemption) -> String {
             "no workload is preempted for it: {}, which is not a lack of capacity",
             refuses(refusal)
         ),
-        NoPreemption::Useless => USELESS_PREEMPTION.to_owned(),
+        NoPreemption::Failed { failures, next_try } => format!(
+            "no workload is preempted for it before {} or a change of its spec: it did not run after {}",
+            time(*next_try),
+            count(*failures as usize, "preemption")
+        ),
         NoPreemption::NotAdmitted(why) => format!(
             "no workload is preempted for it: what the API server makes of its pods is not known ({why})"
         ),

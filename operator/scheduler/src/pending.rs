@@ -124,8 +124,13 @@ pub enum NoPreemption {
     NotModelled(String),
     /// kube-scheduler refuses its pods for another reason than capacity.
     Refused(Box<Refusal>),
-    /// kube-scheduler refused its pods after the last preemption.
-    Useless,
+    /// The gang did not run after the last preemption.
+    Failed {
+        /// Failed preemptions in a row.
+        failures: i32,
+        /// When work may be preempted for it again.
+        next_try: DateTime<Utc>,
+    },
     /// It is not known what the API server makes of its pods.
     NotAdmitted(String),
     /// The limit of evictions is reached.

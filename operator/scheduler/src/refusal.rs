@@ -2,11 +2,11 @@
 //! work is preempted.
 //!
 //! Preemption makes capacity and nothing else. So it is not done for a gang that is refused for
-//! another reason, nor a second time for a gang that was refused after the first, until its spec
-//! changes, it is bound, or the claims that were missing are there (`claims`). That is in the status
-//! of its pod group, for the next leader. Nor is it done for a gang that asks kube-scheduler for what
-//! is not known here, such as another pod nearby, or whose pods as they were admitted are not known:
-//! nobody can say that it would run then.
+//! another reason, until its spec changes, it is bound, or the claims that were missing are there
+//! (`claims`). A gang that does not run after a preemption preempts again after a back-off only: it may
+//! have lost a race, or it may never run. That is in the status of its pod group, for the next leader.
+//! Nor is it done for a gang that asks kube-scheduler for what is not known here, such as another pod
+//! nearby, or whose pods as they were admitted are not known: nobody can say that it would run then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{Assignments, GangPhase, Pod};
 
-use crate::backoff::backoff;
+use crate::backoff::{backoff, preemption_backoff};
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::messages;
@@ -47,6 +47,7 @@ pub(crate) fn note_refusals(
     wake: &mut Wake,
 ) {
     forget_refusals(gang, memory.claims.settle(gang));
+    follow_preemption(context, gang, wake);
     expire_exclusions(context, gang, wake);
     if gang.fully_bound().is_some() {
         return;
@@ -166,7 +167,8 @@ pub(crate) fn may_never_run(gang: &GangState) -> bool {
 
 /// Why no work may be preempted for a gang, whatever its priority.
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
-    let last = gang.status.last_preemption.as_ref();
+    let failed = gang.status.last_preemption.as_ref();
+    let failed = failed.and_then(|last| Some((last.failures, next_preemption(last)?)));
     if !context.settings.preemption_enabled {
         Some(NoPreemption::Disabled)
     } else if let Some(missing) = gang.missing_volume() {
@@ -177,8 +179,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         Some(NoPreemption::NotModelled(CLAIM_IN_USE.to_owned()))
     } else if let Some(refusal) = &gang.status.refusal {
         Some(NoPreemption::Refused(Box::new(refusal.clone())))
-    } else if last.is_some_and(|p| p.useless) {
-        Some(NoPreemption::Useless)
+    } else if let Some((failures, next_try)) = failed.filter(|(_, at)| *at > context.now) {
+        Some(NoPreemption::Failed { failures, next_try })
     } else {
         let unknown = gang.not_admitted()?;
         Some(NoPreemption::NotAdmitted(unknown.to_owned()))
@@ -201,25 +203,74 @@ fn is_of(gang: &GangState, pod: &Pod) -> bool {
         && pod.pod_group.as_ref() == Some(&gang.input.key.name)
 }
 
-/// Notes that an intent has evicted work: should that turn out useless, there is no second one.
+/// Notes that an intent has evicted work. Preemptions that failed before still count.
 pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
-    let last = gang.status.last_preemption.as_ref();
-    if last.is_none_or(|p| p.decided_at != intent.decided_at) {
-        gang.status.last_preemption = Some(LastPreemption {
-            decided_at: intent.decided_at,
-            useless: false,
-            observed: gang.observed_spec(),
-        });
+    let observed = gang.observed_spec();
+    let last = &mut gang.status.last_preemption;
+    let last = last.get_or_insert_with(|| LastPreemption {
+        observed,
+        ..LastPreemption::default()
+    });
+    last.decided_at = intent.decided_at;
+}
+
+/// Notes that the last preemption of a gang has failed.
+pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangState) {
+    if let Some(last) = &mut gang.status.last_preemption
+        && !last.has_failed()
+    {
+        // The leader that decided it may have had a clock that is ahead.
+        last.failed_at = Some(context.now.max(last.decided_at));
+        last.failures = last.failures.saturating_add(1);
     }
 }
 
-/// Notes that an intent is given up: the work that it has evicted was evicted in vain.
-pub(crate) fn record_useless_eviction(gang: &mut GangState, intent: &Preemption) {
-    if let Some(last) = &mut gang.status.last_preemption
-        && last.decided_at == intent.decided_at
-    {
-        last.useless = true;
+/// Notes that the preemption decided at this time ended for no fault of the gang, as when a node is lost:
+/// the search starts over. After a failure it stays noted, and counts.
+pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<Utc>) {
+    let last = &mut gang.status.last_preemption;
+    *last = last
+        .take()
+        .filter(|last| last.failures > 0 || last.decided_at != decided_at);
+}
+
+/// Notes that a gang did not run although all its members were bound after a preemption: they did not
+/// start, or lost their nodes before that.
+fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+    let Some(decided_at) = gang.status.last_preemption.as_ref().map(|p| p.decided_at) else {
+        return;
+    };
+    if gang.phase() == GangPhase::Finished {
+        return;
     }
+    // Other members of a basic group may have no node: an incident replaces a member that does not start.
+    let lost = if gang.input.gang.basic {
+        let mut domains = gang.input.workload.members.domains.iter();
+        domains.any(|d| d.incident.is_some())
+    } else {
+        !gang.enough_bound()
+    };
+    if gang.status.preemption.is_none() && lost {
+        if gang.disrupted() {
+            forget_open_preemption(gang, decided_at);
+        } else {
+            record_failed_preemption(context, gang);
+        }
+    }
+    let next = gang
+        .status
+        .last_preemption
+        .as_ref()
+        .and_then(next_preemption);
+    if let Some(at) = next.filter(|at| *at > context.now) {
+        wake.at(at);
+    }
+}
+
+/// When work may be preempted again for a gang whose last preemption has failed.
+fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
+    let failed_at = last.failed_at.filter(|_| last.has_failed())?;
+    Some(failed_at + preemption_backoff(last.failures))
 }
 
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
@@ -232,9 +283,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     {
         return;
     }
-    if let Some(preemption) = &mut gang.status.last_preemption {
-        preemption.useless = true;
-    }
+    record_failed_preemption(context, gang);
     let message = pod.refusal.as_deref().unwrap_or_default();
     if lacks_capacity_only(message) {
         return;
@@ -286,8 +335,8 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
     });
 }
 
-/// Drops what was noted of another spec, and of a gang that is bound by now. `mended`: what a refusal
-/// missed is there.
+/// Drops what was noted of another spec, refusals of a gang that is bound, and preemptions of a gang that
+/// runs. `mended`: what a refusal missed is there.
 fn forget_refusals(gang: &mut GangState, mended: bool) {
     if gang.phase() == GangPhase::Finished {
         return;
@@ -300,7 +349,9 @@ fn forget_refusals(gang: &mut GangState, mended: bool) {
         gang.status.excluded_nodes.clear();
     }
     if let Some(preemption) = &gang.status.last_preemption
-        && (mended || preemption.observed != observed || gang.enough_bound())
+        && (mended
+            || preemption.observed != observed
+            || gang.began_to_run_after(preemption.decided_at))
     {
         gang.status.last_preemption = None;
     }

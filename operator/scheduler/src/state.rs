@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::gangs::Domain;
 use lockstep_api::ids::NodeName;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
@@ -348,6 +349,19 @@ impl GangState {
         } else {
             self.all_bound(self.min_count() as usize)
         }
+    }
+
+    /// Whether all restart domains with placed members run, and the last of them began after this time.
+    pub fn began_to_run_after(&self, time: DateTime<Utc>) -> bool {
+        let placed: BTreeSet<&Member> = self.unfinished_assigned().map(|(m, _)| m).collect();
+        let ledger = &self.input.workload.members.domains;
+        let runs = |domain: &Domain| {
+            let mut known = ledger.iter().filter(|l| l.key == domain.key);
+            known.any(|l| l.healthy_since.is_some())
+        };
+        let mut domains = self.input.gang.domains.iter();
+        self.input.resumed() >= Some(time)
+            && domains.all(|d| runs(d) || !d.members.iter().any(|m| placed.contains(m)))
     }
 
     fn all_bound(&self, least: usize) -> bool {

@@ -72,11 +72,11 @@ fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdr
     }
     let unanswered = |s: &PodGroupStatus| s.refusal.as_ref().is_some_and(|r| r.unanswered);
     let last = new.last_preemption.as_ref();
-    let useless = last.is_some_and(|l| l.useless && l.decided_at == intent.decided_at);
+    let failed = last.is_some_and(|l| l.has_failed() && l.decided_at == intent.decided_at);
     Some(match &new.placement {
         Some(placement) if placement.id == intent.placement => Ok(()),
         _ if unanswered(new) && !unanswered(old) => Err(Withdrawal::Unanswered),
-        _ if useless => Err(Withdrawal::Overdue),
+        _ if failed => Err(Withdrawal::Overdue),
         Some(_) => Err(Withdrawal::Moved),
         None => Err(Withdrawal::Void),
     })
@@ -359,10 +359,10 @@ mod tests {
 
     #[test]
     fn an_intent_ends_with_room_or_is_withdrawn_for_a_reason() {
-        let useless = PodGroupStatus {
+        let failed = PodGroupStatus {
             last_preemption: Some(LastPreemption {
                 decided_at: at(10),
-                useless: true,
+                failed_at: Some(at(20)),
                 ..LastPreemption::default()
             }),
             ..waiting()
@@ -372,14 +372,14 @@ mod tests {
                 unanswered: true,
                 ..Refusal::default()
             }),
-            ..useless.clone()
+            ..failed.clone()
         };
         for (new, end) in [
             (intends("p"), None),
             (placed("p"), Some(Ok(()))),
             (placed("q"), Some(Err(Withdrawal::Moved))),
             (waiting(), Some(Err(Withdrawal::Void))),
-            (useless, Some(Err(Withdrawal::Overdue))),
+            (failed, Some(Err(Withdrawal::Overdue))),
             (unanswered, Some(Err(Withdrawal::Unanswered))),
         ] {
             assert_eq!(ended(&intends("p"), &new), end, "{new:?}");

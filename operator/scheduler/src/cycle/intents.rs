@@ -30,7 +30,10 @@ use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
 use crate::pending::NoPreemption;
 use crate::plan::{PodRef, Step};
-use crate::refusal::{record_eviction, record_silence, record_useless_eviction, why_no_preemption};
+use crate::refusal::{
+    forget_open_preemption, record_eviction, record_failed_preemption, record_silence,
+    why_no_preemption,
+};
 use crate::standing::position;
 use crate::state::GangState;
 
@@ -89,7 +92,7 @@ pub(super) fn pursue(
         // One that has victims to evict and has evicted none may wait for the limit.
         let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
         if !waits && overdue(context, &intent, &found, &mut out.wake) {
-            record_useless_eviction(&mut gangs[at], &intent);
+            record_failed_preemption(context, &mut gangs[at]);
             withdraw(context, capacity, &mut gangs[at]);
             continue;
         }
@@ -146,7 +149,7 @@ fn pursue_one(
     }
     let gone = found.iter().all(|f| f.progress == Progress::Gone);
     if gone && is_unanswered(context, memory, gang, &unbound, &mut out.wake) {
-        record_useless_eviction(gang, intent);
+        record_failed_preemption(context, gang);
         record_silence(context, gang, &unbound);
         withdraw(context, capacity, gang);
         return;
@@ -476,7 +479,9 @@ fn nominate(pods: &[(Arc<Pod>, NodeName)], out: &mut Pursued) {
 
 /// Gives up an intent and the nodes that it was to free.
 fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState) {
-    gang.status.preemption = None;
+    if let Some(intent) = gang.status.preemption.take() {
+        forget_open_preemption(gang, intent.decided_at);
+    }
     capacity.vacate(context, gang);
 }
 

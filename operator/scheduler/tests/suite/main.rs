@@ -7,6 +7,7 @@ mod admitted;
 mod budgets;
 mod disabled;
 mod elastic;
+mod failed_preemptions;
 mod fairness;
 mod foreign;
 mod forged;

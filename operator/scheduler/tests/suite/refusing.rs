@@ -230,7 +230,7 @@ fn a_gang_that_runs_in_the_end_may_preempt_again_when_it_has_lost_its_place() {
 }
 
 #[test]
-fn a_gang_that_is_refused_for_capacity_after_it_has_preempted_does_not_preempt_again() {
+fn a_gang_that_is_refused_for_capacity_after_it_has_preempted_backs_off() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     for name in ["a", "b"] {
         world.gang(name, LOW);
@@ -250,13 +250,13 @@ fn a_gang_that_is_refused_for_capacity_after_it_has_preempted_does_not_preempt_a
     assert_eq!(world.status("high").refusal, None, "it was about capacity");
     let message = world.condition("high").message;
     assert!(
-        message.contains("needs") && message.contains("after the last preemption"),
+        message.contains("needs") && message.contains("did not run after 1 preemption"),
         "{message}"
     );
 }
 
 #[test]
-fn an_intent_that_is_not_about_to_evict_is_no_useless_preemption() {
+fn an_intent_that_has_not_evicted_is_no_failed_preemption() {
     let mut world = broken();
     world.pass();
     assert!(world.intent("high").is_some());

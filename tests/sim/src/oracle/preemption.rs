@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::workload::{DisruptionMode, SchedulingPolicy};
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -16,6 +16,8 @@ use crate::api::{Object, Write, ended};
 /// Preemptions after which a gang whose claim does not exist must have learned it: one, and one more
 /// where a node was lost before kube-scheduler had looked.
 const MOST_IN_VAIN: usize = 2;
+/// Least time between a preemption that fails and the next one for the same gang.
+const LEAST_BACKOFF: TimeDelta = TimeDelta::minutes(10);
 
 /// The group of Kueue's that a pod is in. Nothing controls it.
 fn kueue_group(pod: &Value) -> Option<&str> {
@@ -161,7 +163,7 @@ impl Preemptions {
     }
 
     /// A gang gets an intent although it is refused for another reason than capacity, or its last
-    /// preemption was of no use; or again and again although a claim of its pods does not exist.
+    /// preemption failed just before; or again and again although a claim of its pods does not exist.
     pub fn intends(&self, old: Option<&PodGroup>, new: &PodGroup, claimless: bool) -> Vec<String> {
         let intent = |g: &PodGroup| g.status.as_ref()?.preemption.as_ref().map(|p| p.id.clone());
         let decided = intent(new).is_some() && old.and_then(intent) != intent(new);
@@ -170,7 +172,11 @@ impl Preemptions {
         }
         let status = new.status.as_ref();
         let refused = status.is_some_and(|s| s.refusal.is_some());
-        let useless = status.is_some_and(|s| s.last_preemption.as_ref().is_some_and(|p| p.useless));
+        let failed = status.and_then(|s| s.last_preemption.as_ref()?.failed_at);
+        let decided_at = status
+            .and_then(|s| s.preemption.as_ref())
+            .map(|p| p.decided_at);
+        let soon = failed.is_some_and(|at| decided_at < Some(at + LEAST_BACKOFF));
         let done = new
             .metadata
             .uid
@@ -178,9 +184,12 @@ impl Preemptions {
             .and_then(|uid| self.carried_out.get(uid));
         let again = claimless && done.is_some_and(|done| done.len() > MOST_IN_VAIN);
         let mut broken = Vec::new();
-        if refused || useless {
+        if refused {
             broken
                 .push("it preempts although it is refused for another reason than capacity".into());
+        }
+        if soon {
+            broken.push("it preempts although its last preemption has just failed".into());
         }
         if again {
             broken.push("it preempts again and again, and its claim does not exist".into());

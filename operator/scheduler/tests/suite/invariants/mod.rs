@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use lockstep_api::workload::GangStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_sim::gangs::assigned;
@@ -342,13 +343,22 @@ impl Story {
     }
 
     /// A gang for which work was preempted after it had been refused for another reason than capacity,
-    /// or after a preemption that was of no use.
+    /// or within ten minutes of a preemption that failed.
     fn preempts_in_vain(&mut self, seen: &[Seen]) -> Option<String> {
         let Self { world, known, .. } = self;
         let broken = seen.iter().filter(|gang| self.broken.contains(&gang.name));
         broken.into_iter().find_map(|Seen { name, status, .. }| {
-            let useless = status.last_preemption.as_ref().is_some_and(|p| p.useless);
-            if !known.contains_key(name) && status.refusal.is_none() && !useless {
+            let decided_at = status.preemption.as_ref().map(|p| p.decided_at);
+            let failed_at = status.last_preemption.as_ref().and_then(|p| p.failed_at);
+            if let (Some(decided_at), Some(failed_at)) = (decided_at, failed_at)
+                && (failed_at + TimeDelta::seconds(1)..failed_at + TimeDelta::minutes(10))
+                    .contains(&decided_at)
+            {
+                return Some(format!(
+                    "{name} preempts at {decided_at}, failed at {failed_at}"
+                ));
+            }
+            if !known.contains_key(name) && status.refusal.is_none() {
                 return None;
             }
             let preemptions = world.preemptions(name);
