@@ -32,6 +32,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// earlier.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(250);
+/// Between two attempts to write the state for probes.
+const RETRY_STATE: Duration = Duration::from_secs(1);
 /// Between two looks at what the child tells of its progress.
 const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
@@ -84,7 +86,10 @@ struct Supervisor {
     child: Option<Pid>,
     progress: ProgressFile,
     look_at_progress: Moment,
+    /// The state for probes, as the file has it.
     visible: Option<Visible>,
+    /// When to write that state again, after a failure.
+    retry_state: Option<Moment>,
     look_at: Moment,
     look_again: Duration,
 }
@@ -119,6 +124,7 @@ impl Supervisor {
             progress: ProgressFile::new(&options.folder),
             look_at_progress: now,
             visible: None,
+            retry_state: None,
             look_at: now,
             look_again: LOOK,
             options,
@@ -294,15 +300,20 @@ impl Supervisor {
         }
     }
 
-    /// Lets probes know. They answer as before where that fails.
+    /// Writes the state for probes if it has changed. Until that succeeds probes answer as before.
     fn show(&mut self) {
-        let visible = Some(self.machine.visible());
-        if self.visible != visible {
-            self.visible = visible;
-            if let Some(Err(error)) =
-                visible.map(|visible| state::write(&self.options.folder, visible))
-            {
-                say(&format!("cannot write the state for probes: {error}"));
+        let (visible, now) = (self.machine.visible(), clock::now());
+        if self.visible == Some(visible) || self.retry_state.is_some_and(|at| now < at) {
+            return;
+        }
+        let failed_before = self.retry_state.is_some();
+        match state::write(&self.options.folder, visible) {
+            Ok(()) => (self.visible, self.retry_state) = (Some(visible), None),
+            Err(error) => {
+                self.retry_state = Some(now + RETRY_STATE);
+                if !failed_before {
+                    say(&format!("cannot write the state for probes: {error}"));
+                }
             }
         }
     }
@@ -316,6 +327,7 @@ impl Supervisor {
             self.link.next_deadline(),
             look,
             look_at_progress,
+            self.retry_state,
         ]
         .into_iter()
         .flatten()

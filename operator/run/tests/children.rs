@@ -328,3 +328,27 @@ fn a_child_that_stops_telling_its_progress_is_ended_even_if_it_is_stopped_itself
     }
     assert!(!run.path("leftover").exists());
 }
+
+#[test]
+fn the_state_for_probes_is_written_again_until_that_succeeds() {
+    let run = Run::script(&[], "sleep 1000");
+    let mut agent = run.agent();
+    agent.starts(1);
+    until("the state is written", || {
+        fs::read_to_string(run.path("state")).is_ok_and(|state| state == "running\n")
+    });
+    // A folder in the place of the file that replaces the state.
+    fs::create_dir(run.path(".state.next")).unwrap();
+    agent.hold(2);
+    agent.hears_arrival(2);
+    until("the failure is printed", || {
+        run.log().contains("cannot write the state for probes")
+    });
+    assert_eq!(run.file("state"), "running");
+    fs::remove_dir(run.path(".state.next")).unwrap();
+    until("the state is written again", || {
+        run.file("state").starts_with("held ")
+    });
+    let failures = run.log().matches("cannot write the state").count();
+    assert_eq!(failures, 1);
+}

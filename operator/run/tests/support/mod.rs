@@ -7,7 +7,9 @@
 )]
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeReader, Read, Write, pipe};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +21,7 @@ use lockstep_wire::{
     ChildExit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, ProgressLimits,
     Release, Rendezvous, SOCKET, Text,
 };
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -28,6 +31,9 @@ const MARK: &str = "LOCKSTEP_TEST_MARK";
 /// What takes longer has failed. No test waits for it to pass.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(2);
+
+/// What fills a log.
+const FILLING: &[u8] = b"#";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -56,9 +62,32 @@ impl Run {
         Self::new(&[], options, &["sh", "-c", script])
     }
 
+    /// Supervises a shell script whose log is a full pipe.
+    pub fn with_full_log(script: &str) -> (Self, FullPipe) {
+        let (reader, writer) = pipe().unwrap();
+        // Not the description of the pipe that the supervisor and its child share.
+        let mut fill = File::options()
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            .open(format!("/proc/self/fd/{}", writer.as_raw_fd()))
+            .unwrap();
+        let error = loop {
+            if let Err(error) = fill.write(FILLING) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        let run = Self::start(&[], &[], &["sh", "-c", script], Some(writer.into()));
+        (run, FullPipe(reader))
+    }
+
     /// Supervises a command, itself started through others if there are some. All run in a folder
     /// of their own.
     pub fn new(through: &[&str], options: &[&str], command: &[&str]) -> Self {
+        Self::start(through, options, command, None)
+    }
+
+    fn start(through: &[&str], options: &[&str], command: &[&str], log: Option<Stdio>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mark = format!(
             "{}-{}",
@@ -83,7 +112,7 @@ impl Run {
         .map(str::to_owned)
         .collect();
         Self {
-            process: start(&command, folder.path(), &mark),
+            process: start(&command, folder.path(), &mark, log),
             command,
             folder,
             mark,
@@ -93,7 +122,7 @@ impl Run {
     /// The container is killed whole, without a word, and the kubelet starts the next one.
     pub fn restarts(&mut self) {
         self.kill();
-        self.process = start(&self.command, self.folder.path(), &self.mark);
+        self.process = start(&self.command, self.folder.path(), &self.mark, None);
     }
 
     fn kill(&mut self) {
@@ -207,14 +236,33 @@ impl Drop for Run {
     }
 }
 
-fn start(command: &[String], folder: &Path, mark: &str) -> Child {
+/// The read end of a pipe that is full.
+pub struct FullPipe(PipeReader);
+
+impl FullPipe {
+    /// Reads until the log contains a text, and returns the log without the filling.
+    pub fn read_until(&mut self, text: &str) -> String {
+        let mut log = String::new();
+        let mut bytes = [0; 4096];
+        while !log.contains(text) {
+            let read = self.0.read(&mut bytes).unwrap();
+            assert_ne!(read, 0, "the log ends without {text:?}: {log}");
+            let bytes = bytes[..read].iter().filter(|byte| !FILLING.contains(byte));
+            log.extend(bytes.map(|byte| char::from(*byte)));
+        }
+        log
+    }
+}
+
+fn start(command: &[String], folder: &Path, mark: &str, log: Option<Stdio>) -> Child {
+    let log = log.unwrap_or_else(|| File::create(folder.join("log")).unwrap().into());
     Command::new(&command[0])
         .args(&command[1..])
         .env(MARK, mark)
         .env("PET_RDZV_ID", "uid")
         .current_dir(folder)
         .stdin(Stdio::null())
-        .stderr(File::create(folder.join("log")).unwrap())
+        .stderr(log)
         .spawn()
         .unwrap()
 }
