@@ -327,29 +327,33 @@ impl Ledger {
         }
     }
 
-    /// Members of a restart domain that have finished whatever becomes of the others: their whole
-    /// group or domain has, or they stand alone. They never run again.
+    /// Members of a restart domain that do not run again when the domain restarts: the whole domain
+    /// has succeeded, or their whole group and all members that meet where they do, or the gang is
+    /// basic. Any other member that succeeded would be missing at the next rendezvous.
     pub fn done_members(
         &self,
         spec: &TrainingWorkloadSpec,
         gang: &Gang,
         domain: &Domain,
     ) -> BTreeSet<Member> {
-        let mut done: BTreeSet<Member> = BTreeSet::new();
-        for member in &domain.members {
-            if self.completed.contains(member) {
-                done.insert(member.clone());
-            }
+        let is_done = |m: &&Member| self.completed.contains(*m);
+        let mut done: BTreeSet<Member> = domain.members.iter().filter(is_done).cloned().collect();
+        if done.is_empty() || gang.basic {
+            return done;
         }
         let membership = self.membership(spec);
-        let mut running = domain.members.iter().filter(|m| membership.contains(m));
-        if done.is_empty() || gang.basic || running.all(|m| done.contains(m)) {
+        let running = domain.members.iter().filter(|m| membership.contains(m));
+        let unfinished = running.filter(|m| !is_done(m));
+        let awaited: BTreeSet<Member> = unfinished.map(|m| membership.coordinator(m)).collect();
+        if awaited.is_empty() {
             return done;
         }
         for group in &spec.groups {
-            if !membership.complete(&group.name, &self.completed) {
-                done.retain(|m| m.group != group.name);
-            }
+            let is_complete = membership.complete(&group.name, &self.completed);
+            done.retain(|m| {
+                m.group != group.name
+                    || is_complete && !awaited.contains(&membership.coordinator(m))
+            });
         }
         done
     }

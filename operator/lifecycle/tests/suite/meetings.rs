@@ -5,6 +5,7 @@ use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::workload::Phase;
 
 use lockstep_sim::Solo;
+use lockstep_sim::pods::over;
 use lockstep_sim::solo::{gang, gang_with};
 use serde_json::{Value, json};
 
@@ -375,5 +376,67 @@ fn those_that_the_success_policy_asks_for_do_not_wait_for_a_server_that_never_en
         w.exit("g", index, 0);
     }
     w.rounds(20);
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
+}
+
+/// A head and two workers whose ranks and rendezvous are common to both groups.
+fn of_one_world(network: &Value) -> Value {
+    let mut spec = denied(1, &json!({"network": network}));
+    let mut workers = spec["groups"][0].clone();
+    workers["name"] = json!("workers");
+    workers["replicas"] = json!(2);
+    spec["groups"].as_array_mut().unwrap().push(workers);
+    spec
+}
+
+#[test]
+fn a_finished_group_of_a_shared_world_takes_part_in_the_restart_of_that_world() {
+    for network in [
+        json!({"world": "Workload"}),
+        json!({"coordinator": {"group": "g"}}),
+    ] {
+        let mut w = running(of_one_world(&network));
+        w.exit("workers", 0, 0);
+        w.exit("workers", 1, 0);
+        // Exit 0 waits 300 s for the head.
+        w.wait(330);
+        assert_eq!(w.status().groups[1].succeeded, 2, "{network}");
+        w.exit("g", 0, 1);
+        w.settle();
+        assert_eq!(attempts(&mut w), [2, 2, 2], "{network}");
+        assert_eq!(w.status().ready, "3/3");
+        assert_eq!(order(&w).peers, ["g/0/0", "workers/0-1/0"]);
+    }
+}
+
+#[test]
+fn an_unsupervised_finished_group_takes_part_in_the_restart_of_its_world() {
+    for mode in ["Deny", "Allow"] {
+        let mut spec = of_one_world(&json!({"world": "Workload"}));
+        spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!(mode);
+        let mut w = Solo::new(spec);
+        w.settle();
+        w.exit("workers", 0, 0);
+        w.exit("workers", 1, 0);
+        w.rounds(3);
+        w.exit("g", 0, 1);
+        w.settle();
+        let alive = w.pods().iter().filter(|pod| !over(pod)).count();
+        assert_eq!((alive, w.status().ready.as_str()), (3, "3/3"), "{mode}");
+    }
+}
+
+#[test]
+fn a_finished_group_with_a_world_of_its_own_stays_finished() {
+    let mut w = running(of_one_world(&json!({"world": "Group"})));
+    w.exit("workers", 0, 0);
+    w.exit("workers", 1, 0);
+    w.wait(330);
+    w.exit("g", 0, 1);
+    w.settle();
+    let s = w.status();
+    assert_eq!((attempts(&mut w), s.groups[1].succeeded), (vec![2], 2));
+    w.exit("g", 0, 0);
+    w.settle();
     assert_eq!(w.status().phase, Some(Phase::Succeeded));
 }
