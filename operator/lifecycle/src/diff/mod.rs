@@ -21,7 +21,9 @@ use lockstep_api::member::Member;
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
 use crate::objects::hash::spec_hash;
+use crate::orders::end::failed_pods;
 use crate::plan::Action;
+use crate::pods::PodView;
 use crate::wake::Wake;
 use objects::DryRunFor;
 use pods::GangPods;
@@ -49,11 +51,21 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     (out, wake)
 }
 
-/// After the end: what still runs is deleted, and in its time the workload itself. Ended pods stay
-/// for their logs.
+/// After the end: pods that still run are deleted, and in its time the workload itself. Pods that have
+/// ended stay for their logs. So do those of failed members whose containers live on: their supervisors
+/// exit with the codes of the processes, within the grace period of a failed attempt.
 fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
+    let mut failed = failed_pods(facts, ledger);
+    let grace = TimeDelta::seconds(facts.spec().failure_policy.recreate_grace_seconds);
+    let ended_at = ledger.ended.as_ref().map_or(facts.now, |e| e.at);
+    if failed.is_empty() || facts.due(ended_at + grace).passed(wake) {
+        failed.clear();
+    } else {
+        objects::order_exits(facts, &failed, out, wake);
+    }
+    let exits = |pod: &PodView| failed.iter().any(|f| f.pod.uid == pod.uid);
     let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
-    out.extend(live.filter_map(delete));
+    out.extend(live.filter(|p| !exits(p)).filter_map(delete));
     let ttl = facts.spec().ttl_seconds_after_finished;
     let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);
     if let (Some(ttl), Some(end)) = (ttl, completed_at)

@@ -2,6 +2,7 @@
 //! that wait at the barrier go on.
 
 pub(crate) mod barrier;
+pub(crate) mod end;
 
 use std::collections::BTreeMap;
 

@@ -11,6 +11,7 @@ mod charges;
 mod containers;
 mod elastic;
 mod failures;
+mod final_failures;
 mod gates;
 mod hangs;
 mod incidents;
