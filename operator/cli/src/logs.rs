@@ -1,5 +1,7 @@
 //! Whose log is asked for.
 
+mod attempt;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
@@ -7,10 +9,12 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::time::utc;
-use lockstep_api::workload::Cause;
+use lockstep_api::workload::{Cause, FailureAction};
 use thiserror::Error;
 
 use crate::objects::member;
+
+pub use attempt::AttemptLog;
 
 /// Which members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct LogSource {
     pub previous: bool,
     /// What its lines begin with, when they do.
     pub prefix: String,
+    /// Only the lines of one attempt: the last one up to this number. None: all lines.
+    pub up_to_attempt: Option<i64>,
 }
 
 /// Why there is no log.
@@ -169,6 +175,7 @@ pub fn sources(
         container: wanted.container.clone().unwrap_or_else(|| training(m.pod)),
         previous: wanted.previous,
         prefix: m.member.to_string(),
+        up_to_attempt: None,
     });
     Ok(sources.collect())
 }
@@ -210,7 +217,7 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
 
 /// The member that failed first in the last failure, and its container that failed.
 fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
-    let cause = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
+    let (cause, attempt) = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
         name: workload.name_any(),
         namespace: namespace(workload),
     })?;
@@ -238,19 +245,24 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
         pod: pod.name_any(),
         container,
         prefix,
+        up_to_attempt: Some(attempt),
     })
 }
 
-/// What happened first in the open restart, else in the last failure.
-fn last_failure(workload: &TrainingWorkload) -> Option<&Cause> {
+/// What happened first in the open restart, else in the last failure, and the attempt that failed.
+fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     let status = workload.status.as_ref()?;
-    let open = status
-        .domains
-        .iter()
-        .filter_map(|d| Some(&d.incident.as_ref()?.cause));
-    let past = status.history.iter().map(|h| &h.cause);
-    let mut failures = open.chain(past).filter(|c| !c.kind.is_requested());
-    failures.find(|c| !c.pod.is_empty())
+    let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
+    let open = open.map(|i| (&i.cause, failed_attempt(i.attempt, i.action)));
+    let past = status.history.iter();
+    let past = past.map(|h| (&h.cause, failed_attempt(h.attempt, h.action)));
+    let mut failures = open.chain(past).filter(|(c, _)| !c.kind.is_requested());
+    failures.find(|(c, _)| !c.pod.is_empty())
+}
+
+/// The attempt that failed, from the attempt that an incident leads to.
+fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
+    attempt - i64::from(action.raises_attempt())
 }
 
 /// Whether the container that runs is a later one than that which failed.

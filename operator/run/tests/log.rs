@@ -1,10 +1,42 @@
-//! A log that no process reads.
+//! The supervisor's lines in the log, and a log that no process reads.
 mod support;
 
 use lockstep_wire::{ExitReason, FromSupervisor, ProgressLimits};
 use rustix::process::Signal;
 
 use crate::support::{Run, release_with};
+
+/// `kubectl lockstep logs --failed` reads these lines.
+#[test]
+fn lines_of_the_log_mark_the_start_and_the_end_of_each_attempt() {
+    let run = Run::script(
+        &[],
+        "echo step of $LOCKSTEP_ATTEMPT >&2; exit $LOCKSTEP_ATTEMPT",
+    );
+    let mut agent = run.agent();
+    for attempt in [1, 2] {
+        agent.starts(attempt);
+        assert_eq!(agent.hears_exit(attempt).0, attempt as u8);
+    }
+    let log = run.log();
+    let lines = log
+        .lines()
+        .filter(|line| line.starts_with("step") || line.starts_with("lockstep-run: attempt"));
+    let starts = |attempt| {
+        let port = 29_500 + attempt;
+        format!("lockstep-run: attempt {attempt} starts: 4 members, coordinator 10.0.0.7:{port}")
+    };
+    let expected = [
+        starts(1).as_str(),
+        "step of 1",
+        "lockstep-run: attempt 1 ended with code 1",
+        starts(2).as_str(),
+        "step of 2",
+        "lockstep-run: attempt 2 ended with code 2",
+    ]
+    .map(str::to_owned);
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
 
 #[test]
 fn a_full_log_does_not_delay_a_restart() {

@@ -220,8 +220,9 @@ pub struct LogsArgs {
     /// The member with this rank; of each group or replica, where ranks start anew in each.
     #[arg(long, value_name = "NUMBER")]
     pub rank: Option<i32>,
-    /// The member that failed first in the last failure: the log of the container that failed.
-    #[arg(long, conflicts_with_all = ["group", "rank", "all"])]
+    /// The member that failed first in the last failure: the log of its failed attempt, from the
+    /// container that failed.
+    #[arg(long, conflicts_with_all = ["group", "rank", "all", "follow"])]
     pub failed: bool,
     /// All members, or all of the group.
     #[arg(long)]

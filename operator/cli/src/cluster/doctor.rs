@@ -142,6 +142,7 @@ impl ClusterReader {
             container: pod.spec.as_ref()?.containers.first()?.name.clone(),
             previous: false,
             prefix: String::new(),
+            up_to_attempt: None,
         };
         let how_much = HowMuch {
             tail: Some(LOG_LINES),

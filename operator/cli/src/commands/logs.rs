@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use super::show::{left_out, write};
 use crate::args::LogsArgs;
 use crate::cluster::{ClusterReader, HowMuch};
-use crate::logs::{NoLog, Wanted, WithPods, sources_of_each};
+use crate::logs::{AttemptLog, LogSource, NoLog, Wanted, WithPods, sources_of_each};
 use crate::outcome::Outcome;
 use crate::problem::root;
 
@@ -30,7 +30,8 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     }
     let how_much = HowMuch {
         follow: args.follow,
-        tail: args.tail,
+        // The last lines of a failed attempt are not those of its container.
+        tail: args.tail.filter(|_| !args.failed),
         since_seconds: args
             .since
             .map(|s| i64::try_from(s.as_secs()).unwrap_or(i64::MAX)),
@@ -38,18 +39,34 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     let (mut lines, unopened) = cluster.logs(&sources, how_much).await?;
     left_out(unopened);
     let prefixed = args.prefix || workloads.len() > 1;
+    let mut attempts: Vec<Option<AttemptLog>> = sources
+        .iter()
+        .map(|source| Some(AttemptLog::new(source.up_to_attempt?, args.tail)))
+        .collect();
     while let Some((number, line)) = lines.next().await {
         let line = line.map_err(|why| anyhow!("the log has broken off: {}", root(&why)))?;
-        let prefix = sources.get(number).filter(|_| prefixed);
-        let open = match prefix {
-            Some(source) => write(&format!("[{}] {line}\n", source.prefix))?,
-            None => write(&format!("{line}\n"))?,
-        };
-        if !open {
-            break;
+        if let Some(Some(attempt)) = attempts.get_mut(number) {
+            attempt.push(line);
+        } else if !write_line(sources.get(number).filter(|_| prefixed), &line)? {
+            return Ok(Outcome::Done);
+        }
+    }
+    for (source, attempt) in sources.iter().zip(attempts) {
+        for line in attempt.into_iter().flat_map(AttemptLog::into_lines) {
+            if !write_line(Some(source).filter(|_| prefixed), &line)? {
+                return Ok(Outcome::Done);
+            }
         }
     }
     Ok(Outcome::Done)
+}
+
+/// Whether standard output takes further lines.
+fn write_line(prefix: Option<&LogSource>, line: &str) -> Result<bool> {
+    match prefix {
+        Some(source) => write(&format!("[{}] {line}\n", source.prefix)),
+        None => write(&format!("{line}\n")),
+    }
 }
 
 /// The workload that is named, or those that have the labels.

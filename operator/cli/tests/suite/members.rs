@@ -129,6 +129,33 @@ fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
 }
 
 #[test]
+fn failed_shows_the_failed_attempt_of_a_container_that_lives_on() {
+    const LOG: &str = "lockstep-run: attempt 1 starts: 2 members\nstep 1\nCUDA error\n\
+        lockstep-run: attempt 1 ended with code 3\nlockstep-run: attempt 2 starts: 2 members\nstep 2\n";
+    let workloads = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads/llama";
+    let server = ApiServer::start(move |request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let pods: Vec<Value> = (0..4).map(|i| member_pod("llama", i, "n1", true)).collect();
+        match path {
+            path if path == workloads => (200, with_status("llama", 4, &failed_at(100))),
+            "/api/v1/namespaces/ml/pods" => (
+                200,
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}),
+            ),
+            _ => (200, json!(LOG)),
+        }
+    });
+    let args = ["logs", "llama", "-n", "ml", "--failed", "--tail", "2"];
+    let text = stdout(&ask(&server.address, &args));
+    assert_eq!(
+        text,
+        "CUDA error\nlockstep-run: attempt 1 ended with code 3\n"
+    );
+    let asked = server.requests().last().unwrap().path.clone();
+    assert!(!asked.contains("tailLines"), "{asked}");
+}
+
+#[test]
 fn the_logs_of_several_members_come_with_their_names() {
     let workloads = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads/llama";
     let server = ApiServer::start(move |request| {
