@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# Builds Kubernetes' own programs and etcd from the Go module proxy, once per content of this folder,
+# and prints the folder that holds them as the last line. Needs Go and flock.
+#
+#   build.sh           etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
+#   build.sh kubelet   kubelet, in a folder of its own
+#   build.sh tidy      writes go.mod and go.sum for KUBERNETES
+#
+# KUBERNETES=1.36.3 builds that version. KUBEBUILDER_ASSETS, the variable of envtest, names a folder
+# that is used instead of the control plane built here. LOCKSTEP_CACHE replaces ~/.cache/lockstep.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+# Without cgo the programs start on every Linux. -w and -s drop debug information.
+export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false"
+# The version of go.mod.
+pinned=$(sed -nE 's|^\tk8s.io/kubernetes v([0-9.]+).*|\1|p' go.mod)
+version=${KUBERNETES:-$pinned}
+what=${1:-control-plane}
+cache=${LOCKSTEP_CACHE:-$HOME/.cache/lockstep}/kubernetes
+# Folders that no run has used for this long are removed.
+keep_days=14
+
+say() { echo "kubernetes $version: $*" >&2; }
+
+# Writes a module for $version: every program as a tool, and the libraries of Kubernetes' repository
+# (`staging/`) in the version that was published with it.
+write_module() {
+  local own library=v0.${version#*.}
+  own=$(go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's|.*"GoMod": "\(.*\)".*|\1|p')
+  printf 'module lockstep/tests/kubernetes\n\ngo %s\n' "$(sed -n 's/^go //p' "$own")" >go.mod
+  # shellcheck disable=SC2046
+  go mod edit -require="k8s.io/kubernetes@v$version" \
+    $(sed -n "s|^\t\(k8s.io/[a-z0-9-]*\) => ./staging/.*|-replace=\1=\1@$library|p" "$own") \
+    $(printf -- '-tool=k8s.io/kubernetes/cmd/%s ' kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet) \
+    -tool=go.etcd.io/etcd/server/v3 \
+    -require="go.etcd.io/etcd/server/v3@$(sed -nE 's|^\tgo.etcd.io/etcd/client/v3 (v[0-9.]+).*|\1|p' "$own")"
+  go mod tidy
+}
+
+# Runs a command that names each step on standard error, and reports every 10 s which step it is at.
+with_progress() {
+  local log pid started=$SECONDS
+  log=$(mktemp)
+  "$@" 2>"$log" &
+  pid=$!
+  # shellcheck disable=SC2064
+  trap "kill $pid 2>/dev/null; rm -f '$log'" EXIT
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 1
+    if [ $(((SECONDS - started) % 10)) = 9 ]; then
+      say "$((SECONDS - started)) s, $(wc -l <"$log") steps, at $(tail -n 1 "$log")"
+    fi
+  done
+  wait "$pid" || { tail -n 40 "$log" >&2; exit 1; }
+  rm -f "$log"
+  trap - EXIT
+}
+
+build() { # into folder $1
+  local stamp=k8s.io/component-base/version minor=${version#*.}
+  local packages=(k8s.io/kubernetes/cmd/kubelet)
+  if [ "$what" = control-plane ]; then
+    packages=(k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} go.etcd.io/etcd/server/v3)
+  fi
+  if [ "$version" != "$pinned" ]; then
+    # Another version has a module of its own, beside the programs.
+    cd "$1"
+    with_progress write_module
+  fi
+  with_progress go build -v -o "$1/" -ldflags "-s -w \
+    -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}" "${packages[@]}"
+  # The package of etcd is named for its folder.
+  if [ "$what" = control-plane ]; then mv "$1/server" "$1/etcd"; fi
+}
+
+case $what in
+  tidy) with_progress write_module; exit ;;
+  control-plane) if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then echo "$KUBEBUILDER_ASSETS"; exit; fi ;;
+  kubelet) ;;
+  *) echo "$0: control-plane, kubelet or tidy, not $what" >&2; exit 2 ;;
+esac
+
+for tool in go flock; do
+  command -v "$tool" >/dev/null || { echo "$0: $tool is missing" >&2; exit 1; }
+done
+content=$({ go env GOVERSION GOOS GOARCH; cat go.mod go.sum build.sh; } | sha256sum | cut -c1-12)
+out=$cache/$what-$version-$content
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+until flock -w 10 9; do say "waiting for another build"; done
+if [ ! -d "$out" ]; then
+  say "building $what with $(go env GOVERSION)"
+  rm -rf "$out.new"
+  mkdir "$out.new"
+  (build "$out.new")
+  mv "$out.new" "$out"
+  say "built in $SECONDS s"
+fi
+touch "$out"
+find "$cache" -mindepth 1 -maxdepth 1 -type d -mtime +"$keep_days" -exec rm -rf {} +
+echo "$out"
