@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodTemplateSpec, ServiceAccount};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::assets::RealPlane;
 use crate::audit::AuditLog;
+use crate::control_plane::{self, ControlPlane};
 use crate::install::{self, Method, Place, PodIdentity, Resolved};
 use crate::manifests::merge;
 use crate::olm;
 use crate::process::{Launch, Process, free_port, run, workspace_binary};
+use crate::proxy::Proxy;
 use crate::wait::eventually;
-use crate::{http, reaper, stand_in};
+use crate::{http, reaper};
 
-/// Kubeconfig of a real cluster with Lockstep deployed (`make deploy`), to test against instead of
-/// a stand-in. Not `KUBECONFIG`, which people have set for clusters that are not for tests.
-const REAL_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
-/// Folder with `etcd` and `kube-apiserver` (as envtest lays them out), and optionally
-/// `kube-controller-manager`, `kube-scheduler` and `kubectl`, which are started instead of the
-/// stand-in.
-const REAL_PROGRAMS: &str = "KUBEBUILDER_ASSETS";
+/// Kubeconfig of a cluster with Lockstep deployed (`make deploy`), which is used instead of a control
+/// plane of the test's own. Not `KUBECONFIG`, which people have set for clusters that are not for
+/// tests.
+const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
+/// Lifetime of the tokens of service accounts.
+const TOKEN: Duration = Duration::from_hours(24);
 /// Where failure output stops being readable.
 const TAIL: usize = 60;
 
@@ -42,9 +42,6 @@ pub struct Options {
     pub native_scheduling: bool,
     /// How the operator is installed.
     pub method: Method,
-    /// Whether the stand-in writes kube-apiserver's audit log beside its own, into
-    /// [`Cluster::folder`].
-    pub events: bool,
 }
 
 impl Options {
@@ -55,7 +52,6 @@ impl Options {
             config: json!({}),
             native_scheduling: false,
             method: Method::Shipped,
-            events: false,
         }
     }
 }
@@ -71,18 +67,8 @@ pub struct Cluster {
     pub audit: AuditLog,
     /// How the operator is installed.
     pub method: Method,
-    plane: Plane,
-}
-
-/// Where the API server comes from.
-#[derive(Debug)]
-enum Plane {
-    /// The stand-in of `tests/plane`, with its switches.
-    StandIn(#[allow(dead_code, reason = "held so that it runs")] Process),
-    /// The real programs, started by us.
-    Real(RealPlane),
-    /// A cluster that is neither started nor changed by us but for the objects of the tests.
-    Theirs,
+    /// None for a cluster that was there before the test and is changed by its objects only.
+    control_plane: Option<ControlPlane>,
 }
 
 /// A running manager.
@@ -107,6 +93,35 @@ pub struct ManagerLaunch {
     pub metrics: String,
 }
 
+impl ManagerLaunch {
+    fn start(self, folder: &Path) -> Result<Manager> {
+        Ok(Manager {
+            process: Process::start(&self.launch, folder)?,
+            health: self.health,
+            metrics: self.metrics,
+        })
+    }
+}
+
+impl Manager {
+    async fn until_ready(mut self) -> Result<Self> {
+        let Self {
+            process, health, ..
+        } = &mut self;
+        eventually("the manager to be ready", START, async || {
+            if let Some(status) = process.ended()? {
+                return Ok(Err(anyhow::anyhow!(
+                    "the manager ended with {status}\n{}",
+                    process.log_tail(TAIL)
+                )));
+            }
+            http::get(health, "/readyz").await.map(Ok)
+        })
+        .await??;
+        Ok(self)
+    }
+}
+
 /// Root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -122,7 +137,7 @@ impl Cluster {
         let folder = reaper::folder()?.join(&options.name);
         std::fs::create_dir_all(&folder)?;
         let audit = AuditLog::create(&options.name)?;
-        if let Some(kubeconfig) = std::env::var_os(REAL_CLUSTER) {
+        if let Some(kubeconfig) = std::env::var_os(DEPLOYED_CLUSTER) {
             let (kubectl, kubeconfig) = ("kubectl".into(), kubeconfig.into());
             return Ok(Self {
                 folder,
@@ -130,39 +145,19 @@ impl Cluster {
                 kubeconfig,
                 audit,
                 method: Method::Shipped,
-                plane: Plane::Theirs,
+                control_plane: None,
             });
         }
-        if let Some(assets) = std::env::var_os(REAL_PROGRAMS) {
-            let assets = PathBuf::from(assets);
-            let kubectl = match assets.join("kubectl") {
-                own if own.is_file() => own,
-                _ => stand_in::folder(&repository()).await?.join("kubectl"),
-            };
-            let plane =
-                RealPlane::start(&assets, &folder, &audit, options.native_scheduling).await?;
-            let kubeconfig = plane.kubeconfig.clone();
-            let cluster = Self {
-                folder,
-                kubectl,
-                kubeconfig,
-                audit,
-                method: options.method.clone(),
-                plane: Plane::Real(plane),
-            };
-            cluster.install(options).await?;
-            return Ok(cluster);
-        }
-        let built = stand_in::folder(&repository()).await?;
-        let (native, events) = (options.native_scheduling, options.events);
-        let plane = stand_in::start(&built, &folder, &audit, native, events).await?;
+        let programs = control_plane::programs(&repository()).await?;
+        let native = options.native_scheduling;
+        let control_plane = ControlPlane::start(&programs, &folder, &audit, native).await?;
         let cluster = Self {
-            kubectl: built.join("kubectl"),
-            kubeconfig: stand_in::kubeconfig(&folder),
-            plane: Plane::StandIn(plane),
+            folder,
+            kubectl: programs.join("kubectl"),
+            kubeconfig: control_plane.kubeconfig.clone(),
             audit,
             method: options.method.clone(),
-            folder,
+            control_plane: Some(control_plane),
         };
         cluster.install(options).await?;
         Ok(cluster)
@@ -227,40 +222,32 @@ impl Cluster {
         Ok(deployments.get(name).await?)
     }
 
-    /// Whether this is the stand-in of `tests/plane`, with its switches, and an audit log that has
-    /// each write before its answer. If not, says on standard error that a test that needs it is
-    /// skipped.
-    pub fn is_stand_in(&self, test: &str) -> bool {
-        said(
-            matches!(self.plane, Plane::StandIn(_)),
-            test,
-            "the stand-in control plane",
-        )
-    }
-
-    /// Whether pods are bound to hollow nodes and garbage is collected. If not, says that a test
-    /// that needs it is skipped.
+    /// Whether pods are bound to hollow nodes and garbage is collected. If not, reports on standard
+    /// error that a test is skipped.
     pub fn has_nodes(&self, test: &str) -> bool {
-        let has = match &self.plane {
-            Plane::StandIn(_) => true,
-            Plane::Real(plane) => plane.complete,
-            Plane::Theirs => false,
-        };
-        said(
+        let has = self.control_plane.as_ref().is_some_and(|c| c.complete);
+        reported(
             has,
             test,
             "hollow nodes, and a scheduler and controllers that were started for them",
         )
     }
 
-    /// Whether the control plane was started by us, so that anybody's token can be had and the
-    /// manager is ours to start. If not, says that a test that needs it is skipped.
+    /// Whether the test has started the control plane, so that the token of every user can be had
+    /// and the test starts the manager. If not, reports on standard error that a test is skipped.
     pub fn is_ours(&self, test: &str) -> bool {
-        said(
-            !matches!(self.plane, Plane::Theirs),
+        reported(
+            self.control_plane.is_some(),
             test,
             "a control plane that the test has started",
         )
+    }
+
+    /// Certificate chain and private key with which the API server serves.
+    pub(crate) fn serving_certificate(&self) -> Result<(PathBuf, PathBuf)> {
+        let control_plane = self.control_plane.as_ref();
+        let control_plane = control_plane.context("a control plane that the test has started")?;
+        Ok(control_plane.serving_certificate())
     }
 
     /// Folder of this cluster's files.
@@ -278,9 +265,9 @@ impl Cluster {
         self.client_for(&self.kubeconfig).await
     }
 
-    /// A client with another token, such as `sa:NAMESPACE:NAME` or `user:NAME`.
-    pub async fn client_as(&self, token: &str) -> Result<Client> {
-        self.client_for(&self.kubeconfig_for(token)?).await
+    /// A client of another identity, as [`Cluster::kubeconfig_for`] names it.
+    pub async fn client_as(&self, identity: &str) -> Result<Client> {
+        self.client_for(&self.kubeconfig_for(identity).await?).await
     }
 
     async fn client_for(&self, kubeconfig: &Path) -> Result<Client> {
@@ -293,16 +280,69 @@ impl Cluster {
         Ok(Client::try_from(config)?)
     }
 
-    /// Writes a kubeconfig with another token.
-    pub fn kubeconfig_for(&self, token: &str) -> Result<PathBuf> {
-        let mut config: Value =
-            serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig)?)?;
+    /// Writes a kubeconfig of another identity:
+    ///
+    /// - `sa:NAMESPACE:NAME`, a service account
+    /// - `sa:NAMESPACE:NAME:NODE`, a service account in a pod on that node
+    /// - `user:NAME[:GROUP,...]` and the others of the test's token reviewer
+    ///
+    /// Tokens of service accounts are those of the TokenRequest API.
+    pub async fn kubeconfig_for(&self, identity: &str) -> Result<PathBuf> {
+        let token = match identity.split(':').collect::<Vec<_>>().as_slice() {
+            ["sa", namespace, name] => self.account_token(namespace, name, None).await?,
+            ["sa", namespace, name, node] => {
+                let pod = self.pod_of_account(namespace, name, node).await?;
+                self.account_token(namespace, name, Some(&pod)).await?
+            }
+            _ => identity.to_owned(),
+        };
+        let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
         config["users"][0]["user"] = json!({"token": token});
         let path = self
             .folder
-            .join(format!("kubeconfig-{}", token.replace(':', "-")));
+            .join(format!("kubeconfig-{}", identity.replace(':', "-")));
         std::fs::write(&path, config.to_string())?;
         Ok(path)
+    }
+
+    /// A token of a service account, bound to a pod where one is named.
+    async fn account_token(
+        &self,
+        namespace: &str,
+        name: &str,
+        pod: Option<&str>,
+    ) -> Result<String> {
+        let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
+        let request = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": {"audiences": [], "expirationSeconds": TOKEN.as_secs(), "boundObjectRef": bound},
+        }))?;
+        let accounts = Api::<ServiceAccount>::namespaced(self.client().await?, namespace);
+        let answer = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("a token of service account {namespace}/{name}"))?;
+        answer.status.and_then(|s| s.token).context("a token")
+    }
+
+    /// A pod of a service account that is bound to a node; the name of the pod.
+    async fn pod_of_account(&self, namespace: &str, account: &str, node: &str) -> Result<String> {
+        let name = format!("{account}-token-{node}");
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": node,
+                "serviceAccountName": account,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "c", "image": "registry.example/token:1"}],
+            },
+        }))?;
+        let pods = Api::<Pod>::namespaced(self.client().await?, namespace);
+        match pods.create(&PostParams::default(), &pod).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            created => drop(created?),
+        }
+        Ok(name)
     }
 
     /// Runs kubectl as the administrator and returns its standard output.
@@ -345,26 +385,17 @@ impl Cluster {
 
     /// Starts a manager and waits until it is ready, which includes that its watches are in sync.
     pub async fn start_manager(&self, instance: &str) -> Result<Manager> {
-        let Manager {
-            mut process,
-            health,
-            metrics,
-        } = self.launch_manager(instance).await?;
-        eventually("the manager to be ready", START, async || {
-            if let Some(status) = process.ended()? {
-                return Ok(Err(anyhow::anyhow!(
-                    "the manager ended with {status}\n{}",
-                    process.log_tail(TAIL)
-                )));
-            }
-            http::get(&health, "/readyz").await.map(Ok)
-        })
-        .await??;
-        Ok(Manager {
-            process,
-            health,
-            metrics,
-        })
+        self.launch_manager(instance).await?.until_ready().await
+    }
+
+    /// The same, with a proxy between the manager and the API server.
+    pub async fn start_manager_through(&self, proxy: &Proxy, instance: &str) -> Result<Manager> {
+        let mut launch = self.manager_launch(instance).await?;
+        let env = launch.launch.env.get_or_insert_default();
+        let kubeconfig = env.get("KUBECONFIG").context("a kubeconfig")?;
+        let through = proxy.kubeconfig(Path::new(kubeconfig))?;
+        env.insert("KUBECONFIG".into(), through.display().to_string());
+        launch.start(&self.folder)?.until_ready().await
     }
 
     /// Changes the configuration in the ConfigMap of the manager, and shows it to one that runs as the
@@ -393,16 +424,7 @@ impl Cluster {
 
     /// Starts a manager as the applied Deployment says.
     pub async fn launch_manager(&self, instance: &str) -> Result<Manager> {
-        let ManagerLaunch {
-            launch,
-            health,
-            metrics,
-        } = self.manager_launch(instance).await?;
-        Ok(Manager {
-            process: Process::start(&launch, &self.folder)?,
-            health,
-            metrics,
-        })
+        self.manager_launch(instance).await?.start(&self.folder)
     }
 
     /// How a manager is started as the applied Deployment says. Only the ports it listens on are its
@@ -422,7 +444,9 @@ impl Cluster {
             format!("127.0.0.1:{}", free_port()?),
         );
         own_ports(&args, &health, &metrics)?;
-        let kubeconfig = self.kubeconfig_for(&format!("sa:{namespace}:{service_account}"))?;
+        let kubeconfig = self
+            .kubeconfig_for(&format!("sa:{namespace}:{service_account}"))
+            .await?;
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
         let launch = Launch {
             name: pod.name,
@@ -463,7 +487,7 @@ impl Cluster {
         let folder = self.folder.join(&pod.name);
         let mut resolved = install::resolve(&client, &template, &pod, &folder).await?;
         let account = format!("sa:{namespace}:{}", resolved.service_account);
-        let kubeconfig = self.kubeconfig_for(&account)?.display().to_string();
+        let kubeconfig = self.kubeconfig_for(&account).await?.display().to_string();
         let more = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
         resolved.env.extend(more);
         resolved.env.insert("KUBECONFIG".into(), kubeconfig);
@@ -500,7 +524,7 @@ impl Cluster {
     }
 }
 
-fn said(has: bool, test: &str, what: &str) -> bool {
+fn reported(has: bool, test: &str, what: &str) -> bool {
     if !has {
         eprintln!("skipped: {test} needs {what}");
     }

@@ -1,5 +1,4 @@
-//! A cluster to test against: the control plane of `tests/plane` or a real one, hollow nodes, and
-//! the operator, installed as a user installs it and started with what was installed.
+//! A cluster to test against: the programs of a Kubernetes control plane, hollow nodes, and the operator, installed as a user installs it and started with what was installed.
 //!
 //! | module | content |
 //! |---|---|
@@ -8,15 +7,15 @@
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
-//! | `stand_in` | the control plane of `tests/plane` |
-//! | `assets`, `tokens` | the programs of a real control plane, and who is who there |
+//! | `control_plane`, `tokens` | the programs of the control plane, and its bearer tokens |
 //! | [`prometheus`], [`pages`] | a Prometheus over the managers, and pages that draw the dashboards from it |
+//! | [`proxy`] | faults between a component and the API server |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
 //! | [`manifests`], [`wait`], [`http`] | small tools |
 
-mod assets;
 pub mod audit;
 pub mod cluster;
+mod control_plane;
 pub mod http;
 pub mod install;
 pub mod manifests;
@@ -25,10 +24,10 @@ pub mod olm;
 pub mod pages;
 pub mod process;
 pub mod prometheus;
+pub mod proxy;
 pub mod reaper;
 pub mod roles;
 pub mod scenario;
-mod stand_in;
 mod tokens;
 pub mod wait;
 

@@ -1,6 +1,7 @@
 //! Hollow nodes: real node and pod objects, kept by a kubelet model instead of a machine.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -36,6 +37,8 @@ pub struct Shape {
     pub supervise: bool,
     /// Further arguments of `lockstep-hollow`.
     pub args: Vec<String>,
+    /// Kubeconfig of the kubelets and agents, in place of the cluster's.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 impl Default for Shape {
@@ -47,6 +50,7 @@ impl Default for Shape {
             agents: true,
             supervise: false,
             args: Vec::new(),
+            kubeconfig: None,
         }
     }
 }
@@ -65,8 +69,9 @@ impl Nodes {
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let namespace = cluster.method.agent().namespace;
+        let kubeconfig = shape.kubeconfig.as_deref().unwrap_or(cluster.kubeconfig());
         let mut args = vec![
-            format!("--kubeconfig={}", cluster.kubeconfig().display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             // The kubelets of all nodes in one process share one identity of the nodes' group.
             "--token=user:hollow:system:nodes".into(),
             format!("--nodes={}", shape.nodes),

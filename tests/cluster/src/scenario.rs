@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -130,7 +130,8 @@ impl Scenario<'_> {
             .context("a manifest has kind and apiVersion")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
         Ok(match types.kind.as_str() {
-            "PersistentVolume"
+            "CSINode"
+            | "PersistentVolume"
             | "PriorityClass"
             | "MutatingAdmissionPolicy"
             | "MutatingAdmissionPolicyBinding"
@@ -312,21 +313,6 @@ impl Scenario<'_> {
             Ok(())
         })
         .await
-    }
-
-    /// Tells the binder of the test control plane to refuse pods of this namespace that are pinned
-    /// to a node.
-    pub async fn refuse_pins(&self, node: &str) -> Result<()> {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plane-binder"},
-                         "data": {"refuse": node, "refuse-namespace": self.name}});
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
-        maps.patch(
-            "plane-binder",
-            &PatchParams::apply("lockstep-test"),
-            &Patch::Apply(map),
-        )
-        .await?;
-        Ok(())
     }
 
     /// Waits until the controller of disruption budgets has counted the pods of a budget.

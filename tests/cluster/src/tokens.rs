@@ -1,8 +1,7 @@
-//! Tokens that spell out who they are, for a real API server: a webhook that answers its token
-//! reviews.
+//! Bearer tokens of users, nodes and components: a webhook that reviews them.
 //!
-//! The scheme is that of the stand-in (`tests/plane/auth/tokens.go`): `sa:NAMESPACE:NAME`,
-//! `sa:NAMESPACE:NAME:NODE`, `node:NAME`, `user:NAME[:GROUP,...]`.
+//! A token names its user: `user:NAME[:GROUP,...]`, `node:NAME` or `component:NAME`. Service accounts
+//! have tokens of the API server itself.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::assets::config_file;
+use crate::control_plane::config_file;
 
 /// What a token review may take at most.
 const MOST_BYTES: usize = 1 << 20;
@@ -93,11 +92,7 @@ fn spelled(token: &str) -> Option<Value> {
     let (kind, rest) = token.split_once(':')?;
     let parts: Vec<&str> = rest.split(':').collect();
     match (kind, parts.as_slice()) {
-        ("sa", [namespace, name, node @ ..]) if node.len() <= 1 => Some(json!({
-            "username": format!("system:serviceaccount:{namespace}:{name}"),
-            "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}")],
-            "extra": node.first().map(|n| json!({"authentication.kubernetes.io/node-name": [n]})),
-        })),
+        ("component", [name]) => Some(json!({"username": format!("system:{name}"), "groups": []})),
         ("node", [name]) => {
             Some(json!({"username": format!("system:node:{name}"), "groups": ["system:nodes"]}))
         }
@@ -117,28 +112,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_names_its_user_groups_and_node() {
-        let agent = spelled("sa:lockstep-agent:agent:node-1").unwrap();
-        assert_eq!(
-            agent["username"],
-            "system:serviceaccount:lockstep-agent:agent"
-        );
-        assert_eq!(
-            agent["extra"]["authentication.kubernetes.io/node-name"],
-            json!(["node-1"])
-        );
+    fn a_token_names_its_user_and_groups() {
         let nodes = spelled("user:hollow:system:nodes,other").unwrap();
         assert_eq!(
             nodes,
             json!({"username": "hollow", "groups": ["system:nodes", "other"]})
         );
         assert_eq!(spelled("user:u").unwrap()["groups"], json!([]));
+        assert_eq!(
+            spelled("component:kube-scheduler").unwrap()["username"],
+            "system:kube-scheduler"
+        );
         assert_eq!(spelled("node:n").unwrap()["username"], "system:node:n");
     }
 
     #[test]
     fn a_token_of_another_form_is_nobodys() {
-        for token in ["", "secret", "sa:only", "sa:a:b:c:d", "node:a:b", "root:x"] {
+        for token in ["", "secret", "node:a:b", "root:x"] {
             let answer = review(json!({"spec": {"token": token}}));
             assert_eq!(answer["status"], json!({"authenticated": false}), "{token}");
         }

@@ -74,7 +74,7 @@ pub(crate) async fn start(
 
     let account = spec.service_account_name.as_deref().unwrap_or("default");
     let token = format!("sa:{namespace}:{account}:{node}");
-    let kubeconfig = t.cluster.kubeconfig_for(&token)?;
+    let kubeconfig = t.cluster.kubeconfig_for(&token).await?;
     let identity = root.join("identity");
     std::fs::create_dir_all(&identity)?;
     std::fs::copy(kubeconfig, identity.join("kubeconfig"))?;

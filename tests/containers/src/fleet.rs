@@ -278,7 +278,7 @@ async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent>
         install::AGENT.0,
         resolved.service_account
     );
-    let kubeconfig = t.cluster.kubeconfig_for(&token)?;
+    let kubeconfig = t.cluster.kubeconfig_for(&token).await?;
     let env = &mut resolved.env;
     env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
     let ports = Ports::free()?;

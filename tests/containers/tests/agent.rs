@@ -76,7 +76,7 @@ impl Rig {
         let mut resolved = self.cluster.agent().await?;
         resolved.env.insert("NODE_NAME".into(), NODE.into());
         let token = format!("sa:lockstep-agent:{}:{NODE}", resolved.service_account);
-        let kubeconfig = self.cluster.kubeconfig_for(&token)?;
+        let kubeconfig = self.cluster.kubeconfig_for(&token).await?;
         resolved
             .env
             .insert("KUBECONFIG".into(), kubeconfig.display().to_string());

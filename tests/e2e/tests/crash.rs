@@ -1,11 +1,13 @@
 //! The manager may die at any write: the end is the same as without.
 //!
 //! Each scenario runs once undisturbed, which gives the number of its writes. Then it runs once per
-//! write, and the manager is killed (SIGKILL) as soon as that write is in the audit log, or when
-//! all is over, and started again.
+//! write: a proxy withholds the answer of the API server to that write, the manager is killed
+//! (SIGKILL), and another one starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,8 +17,9 @@ use lockstep_api::workload::Phase;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::proxy::{Fault, Proxy};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
-use lockstep_cluster::{audit, eventually, scenario};
+use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::fresh;
 use serde_json::{Value, json};
 
@@ -95,24 +98,15 @@ impl Sweep {
     async fn run(
         self,
         t: &Scenario<'_>,
+        proxy: &Proxy,
         manager: &mut Manager,
         kill_after: Option<usize>,
     ) -> Result<(Value, usize)> {
         let old = t.manager_writes()?.len();
         self.prepare(t).await?;
-        let mut log = t.cluster.audit.follow()?;
-        let before = t.manager_writes()?.len();
+        let writes = count_writes(proxy, &t.name, kill_after);
         self.begin(t).await?;
-        if let Some(k) = kill_after {
-            let write = async {
-                let mut seen = 0;
-                while seen < k {
-                    let ours = |w: &audit::Write| w.user == audit::MANAGER && w.namespace == t.name;
-                    seen += log.added()?.iter().filter(|w| ours(w)).count();
-                    tokio::time::sleep(Duration::from_micros(200)).await;
-                }
-                anyhow::Ok(())
-            };
+        if kill_after.is_some() {
             // A busy machine sees several changes in one pass, so that there may be fewer writes
             // than the first time.
             let all_over = async {
@@ -120,12 +114,13 @@ impl Sweep {
                 tokio::time::sleep(LAST_WORD).await;
                 anyhow::Ok(())
             };
-            tokio::select! { biased; seen = write => seen?, over = all_over => over? }
+            tokio::select! { biased; withheld = proxy.withheld() => withheld?, over = all_over => over? }
             manager.process.kill()?;
-            *manager = t.cluster.start_manager("a").await?;
+            proxy.clear();
+            *manager = t.cluster.start_manager_through(proxy, "a").await?;
         }
         let end = self.end(t, old).await?;
-        let writes = t.manager_writes()?.len() - before;
+        let writes = writes.load(Ordering::SeqCst);
         for (workload, _) in self.ends() {
             t.kubectl(&["delete", "tw", workload]).await?;
         }
@@ -218,11 +213,11 @@ impl Sweep {
 
     async fn sweep(self) -> Result<()> {
         let cluster = fresh(self.name(), json!({})).await?;
-        // Elsewhere a write may be answered before it is in the log, and the manager be further on.
-        if !cluster.is_stand_in(self.name()) {
+        if !cluster.is_ours(self.name()) {
             return Ok(());
         }
-        let mut manager = cluster.start_manager("a").await?;
+        let proxy = Proxy::start(&cluster).await?;
+        let mut manager = cluster.start_manager_through(&proxy, "a").await?;
         // What takes time on a node is of no interest here.
         let shape = Shape {
             nodes: members()?,
@@ -230,10 +225,10 @@ impl Sweep {
             ..Shape::default()
         };
         scenario(&cluster, self.name(), &shape, async |t| {
-            let (expected, points) = self.run(t, &mut manager, None).await?;
+            let (expected, points) = self.run(t, &proxy, &mut manager, None).await?;
             let mut different = Vec::new();
             for k in 1..=points {
-                let run = self.run(t, &mut manager, Some(k)).await;
+                let run = self.run(t, &proxy, &mut manager, Some(k)).await;
                 let (end, _) = run.with_context(|| format!("crash after write {k} of {points}"))?;
                 if end != expected {
                     different.push(format!("after write {k}: {end:#}"));
@@ -254,6 +249,24 @@ impl Sweep {
         })
         .await
     }
+}
+
+/// Counts writes in a namespace, and withholds the answer to the write with number `withheld`.
+fn count_writes(proxy: &Proxy, namespace: &str, withheld: Option<usize>) -> Arc<AtomicUsize> {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let (counted, namespace) = (writes.clone(), namespace.to_owned());
+    proxy.inject(move |call| {
+        if !call.is_write() || call.namespace != namespace {
+            return Fault::None;
+        }
+        let write = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        if Some(write) == withheld {
+            Fault::WithholdAnswer
+        } else {
+            Fault::None
+        }
+    });
+    writes
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,16 +323,17 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Result<()> {
     let cluster = fresh("pause", json!({})).await?;
-    if !cluster.is_stand_in("a slow API server") {
+    if !cluster.is_ours("a slow API server") {
         return Ok(());
     }
-    let mut manager = cluster.start_manager("a").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let mut manager = cluster.start_manager_through(&proxy, "a").await?;
     scenario(&cluster, "pause", &Shape::default(), async |t| {
         t.create(gang("one", 2, 8, json!({}))).await?;
         t.running("one").await?;
         let before = t.lease().await?;
         // Longer than the renew deadline of these tests.
-        t.cluster.slow_down(Some(r#"{"delayMillis": 4000}"#))?;
+        proxy.inject(|_| Fault::Delay(Duration::from_secs(4)));
         eventually(
             "the lease to be as old as its duration",
             PATIENCE,
@@ -335,7 +349,7 @@ async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Re
             },
         )
         .await?;
-        t.cluster.slow_down(None)?;
+        proxy.clear();
         t.create(gang("two", 2, 8, json!({}))).await?;
         t.running("two").await?;
         let after = t.lease().await?;

@@ -1,8 +1,8 @@
 //! The audit log of a real API server: events of `audit.k8s.io/v1`, one JSON object in a line.
 //!
-//! Unlike the lines of the stand-in they tell of the object only what was sent and answered. So the
-//! version before a write is the one after the last write seen; where an answer is no object
-//! (eviction, binding) the version after is not known.
+//! An event has the object as it was sent and answered. So the version before a write is the version
+//! that the last write left. Where the answer is a Status (eviction, binding), the version after the
+//! write is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -220,11 +220,11 @@ impl Versions {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    /// A line about pod `ns/p`, with what differs.
-    fn event(changes: Value) -> Event {
+    /// An event about pod `ns/p` with `changes` merged into it.
+    pub(in super::super) fn line(changes: Value) -> Value {
         let mut line = json!({
             "verb": "patch",
             "requestURI": "/api/v1/namespaces/ns/pods/p",
@@ -235,7 +235,11 @@ mod tests {
             "annotations": {"authorization.k8s.io/decision": "allow"},
         });
         crate::manifests::merge(&mut line, changes);
-        serde_json::from_value(line).unwrap()
+        line
+    }
+
+    fn event(changes: Value) -> Event {
+        serde_json::from_value(line(changes)).unwrap()
     }
 
     fn answer(version: &str) -> Value {

@@ -1,5 +1,4 @@
-//! The audit log of the control plane: every write, and every kind of read. The stand-in of
-//! `tests/plane` writes lines of its own, a real API server events.
+//! The audit log of the API server: every write, and every kind of read.
 
 mod events;
 mod write;
@@ -12,10 +11,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, test_kill_process};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use events::{Event, Versions};
-use write::join;
 pub use write::{Call, Write};
 
 /// User name of the manager.
@@ -28,47 +26,22 @@ pub const WHATIF: &str = "reader-of-whatif";
 /// User that the end-to-end tests give role `lockstep-oncall`.
 pub const ON_CALL: &str = "reader-on-call";
 
-/// One kind of read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Read {
-    user: String,
-    verb: String,
-    api_group: String,
-    resource: String,
-    subresource: String,
-    allowed: bool,
-}
-
-/// The log of one control plane: two files of the stand-in, or the events of a real API server.
+/// The log of one API server.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
-    writes: PathBuf,
-    reads: PathBuf,
     events: PathBuf,
 }
 
 impl AuditLog {
-    /// The files in a folder.
+    /// The log in a folder.
     pub fn in_folder(folder: &Path) -> Self {
         Self {
-            writes: folder.join("writes.jsonl"),
-            reads: folder.join("reads.jsonl"),
             events: folder.join("events.jsonl"),
         }
     }
 
-    /// Arguments by which the stand-in writes this log.
-    pub(crate) fn of_stand_in(&self) -> Vec<String> {
-        vec![
-            format!("--audit-log={}", self.writes.display()),
-            format!("--audit-reads={}", self.reads.display()),
-        ]
-    }
-
-    /// Arguments by which kube-apiserver, or the library that it is made of, writes this log, with
-    /// a policy in that folder.
-    pub(crate) fn of_api_server(&self, folder: &Path) -> Result<Vec<String>> {
+    /// Arguments by which kube-apiserver writes this log, with a policy in `folder`.
+    pub(crate) fn arguments(&self, folder: &Path) -> Result<Vec<String>> {
         events::arguments(folder, &self.events)
     }
 
@@ -140,17 +113,12 @@ impl AuditLog {
     }
 
     fn whole(&self) -> Follow {
-        let (path, versions) = if self.events.exists() {
-            (&self.events, Some(Versions::default()))
-        } else {
-            (&self.writes, None)
-        };
         Follow {
             lines: Lines {
-                path: path.clone(),
+                path: self.events.clone(),
                 position: 0,
             },
-            versions,
+            versions: Versions::default(),
         }
     }
 
@@ -177,26 +145,8 @@ impl AuditLog {
 
     /// Reads of resources that were allowed.
     fn reads(&self) -> Result<Vec<Call>> {
-        let from_start = |path: &PathBuf| Lines {
-            path: path.clone(),
-            position: 0,
-        };
-        if self.events.exists() {
-            let events: Vec<Event> = from_start(&self.events).added()?;
-            return Ok(events.iter().filter_map(Event::read).collect());
-        }
-        let reads: Vec<Read> = from_start(&self.reads).added()?;
-        let reads = reads
-            .into_iter()
-            .filter(|r| r.allowed && !r.resource.is_empty());
-        Ok(reads
-            .map(|r| Call {
-                user: r.user,
-                verb: r.verb,
-                group: r.api_group,
-                resource: join(&r.resource, &r.subresource),
-            })
-            .collect())
+        let events: Vec<Event> = self.whole().lines.added()?;
+        Ok(events.iter().filter_map(Event::read).collect())
     }
 }
 
@@ -204,20 +154,16 @@ impl AuditLog {
 #[derive(Debug)]
 pub struct Follow {
     lines: Lines,
-    /// Of a log of events.
-    versions: Option<Versions>,
+    versions: Versions,
 }
 
 impl Follow {
     /// Writes that were added since the last call.
     pub fn added(&mut self) -> Result<Vec<Write>> {
-        let Some(versions) = &mut self.versions else {
-            return self.lines.added();
-        };
         let events: Vec<Event> = self.lines.added()?;
         Ok(events
             .into_iter()
-            .filter_map(|e| versions.write(e))
+            .filter_map(|e| self.versions.write(e))
             .collect())
     }
 }
@@ -231,7 +177,7 @@ struct Lines {
 
 impl Lines {
     /// Those that were added since the last call.
-    fn added<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Vec<T>> {
+    fn added<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
         let mut file = match File::open(&self.path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.with_context(|| self.path.display().to_string())?,
@@ -289,11 +235,8 @@ mod tests {
     fn a_line_that_is_still_being_written_is_left_for_later() {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::in_folder(folder.path());
-        std::fs::write(
-            &log.writes,
-            "{\"user\":\"a\",\"verb\":\"create\",\"code\":201}\n{\"user\":\"b\"",
-        )
-        .unwrap();
+        let line = events::tests::line(serde_json::json!({})).to_string();
+        std::fs::write(&log.events, format!("{line}\n{}", &line[..9])).unwrap();
         assert_eq!(log.writes().unwrap().len(), 1);
     }
 }

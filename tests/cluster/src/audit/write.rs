@@ -1,10 +1,7 @@
-//! One write, and one kind of call, whoever wrote the log.
-
-use serde::Deserialize;
+//! One write, and one kind of call.
 
 /// One write.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     /// When the request arrived, RFC 3339.
     pub time: String,

@@ -1,6 +1,7 @@
 //! The arms, one after the other on the same nodes.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +11,7 @@ use lockstep_api::names;
 use lockstep_api::workload::{Group, Phase, TrainingWorkloadStatus};
 use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::gang;
+use lockstep_cluster::proxy::{Fault, Proxy};
 use lockstep_cluster::scenario::{Scenario, uids};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,10 +26,10 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const ANEW: i32 = 42;
 /// The tier whose containers the kubelet restarts without back-off.
 const RESTART_ALL: &str = "restart-all";
-/// What the slow API server does: every request waits, and one in ten is refused where there are many:
-/// in priority levels with 20 a second and more.
-const SLOW: &str =
-    r#"{"delayMillis": 200, "refuseEvery": 10, "retryAfterSeconds": 1, "quietBelow": 20}"#;
+/// What every request waits while the API server is slow.
+const SLOW: Duration = Duration::from_millis(200);
+/// One in so many requests about pods and their events is refused meanwhile, with this Retry-After.
+const REFUSED: (usize, u32) = (10, 1);
 
 /// The arms on nodes of one kind.
 pub struct Bench<'t> {
@@ -38,10 +40,16 @@ pub struct Bench<'t> {
     few: usize,
     parts: &'t BTreeSet<String>,
     record: &'t mut Record,
+    proxy: Option<&'t Proxy>,
 }
 
 impl<'t> Bench<'t> {
-    pub fn new(t: &'t Scenario<'t>, wanted: &'t Wanted, record: &'t mut Record) -> Self {
+    pub fn new(
+        t: &'t Scenario<'t>,
+        wanted: &'t Wanted,
+        record: &'t mut Record,
+        proxy: Option<&'t Proxy>,
+    ) -> Self {
         Self {
             t,
             members: wanted.nodes,
@@ -49,6 +57,7 @@ impl<'t> Bench<'t> {
             few: wanted.rounds.min(3),
             parts: &wanted.parts,
             record,
+            proxy,
         }
     }
 
@@ -155,9 +164,31 @@ impl<'t> Bench<'t> {
         Ok(self.t.lease().await?.lease_transitions.unwrap_or_default())
     }
 
-    /// Makes the API server slow, or lets it be as it is.
+    /// Makes the API server slow, or ends that.
     fn slowly(&self, slow: bool) -> Result<()> {
-        self.t.cluster.slow_down(slow.then_some(SLOW))
+        let Some(proxy) = self.proxy else {
+            ensure!(!slow, "no proxy makes the API server slow");
+            return Ok(());
+        };
+        if !slow {
+            proxy.clear();
+            return Ok(());
+        }
+        let (every, retry_after) = REFUSED;
+        let requests = AtomicUsize::new(0);
+        proxy.inject(move |call| {
+            let is_refusable = call.resource.starts_with("pods") || call.resource == "events";
+            if is_refusable
+                && requests
+                    .fetch_add(1, Ordering::Relaxed)
+                    .is_multiple_of(every)
+            {
+                Fault::Refuse(retry_after)
+            } else {
+                Fault::Delay(SLOW)
+            }
+        });
+        Ok(())
     }
 
     /// Takes down what a restart of a workload has shown, beside the manager's account of it.

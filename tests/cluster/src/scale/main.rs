@@ -10,7 +10,7 @@
 //! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of everything else that is repeated at most 3 |
 //! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
 //! | `PODS` | pods in the cluster before it begins, 0 by default, on nodes that nobody plays |
-//! | `PARTS` | what to play, by comma; all by default: `restarts` (with supervisors and with new pods), `slow` (what is played, on a slow API server too), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
+//! | `PARTS` | what to play, by comma; all by default: `restarts` (with supervisors and with new pods), `slow` (the same arms on a slow API server, too; then a proxy is between the API server and all others, in every arm), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::proxy::Proxy;
 use lockstep_cluster::{Cluster, Options, scenario};
 use serde_json::json;
 
@@ -83,8 +84,8 @@ async fn main() -> Result<()> {
     };
     let cluster = Cluster::start(&options).await?;
     ensure!(
-        cluster.is_stand_in("bench-scale"),
-        "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG"
+        cluster.has_nodes("bench-scale"),
+        "unset LOCKSTEP_KUBECONFIG; KUBEBUILDER_ASSETS needs a scheduler and a controller manager"
     );
     for (class, value) in [("low", "100"), ("high", "1000")] {
         cluster
@@ -98,18 +99,29 @@ async fn main() -> Result<()> {
         machine::load()?
     );
     filler::fill(&cluster, wanted.pods).await?;
-    let manager = cluster.start_manager("first").await?;
+    let proxy = if wanted.parts.contains("slow") {
+        Some(Proxy::start(&cluster).await?)
+    } else {
+        None
+    };
+    let manager = match &proxy {
+        Some(proxy) => cluster.start_manager_through(proxy, "first").await?,
+        None => cluster.start_manager("first").await?,
+    };
     let mut record = Record::new(&cluster, manager)?;
-    scenario(&cluster, "scale", &shape(&wanted, &[]), async |t| {
-        Bench::new(t, &wanted, &mut record).run().await
+    let proxy = proxy.as_ref();
+    let nodes = shape(&wanted, &[], &cluster, proxy)?;
+    scenario(&cluster, "scale", &nodes, async |t| {
+        Bench::new(t, &wanted, &mut record, proxy).run().await
     })
     .await?;
     for (tier, less) in LESSER_TIERS {
         if !wanted.parts.contains(tier) {
             continue;
         }
-        scenario(&cluster, tier, &shape(&wanted, &[less]), async |t| {
-            Bench::new(t, &wanted, &mut record).tier(tier).await
+        let nodes = shape(&wanted, &[less], &cluster, proxy)?;
+        scenario(&cluster, tier, &nodes, async |t| {
+            Bench::new(t, &wanted, &mut record, proxy).tier(tier).await
         })
         .await?;
     }
@@ -123,7 +135,12 @@ const LESSER_TIERS: [(&str, &str); 2] = [
 ];
 
 /// The nodes, with further arguments.
-fn shape(wanted: &Wanted, more: &[&str]) -> Shape {
+fn shape(
+    wanted: &Wanted,
+    more: &[&str],
+    cluster: &Cluster,
+    proxy: Option<&Proxy>,
+) -> Result<Shape> {
     let latency = format!("--latency-profile={}", wanted.latency);
     // A machine that plays all nodes is late with their leases.
     let args = [
@@ -132,7 +149,8 @@ fn shape(wanted: &Wanted, more: &[&str]) -> Shape {
         "--lease-seconds=120",
         "--log-level=warn",
     ];
-    Shape {
+    let through = proxy.map(|proxy| proxy.kubeconfig(cluster.kubeconfig()));
+    Ok(Shape {
         nodes: wanted.nodes,
         racks: (wanted.nodes / 16).max(1),
         supervise: true,
@@ -141,6 +159,7 @@ fn shape(wanted: &Wanted, more: &[&str]) -> Shape {
             .chain(more)
             .map(|arg| (*arg).to_owned())
             .collect(),
+        kubeconfig: through.transpose()?,
         ..Shape::default()
-    }
+    })
 }

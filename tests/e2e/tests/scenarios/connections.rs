@@ -95,7 +95,7 @@ async fn connections(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_several() -> Result<()> {
     let cluster = cluster().await?;
-    if !cluster.is_stand_in("connections") {
+    if !cluster.is_ours("connections") {
         return Ok(());
     }
     let config = kube_config(Some(cluster.kubeconfig())).await?;
@@ -107,7 +107,7 @@ async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_sever
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_leaves_a_connection_on_which_nobody_answers_though_it_stays_open() -> Result<()> {
     let cluster = cluster().await?;
-    if !cluster.is_stand_in("connections that hang") {
+    if !cluster.is_ours("connections that hang") {
         return Ok(());
     }
     let config = kube_config(Some(cluster.kubeconfig())).await?;

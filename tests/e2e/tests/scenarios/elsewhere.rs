@@ -218,7 +218,7 @@ async fn by_overlay([prefix, namespace, agents]: [&str; 3]) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Result<()> {
     let cluster = installed("refused", patient(), Method::Shipped).await?;
-    if !cluster.is_stand_in("rights that take effect at once") {
+    if !cluster.is_ours("rights of the test's own") {
         return Ok(());
     }
     // Rights to write everything, and without the one that the policies ask for.
@@ -242,6 +242,19 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
         account,
     ];
     cluster.kubectl(&binding).await?;
+    // The API server's authorizer follows roles and bindings by watches.
+    let manager = "--as=system:serviceaccount:lockstep-system:lockstep-manager";
+    let may = async |verb: &str, resource: &str| {
+        let question = ["auth", "can-i", verb, resource, manager];
+        cluster.kubectl(&question).await.is_ok()
+    };
+    eventually("the rights to take effect", PATIENCE, async || {
+        let all = may("create", "pods").await;
+        let one = may("write", "operatorobjects.admission.lockstep.dev").await;
+        ensure!(all && !one, "pods: {all}, operatorobjects: {one}");
+        Ok(())
+    })
+    .await?;
     let manager = cluster.launch_manager("a").await?;
     eventually(
         "the manager to say why it is not ready",

@@ -25,6 +25,9 @@ async fn kube_state_metrics_may_read_workloads_and_definitions_and_nothing_else(
     let component = repository().join("config/components/kube-state-metrics");
     let component = component.display().to_string();
     cluster.kubectl(&["apply", "-k", &component]).await?;
+    let account = ["create", "serviceaccount", "kube-state-metrics"];
+    let account = [&account[..], &["-n", "kube-system"]].concat();
+    cluster.kubectl(&account).await?;
     let client = cluster
         .client_as("sa:kube-system:kube-state-metrics")
         .await?;
@@ -69,7 +72,7 @@ async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {
     Ok(())
 }
 
-/// The agents' service account; with a node after another colon, a token with that claim.
+/// The agents' service account. With a node after another colon, its token has the claim of the node.
 const AGENT: &str = "sa:lockstep-agent:lockstep-agent";
 
 /// What an agent's token with the claim of a node, or with none, may do to `NodeAgents`.

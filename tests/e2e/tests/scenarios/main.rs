@@ -1,6 +1,7 @@
 //! Scenarios over one shared cluster; each has a namespace and nodes of its own.
 
 mod bad_input;
+mod claims;
 mod components;
 mod connections;
 mod console;
@@ -8,11 +9,11 @@ mod elastic;
 mod elsewhere;
 mod explain;
 mod failure;
+mod faults;
 mod idle;
 mod install;
 mod life;
 mod live;
-mod logs;
 mod native;
 mod node_agents;
 mod obstacles;

@@ -14,6 +14,7 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
+use crate::claims::{bound_claim, host_path, with_claim};
 use crate::preemption::{evicted_and_spared, nobody_left, two_low};
 
 /// A gang that may evict others; `members` is merged into the spec of its pods.
@@ -120,31 +121,6 @@ async fn label_nodes(t: &Scenario<'_>, key: &str, of: &[Pod]) -> Result<()> {
     Ok(())
 }
 
-/// A claim that is bound to a volume, which only nodes with the label `zone` reach.
-async fn bound_claim(t: &Scenario<'_>, zone: Option<&str>) -> Result<()> {
-    let size = json!({"storage": "1Gi"});
-    let mut spec = json!({"capacity": size, "accessModes": ["ReadWriteMany"],
-        "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
-        "claimRef": {"namespace": t.name, "name": "data"}, "hostPath": {"path": "/data"}});
-    if let Some(zone) = zone {
-        spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
-            {"matchExpressions": [{"key": zone, "operator": "Exists"}]}]}});
-    }
-    t.create(json!({"apiVersion": "v1", "kind": "PersistentVolume",
-        "metadata": {"name": t.name}, "spec": spec}))
-        .await?;
-    t.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
-        "spec": {"volumeName": t.name, "accessModes": ["ReadWriteMany"], "storageClassName": "",
-                 "resources": {"requests": size}}}))
-        .await?;
-    Ok(())
-}
-
-fn with_claim() -> Value {
-    json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]})
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_whose_host_port_a_daemon_has_evicts_nobody_before_it_is_free() -> Result<()> {
     scenario(cluster().await?, "port", &Shape::default(), async |t| {
@@ -207,7 +183,7 @@ async fn a_gang_whose_claim_is_missing_evicts_nobody_and_is_told_its_name() -> R
         let vip = &queue["gangs"][0];
         let shown = vip["workload"] == "vip" && vip["state"] == "Held";
         ensure!(shown && vip["reason"] == reasons::VOLUME_MISSING, "{queue}");
-        bound_claim(t, None).await?;
+        bound_claim(t, host_path()).await?;
         runs_at_the_expense_of_one(t, &before).await
     })
     .await
@@ -218,7 +194,10 @@ async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_nobody_and_runs_t
 {
     scenario(cluster().await?, "zonal", &Shape::default(), async |t| {
         let zone = "lockstep.test/zone-of-the-volume";
-        bound_claim(t, Some(zone)).await?;
+        let mut source = host_path();
+        source["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": zone, "operator": "Exists"}]}]}});
+        bound_claim(t, source).await?;
         let before = spares(t, with_claim(), reasons::UNSCHEDULABLE, "needs").await?;
         label_nodes(t, zone, &before[0]).await?;
         runs_at_the_expense_of_one(t, &before).await

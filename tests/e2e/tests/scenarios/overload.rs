@@ -1,10 +1,10 @@
 //! What an API server that refuses requests does to a restart.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
+use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use k8s_openapi::api::flowcontrol::v1::PriorityLevelConfiguration;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
@@ -15,10 +15,8 @@ use lockstep_process::api_server::kube_config;
 use lockstep_process::connection::connect;
 use serde_json::json;
 
-/// Everything is refused in a priority level with ten requests a second and more.
-const REFUSING: &str = r#"{"refuseEvery": 1, "retryAfterSeconds": 1, "quietBelow": 10}"#;
-/// Between two requests of a storm.
-const PACE: Duration = Duration::from_millis(10);
+/// Requests of a storm that are under way at a time.
+const CONCURRENT: usize = 16;
 
 /// Asks something in the level in which a manager makes pods.
 async fn ask(client: &Client) -> kube::Result<()> {
@@ -26,13 +24,29 @@ async fn ask(client: &Client) -> kube::Result<()> {
     pods.list(&ListParams::default().limit(1)).await.map(drop)
 }
 
-/// Asks again and again, whatever is answered.
-async fn storm(client: &Client) -> Result<()> {
-    let mut pace = tokio::time::interval(PACE);
-    loop {
-        pace.tick().await;
-        let _ = ask(client).await;
-    }
+/// Takes the seats from the level in which the manager creates pods. API Priority and Fairness
+/// still admits one request there while no other is executing.
+async fn take_seats(t: &Scenario<'_>) -> Result<()> {
+    let limited = json!({"nominalConcurrencyShares": 0, "lendablePercent": 0,
+        "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject", "queuing": null}});
+    // Otherwise the API server restores its own levels.
+    let own = json!({"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}});
+    let patch = Patch::Merge(json!({"metadata": own, "spec": {"limited": limited}}));
+    let levels: Api<PriorityLevelConfiguration> = Api::all(t.client.clone());
+    levels
+        .patch("workload-high", &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+/// Keeps requests of that level executing, whatever the answers.
+async fn storm(client: &Client) {
+    let requests = (0..CONCURRENT).map(async |_| {
+        loop {
+            let _ = ask(client).await;
+        }
+    });
+    join_all(requests).await;
 }
 
 async fn refused(client: &Client) -> Result<()> {
@@ -58,25 +72,30 @@ async fn restarts_in_place(t: &Scenario<'_>) -> Result<()> {
 async fn a_restart_in_place_needs_nothing_of_the_level_in_which_a_manager_makes_pods() -> Result<()>
 {
     let cluster = fresh("overload", json!({})).await?;
-    if !cluster.is_stand_in("an API server that refuses") {
+    if !cluster.is_ours("an API server that refuses") {
         return Ok(());
     }
     let _manager = cluster.start_manager("a").await?;
-    let kubeconfig = cluster.kubeconfig_for("sa:lockstep-system:lockstep-manager")?;
+    let kubeconfig = cluster
+        .kubeconfig_for("sa:lockstep-system:lockstep-manager")
+        .await?;
     let client = connect(kube_config(Some(&kubeconfig)).await?)?;
     scenario(&cluster, "overload", &Shape::default(), async |t| {
         t.create(gang("g", 2, 8, json!({}))).await?;
         t.running("g").await?;
-        t.cluster.slow_down(Some(REFUSING))?;
+        take_seats(t).await?;
         tokio::select! {
-            ended = storm(&client) => ended,
+            () = storm(&client) => anyhow::bail!("the storm has ended"),
             restarted = async {
                 eventually("requests in that level to be refused", PATIENCE, async || {
                     refused(&client).await
                 })
                 .await?;
                 restarts_in_place(t).await?;
-                refused(&client).await
+                eventually("requests in that level to be refused still", PATIENCE, async || {
+                    refused(&client).await
+                })
+                .await
             } => restarted,
         }
     })

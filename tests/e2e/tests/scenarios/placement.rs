@@ -6,12 +6,14 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::Phase;
-use lockstep_cluster::manifests::gang;
+use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, node};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
+
+use crate::claims::{unattachable_claim, with_claim};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_of_which_one_member_does_not_fit_has_no_pod_at_all() -> Result<()> {
@@ -129,17 +131,15 @@ async fn a_node_that_the_scheduler_refuses_is_replaced_in_the_placement() -> Res
         nodes: 3,
         ..Shape::default()
     };
-    if !cluster()
-        .await?
-        .is_stand_in("a scheduler that refuses a node")
-    {
-        return Ok(());
-    }
     scenario(cluster().await?, "refused", &shape, async |t| {
-        // The binder of the test control plane says no to every pod pinned to the first node.
         let refused = t.nodes.names().first().context("a node")?.clone();
-        t.refuse_pins(&refused).await?;
-        t.create(gang("moved", 2, 8, json!({}))).await?;
+        unattachable_claim(t, std::slice::from_ref(&refused)).await?;
+        let mut moved = gang("moved", 2, 8, json!({}));
+        merge(
+            &mut moved["spec"]["groups"][0]["template"]["spec"],
+            with_claim(),
+        );
+        t.create(moved).await?;
         let pods = t.running("moved").await?;
         ensure!(
             pods.iter().all(|p| node(p) != refused),

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use clap::Parser;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use lockstep_agent::health::Readiness;
@@ -34,6 +34,8 @@ use crate::runtime::Runtime;
 
 /// Name of the pods of agents, and the value of their label `app.kubernetes.io/name`.
 const NAME: &str = "lockstep-agent";
+/// Lifetime of the agents' tokens: longer than a test or a benchmark.
+const TOKEN: Duration = Duration::from_hours(24);
 
 /// The runtime of a node as its agent sees it.
 struct AgentView {
@@ -112,6 +114,8 @@ impl Drop for SupervisorsView {
 pub(super) struct Agents {
     /// The API server, and no identity.
     anonymous: Config,
+    /// The kubelets' client, which requests the agents' tokens.
+    kubelets: Client,
     account: String,
     args: Vec<String>,
     orders: watch::Receiver<Orders>,
@@ -123,6 +127,7 @@ pub(super) struct Agents {
 impl Agents {
     pub(super) fn new(
         anonymous: Config,
+        kubelets: Client,
         options: &Options,
         orders: watch::Receiver<Orders>,
         clock: Clock,
@@ -134,6 +139,7 @@ impl Agents {
             .collect();
         let agents = Self {
             anonymous,
+            kubelets,
             account: options.agent_account.clone(),
             args,
             orders,
@@ -161,7 +167,7 @@ impl Agents {
         store: MemoryStore,
     ) -> Result<()> {
         let args = self.parse(&node.name)?;
-        let client = self.client(&node.name)?;
+        let client = self.client(Some(&pod_name(&node.name))).await?;
         let changes = runtime.table().subscribe();
         let clock = self.clock;
         let supervisors = args.supervise.then(|| SupervisorsView {
@@ -195,21 +201,45 @@ impl Agents {
         }
     }
 
-    /// A client with the token of the service account bound to a pod on this node, and a connection of
-    /// its own, as the program has.
-    pub(super) fn client(&self, node: &str) -> Result<Client> {
+    /// A client of the agents' service account with a connection of its own, as the program has. Its
+    /// token is bound to `pod`, as a kubelet requests it, and so names the node of the pod.
+    pub(super) async fn client(&self, pod: Option<&str>) -> Result<Client> {
+        let account = self.account.split_once(':');
+        let (namespace, name) = account.context("--agent-account is NAMESPACE:NAME")?;
+        let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
+        let request = serde_json::from_value(json!({
+            "metadata": {},
+            "spec": {"audiences": [], "expirationSeconds": TOKEN.as_secs(), "boundObjectRef": bound},
+        }))?;
+        let accounts = Api::<ServiceAccount>::namespaced(self.kubelets.clone(), namespace);
+        let post = PostParams::default();
+        let token = timeout(
+            DEADLINE,
+            accounts.create_token_request(name, &post, &request),
+        );
+        let token = token.await?.context("a token of the agents' account")?;
         let mut config = self.anonymous.clone();
-        config.auth_info.token = Some(format!("sa:{}:{node}", self.account).into());
+        let token = token.status.and_then(|s| s.token);
+        config.auth_info.token = Some(token.context("a token")?.into());
         Ok(connection::connect_http2(config)?)
     }
 }
 
 /// Gives a node the pod that the `DaemonSet` controller would give it for its agent.
-pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Result<()> {
+pub(super) async fn make_pod(
+    client: &Client,
+    namespace: &str,
+    account: &str,
+    node: &str,
+) -> Result<()> {
+    let (_, account) = account
+        .split_once(':')
+        .context("--agent-account is NAMESPACE:NAME")?;
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": pod_name(node), "labels": {"app.kubernetes.io/name": NAME}},
         "spec": {
             "nodeName": node,
+            "serviceAccountName": account,
             // The agent itself runs in this process; where containers are processes, one stands for
             // it.
             "containers": [{"name": "agent", "image": NAME, "command": ["sleep", "infinity"]}],

@@ -87,10 +87,10 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
     ));
 
     let (sender, receiver) = watch::channel(None);
-    let agents = agents::Agents::new(anonymous, &options, receiver, clock)?;
+    let agents = agents::Agents::new(anonymous, client.clone(), &options, receiver, clock)?;
     if options.agent_pods.is_some() && !options.own_watches {
         // Any agent's identity may read orders; one watch serves all.
-        let reader = agents.client(&options.names().next().unwrap_or_default())?;
+        let reader = agents.client(None).await?;
         tasks.spawn(async move { match orders::follow(reader, sender).await {} });
     }
     let supervisor = Arc::new(Supervisor::new(client, options, clock, nodes, agents));

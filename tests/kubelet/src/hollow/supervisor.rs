@@ -140,7 +140,8 @@ impl Supervisor {
             .agent_pods
             .as_deref()
             .context("nodes have no agents: no --agent-pods")?;
-        agents::make_pod(&self.client, namespace, &self.nodes[i].info.name).await?;
+        let account = &self.options.agent_account;
+        agents::make_pod(&self.client, namespace, account, &self.nodes[i].info.name).await?;
         self.spawn_agent(i);
         Ok(())
     }

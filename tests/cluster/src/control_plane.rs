@@ -1,6 +1,6 @@
-//! A real control plane, started from a folder of its programs as envtest lays them out
-//! (`KUBEBUILDER_ASSETS`): `etcd` and `kube-apiserver`; with `kube-controller-manager` and
-//! `kube-scheduler` beside them pods are bound and collected, too.
+//! The control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, built by
+//! `tests/kubernetes` or found in the folder that `KUBEBUILDER_ASSETS` names, as envtest lays it out.
+//! Without the last two programs in that folder no pod is bound and no garbage is collected.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,21 +9,27 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::audit::AuditLog;
-use crate::process::{Launch, Process, free_port};
+use crate::process::{Launch, Process, free_port, run};
 use crate::tokens::TokenReviewer;
 use crate::wait::eventually;
 
-/// A real API server waits for its informers and its bootstrap objects.
+/// Building the programs takes a quarter of an hour on a machine that has never done it.
+const BUILD: Duration = Duration::from_hours(1);
+/// The API server is ready once its informers have synced and its bootstrap objects are stored.
 const START: Duration = Duration::from_mins(2);
 
-/// Serves `scheduling.k8s.io` pod groups in whatever version it has them, alpha ones included.
+/// Serves `scheduling.k8s.io` pod groups in every version that the API server has, alpha included.
 const NATIVE_SCHEDULING: [&str; 2] = [
     "--feature-gates=GenericWorkload=true",
     "--runtime-config=api/all=true",
 ];
 
-/// What the stand-in has, too; without the controllers that make pods, since the operator and its
-/// agents run outside.
+/// Requests a second and burst of the controller manager and the scheduler. Their defaults (20 and
+/// 50 a second) are for a server with other clients, and would dominate the times of a test.
+const RATE: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
+
+/// The controllers of a cluster whose operator and agents run as processes of the test: none that
+/// creates pods for Deployments and DaemonSets.
 const CONTROLLERS: [&str; 9] = [
     "clusterrole-aggregation-controller",
     "disruption-controller",
@@ -36,78 +42,101 @@ const CONTROLLERS: [&str; 9] = [
     "taint-eviction-controller",
 ];
 
+/// The folder with the programs. Builds them first where no folder is given and the cache has none.
+pub(crate) async fn programs(repository: &Path) -> Result<PathBuf> {
+    let script = repository.join("tests/kubernetes/build.sh");
+    let out = run(&script, &[], &[], BUILD)
+        .await
+        .context("build Kubernetes")?;
+    Ok(out
+        .lines()
+        .last()
+        .context("build.sh prints a folder")?
+        .into())
+}
+
 /// The programs of a control plane, running. Ended when dropped.
 #[derive(Debug)]
-pub(crate) struct RealPlane {
+pub(crate) struct ControlPlane {
     /// Kubeconfig of the administrator.
     pub(crate) kubeconfig: PathBuf,
     /// Whether pods are bound to nodes and garbage is collected.
     pub(crate) complete: bool,
+    files: PathBuf,
     _processes: Vec<Process>,
     _tokens: TokenReviewer,
 }
 
-impl RealPlane {
-    /// Starts the programs in `assets` with their data, certificates and logs below `folder`, and
-    /// the API server with that audit log.
+impl ControlPlane {
+    /// Starts the programs in folder `programs`. Data, certificates and logs are below `folder`, and
+    /// the API server writes `audit`.
     pub(crate) async fn start(
-        assets: &Path,
+        programs: &Path,
         folder: &Path,
         audit: &AuditLog,
         native_scheduling: bool,
     ) -> Result<Self> {
-        let files = folder.join("plane");
+        let files = folder.join("control-plane");
         std::fs::create_dir_all(&files)?;
         let tokens = TokenReviewer::start()?;
         let (client, peer) = (url(free_port()?), url(free_port()?));
-        let etcd = launch(assets, "etcd", etcd_args(&files, &client, &peer));
+        let etcd = launch(programs, "etcd", etcd_args(&files, &client, &peer));
         let port = free_port()?;
         let mut args = api_server_args(&files, &client, port, &tokens.kubeconfig(&files)?);
-        args.extend(audit.of_api_server(&files)?);
+        args.extend(audit.arguments(&files)?);
         if native_scheduling {
             args.extend(NATIVE_SCHEDULING.map(str::to_owned));
         }
         let mut processes = vec![Process::start(&etcd, folder)?];
-        let mut api_server = Process::start(&launch(assets, "kube-apiserver", args), folder)?;
-        let kubeconfig = kubeconfig(&files, port, "admin", "user:admin:system:masters")?;
+        let mut api_server = Process::start(&launch(programs, "kube-apiserver", args), folder)?;
+        let kubeconfig = kubeconfig_of(&files, port, "admin", "user:admin:system:masters")?;
         until_ready(&mut api_server, &kubeconfig).await?;
         processes.push(api_server);
         let complete = ["kube-controller-manager", "kube-scheduler"]
             .iter()
-            .all(|p| assets.join(p).is_file());
+            .all(|p| programs.join(p).is_file());
         if complete {
-            let mighty = kubeconfig.display().to_string();
+            let of = |component: &str| {
+                kubeconfig_of(&files, port, component, &format!("component:{component}"))
+            };
             processes.push(Process::start(
                 &launch(
-                    assets,
+                    programs,
                     "kube-controller-manager",
-                    controller_args(&files, &mighty),
+                    controller_args(&files, &of("kube-controller-manager")?),
                 ),
                 folder,
             )?);
-            let args = vec![
-                format!("--kubeconfig={mighty}"),
+            let mut args = vec![
+                format!("--kubeconfig={}", of("kube-scheduler")?.display()),
                 "--leader-elect=false".into(),
                 "--secure-port=0".into(),
             ];
+            args.extend(RATE.map(str::to_owned));
             processes.push(Process::start(
-                &launch(assets, "kube-scheduler", args),
+                &launch(programs, "kube-scheduler", args),
                 folder,
             )?);
         }
         Ok(Self {
             kubeconfig,
             complete,
+            files,
             _processes: processes,
             _tokens: tokens,
         })
     }
+
+    /// Certificate chain and private key with which the API server serves.
+    pub(crate) fn serving_certificate(&self) -> (PathBuf, PathBuf) {
+        (certificate(&self.files), key(&self.files))
+    }
 }
 
-fn launch(assets: &Path, program: &str, args: Vec<String>) -> Launch {
+fn launch(programs: &Path, program: &str, args: Vec<String>) -> Launch {
     Launch {
         name: program.into(),
-        program: assets.join(program),
+        program: programs.join(program),
         args,
         env: None,
     }
@@ -129,9 +158,13 @@ fn etcd_args(files: &Path, client: &str, peer: &str) -> Vec<String> {
     ]
 }
 
-/// The key of the certificate that the server makes for itself.
-fn key(files: &Path) -> String {
-    files.join("apiserver.key").display().to_string()
+/// The certificate that the API server signs for itself, and its authority.
+fn certificate(files: &Path) -> PathBuf {
+    files.join("apiserver.crt")
+}
+
+fn key(files: &Path) -> PathBuf {
+    files.join("apiserver.key")
 }
 
 fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<String> {
@@ -141,8 +174,11 @@ fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<St
         "--bind-address=127.0.0.1".into(),
         // It signs its own certificate, and the tokens of service accounts by the same key.
         format!("--cert-dir={}", files.display()),
-        format!("--service-account-key-file={}", key(files)),
-        format!("--service-account-signing-key-file={}", key(files)),
+        format!("--service-account-key-file={}", key(files).display()),
+        format!(
+            "--service-account-signing-key-file={}",
+            key(files).display()
+        ),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--authorization-mode=RBAC".into(),
@@ -157,13 +193,16 @@ fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<St
     ]
 }
 
-fn controller_args(files: &Path, kubeconfig: &str) -> Vec<String> {
-    vec![
-        format!("--kubeconfig={kubeconfig}"),
+fn controller_args(files: &Path, kubeconfig: &Path) -> Vec<String> {
+    let mut args = vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controllers={}", CONTROLLERS.join(",")),
         // Each writes under its own name, by which admission policies know them.
         "--use-service-account-credentials=true".into(),
-        format!("--service-account-private-key-file={}", key(files)),
+        format!(
+            "--service-account-private-key-file={}",
+            key(files).display()
+        ),
         // Longer than the period of the hollow nodes' Leases, shorter than the patience of a
         // scenario.
         "--node-monitor-grace-period=15s".into(),
@@ -171,14 +210,16 @@ fn controller_args(files: &Path, kubeconfig: &str) -> Vec<String> {
         "--concurrent-gc-syncs=4".into(),
         "--leader-elect=false".into(),
         "--secure-port=0".into(),
-    ]
+    ];
+    args.extend(RATE.map(str::to_owned));
+    args
 }
 
-fn kubeconfig(files: &Path, port: u16, name: &str, token: &str) -> Result<PathBuf> {
+fn kubeconfig_of(files: &Path, port: u16, name: &str, token: &str) -> Result<PathBuf> {
     let path = files.join(format!("{name}.kubeconfig"));
     let cluster = json!({
         "server": format!("https://127.0.0.1:{port}"),
-        "certificate-authority": files.join("apiserver.crt"),
+        "certificate-authority": certificate(files),
     });
     std::fs::write(
         &path,
@@ -192,10 +233,10 @@ pub(crate) fn config_file(cluster: &Value, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "plane", "cluster": cluster}],
+        "clusters": [{"name": "test", "cluster": cluster}],
         "users": [{"name": "user", "user": user}],
-        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "user"}}],
-        "current-context": "plane",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+        "current-context": "test",
     })
 }
 
