@@ -209,8 +209,9 @@ pub mod reasons {
     /// A supervisor in each training container restarts the training process inside it, and keeps
     /// attempts apart.
     pub const SUPERVISED: &str = "Supervised";
-    /// Restarts in place without a supervisor, because `failurePolicy.inPlace.withoutSupervisor` is
-    /// Allow; nothing keeps two attempts apart while members stop one after the other.
+    /// Restarts in place without a supervisor: `failurePolicy.inPlace.withoutSupervisor` is Allow, and
+    /// nothing keeps two attempts apart while members stop one after the other; or members have no
+    /// peers.
     pub const UNSUPERVISED: &str = "Unsupervised";
     /// No supervisor keeps attempts apart, and `failurePolicy.inPlace.withoutSupervisor` is Deny:
     /// pods are recreated.

@@ -265,7 +265,8 @@ pub struct InPlace {
     /// (docs/supervisor.md). Never: containers stay as they are.
     pub supervisor: SupervisorMode,
     /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two
-    /// attempts apart. Allow: such gangs restart in place all the same.
+    /// attempts apart. Allow: such gangs restart in place all the same. Restart domains of one
+    /// member restart in place either way.
     pub without_supervisor: WithoutSupervisor,
 }
 

@@ -41,6 +41,11 @@ pub(super) fn basic_is_single() -> Rule {
         .message("scheduling.disruptionMode All needs scheduling.policy Gang: with policy Basic each pod stands alone (KEP-5710)")
 }
 
+pub(super) fn progress_needs_gang() -> Rule {
+    Rule::new("self.scheduling.policy != 'Basic' || !has(self.failurePolicy.progress)")
+        .message("failurePolicy.progress needs scheduling.policy Gang: members of policy Basic have no supervisor")
+}
+
 pub(super) fn min_count_fits() -> Rule {
     Rule::new(
         "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, g.replicas * g.size).sum()",

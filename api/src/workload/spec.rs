@@ -41,6 +41,7 @@ use crate::names::MANAGED_BY;
     validation = rules::member_limit(),
     validation = rules::domain_limit(),
     validation = rules::basic_is_single(),
+    validation = rules::progress_needs_gang(),
     validation = rules::min_count_fits(),
     validation = rules::group_min_count_fits(),
     validation = rules::min_count_scope(),

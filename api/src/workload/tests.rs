@@ -86,6 +86,10 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
             "disruptionMode All needs scheduling.policy Gang",
         ),
         (
+            json!({"scheduling": {"policy": "Basic"}, "failurePolicy": {"progress": {"timeoutSeconds": 60}}}),
+            "progress needs scheduling.policy Gang",
+        ),
+        (
             json!({"groups": [merged(group("a", 1, 1), &json!({"minCount": 1}))]}),
             "needs scheduling.gang.scope Group",
         ),

@@ -1,15 +1,33 @@
-//! Who meets whom: members that restart together, and members that meet at one place.
+//! Members that restart together, and members that meet at one place.
 
 use std::collections::BTreeMap;
 
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{GangScope, RestartScope, TrainingWorkloadSpec, WorldScope};
+use lockstep_api::workload::{
+    GangScope, InPlace, RestartScope, TrainingWorkloadSpec, WithoutSupervisor, WorldScope,
+};
 
-/// Whether the members of a domain start and stop together: only they need a barrier.
-pub(crate) fn meets(gang: &Gang, domain: &Domain) -> bool {
-    !gang.basic && domain.members.len() > 1
+/// True if the members of a gang may have supervisors. A domain of one member needs no barrier, but
+/// only a supervisor reads the progress of its training process. Members of a Basic group start
+/// without each other, so no release could cover them.
+pub(crate) fn may_have_supervisors(gang: &Gang) -> bool {
+    !gang.basic
+}
+
+/// True if two attempts of a domain could overlap, because it has several members.
+pub(crate) fn has_peers(domain: &Domain) -> bool {
+    domain.members.len() > 1
+}
+
+/// True if a restart of a domain may keep its pods. `has_barrier`: supervisors hold its members
+/// back until all have stopped.
+pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool) -> bool {
+    match policy.without_supervisor {
+        WithoutSupervisor::Allow => true,
+        WithoutSupervisor::Deny => has_barrier || !has_peers,
+    }
 }
 
 /// Whether only members of this domain meet where its members do, now and after any resize. Only

@@ -10,7 +10,7 @@ use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpub
 use crate::facts::{AssignedNodes, Facts};
 use crate::failure::detect::may_take_charge_back;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
-use crate::meeting::{meets, meets_alone};
+use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::plan::Action;
@@ -162,7 +162,8 @@ impl GangPods<'_, '_> {
                         replaces: None,
                         gated,
                         tier: Tier::Plain,
-                        supervised: meets(self.gang, domain),
+                        supervised: may_have_supervisors(self.gang),
+                        has_peers: has_peers(domain),
                     };
                     out.extend(self.create_one(plan, wake));
                 }

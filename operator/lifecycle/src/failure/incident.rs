@@ -8,7 +8,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, span};
-use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage, WithoutSupervisor};
+use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
 use super::members::restarts_in_place;
 use super::policy::Failure;
@@ -19,6 +19,7 @@ use crate::cause::describe;
 use crate::changes::Tries;
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
+use crate::meeting::{has_peers, may_keep_pods};
 use crate::settings::doubling;
 use crate::tier::Tier;
 
@@ -319,7 +320,7 @@ fn build(
     }
 }
 
-/// From a restart in place to new pods: where nothing keeps attempts apart and that is not allowed,
+/// From a restart in place to new pods: where nothing keeps the attempts of several members apart and that is not allowed,
 /// where in-place tries are used up, and where the kubelet's own back-off, which doubles like ours,
 /// would hold the container longer than a new pod takes.
 fn escalate(
@@ -332,10 +333,7 @@ fn escalate(
     let in_place = &facts.spec().failure_policy.in_place;
     let tiers = tiers(facts, scope, domain);
     let has_barrier = !tiers.is_empty() && tiers.iter().all(|t| t.is_some_and(Tier::has_barrier));
-    let denied = match in_place.without_supervisor {
-        WithoutSupervisor::Deny => !has_barrier,
-        WithoutSupervisor::Allow => false,
-    };
+    let denied = !may_keep_pods(in_place, has_peers(scope.domain), has_barrier);
     let (first, longest) = KUBELET_BACKOFF;
     let held_back = doubling(first, longest, tries) > facts.view.settings().recreate_takes;
     let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));

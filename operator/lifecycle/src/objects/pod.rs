@@ -16,6 +16,7 @@ use super::restart::{Codes, compile};
 use super::supervise::{supervise, supervisor_image};
 use super::training::training_container;
 use super::{affinity, env};
+use crate::meeting::may_keep_pods;
 use crate::observed::Observed;
 use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;
@@ -44,6 +45,8 @@ pub(crate) struct PodPlan<'a> {
     pub tier: Tier,
     /// Whether a supervisor may be put above it.
     pub supervised: bool,
+    /// True if its restart domain has other members.
+    pub has_peers: bool,
 }
 
 /// Builds the pod; None when the member is not one of those that run together.
@@ -64,13 +67,9 @@ pub(crate) fn pod(
     let image = supervisor_image(view.settings(), view.spec(), group).filter(|_| plan.supervised);
     let tier = image.map_or(plan.tier, |_| Tier::Supervised);
     let default = FailureAction::default_for(view.spec().scheduling.policy);
-    let codes = Codes::of(
-        &view.spec().failure_policy,
-        &group.name,
-        training,
-        default,
-        tier,
-    );
+    let policy = &view.spec().failure_policy;
+    let keeps_pods = may_keep_pods(&policy.in_place, plan.has_peers, tier.has_barrier());
+    let codes = Codes::of(policy, &group.name, training, default, keeps_pods);
     compile(&mut spec, training, &codes, plan.tier);
     if let Some(image) = image {
         supervise(&mut spec, training, image);
@@ -246,6 +245,7 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
                 gated: false,
                 tier,
                 supervised: true,
+                has_peers: true,
             };
             pod(view, &membership, plan)
         })

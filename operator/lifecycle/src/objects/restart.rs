@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, PodSpec,
 };
-use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule, WithoutSupervisor};
+use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 
 use crate::tier::Tier;
 
@@ -28,25 +28,21 @@ pub(super) struct Codes {
 impl Codes {
     /// Evaluates the rules for the codes 1 to 255. Rules on reasons or conditions cannot be
     /// compiled: a code that only they match is treated as if they did not exist, and the manager
-    /// decides when it sees the reason.
+    /// decides when it sees the reason. `keeps_pods`: a restart of the domain keeps its pods.
     pub(super) fn of(
         policy: &FailurePolicy,
         group: &str,
         container: &str,
         default: FailureAction,
-        tier: Tier,
+        keeps_pods: bool,
     ) -> Self {
         let mut codes = Self::default();
-        let in_place = match policy.in_place.without_supervisor {
-            WithoutSupervisor::Allow => true,
-            WithoutSupervisor::Deny => tier.has_barrier(),
-        };
         for code in (1..=255).filter(|c| *c != KILLED) {
             let mut rules = policy.rules.iter();
             let rule = rules.find(|r| matches_code(r, group, container, code));
             let action = rule.map_or(default, |r| r.action);
             // What gets a new pod anyway need not start again in the old one.
-            let action = if in_place {
+            let action = if keeps_pods {
                 action
             } else {
                 action.with_new_pods()
@@ -146,9 +142,7 @@ mod tests {
 
     fn compiled(rules: &Value, pod: Value, tier: Tier) -> PodSpec {
         let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-        let mut policy = policy(rules);
-        policy.in_place.without_supervisor = WithoutSupervisor::Allow;
-        let codes = Codes::of(&policy, "workers", "c", RestartGang, tier);
+        let codes = Codes::of(&policy(rules), "workers", "c", RestartGang, true);
         compile(&mut pod, "c", &codes, tier);
         pod
     }
@@ -191,13 +185,7 @@ mod tests {
         let rules = json!([
             {"name": "soft", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RestartPod"},
             {"name": "gang", "action": "RestartGang"}]);
-        let codes = Codes::of(
-            &policy(&rules),
-            "workers",
-            "c",
-            RestartGang,
-            Tier::RestartRules,
-        );
+        let codes = Codes::of(&policy(&rules), "workers", "c", RestartGang, false);
         assert!(codes.stay_down.contains(&1) && !codes.stay_down.contains(&9));
         assert!(!codes.stay_down.contains(&KILLED));
     }

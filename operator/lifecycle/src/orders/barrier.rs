@@ -16,7 +16,7 @@ use crate::failure::detect::reported_failure;
 use crate::failure::respond::is_left_to_kubelet;
 use crate::failure::restart_all::trigger_of;
 use crate::ledger::{DomainLedger, Ledger};
-use crate::meeting::{meets, meets_alone};
+use crate::meeting::{may_have_supervisors, meets_alone};
 use crate::objects::env::port;
 use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
@@ -49,7 +49,7 @@ pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut groups = facts.spec().groups.iter();
     let settings = facts.view.settings();
     let members = &meeting.domain.members;
-    let may_be = meets(meeting.gang, meeting.domain)
+    let may_be = may_have_supervisors(meeting.gang)
         && groups.any(|g| {
             members.iter().any(|m| m.group == g.name)
                 && supervisor_image(settings, facts.spec(), g).is_some()

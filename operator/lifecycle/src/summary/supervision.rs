@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::condition::reasons;
-use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::gangs::Domain;
 use lockstep_api::words::count;
-use lockstep_api::workload::{SupervisorMode, WithoutSupervisor};
+use lockstep_api::workload::SupervisorMode;
 
 use super::notes;
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
-use crate::meeting::meets;
+use crate::meeting::{has_peers, may_have_supervisors, may_keep_pods};
 use crate::objects::supervise::obstacle;
 use crate::wake::Wake;
 
@@ -32,26 +32,29 @@ pub(super) fn restarts_in_place(
         }
         return condition(true, reasons::SUPERVISED, message);
     };
-    match facts.spec().failure_policy.in_place.without_supervisor {
-        WithoutSupervisor::Allow => {
-            let mut message = format!(
-                "training containers run without a supervisor: {why}; \
-                 failurePolicy.inPlace.withoutSupervisor allows it"
-            );
-            if let Some(hooks) = notes::hooks(facts) {
-                message = format!("{message}. In a restart in place {hooks}");
-            }
-            condition(true, reasons::UNSUPERVISED, message)
-        }
-        WithoutSupervisor::Deny => condition(
+    let policy = &facts.spec().failure_policy.in_place;
+    let mut domains = facts.gangs.iter().flat_map(|gang| &gang.domains);
+    let have_peers = domains.any(has_peers);
+    if !may_keep_pods(policy, have_peers, false) {
+        return condition(
             false,
             reasons::DENIED,
             format!(
                 "training containers run without a supervisor: {why}; so RestartGang recreates pods. \
                  failurePolicy.inPlace.withoutSupervisor: Allow restarts them in place"
             ),
-        ),
+        );
     }
+    let allowed = if have_peers {
+        "failurePolicy.inPlace.withoutSupervisor allows it"
+    } else {
+        "a member that restarts alone needs none"
+    };
+    let mut message = format!("training containers run without a supervisor: {why}; {allowed}");
+    if let Some(hooks) = notes::hooks(facts) {
+        message = format!("{message}. In a restart in place {hooks}");
+    }
+    condition(true, reasons::UNSUPERVISED, message)
 }
 
 fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option<String> {
@@ -80,7 +83,8 @@ fn nodes_without_agent<'f>(
     let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
     for (gang, domain) in placed.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
         let assigned = facts.assigned_nodes(&gang.key);
-        let entry = ledger.domain(&domain.key).filter(|_| meets(gang, domain));
+        let entry = ledger.domain(&domain.key);
+        let entry = entry.filter(|_| may_have_supervisors(gang));
         for member in &domain.members {
             let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) else {
                 continue;
@@ -94,11 +98,11 @@ fn nodes_without_agent<'f>(
     without
 }
 
-/// Why members run, or will run, without a supervisor. None: all that meet others have one.
+/// Why members run, or will run, without a supervisor. None: all members of gangs have one.
 fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let spec = facts.spec();
     let (mut pods, mut first) = (0, None);
-    for domain in meetings(facts) {
+    for domain in supervisable(facts) {
         let Some(entry) = ledger.domain(&domain.key) else {
             continue;
         };
@@ -126,8 +130,8 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
             group.name
         ));
     }
-    if meetings(facts).next().is_none() {
-        return Some("its members restart one by one".into());
+    if supervisable(facts).next().is_none() {
+        return Some("members of policy Basic restart one by one".into());
     }
     let pod = first?;
     let node = pod.place();
@@ -138,8 +142,8 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     ))
 }
 
-/// Restart domains whose members start and stop together.
-fn meetings<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Domain> {
-    let domains = |gang: &'f Gang| gang.domains.iter().filter(move |d| meets(gang, d));
-    facts.gangs.iter().flat_map(domains)
+/// Restart domains whose members may have supervisors.
+fn supervisable<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Domain> {
+    let gangs = facts.gangs.iter().filter(|gang| may_have_supervisors(gang));
+    gangs.flat_map(|gang| &gang.domains)
 }

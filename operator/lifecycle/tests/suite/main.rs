@@ -19,6 +19,7 @@ mod late_agents;
 mod meetings;
 mod mixed;
 mod objects;
+mod one_member;
 mod one_node;
 mod placements;
 mod preemption;
