@@ -188,11 +188,17 @@ pub mod reasons {
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
     /// `scheduling.timeoutSeconds` passed with `onTimeout: Fail`.
     pub const SCHEDULING_TIMEOUT: &str = "SchedulingTimeout";
+    /// An image cannot be pulled. In the third start in a row it fails the workload.
+    pub const IMAGE_UNAVAILABLE: &str = "ImageUnavailable";
+    /// No scheduler has bound a pod. In the third start in a row it fails the workload, unless the
+    /// scheduler is the default one.
+    pub const NOT_BOUND: &str = "NotBound";
     /// Containers did not start within `startDeadlineSeconds`; the nodes were released.
     pub const START_DEADLINE_EXCEEDED: &str = "StartDeadlineExceeded";
     /// No replacement was found within `replacementTimeoutSeconds`; the nodes were released.
     pub const REPLACEMENT_TIMEOUT: &str = "ReplacementTimeout";
-    /// The runtime of a node could not start a container.
+    /// A container cannot be created or started. If its template is the cause, the third start in a row
+    /// fails the workload.
     pub const START_ERROR: &str = "StartError";
     /// A node's kubelet rejected a pod before it ran.
     pub const REJECTED_BY_NODE: &str = "RejectedByNode";

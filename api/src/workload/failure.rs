@@ -39,7 +39,8 @@ pub struct FailurePolicy {
     /// Longest time from pod creation to running containers (image pull, mounts, init containers),
     /// and from then until a supervisor is at the barrier, in seconds; 1 to 86400. After it the nodes
     /// are released, the node is avoided and the gang queues again, uncounted. In a gang that has run
-    /// the member goes elsewhere, of many a tenth at a time.
+    /// the member goes elsewhere, of many a tenth at a time. If image, command, configuration or
+    /// schedulerName is the cause, no node is avoided, and the third start in a row fails the workload.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,

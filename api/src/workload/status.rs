@@ -165,6 +165,10 @@ pub struct GangStatus {
     /// Placements in a row that ended before all members ran; the next back-off grows with it.
     #[serde(default)]
     pub placement_tries: i32,
+    /// Starts in a row that failed because of the template: image, command, configuration or scheduler.
+    /// The third fails the workload.
+    #[serde(default)]
+    pub start_tries: i32,
     /// Since when the gang holds its nodes: those of a preemption are its own when its victims have left.
     /// Absent while it holds none, or no accelerators there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,6 +34,7 @@ pub mod plan;
 pub mod pods;
 mod record;
 pub mod settings;
+mod start_problem;
 mod status;
 mod summary;
 pub mod tier;

@@ -15,22 +15,13 @@ use lockstep_api::workload::{
 use crate::ledger::{DomainLedger, End, GangLedger, Ledger, OpenIncident, RestartBudget, Spent};
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
+use crate::words::shortened;
 
 /// Longest message of a cause, in bytes. There may be one in each of five hundred restart domains, and
 /// programs may leave four kilobytes on their way out (`terminationMessagePath`).
 const CAUSE_MESSAGE: usize = 256;
 /// Longest message of a wait, in bytes: there is one for each gang, which then has no incident.
 const BACKOFF_MESSAGE: usize = 512;
-
-/// A text of at most so many bytes.
-fn shortened(text: String, longest: usize) -> String {
-    if text.len() <= longest {
-        return text;
-    }
-    let end = "…";
-    let at = text.floor_char_boundary(longest - end.len());
-    format!("{}{end}", &text[..at])
-}
 
 fn short_cause(cause: Cause) -> Cause {
     Cause {
@@ -156,6 +147,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         released,
         backoff,
         placement_tries,
+        start_tries,
         held_since,
         avoid,
     } = entry;
@@ -173,6 +165,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
             ..b
         }),
         placement_tries,
+        start_tries,
         held_since,
         avoid: avoid.collect(),
     }

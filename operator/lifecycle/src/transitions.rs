@@ -11,6 +11,7 @@ use lockstep_api::workload::{
 };
 
 use crate::ledger::Ledger;
+use crate::start_problem::START_PROBLEMS;
 use crate::words::{Restarts, of_gang};
 
 /// An event about the workload.
@@ -89,6 +90,8 @@ pub fn transitions(
         let old = find(&before.conditions, type_);
         let when = if new.status == true.into() {
             Some(on_true)
+        } else if type_ == types::READY && START_PROBLEMS.contains(&new.reason.as_str()) {
+            Some(EventType::Warning)
         } else {
             on_false
         };

@@ -17,6 +17,16 @@ pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     }
 }
 
+/// A text of at most so many bytes.
+pub(crate) fn shortened(text: String, longest: usize) -> String {
+    if text.len() <= longest {
+        return text;
+    }
+    let end = "…";
+    let at = text.floor_char_boundary(longest - end.len());
+    format!("{}{end}", &text[..at])
+}
+
 /// A workload, to tell of its restarts.
 pub(crate) struct Restarts<'a> {
     pub spec: &'a TrainingWorkloadSpec,

@@ -95,6 +95,14 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "create it again when there is capacity, or with `onTimeout: Wait`",
     ),
     (
+        r::IMAGE_UNAVAILABLE,
+        "correct the image or its `imagePullSecrets`: suspend, edit the template, resume. If the registry is down, wait",
+    ),
+    (
+        r::NOT_BOUND,
+        "name a scheduler that runs in `schedulerName` of the template, or start that scheduler",
+    ),
+    (
         r::START_DEADLINE_EXCEEDED,
         "look for slow images, volumes and init containers, or raise `startDeadlineSeconds`",
     ),
@@ -104,7 +112,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::START_ERROR,
-        "look at command and image in the message; another node is taken next",
+        "correct the command or configuration that the message names: suspend, edit the template, resume. A node whose runtime fails is avoided",
     ),
     (
         r::REJECTED_BY_NODE,

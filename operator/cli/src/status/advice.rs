@@ -1,7 +1,7 @@
 //! What to do next about a workload, from where it stands.
 
 use lockstep_api::TrainingWorkload;
-use lockstep_api::condition::reasons;
+use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::MANAGED_BY;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
@@ -47,7 +47,10 @@ pub fn next(
             format!("`kubectl edit tw {name} -n {namespace}`"),
         ],
         Some(Phase::Failed) => vec![
-            format!("{failed_log} has the log of the member that failed"),
+            start_problem(&status.reason).map_or_else(
+                || format!("{failed_log} has the log of the member that failed"),
+                str::to_owned,
+            ),
             "a workload that has failed does not start again: delete it and apply it again"
                 .to_owned(),
         ],
@@ -55,6 +58,18 @@ pub fn next(
         Some(Phase::Running) => vec!["nothing: it runs".to_owned()],
     };
     let active = !matches!(status.phase, Some(Phase::Failed | Phase::Succeeded));
+    let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
+    let mut shown = [ready, Some(status.reason.as_str())].into_iter().flatten();
+    if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
+        said = vec![
+            cause.to_owned(),
+            format!(
+                "{}, then `kubectl edit tw {name} -n {namespace}`, then {}",
+                run("suspend"),
+                run("resume")
+            ),
+        ];
+    }
     if active && budget.left == 0 && budget.of > 0 {
         said.push(format!(
             "the next failure that counts fails it: raise spec.failurePolicy.limits.maxRestarts ({}) if it is worth going on",
@@ -62,6 +77,22 @@ pub fn next(
         ));
     }
     said
+}
+
+/// What to correct where the template keeps members from starting.
+fn start_problem(reason: &str) -> Option<&'static str> {
+    match reason {
+        reasons::IMAGE_UNAVAILABLE => Some(
+            "correct the image that the message names, or its imagePullSecrets, or the registry",
+        ),
+        reasons::START_ERROR => {
+            Some("correct the command or the configuration of the container that the message names")
+        }
+        reasons::NOT_BOUND => Some(
+            "set schedulerName of the template to a scheduler that runs, or start that scheduler",
+        ),
+        _ => None,
+    }
 }
 
 /// What ends the wait.

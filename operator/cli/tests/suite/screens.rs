@@ -164,6 +164,22 @@ fn what_to_do_follows_the_phase_and_the_reason() {
             "`kubectl lockstep logs llama --failed -n ml`",
         ),
         (
+            json!({"phase": "Starting", "reason": "ImageUnavailable"}),
+            "correct the image that the message names",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "StartError"}),
+            "`kubectl lockstep suspend llama -n ml`, then `kubectl edit tw llama -n ml`",
+        ),
+        (
+            json!({"phase": "Starting", "reason": "NotBound"}),
+            "set schedulerName of the template to a scheduler that runs",
+        ),
+        (
+            json!({"phase": "Failed", "reason": "ImageUnavailable"}),
+            "correct the image that the message names",
+        ),
+        (
             json!({"phase": "Running", "restarts": {"countedAt": vec![ago(5); 10]}}),
             "raise spec.failurePolicy.limits.maxRestarts (10)",
         ),

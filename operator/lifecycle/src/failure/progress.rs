@@ -158,5 +158,6 @@ fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>
     ledger.close_incident(facts, scope.key(), true);
     if let Some(gang) = ledger.gangs.get_mut(scope.gang.key.as_str()) {
         gang.placement_tries = 0;
+        gang.start_tries = 0;
     }
 }

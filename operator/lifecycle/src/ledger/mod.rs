@@ -71,6 +71,8 @@ pub(crate) struct GangLedger {
     pub backoff: Option<Backoff>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
+    /// Starts in a row that failed because of the template.
+    pub start_tries: i32,
     /// Since when it holds accelerators.
     pub held_since: Option<DateTime<Utc>>,
     /// Nodes that it stays away from.

@@ -91,6 +91,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         released,
         backoff,
         placement_tries,
+        start_tries,
         held_since,
         avoid,
     } = status;
@@ -99,6 +100,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         released: released.clone(),
         backoff: backoff.clone(),
         placement_tries: *placement_tries,
+        start_tries: *start_tries,
         held_since: *held_since,
         avoid: avoid.iter().filter_map(avoidance).collect(),
     };

@@ -92,6 +92,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             released: Some("x".repeat(20)),
             backoff: None,
             placement_tries: 100,
+            start_tries: 2,
             held_since: Some(at()),
             avoid: [("n".repeat(63).parse().unwrap(), avoidance)].into(),
         };

@@ -142,6 +142,7 @@ prop_compose! {
         released in prop::option::of("[a-z0-9]{1,6}"),
         backoff in prop::option::of(("[A-Z][a-z]{2}", "[a-z ]{0,9}", 0..9_i32, time())),
         placement_tries in 0..9_i32,
+        start_tries in 0..3_i32,
         held_since in prop::option::of(time()),
         avoid in prop::collection::btree_map("n[0-9]{1,2}", ("[A-Z][a-z]{2}", time()), 0..4),
     ) -> GangLedger {
@@ -150,6 +151,7 @@ prop_compose! {
             released,
             backoff: backoff.map(|(reason, message, tries, until)| Backoff { reason, message, tries, until }),
             placement_tries,
+            start_tries,
             held_since,
             avoid: avoid
                 .into_iter()

@@ -105,6 +105,7 @@ fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in ledger.gangs.values_mut() {
         gang.backoff = None;
         gang.placement_tries = 0;
+        gang.start_tries = 0;
     }
     if let Some(since) = ledger.started_at.take() {
         ledger.active_seconds += (facts.now - since).max(Duration::zero()).num_seconds();

@@ -13,6 +13,7 @@ use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, Outcome};
 use crate::objects::hash::spec_hash;
+use crate::start_problem;
 use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
 use crate::wake::Wake;
 use crate::words::Restarts;
@@ -46,7 +47,7 @@ pub(super) fn all(
     let disrupted = disrupted(facts, ledger);
     let mut done = over;
     if !over {
-        let ready = ready(facts, ledger, groups, ready_count);
+        let ready = ready(facts, ledger, groups, ready_count, wake);
         done |= ready.status && !disrupted.status;
         put(facts, &mut out, types::READY, ready);
     }
@@ -266,6 +267,7 @@ fn ready(
     ledger: &Ledger,
     groups: &BTreeMap<String, Counts>,
     ready_count: &str,
+    wake: &mut Wake,
 ) -> ConditionValue {
     let membership = ledger.membership(facts.spec());
     let (mut members, mut missing) = (0, 0);
@@ -276,11 +278,7 @@ fn ready(
     }
     if ledger.domains.values().any(|d| d.incident.is_some()) {
         // Members that have not been stopped yet are of no use to the others.
-        condition(
-            false,
-            reasons::MEMBERS_NOT_READY,
-            "a restart is in progress",
-        )
+        not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
         let mut message = "all members are ready or have succeeded".to_owned();
         if let Some(partial) = partial_gangs(facts, ledger) {
@@ -290,11 +288,28 @@ fn ready(
     } else if groups.values().all(|c| c.created == 0) {
         condition(false, reasons::STARTING, "no pods yet")
     } else {
-        condition(
-            false,
-            reasons::MEMBERS_NOT_READY,
-            format!("{ready_count} members are ready or have succeeded"),
-        )
+        let message = format!("{ready_count} members are ready or have succeeded");
+        not_ready(facts, ledger, message, wake)
+    }
+}
+
+/// Members are not ready, and what keeps one of them from starting, if that is known.
+fn not_ready(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    message: String,
+    wake: &mut Wake,
+) -> ConditionValue {
+    let placed = facts.gangs.iter();
+    let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
+    let pods = placed.flat_map(|gang| facts.current_pods(ledger, gang));
+    let pods = pods.filter_map(|(member, pod)| Some((member, pod?)));
+    match start_problem::worst(facts, pods, wake) {
+        Some(problem) => {
+            let message = format!("{message}; {}", problem.message);
+            condition(false, problem.reason, message)
+        }
+        None => condition(false, reasons::MEMBERS_NOT_READY, message),
     }
 }
 

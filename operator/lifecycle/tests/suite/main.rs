@@ -30,4 +30,5 @@ mod sequences;
 mod shown;
 mod silent_nodes;
 mod slow_news;
+mod starts;
 mod stragglers;

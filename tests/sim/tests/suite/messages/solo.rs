@@ -93,6 +93,12 @@ pub(super) const STORIES: &[Story] = &[
     ("loses a pod that is replaced alone", loses_a_pod),
     ("never stays up", never_stays_up),
     ("cannot start a container", cannot_start_a_container),
+    ("cannot pull an image", cannot_pull_an_image),
+    ("misses a secret", misses_a_secret),
+    (
+        "names a scheduler that does not exist",
+        names_a_scheduler_that_is_not_there,
+    ),
 ];
 
 /// A rule for every failure.
@@ -279,6 +285,26 @@ fn cannot_start_a_container() -> Solo {
     spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([
         {"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
     after(spec, 60)
+}
+
+fn cannot_pull_an_image() -> Solo {
+    let mut spec = gang_with(2, &json!({"failurePolicy": {"startDeadlineSeconds": 20}}));
+    spec["groups"][0]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "HOLLOW_NOT_CREATED", "value": "ErrImagePull"}]);
+    after(spec, 150)
+}
+
+fn misses_a_secret() -> Solo {
+    let mut spec = gang(2);
+    spec["groups"][0]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "HOLLOW_NOT_CREATED", "value": "CreateContainerConfigError"}]);
+    after(spec, 20)
+}
+
+fn names_a_scheduler_that_is_not_there() -> Solo {
+    let mut spec = gang_with(2, &json!({"failurePolicy": {"startDeadlineSeconds": 20}}));
+    spec["groups"][0]["template"]["spec"]["schedulerName"] = json!("volcano");
+    after(spec, 150)
 }
 
 fn supervised() -> Solo {
