@@ -210,6 +210,9 @@ pub mod reasons {
     pub const SUCCESS_POLICY: &str = "SuccessPolicy";
     /// The observed state is the desired state.
     pub const RECONCILED: &str = "Reconciled";
+    /// The API server answers a request of the manager with an error, such as that of a webhook that is
+    /// down. The manager repeats the request.
+    pub const API_SERVER_ERROR: &str = "APIServerError";
     /// Work is in progress.
     pub const PROGRESSING: &str = "Progressing";
     /// A supervisor in each training container restarts the training process inside it, and keeps

@@ -13,7 +13,7 @@ use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
 use crate::view::{
-    DryRun, Held, Priority, RefusedRequest, ServiceContent, WorkloadId, WorkloadView,
+    DryRun, FailedRequest, Held, Priority, RefusedRequest, ServiceContent, WorkloadId, WorkloadView,
 };
 
 /// A view without the status in it. What decisions remember of that is the ledger; the rest is a summary
@@ -122,6 +122,11 @@ impl<'a> Observed<'a> {
     /// Requests of earlier passes that were refused, until they succeed.
     pub fn refusals(self) -> &'a [RefusedRequest] {
         &self.view.refusals
+    }
+
+    /// The request that the API server failed last.
+    pub fn failed(self) -> Option<&'a FailedRequest> {
+        self.view.failed.as_ref()
     }
 
     /// Constants.

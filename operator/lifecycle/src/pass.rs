@@ -34,12 +34,15 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     ledger.note_progress(&facts, recording);
     ledger.account(&facts, recording);
     let changed = ledger != known;
-    let (actions, diff_wake) = if changed {
+    let (mut actions, diff_wake) = if changed {
         (Vec::new(), Wake::NEVER)
     } else {
         diff::actions(&facts, &ledger)
     };
-    let wake = wake.min(diff_wake);
+    let mut wake = wake.min(diff_wake);
+    if let Some(failed) = facts.failed(&mut wake) {
+        actions.retain(|action| action.rank() < failed.rank);
+    }
     if !actions.is_empty() {
         return Pass {
             plan: Plan::Act(actions),

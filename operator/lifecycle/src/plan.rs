@@ -30,8 +30,9 @@ pub enum Plan {
     /// again.
     ///
     /// A refusal (403, 422, a name taken) of a create or update ends the pass and goes into the
-    /// next view. Not-found on a delete and a repeated create of our own object are success. Any
-    /// other error is repeated with back-off.
+    /// next view. Not-found on a delete and a repeated create of our own object are success. A request
+    /// that the API server fails goes into the next view, too, which puts off its kind and later
+    /// ones. Any other error is repeated with back-off.
     Act(Vec<Action>),
 }
 
@@ -127,8 +128,25 @@ pub enum Action {
 }
 
 impl Action {
+    /// What the request does to which kind of object, for messages.
+    pub fn request(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Create(object) => ("create", object.kind()),
+            Self::Update { object, .. } => ("update", object.kind()),
+            Self::Unpublish { .. }
+            | Self::MarkDisrupted { .. }
+            | Self::RemoveGate { .. }
+            | Self::Publish { .. } => ("update", "Pod"),
+            Self::CreatePod { .. } => ("create", "Pod"),
+            Self::DeletePod { .. } => ("delete", "Pod"),
+            Self::DeletePodGroup { .. } => ("delete", "PodGroup"),
+            Self::DeleteWorkload { .. } => ("delete", "TrainingWorkload"),
+            Self::DryRun { .. } => ("validate", "Pod"),
+        }
+    }
+
     /// Position of the kind in the order of sending.
-    pub(crate) fn rank(&self) -> u8 {
+    pub fn rank(&self) -> u8 {
         match self {
             Self::Create(_) => 0,
             Self::Update { .. } => 1,

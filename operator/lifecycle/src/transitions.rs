@@ -79,6 +79,7 @@ pub fn transitions(
         }
     }
     stuck_nodes(&gangs_before, after, &mut out);
+    failed_request(before, after, &mut out);
     for (type_, on_true, on_false) in REPORTED {
         let Some(new) = find(&after.conditions, type_) else {
             continue;
@@ -112,6 +113,27 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     match old {
         Some(old) => old.status != new.status || old.reason != new.reason,
         None => new.status == true.into() || new.type_ == types::ADMITTED,
+    }
+}
+
+/// A request that the API server has begun to fail.
+fn failed_request(
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+    out: &mut Vec<EventNote>,
+) {
+    let reported = |status: &TrainingWorkloadStatus| {
+        let condition = find(&status.conditions, types::RECONCILING);
+        condition
+            .filter(|c| c.reason == reasons::API_SERVER_ERROR)
+            .cloned()
+    };
+    if let (None, Some(new)) = (reported(before), reported(after)) {
+        out.push(EventNote {
+            type_: EventType::Warning,
+            reason: new.reason,
+            note: new.message,
+        });
     }
 }
 

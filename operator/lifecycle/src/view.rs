@@ -47,6 +47,8 @@ pub struct WorkloadView {
     pub dry_run: Option<DryRun>,
     /// Requests of earlier passes that were refused, until they succeed.
     pub refusals: Vec<RefusedRequest>,
+    /// The request that the API server failed last, until one of its kind succeeds.
+    pub failed: Option<FailedRequest>,
     /// Constants.
     pub settings: Arc<LifecycleSettings>,
 }
@@ -191,6 +193,18 @@ pub struct RefusedRequest {
     pub at: DateTime<Utc>,
     /// Id of the placement that a pod was to be made for.
     pub placement: Option<String>,
+}
+
+/// A request that the API server, or a webhook of it, failed (5xx, no answer in time, no rights). Unlike
+/// a refusal this says nothing about the object, and other requests may succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// Position of its kind in the order of sending.
+    pub rank: u8,
+    /// The request, with the words of the API server.
+    pub message: String,
+    /// Until then neither this request nor those after it are repeated.
+    pub until: DateTime<Utc>,
 }
 
 /// What a refused request was about.

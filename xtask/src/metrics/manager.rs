@@ -332,7 +332,7 @@ const PROCESS: Section = Section {
             "lockstep_write_errors_total",
             Counter,
             &["class"],
-            "writes of passes that failed: conflict, already_exists, not_found, forbidden, invalid, throttled, budget, timeout, not_leading, other",
+            "writes of passes that failed: conflict, already_exists, not_found, forbidden, invalid, throttled, budget, timeout, server_error, not_leading, other",
         ),
         metric(
             "lockstep_events_lost_total",

@@ -108,7 +108,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::REPLACEMENT_TIMEOUT,
-        "wait; capacity for the lost member was missing",
+        "wait if capacity for a member was missing; otherwise fix what the message names",
     ),
     (
         r::START_ERROR,
@@ -122,6 +122,10 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     (r::RESUMED, ""),
     (r::SUCCESS_POLICY, ""),
     (r::RECONCILED, ""),
+    (
+        r::API_SERVER_ERROR,
+        "fix what the message names, such as a webhook that is down; the request is repeated",
+    ),
     (r::PROGRESSING, ""),
     (r::SUPERVISED, ""),
     (

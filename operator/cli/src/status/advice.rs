@@ -24,9 +24,15 @@ pub fn next(
             workload.spec.managed_by
         )];
     }
+    if status.reason == reasons::API_SERVER_ERROR {
+        return vec![
+            "fix what the message names, such as a webhook that is down; the request is repeated"
+                .to_owned(),
+        ];
+    }
     let mut said = match status.phase {
         None => vec![
-            "the manager has not looked at it yet: `kubectl lockstep doctor` says whether one runs"
+            "the manager has not written a status yet: `kubectl lockstep doctor` shows whether a manager runs"
                 .to_owned(),
         ],
         Some(Phase::Pending) => vec![waiting(&status.reason, &run("explain"), &namespace)],

@@ -3,6 +3,7 @@
 mod index;
 mod members;
 mod nodes;
+mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -85,13 +85,15 @@ fn replacement_timeout(
     let gang = ledger.gang(&scope.gang.key)?;
     let ordered_at = domain.incident.as_ref()?.ordered_at?;
     let placement = facts.placement(ledger, &scope.gang.key)?;
+    let prevented = facts.prevents_pods(wake);
     let mut unplaced: Vec<String> = Vec::new();
     for &member in &scope.unfinished {
         let node = scope.assigned.get(member);
         let placed = node.is_some_and(|n| facts.usable(gang, n));
-        let refusal = refused_on(facts, member, placement);
+        let refusal = refused_on(facts, member, placement).map(|r| r.message.as_str());
+        let refusal = refusal.or(prevented);
         if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
-            let why = refusal.map_or(String::new(), |r| format!(" ({})", r.message));
+            let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
             unplaced.push(format!("{member}{why}"));
         }
     }

@@ -20,9 +20,12 @@ pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         }
     }
     let mut wake = Wake::NEVER;
+    // Without this object the gang can create no pod, whatever capacity it gets.
+    let refused = facts.refused_object(&mut wake).is_some();
     for entry in ledger.gangs.values_mut() {
         if let Some(backoff) = &entry.backoff
             && facts.due(backoff.until).passed(&mut wake)
+            && !refused
         {
             entry.backoff = None;
         }

@@ -13,25 +13,31 @@ use crate::ledger::Ledger;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Releases the placements of gangs some of whose members are bound and others are not, where for
-/// `replacementTimeoutSeconds` no further one was. Uncounted: nothing has run yet.
+/// Releases the placements of gangs of which some members are missing, where for
+/// `replacementTimeoutSeconds` no further one was bound. Uncounted: nothing has run yet.
 pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     let limit = facts.spec().failure_policy.replacement_timeout_seconds;
+    let prevented = facts.prevents_pods(&mut wake);
     for gang in &facts.gangs {
-        let Some(bound) = bound_in_part(facts, ledger, gang) else {
+        let pods = bound_in_part(facts, ledger, gang);
+        let Some(bound) = pods.or_else(|| without_pods(facts, ledger, gang, prevented)) else {
             continue;
         };
         if facts
             .due(bound.last + TimeDelta::seconds(limit))
             .passed(&mut wake)
         {
-            let message = format!(
-                "only {} of {} members are bound, and no further one within {} (failurePolicy.replacementTimeoutSeconds)",
-                bound.members,
-                bound.needed,
-                span(limit)
-            );
+            let why = prevented.map_or(String::new(), |words| format!(": {words}"));
+            let within = format!("{} (failurePolicy.replacementTimeoutSeconds)", span(limit));
+            let message = if bound.members == 0 {
+                format!("no pod was created within {within}{why}")
+            } else {
+                format!(
+                    "only {} of {} members are bound, and no further one within {within}{why}",
+                    bound.members, bound.needed
+                )
+            };
             let reason = reasons::REPLACEMENT_TIMEOUT;
             ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
         }
@@ -72,6 +78,25 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
         members,
         needed,
         last,
+    })
+}
+
+/// A gang that is placed and has no pod at all, because the API server fails or refuses a request. Nothing
+/// of the gang runs, whatever its policy.
+fn without_pods(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    prevented: Option<&str>,
+) -> Option<Bound> {
+    let placement = facts.placement(ledger, &gang.key)?;
+    let mut pods = facts.current_pods(ledger, gang);
+    let none = prevented.is_some() && pods.all(|(_, pod)| pod.is_none());
+    let waits = none && !ledger.is_under_way(gang) && !ledger.is_done(gang);
+    waits.then(|| Bound {
+        members: 0,
+        needed: facts.assigned_nodes(&gang.key).len(),
+        last: placement.decided_at,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, Outcome};
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
-use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
+use crate::view::{Priority, RefusalKind, Target};
 use crate::wake::Wake;
 use crate::words::Restarts;
 
@@ -51,7 +51,9 @@ pub(super) fn all(
         done |= ready.status && !disrupted.status;
         put(facts, &mut out, types::READY, ready);
     }
-    let reconciling = reconciling(done, waits.as_deref());
+    let reconciling = failed_request(facts, wake)
+        .filter(|_| waits.is_none())
+        .unwrap_or_else(|| reconciling(done, waits.as_deref()));
     put(facts, &mut out, types::RECONCILING, reconciling);
     put(
         facts,
@@ -147,6 +149,13 @@ fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     }
 }
 
+/// A request that the API server fails. The controller repeats the request by itself.
+fn failed_request(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
+    let failed = facts.failed(wake)?;
+    let message = format!("{}; the request is repeated", failed.message);
+    Some(condition(true, reasons::API_SERVER_ERROR, message))
+}
+
 fn suspended(facts: &Facts<'_>) -> ConditionValue {
     if facts.spec().suspend {
         condition(true, reasons::SUSPENDED, "spec.suspend is true")
@@ -226,40 +235,27 @@ fn advice(kind: RefusalKind) -> &'static str {
     }
 }
 
-/// An object that the API server refuses. Each is tried again after a while: a refusal that was not
-/// met again since is over.
+/// An object that the API server refuses.
 fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
-    let patience = facts.view.settings().retry * 2;
-    for RefusedRequest {
-        target,
-        kind,
-        message,
-        at,
-        placement: _,
-    } in facts.view.refusals()
-    {
-        let Target::Object(object, name) = target else {
-            continue;
-        };
-        if facts.due(*at + patience).passed(wake) {
-            continue;
-        }
-        let reason = match kind {
-            RefusalKind::NameTaken => reasons::NAME_CONFLICT,
-            RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-            RefusalKind::Forbidden => reasons::FORBIDDEN,
-            RefusalKind::Invalid => reasons::INVALID_OBJECT,
-        };
-        // The API server mostly begins with the object, too.
-        let refused = if message.starts_with(object) {
-            message.clone()
-        } else {
-            format!("{object} {name}: {message}")
-        };
-        let message = format!("{refused}{}", advice(*kind));
-        return Some(condition(true, reason, message));
-    }
-    None
+    let refusal = facts.refused_object(wake)?;
+    let Target::Object(object, name) = &refusal.target else {
+        return None;
+    };
+    let reason = match refusal.kind {
+        RefusalKind::NameTaken => reasons::NAME_CONFLICT,
+        RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+        RefusalKind::Forbidden => reasons::FORBIDDEN,
+        RefusalKind::Invalid => reasons::INVALID_OBJECT,
+    };
+    let message = &refusal.message;
+    // The API server mostly begins with the object, too.
+    let refused = if message.starts_with(object) {
+        message.clone()
+    } else {
+        format!("{object} {name}: {message}")
+    };
+    let message = format!("{refused}{}", advice(refusal.kind));
+    Some(condition(true, reason, message))
 }
 
 fn ready(

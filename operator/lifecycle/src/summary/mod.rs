@@ -14,7 +14,7 @@ mod value;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::condition::{Condition, find, is_true, types};
+use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
@@ -144,7 +144,10 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         Phase::Starting if !is_true(conditions, types::ADMITTED) => types::ADMITTED,
         Phase::Starting | Phase::Running => types::READY,
     };
-    find(conditions, type_)
+    let failed = find(conditions, types::RECONCILING)
+        .filter(|c| c.reason == reasons::API_SERVER_ERROR && type_ != types::STALLED);
+    failed
+        .or_else(|| find(conditions, type_))
         .map(|c| (c.reason.clone(), c.message.clone()))
         .unwrap_or_default()
 }

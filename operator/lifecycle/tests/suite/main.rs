@@ -27,6 +27,7 @@ mod property;
 mod reality;
 mod repairs;
 mod sequences;
+mod server_errors;
 mod shown;
 mod silent_nodes;
 mod slow_news;

@@ -30,10 +30,33 @@ worded! {
         Budget = "budget",
         /// No answer in time: the effect is unknown.
         Timeout = "timeout",
+        /// The server answered this request with an error of its own (5xx), such as that of a webhook.
+        /// The effect is unknown.
+        ServerError = "server_error",
         /// This process may not write any more.
         NotLeading = "not_leading",
         /// Anything else.
         Other = "other",
+    }
+}
+
+impl ErrorClass {
+    /// Whether the API server, or a webhook of it, failed this one request, and may fail each repetition
+    /// while it carries out others. Without a connection no request gets an answer.
+    pub fn is_about_request(self) -> bool {
+        match self {
+            Self::NotFound
+            | Self::Forbidden
+            | Self::Invalid
+            | Self::Timeout
+            | Self::ServerError => true,
+            Self::Conflict
+            | Self::AlreadyExists
+            | Self::Throttled
+            | Self::Budget
+            | Self::NotLeading
+            | Self::Other => false,
+        }
     }
 }
 
@@ -84,6 +107,7 @@ fn classify(error: &kube::Error) -> ErrorClass {
             ErrorClass::Invalid
         }
         kube::Error::Api(s) if s.code == 429 && guarded(s) => ErrorClass::Budget,
+        kube::Error::Api(s) if s.code >= 500 && s.code != 504 => ErrorClass::ServerError,
         kube::Error::Api(s) => by_code(s.code),
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
@@ -129,6 +153,20 @@ mod tests {
         assert_eq!(error(409, "AlreadyExists").class, ErrorClass::AlreadyExists);
         assert_eq!(error(409, "Conflict").class, ErrorClass::Conflict);
         assert_eq!(error(409, "Conflict").message, "m");
+    }
+
+    #[test]
+    fn an_answer_with_an_error_is_about_its_request_unlike_overload_and_lost_connections() {
+        for (code, reason) in [
+            (500, "InternalError"),
+            (503, "ServiceUnavailable"),
+            (504, "Timeout"),
+        ] {
+            assert!(error(code, reason).class.is_about_request(), "{code}");
+        }
+        assert!(!error(429, "TooManyRequests").class.is_about_request());
+        let lost = ApiError::from(kube::Error::Service("connection reset".into()));
+        assert!(!lost.class.is_about_request());
     }
 
     #[test]

@@ -115,6 +115,7 @@ fn known() -> Known {
     Known {
         dry_run: None,
         refusals: Vec::new(),
+        failed: None,
         settings: Arc::new(LifecycleSettings::default()),
     }
 }

@@ -7,7 +7,7 @@ use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::names::pod_group_prefix;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_lifecycle::view::{DryRun, Held, Priority, RefusedRequest, WorkloadId};
+use lockstep_lifecycle::view::{DryRun, FailedRequest, Held, Priority, RefusedRequest, WorkloadId};
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 use lockstep_model::PriorityClass;
 
@@ -20,6 +20,8 @@ pub struct Known {
     pub dry_run: Option<DryRun>,
     /// Refused requests.
     pub refusals: Vec<RefusedRequest>,
+    /// The request that failed last.
+    pub failed: Option<FailedRequest>,
     /// Constants.
     pub settings: Arc<LifecycleSettings>,
 }
@@ -65,6 +67,7 @@ impl State {
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             refusals: known.refusals,
+            failed: known.failed,
             settings: known.settings,
             pods,
             pod_groups,

@@ -149,6 +149,11 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         inner.working.values().map(|since| now - *since).collect()
     }
 
+    /// The wait after so many failures in a row.
+    pub fn backoff(&self, failures: u32) -> Duration {
+        self.random.jittered(self.backoff.wait(failures))
+    }
+
     /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the
     /// time given where that is longer (a server that asks to come back later). Before `rest` is over it
     /// does not come, whatever makes it due.
@@ -174,11 +179,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
                 Err(least) => {
                     let failures = inner.failures.entry(key.clone()).or_default();
                     *failures = failures.saturating_add(1);
-                    Some(
-                        self.random
-                            .jittered(self.backoff.wait(*failures))
-                            .max(least),
-                    )
+                    Some(self.backoff(*failures).max(least))
                 }
             }
         };

@@ -246,7 +246,7 @@ impl StepSender {
                 StepResult::Wrote(key, Box::new(group))
             }
             Err(error) => match error.class {
-                ErrorClass::Timeout | ErrorClass::Other => {
+                ErrorClass::Timeout | ErrorClass::ServerError | ErrorClass::Other => {
                     info!(object = %key, %error, "status write without an answer");
                     StepResult::Unsure(key)
                 }

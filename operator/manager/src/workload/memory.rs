@@ -3,16 +3,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkloadStatus;
 use lockstep_api::ids::Uid;
-use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
+use lockstep_lifecycle::view::{DryRun, FailedRequest, RefusedRequest, Target};
 use lockstep_lifecycle::{LifecycleSettings, WorkloadView};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::act::{ActionResults, Judged};
+use crate::clock::Clock;
 use crate::index::{Key, Known, OwnWrites};
 
 /// How long the answer to a dry run holds: a gate of the API server may be switched, a webhook changed.
@@ -42,6 +44,10 @@ pub(super) struct Remembered {
     /// How many answers in a row have left something open.
     open: i32,
     refusals: BTreeMap<Target, RefusedRequest>,
+    /// The request that the API server failed last.
+    failed: Option<FailedRequest>,
+    /// How many passes in a row have ended so.
+    failures: u32,
 }
 
 /// A change of status, from what was read at a version.
@@ -88,6 +94,7 @@ impl Remembered {
         Known {
             dry_run: self.dry_run.clone(),
             refusals: self.refusals.values().cloned().collect(),
+            failed: self.failed.clone(),
             settings: settings.clone(),
         }
     }
@@ -100,8 +107,17 @@ impl Remembered {
         (view.workload.status.as_ref() == Some(&change.new)).then_some(change)
     }
 
-    /// Takes over what has become of a pass's requests.
-    pub fn learn(&mut self, results: ActionResults, now: Instant) {
+    /// Takes over what has become of the requests of a pass that began at `began`. `backoff`: the wait
+    /// after so many failures in a row.
+    pub fn learn(
+        &mut self,
+        results: ActionResults,
+        began: DateTime<Utc>,
+        clock: &dyn Clock,
+        backoff: impl Fn(u32) -> Duration,
+    ) {
+        let now = clock.monotonic();
+        self.note_failure(&results, began, clock.wall(), backoff);
         for (kind, version) in results.writes {
             self.writes.wrote(kind, &version, now);
         }
@@ -113,6 +129,28 @@ impl Remembered {
         }
         if let Some(judged) = results.judged {
             self.judged(judged);
+        }
+    }
+
+    fn note_failure(
+        &mut self,
+        results: &ActionResults,
+        began: DateTime<Utc>,
+        now: DateTime<Utc>,
+        backoff: impl Fn(u32) -> Duration,
+    ) {
+        // The pass left out the request that has failed before, and those after it.
+        let put_off = self.failed.as_ref().is_some_and(|f| began < f.until);
+        if let (Some((rank, message)), Some(failure)) = (&results.failed, &results.failure) {
+            self.failures = self.failures.saturating_add(1);
+            let wait = backoff(self.failures).max(failure.retry_after);
+            self.failed = Some(FailedRequest {
+                rank: *rank,
+                message: message.clone(),
+                until: now + wait,
+            });
+        } else if results.failure.is_none() && !put_off {
+            (self.failed, self.failures) = (None, 0);
         }
     }
 
@@ -132,11 +170,11 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
-    use chrono::{DateTime, Utc};
     use lockstep_lifecycle::Tier;
     use lockstep_model::Admission;
 
     use super::*;
+    use crate::api::error::{ApiError, ErrorClass};
 
     /// For how many seconds each of these answers holds.
     fn holds(answers: &[Admission]) -> Vec<i64> {
@@ -158,6 +196,39 @@ mod tests {
             (known.dry_run.unwrap().until - at).num_seconds()
         };
         answers.iter().map(&mut hold).collect()
+    }
+
+    #[test]
+    fn a_request_that_fails_waits_longer_each_time_until_one_succeeds() {
+        let mut memory = Remembered::default();
+        let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+        let error = |wait| ApiError {
+            class: ErrorClass::ServerError,
+            message: "m".into(),
+            retry_after: Duration::from_secs(wait),
+        };
+        let failed = |wait| ActionResults {
+            failed: Some((7, "m".into())),
+            failure: Some(error(wait)),
+            ..ActionResults::default()
+        };
+        let backoff = |failures: u32| Duration::from_secs(u64::from(failures));
+        let mut waits = Vec::new();
+        for wait in [0, 0, 9] {
+            memory.note_failure(&failed(wait), at(100), at(100), backoff);
+            let until = memory.failed.as_ref().unwrap().until;
+            waits.push((until - at(100)).num_seconds());
+        }
+        assert_eq!(
+            waits,
+            [1, 2, 9],
+            "the server asks for more than the back-off"
+        );
+        let other = ActionResults::default();
+        memory.note_failure(&other, at(105), at(105), backoff);
+        assert!(memory.failed.is_some(), "its request was left out");
+        memory.note_failure(&other, at(109), at(109), backoff);
+        assert_eq!((&memory.failed, memory.failures), (&None, 0));
     }
 
     #[test]

@@ -305,7 +305,10 @@ impl Controller {
         let written = match self.writer.write(view, status).await {
             Ok(written) => written,
             Err(error) => {
-                if matches!(error.class, ErrorClass::Timeout | ErrorClass::Other) {
+                if matches!(
+                    error.class,
+                    ErrorClass::Timeout | ErrorClass::ServerError | ErrorClass::Other
+                ) {
                     memory.lock().unanswered = Some(Box::new(StatusChange::new(view, status)));
                 }
                 return Err(error);
@@ -363,9 +366,17 @@ impl Controller {
             self.parts.index.learn_admitted(key, view.uid(), hash, pods);
         }
         let failure = acted.failure.clone();
-        memory.lock().learn(acted, self.parts.clock.monotonic());
+        let failed = acted.failed.is_some();
+        let backoff = |failures| self.parts.queue.backoff(failures);
+        memory.lock().learn(acted, now, &*self.parts.clock, backoff);
         match failure {
-            Some(failure) => Err(failure),
+            Some(failure) => {
+                if failed {
+                    // Other requests may succeed: the status reports the failure at once.
+                    self.parts.queue.add(key.clone());
+                }
+                Err(failure)
+            }
             None if news => {
                 self.parts.queue.add(key.clone());
                 Ok(())

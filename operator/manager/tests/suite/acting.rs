@@ -50,6 +50,7 @@ fn view() -> WorkloadView {
         },
         dry_run: None,
         refusals: Vec::new(),
+        failed: None,
         settings: Arc::new(LifecycleSettings::default()),
     }
 }
@@ -282,6 +283,8 @@ async fn a_webhook_that_does_not_support_dry_runs_is_no_verdict_and_one_that_is_
     );
     let failed = act(&api, 8, ask(true)).await;
     assert!(failed.judged.is_none() && failed.failure.is_some());
+    let words = format!("cannot validate Pod: {why}");
+    assert_eq!(failed.failed.map(|(_, message)| message), Some(words));
     let waiting = act(&api, 8, ask(false)).await;
     let judged = waiting.judged.unwrap();
     assert!(waiting.failure.is_none() && judged.dry_run.failed);

@@ -333,6 +333,7 @@ impl Gang {
             },
             dry_run: None,
             refusals: Vec::new(),
+            failed: None,
             settings: Arc::new(LifecycleSettings::default()),
         };
         WorkloadView {

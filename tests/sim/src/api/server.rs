@@ -14,6 +14,7 @@ use tower::{BoxError, service_fn};
 
 use super::answer::Refused;
 use super::kinds::{api_version, served};
+use super::log::Verb;
 use super::removal::DeleteOptions;
 use super::store::{Patch, Store};
 
@@ -130,6 +131,9 @@ fn handle(
             Ok((200, Value::clone(&patched)))
         }
         (&Method::DELETE, Some(name), None) => {
+            if let Some(old) = store.raw(kind, &key(name)) {
+                store.admission.refuse(kind, Verb::Delete, old)?;
+            }
             let deleted = store.delete(who, kind, &key(name), &options(&sent))?;
             let left = store.raw(kind, &key(name)).is_some();
             let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});

@@ -47,6 +47,8 @@ pub struct ActionResults {
     pub judged: Option<Judged>,
     /// The first failure that is to be repeated with back-off.
     pub failure: Option<ApiError>,
+    /// Rank and message of the request with that failure, if the API server has failed that request.
+    pub failed: Option<(u8, String)>,
     /// Requests that were given up as best effort, by class of their error.
     pub ignored: Vec<ErrorClass>,
     /// Time was up before all was sent.
@@ -67,20 +69,43 @@ impl ActionResults {
         self.failure.is_some() || !self.refusals.is_empty() || self.unfinished
     }
 
-    fn absorb(&mut self, result: ActionResult) {
+    fn absorb(&mut self, request: Request, result: ActionResult) {
         match result {
             ActionResult::Wrote(kind, version) => self.writes.push((kind, version)),
             ActionResult::Accepted(target, kind, version) => {
                 self.writes.push((kind, version));
                 self.accepted.push(target);
             }
-            ActionResult::Nothing => {}
             ActionResult::Ignored(class) => self.ignored.push(class),
             ActionResult::Judged(judged) => self.judged = Some(*judged),
             ActionResult::Refused(refusal) => self.refusals.push(refusal),
-            ActionResult::Failed(failure) => {
-                self.failure.get_or_insert(failure);
+            ActionResult::Failed(failure) if self.failure.is_none() => {
+                if failure.class.is_about_request() {
+                    let Request { rank, verb, kind } = request;
+                    self.failed = Some((rank, format!("cannot {verb} {kind}: {failure}")));
+                }
+                self.failure = Some(failure);
             }
+            ActionResult::Nothing | ActionResult::Failed(_) => {}
+        }
+    }
+}
+
+/// What an action sends.
+#[derive(Clone, Copy)]
+struct Request {
+    rank: u8,
+    verb: &'static str,
+    kind: &'static str,
+}
+
+impl Request {
+    fn of(action: &Action) -> Self {
+        let (verb, kind) = action.request();
+        Self {
+            rank: action.rank(),
+            verb,
+            kind,
         }
     }
 }
@@ -130,9 +155,9 @@ impl ActionSender {
                 std::iter::from_fn(|| actions.next_if(|a| std::mem::discriminant(a) == kind));
             let requests = std::iter::once(first)
                 .chain(same_kind)
-                .map(|action| self.send(view, action, now));
-            let settle = |result| {
-                results.absorb(result);
+                .map(async |action| (Request::of(&action), self.send(view, action, now).await));
+            let settle = |(request, result)| {
+                results.absorb(request, result);
                 results.unfinished |= self.clock.monotonic() >= end;
                 if results.stopped() || self.stop.is_cancelled() {
                     return ControlFlow::Break(());

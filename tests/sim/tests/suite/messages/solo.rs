@@ -56,6 +56,14 @@ pub(super) const STORIES: &[Story] = &[
             w.store().admission.invalid = Some("spec.containers[0].image: Required value".into());
         })
     }),
+    ("has pods that a webhook fails", || {
+        refused(|w| {
+            let words = "failed calling webhook \"gate.example.com\": no endpoints";
+            w.store().admission.webhook = Some(Box::new(move |_| {
+                Err(Refused::new(500, "InternalError", words))
+            }));
+        })
+    }),
     ("exceeds a quota", || {
         refused(|w| w.store().admission.quota = Some(1))
     }),
