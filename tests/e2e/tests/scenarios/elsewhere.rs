@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::{PodGroup, names};
 use lockstep_cluster::cluster::Manager;
-use lockstep_cluster::install::Method;
+use lockstep_cluster::install::{self, Method};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::Process;
@@ -35,6 +35,13 @@ async fn story(t: &Scenario<'_>) -> Result<()> {
     let shipped = "sa:lockstep-system:lockstep-manager";
     let place = t.cluster.method.manager();
     let own = format!("sa:{}:{}", place.namespace, place.name);
+    if shipped != own {
+        let (namespace, name) = install::MANAGER;
+        // The namespace may be that of the agents.
+        let _ = t.cluster.kubectl(&["create", "namespace", namespace]).await;
+        let account = ["create", "serviceaccount", name, "-n", namespace];
+        t.cluster.kubectl(&account).await?;
+    }
     for token in ["user:mighty", shipped].into_iter().filter(|t| *t != own) {
         let client = t.cluster.client_as(token).await?;
         let groups: Api<PodGroup> = Api::namespaced(client, &t.name);
