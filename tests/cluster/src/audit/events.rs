@@ -68,6 +68,8 @@ pub(super) struct Event {
 
 #[derive(Debug, Deserialize)]
 struct User {
+    /// Absent where no authenticator knows the token.
+    #[serde(default)]
     username: String,
 }
 
