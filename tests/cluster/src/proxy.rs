@@ -43,6 +43,8 @@ pub struct Call {
     pub resource: String,
     /// Whether the request opens a watch.
     pub is_watch: bool,
+    /// Whether the watch begins with a streamed list.
+    pub is_streamed_list: bool,
 }
 
 impl Call {
@@ -63,13 +65,13 @@ impl Call {
             [resource, ..] => (*resource).to_owned(),
         };
         let query = request.uri().query().unwrap_or_default();
+        let has = |parameter: &str| query.split('&').any(|p| p == parameter);
         Self {
             method: request.method().clone(),
             namespace: namespace.to_owned(),
             resource,
-            is_watch: query
-                .split('&')
-                .any(|p| p == "watch=true" || p == "watch=1"),
+            is_watch: has("watch=true") || has("watch=1"),
+            is_streamed_list: has("sendInitialEvents=true"),
         }
     }
 
@@ -381,5 +383,8 @@ mod tests {
     fn a_watch_is_a_call_that_says_so_in_its_query() {
         assert!(call(Method::GET, "/api/v1/pods?a=b&watch=true").is_watch);
         assert!(!call(Method::GET, "/api/v1/pods?watchers=true").is_watch);
+        let streamed = "/api/v1/pods?&watch=true&sendInitialEvents=true";
+        assert!(call(Method::GET, streamed).is_streamed_list);
+        assert!(!call(Method::GET, "/api/v1/pods?watch=true").is_streamed_list);
     }
 }

@@ -290,8 +290,17 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
     if !cluster.has_nodes("the handover") {
         return Ok(());
     }
-    let mut first = cluster.start_manager("a").await?;
-    let second = cluster.start_manager("b").await?;
+    // Where lists cannot be streamed, managers list in pages.
+    let proxy = Proxy::start(&cluster).await?;
+    proxy.inject(|call| {
+        if call.is_streamed_list {
+            Fault::Refuse(1)
+        } else {
+            Fault::None
+        }
+    });
+    let mut first = cluster.start_manager_through(&proxy, "a").await?;
+    let second = cluster.start_manager_through(&proxy, "b").await?;
     scenario(&cluster, "handover", &Shape::default(), async |t| {
         t.create(gang("one", 2, 8, json!({}))).await?;
         let pods = t.running("one").await?;

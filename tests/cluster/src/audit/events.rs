@@ -324,6 +324,15 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_request_whose_token_is_unknown_is_no_call_of_a_user() {
+        let mut line = line(json!({"verb": "watch", "annotations": null}));
+        line["user"] = json!({});
+        let event: Event = serde_json::from_value(line).unwrap();
+        assert_eq!(event.read(), None);
+        assert_eq!(Versions::default().write(event), None);
+    }
+
+    #[test]
     fn reads_that_were_allowed_are_calls_and_writes_are_no_reads() {
         let decision =
             |d: &str| json!({"verb": "watch", "annotations": {"authorization.k8s.io/decision": d}});

@@ -33,8 +33,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// The log in a folder.
-    pub fn in_folder(folder: &Path) -> Self {
+    fn in_folder(folder: &Path) -> Self {
         Self {
             events: folder.join("events.jsonl"),
         }
