@@ -152,6 +152,8 @@ pub mod reasons {
     pub const ALL_MEMBERS_READY: &str = "AllMembersReady";
     /// Some members are not ready.
     pub const MEMBERS_NOT_READY: &str = "MembersNotReady";
+    /// Nodes of members are NotReady in an outage of their zone: no member counts as lost.
+    pub const NODES_NOT_READY: &str = "NodesNotReady";
     /// A claim for a volume, a volume or a storage class is missing: the gang is not placed.
     pub const VOLUME_MISSING: &str = "VolumeMissing";
     /// A quota of the namespace does not allow the gang, which is not placed; or it refused a pod, and

@@ -32,7 +32,8 @@ pub struct FailurePolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressPolicy>,
     /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to
-    /// 86400.
+    /// 86400. No node counts as lost while at least 55 % and three of the nodes of its zone, or all nodes of
+    /// the cluster, are NotReady.
     #[serde(default = "node_lost_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,

@@ -8,7 +8,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`view`], [`pods`], [`nodes`], [`settings`] | the input: one workload and everything that belongs to it |
+//! | [`view`], [`pods`], [`nodes`], [`zones`], [`settings`] | the input: one workload and everything that belongs to it |
 //! | [`plan`] | the output: record something in the ledger, or act, never both |
 //! | `pass` | the driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
 //! | `changes`, `status` | what stages change in the ledger in common; ledger and summary as a status |
@@ -43,6 +43,7 @@ pub mod view;
 mod waiting;
 mod wake;
 mod words;
+pub mod zones;
 
 pub use objects::hash::spec_hash;
 pub use pass::decide;

@@ -16,6 +16,8 @@ pub struct NodeInfo {
     pub ready_since: Option<DateTime<Utc>>,
     /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
+    /// Region and zone, from its labels; empty without them.
+    pub zone: String,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
     /// `status.nodeInfo.kubeletVersion`, such as `v1.37.2`.

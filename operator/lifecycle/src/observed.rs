@@ -15,6 +15,7 @@ use crate::settings::LifecycleSettings;
 use crate::view::{
     DryRun, FailedRequest, Held, Priority, RefusedRequest, ServiceContent, WorkloadId, WorkloadView,
 };
+use crate::zones::ZoneInfo;
 
 /// A view without the status in it. What decisions remember of that is the ledger; the rest is a summary
 /// for people, and must not become a reason for anything (docs/decisions/0012).
@@ -97,6 +98,11 @@ impl<'a> Observed<'a> {
     /// Nodes named by pods and placements, by name.
     pub fn nodes(self) -> &'a BTreeMap<String, Arc<NodeInfo>> {
         &self.view.nodes
+    }
+
+    /// The zone of a node.
+    pub fn zone_of(self, node: &NodeInfo) -> Option<&'a ZoneInfo> {
+        self.view.zones.get(&node.zone)
     }
 
     /// Agents of those nodes, by node name.

@@ -20,7 +20,7 @@ pub struct LifecycleSettings {
     pub placement_backoff: TimeDelta,
     /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
-    /// How long a gang stays away from a node that was lost, or did not start its pod in time.
+    /// How long a gang stays away from a node that did not start its pod in time.
     pub avoid: TimeDelta,
     /// After a refused request, how long until it is tried again, and how long a gang stays away
     /// from a node whose kubelet rejected its pod.

@@ -15,6 +15,7 @@ use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
 use crate::tier::Tier;
+use crate::zones::ZoneInfo;
 
 /// One workload and all that belongs to it.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct WorkloadView {
     pub order: Option<Held<RestartOrderSpec>>,
     /// Nodes named by pods and placements, by name. One that is not there does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
+    /// Zones of the cluster, by name.
+    pub zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
     /// Those of these nodes on which a pod of an agent is, or was, with since when one of these is ready,

@@ -36,6 +36,10 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "`kubectl lockstep status NAME` shows which; `kubectl describe pod` says why",
     ),
     (
+        r::NODES_NOT_READY,
+        "find out why kubelets do not reach the API server; delete nodes that are lost for good, and their members are replaced",
+    ),
+    (
         r::VOLUME_MISSING,
         "create the claim, volume or class that the message names",
     ),

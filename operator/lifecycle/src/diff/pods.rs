@@ -9,6 +9,7 @@ use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::facts::{AssignedNodes, Facts};
 use crate::failure::detect::may_take_charge_back;
+use crate::failure::members::awaits_node;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
 use crate::nodes::NodeInfo;
@@ -60,6 +61,13 @@ impl GangPods<'_, '_> {
                     if current.is_some_and(|c| c.uid == pod.uid) {
                         self.repair_current(member, pod, finished, out);
                     } else {
+                        // A gang that degrades goes on without the member.
+                        if self.membership.contains(member)
+                            && !self.gang.degrades()
+                            && awaits_node(self.facts, self.entry, self.assigned, member, pod)
+                        {
+                            continue;
+                        }
                         out.extend(unpublish(pod));
                         let incident = entry.incident.as_ref();
                         if incident

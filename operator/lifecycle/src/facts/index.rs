@@ -13,6 +13,7 @@ use crate::objects::training::training_container;
 use crate::observed::Observed;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
+use crate::zones::ZoneInfo;
 
 /// How long pods may be shown unready after their node has come back: the node controller has said so
 /// of all of them, and the kubelet corrects it pod by pod.
@@ -33,14 +34,19 @@ pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
     out
 }
 
+/// Whether a node is out of service, or NotReady for so long. In an outage of its zone the silence of a node
+/// is no sign of its loss.
 pub(super) fn is_lost(
     node: &NodeInfo,
+    zone: Option<&ZoneInfo>,
     limit: TimeDelta,
     now: DateTime<Utc>,
     wake: &mut Wake,
 ) -> bool {
-    let not_ready = node.not_ready_since;
-    node.out_of_service || not_ready.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+    let zone = zone.cloned().unwrap_or_default();
+    let silent_since = node.not_ready_since.filter(|_| !zone.outage);
+    let silent_since = silent_since.map(|at| zone.outage_ended.map_or(at, |end| at.max(end)));
+    node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
 /// Whether what is shown of the readiness of a node's pods comes from the node itself.

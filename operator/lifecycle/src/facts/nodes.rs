@@ -10,6 +10,7 @@ use crate::nodes::AgentInfo;
 use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
+use crate::zones::ZoneInfo;
 
 /// How long an agent may take to start: its pod is made as soon as there is the node, and its image
 /// is small.
@@ -57,9 +58,26 @@ impl<'a> Facts<'a> {
         agent.is_some_and(|a| a.status.capabilities.iter().any(|c| c == capability))
     }
 
-    /// Whether the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds`.
+    /// Whether the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds` without an outage
+    /// of its zone.
     pub fn lost(&self, node: &str) -> bool {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
+    }
+
+    /// Whether the node is lost for its silence alone: its containers may still run, and it may come back.
+    pub fn silent(&self, node: &str) -> bool {
+        let info = self.view.nodes().get(node);
+        self.lost(node) && info.is_some_and(|n| !n.out_of_service)
+    }
+
+    /// The outage in which one of these nodes is silent.
+    pub fn outage<'n>(&self, nodes: impl IntoIterator<Item = &'n str>) -> Option<&'a ZoneInfo> {
+        let silent = nodes.into_iter().filter_map(|name| {
+            let node = self.view.nodes().get(name)?;
+            node.not_ready_since?;
+            self.view.zone_of(node)
+        });
+        silent.into_iter().find(|zone| zone.outage)
     }
 
     /// From when on a pod that still has not ended is stuck: its grace period is long over, and its

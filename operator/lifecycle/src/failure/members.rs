@@ -1,9 +1,10 @@
 //! The members of one domain as they stand.
 
 use lockstep_api::member::Member;
+use lockstep_api::workload::IncidentStage;
 
-use crate::facts::Facts;
-use crate::ledger::DomainLedger;
+use crate::facts::{AssignedNodes, Facts};
+use crate::ledger::{DomainLedger, GangLedger};
 use crate::pods::{ContainerView, PodView};
 
 /// Whether the training container of a pod can be stopped and will be started again by its kubelet.
@@ -16,6 +17,44 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
         .and_then(ContainerView::terminated)
         .is_some_and(|t| t.exit_code == 0);
     !pod.terminal() && !pod.terminating() && !finished && !facts.lost(node) && facts.can_stop(node)
+}
+
+/// Whether a pod on a silent node is kept, because its member has no other node yet and others of the gang have nodes.
+/// The pod may run on, and its node may come back before there is a replacement.
+pub(crate) fn awaits_node(
+    facts: &Facts<'_>,
+    gang: &GangLedger,
+    assigned: &AssignedNodes<'_>,
+    member: &Member,
+    pod: &PodView,
+) -> bool {
+    let silent = pod.node.as_deref().is_some_and(|node| facts.silent(node));
+    let usable = |node: &&str| facts.usable(gang, node);
+    silent
+        && !pod.terminal()
+        && !pod.terminating()
+        && !assigned.get(member).is_some_and(usable)
+        && assigned.values().any(|node| usable(&node))
+}
+
+/// Whether the incident of a domain waits until its members on silent nodes have other nodes, or their nodes are
+/// back. Until then the survivors run on.
+pub(crate) fn awaits_nodes<'m>(
+    facts: &Facts<'_>,
+    gang: &GangLedger,
+    assigned: &AssignedNodes<'_>,
+    domain: &DomainLedger,
+    members: impl IntoIterator<Item = &'m Member>,
+) -> bool {
+    let Some(incident) = domain.domain_incident() else {
+        return false;
+    };
+    let mut replaced = members.into_iter().filter(|m| incident.replace.contains(m));
+    incident.stage == IncidentStage::Decided
+        && replaced.any(|member| {
+            let mut pods = facts.pods_of(member).iter();
+            pods.any(|pod| awaits_node(facts, gang, assigned, member, pod))
+        })
 }
 
 /// Whether all members are where they should be: their training containers run, or have succeeded,

@@ -5,10 +5,11 @@ use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Placement;
 use lockstep_api::words::span;
-use lockstep_api::workload::IncidentStage;
+use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::late::{given_up, missing};
-use super::members::{all_up, restart_count};
+use super::members::{all_up, awaits_nodes, restart_count, restarts_in_place};
+use super::refund::take_back;
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
@@ -23,6 +24,7 @@ pub(crate) fn advance(
     wake: &mut Wake,
 ) -> Option<Consequence> {
     if ledger.incident(scope.key()).is_some() {
+        keep_returned_members(facts, ledger, scope);
         if let Some(domain) = ledger.domains.get_mut(scope.key()) {
             note_order(facts, scope, domain, wake);
             replace_late_members(facts, scope, domain, wake);
@@ -59,6 +61,43 @@ fn note_order(
     }
 }
 
+/// A lost node has come back before its members had others: they restart in their pods. If no pod is to be
+/// replaced any more, nothing was lost.
+fn keep_returned_members(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
+    let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
+        return;
+    };
+    let lost = incident.cause.kind == CauseKind::NodeLost && !incident.action.replaces_pods();
+    let decided = incident.stage == IncidentStage::Decided
+        && !incident.affects_single_pods()
+        && !facts.is_ordered(scope.key(), incident.attempt);
+    let Some(gang) = ledger.gang(&scope.gang.key).filter(|_| lost && decided) else {
+        return;
+    };
+    let returned = |member: &Member| {
+        let pod = facts.pods_of(member).last().copied();
+        pod.is_some_and(|p| {
+            restarts_in_place(facts, member, p)
+                && p.node.as_deref().is_some_and(|n| facts.usable(gang, n))
+        })
+    };
+    let replaced = incident.replace.iter();
+    let (kept, replace) = replaced.cloned().partition::<Vec<_>, _>(returned);
+    if kept.is_empty() {
+        return;
+    }
+    for pod in kept.iter().flat_map(|m| facts.pods_of(m)) {
+        incident.old_pods.remove(&pod.uid);
+    }
+    incident.replace = replace.into_iter().collect();
+    if incident.replace.is_empty() {
+        take_back(ledger, scope.key(), &mut incident);
+    }
+    if let Some(domain) = ledger.domains.get_mut(scope.key()) {
+        domain.incident = Some(incident);
+    }
+}
+
 /// A member that does not come back in time gets a new pod.
 fn replace_late_members(
     facts: &Facts<'_>,
@@ -83,7 +122,19 @@ fn replacement_timeout(
 ) -> Option<Consequence> {
     let domain = ledger.domain(scope.key())?;
     let gang = ledger.gang(&scope.gang.key)?;
-    let ordered_at = domain.incident.as_ref()?.ordered_at?;
+    let incident = domain.incident.as_ref()?;
+    let waits = || {
+        awaits_nodes(
+            facts,
+            gang,
+            scope.assigned,
+            domain,
+            scope.unfinished.iter().copied(),
+        )
+    };
+    let since = incident
+        .ordered_at
+        .or_else(|| waits().then_some(incident.decided_at))?;
     let placement = facts.placement(ledger, &scope.gang.key)?;
     let prevented = facts.prevents_pods(wake);
     let mut unplaced: Vec<String> = Vec::new();
@@ -98,7 +149,7 @@ fn replacement_timeout(
         }
     }
     let limit = facts.spec().failure_policy.replacement_timeout_seconds;
-    let deadline = ordered_at + TimeDelta::seconds(limit);
+    let deadline = since + TimeDelta::seconds(limit);
     if unplaced.is_empty() || !facts.due(deadline).passed(wake) {
         return None;
     }

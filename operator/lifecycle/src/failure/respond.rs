@@ -140,17 +140,14 @@ fn avoided(
     failure: &Failure,
     verdict: &PolicyVerdict<'_>,
 ) -> Option<(NodeName, Avoidance)> {
-    let (reason, wait) = match (failure.cause.kind, verdict.failed_member, verdict.rule) {
-        (_, FailedMember::ReplaceElsewhere, Some(rule)) => (
-            reasons::FAILED_MEMBER,
-            TimeDelta::seconds(rule.avoid_seconds),
-        ),
-        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings().avoid),
-        _ => return None,
-    };
+    // A lost node is of no use while it is lost, and needs no avoidance after that.
+    let rule = verdict.rule?;
+    if verdict.failed_member != FailedMember::ReplaceElsewhere {
+        return None;
+    }
     let avoidance = Avoidance {
-        reason: reason.into(),
-        until: facts.now + wait,
+        reason: reasons::FAILED_MEMBER.into(),
+        until: facts.now + TimeDelta::seconds(rule.avoid_seconds),
     };
     Some((NodeName::read(Some(&failure.cause.node))?, avoidance))
 }

@@ -13,6 +13,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
 
 use crate::facts::Facts;
+use crate::failure::members::awaits_nodes;
 use crate::failure::seen::restarts_seen;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
@@ -39,7 +40,15 @@ pub(crate) fn wanted(
             entry,
             running: &running,
         };
-        let mut order = domain_order(facts, meeting, wake);
+        let nodes = facts.assigned_nodes(&gang.key);
+        let waits = ledger
+            .gang(&gang.key)
+            .is_some_and(|held| awaits_nodes(facts, held, nodes, entry, running.iter().copied()));
+        let mut order = if waits {
+            facts.order(&domain.key).cloned()
+        } else {
+            domain_order(facts, meeting, wake)
+        };
         if let Some(order) = &mut order {
             barrier::follow(facts, ledger, membership, meeting, order, wake);
         }

@@ -96,6 +96,10 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     let running = running_groups(facts);
     let runs = |f: &StartFailure| running.contains(f.member.group.as_str());
     for failure in failures.iter().filter(|f| f.fault.is_of_node(runs(f))) {
+        if failure.reason == reasons::NODE_LOST {
+            // A lost node is of no use while it is lost, and needs no avoidance after that.
+            continue;
+        }
         if let Some(node) = NodeName::read(Some(&failure.node)) {
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }

@@ -17,6 +17,7 @@ use crate::start_problem;
 use crate::view::{Priority, RefusalKind, Target};
 use crate::wake::Wake;
 use crate::words::Restarts;
+use crate::zones::OUTAGE_PERCENT;
 
 /// All conditions but the terminal ones, which belong to the ledger. The order is fixed.
 pub(super) fn all(
@@ -296,6 +297,10 @@ fn not_ready(
     message: String,
     wake: &mut Wake,
 ) -> ConditionValue {
+    if let Some(outage) = outage(facts, ledger) {
+        let message = format!("{message}; {outage}");
+        return condition(false, reasons::NODES_NOT_READY, message);
+    }
     let placed = facts.gangs.iter();
     let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
     let pods = placed.flat_map(|gang| facts.current_pods(ledger, gang));
@@ -307,6 +312,20 @@ fn not_ready(
         }
         None => condition(false, reasons::MEMBERS_NOT_READY, message),
     }
+}
+
+/// That nodes of the workload are silent in an outage, so that no member counts as lost.
+fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
+    let pods = facts.gangs.iter().flat_map(|gang| {
+        let pods = facts.current_pods(ledger, gang);
+        pods.filter_map(|(_, pod)| pod?.node.as_deref())
+    });
+    let zone = facts.outage(pods)?;
+    Some(format!(
+        "at least {OUTAGE_PERCENT} % of the {} nodes in the zone are NotReady, so this counts as an outage, and \
+         members on NotReady nodes are not replaced",
+        zone.nodes
+    ))
 }
 
 fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {

@@ -198,7 +198,8 @@ fn below_its_minimum_it_holds_its_nodes_for_a_while_and_then_waits_whole() {
     w.settle();
     assert_eq!(
         (w.status().phase, w.uids().len()),
-        (Some(Phase::Restarting), 1)
+        (Some(Phase::Restarting), 2),
+        "the lost member keeps its pod until it has another node"
     );
     w.wait(400);
     assert_eq!(

@@ -21,6 +21,7 @@ mod mixed;
 mod objects;
 mod one_member;
 mod one_node;
+mod outages;
 mod placements;
 mod preemption;
 mod property;

@@ -198,8 +198,7 @@ pub struct WorkloadConfig {
     pub placement_backoff_min: Span,
     /// Longest such wait.
     pub placement_backoff_max: Span,
-    /// How long a gang stays away from a node that was lost, rejected its pod or did not start it
-    /// in time.
+    /// How long a gang stays away from a node that rejected its pod or did not start it in time.
     pub avoid_node: Span,
     /// After a refused request, how long until it is tried again.
     pub refusal_retry: Span,

@@ -188,7 +188,7 @@ impl<W: Watched> Feed<W> {
                     missing.remove(&Key::of(&object));
                     *highest = version(object.meta().resource_version.as_deref()).max(*highest);
                 }
-                Self::apply(index, object, &mut touched);
+                drop(Self::apply(index, object, &mut touched));
             }
             Event::InitDone => {
                 let (missing, highest) = self.listing.take().unwrap_or_default();
@@ -197,6 +197,7 @@ impl<W: Watched> Feed<W> {
                     W::delete(&mut state, &key, &mut touched);
                     state.unreadable.remove(&(W::KIND, key));
                 }
+                W::follow(&mut state, &mut touched);
                 drop(state);
                 index.seen.note(W::KIND, highest);
                 index
@@ -205,7 +206,7 @@ impl<W: Watched> Feed<W> {
             }
             Event::Apply(object) => {
                 let version = version(object.meta().resource_version.as_deref());
-                Self::apply(index, object, &mut touched);
+                W::follow(&mut Self::apply(index, object, &mut touched), &mut touched);
                 index.seen.note(W::KIND, version);
             }
             Event::Delete(object) => {
@@ -213,6 +214,7 @@ impl<W: Watched> Feed<W> {
                 let mut state = Self::hear(index);
                 state.unreadable.remove(&(W::KIND, key.clone()));
                 W::delete(&mut state, &key, &mut touched);
+                W::follow(&mut state, &mut touched);
                 drop(state);
                 index
                     .seen
@@ -239,7 +241,11 @@ impl<W: Watched> Feed<W> {
 
     /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades
     /// itself only.
-    fn apply(index: &Index, received: W::Received, touched: &mut Touched) {
+    fn apply<'i>(
+        index: &'i Index,
+        received: W::Received,
+        touched: &mut Touched,
+    ) -> RwLockWriteGuard<'i, State> {
         let key = Key::of(&received);
         let read = W::read(received);
         let mut state = Self::hear(index);
@@ -256,5 +262,6 @@ impl<W: Watched> Feed<W> {
                 state.unreadable.insert((W::KIND, key), error);
             }
         }
+        state
     }
 }

@@ -11,6 +11,7 @@ use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Wo
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{Held, ServiceContent};
+use lockstep_lifecycle::zones::ZoneInfo;
 use lockstep_model::{AdmittedPods, Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
 use lockstep_scheduler::GangInput;
 
@@ -89,6 +90,10 @@ pub struct State {
     pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
     /// Nodes, as decisions about their members see them.
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
+    /// Their zones, by name.
+    pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
+    /// Whether a node has changed since.
+    pub(super) zones_due: bool,
     /// Agents by node.
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
     /// Node and readiness of the agents' own pods.
@@ -232,6 +237,25 @@ impl State {
         for key in self.placed_on.get(node).into_iter().flatten() {
             if let Some(uid) = self.pod_groups.get(key).and_then(|g| controller_uid(&**g)) {
                 self.touch_owner(&key.namespace, uid, touched);
+            }
+        }
+    }
+
+    /// Brings the zones up to date after a change of a node. A change of a zone concerns the workloads on its
+    /// silent nodes.
+    pub(super) fn follow_zones(&mut self, touched: &mut Touched) {
+        if !std::mem::take(&mut self.zones_due) {
+            return;
+        }
+        let zones = ZoneInfo::of(self.nodes.values().map(AsRef::as_ref));
+        let before = std::mem::replace(&mut self.zones, Arc::new(zones));
+        if before == self.zones {
+            return;
+        }
+        for (name, node) in &self.nodes {
+            let same = before.get(&node.zone) == self.zones.get(&node.zone);
+            if node.not_ready_since.is_some() && !same {
+                self.touch_node(name, touched);
             }
         }
     }

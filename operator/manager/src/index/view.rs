@@ -56,6 +56,7 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
                 .collect(),
+            zones: self.zones.clone(),
             agents: names
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent(n)?)))

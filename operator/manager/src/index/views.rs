@@ -121,9 +121,21 @@ pub fn node_info(partial: &PartialNode) -> NodeInfo {
         became_ready: partial.became_ready(),
         ready_since: None,
         out_of_service: partial.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
+        zone: zone_of(partial.metadata.labels.as_ref()),
         declared_features: partial.status.declared_features.clone(),
         kubelet_version: partial.status.node_info.kubelet_version.clone(),
     }
+}
+
+/// Region and zone of a node, as the node lifecycle controller tells zones apart; empty without labels.
+fn zone_of(labels: Option<&BTreeMap<String, String>>) -> String {
+    let label = |name| labels.and_then(|l| l.get(name)).map_or("", String::as_str);
+    let region = label("topology.kubernetes.io/region");
+    let zone = label("topology.kubernetes.io/zone");
+    if region.is_empty() && zone.is_empty() {
+        return String::new();
+    }
+    format!("{region}/{zone}")
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn view() -> WorkloadView {
         service: None,
         order: None,
         nodes: BTreeMap::new(),
+        zones: Arc::default(),
         agents: BTreeMap::new(),
         agent_pods: BTreeMap::new(),
         priority: Priority::Resolved {

@@ -325,6 +325,7 @@ impl Gang {
             service: None,
             order: None,
             nodes: BTreeMap::new(),
+            zones: Arc::default(),
             agents: BTreeMap::new(),
             agent_pods: BTreeMap::new(),
             priority: Priority::Resolved {
@@ -349,12 +350,10 @@ impl Gang {
     fn nodes(&self) -> BTreeMap<String, Arc<NodeInfo>> {
         let node = |since| {
             Arc::new(NodeInfo {
-                became_ready: None,
-                ready_since: None,
                 not_ready_since: since,
-                out_of_service: false,
                 declared_features: vec![RESTART_ALL_FEATURE.into()],
                 kubelet_version: "v1.36.2".into(),
+                ..NodeInfo::default()
             })
         };
         let mine = (self.node.clone(), node(self.node_lost_since));

@@ -125,6 +125,10 @@ kinds! {
     LoseNode 2 nodes::lose,
     /// A node is heard of again.
     FindNode 3 nodes::find,
+    /// Many nodes do not reach the API server, and go on.
+    Outage 1 nodes::outage,
+    /// All nodes reach the API server again.
+    OutageOver 2 nodes::outage_over,
     /// A device plugin takes accelerators away that are in use.
     Shrink 1 nodes::shrink,
     /// They are there again.

@@ -25,6 +25,27 @@ pub(super) fn lose(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     faulty(c, &name, |f| f.lost = true)
 }
 
+/// Kubelets and agents of many nodes do not reach the API server, and go on.
+pub(super) fn outage(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let mut names = c.node_names();
+    rng.shuffle(&mut names);
+    names.truncate(rng.usize(1..=names.len().max(1)));
+    let mut changed = false;
+    for name in names {
+        changed |= faulty(c, &name, |f| f.cut_off = true);
+    }
+    changed
+}
+
+/// The outage of all nodes is over.
+pub(super) fn outage_over(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    let mut changed = false;
+    for name in c.node_names() {
+        changed |= faulty(c, &name, |f| f.cut_off = false);
+    }
+    changed
+}
+
 pub(super) fn find(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let mut lost = c.node_names();
     lost.retain(|name| !c.node(name).alive());

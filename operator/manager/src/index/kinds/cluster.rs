@@ -142,6 +142,7 @@ impl Watched for Nodes {
         if state.nodes.get(&name).is_none_or(|old| **old != info) {
             state.touch_node(&name, touched);
             state.nodes.insert(name, Arc::new(info));
+            state.zones_due = true;
             touched.scheduler = true;
         }
     }
@@ -150,8 +151,13 @@ impl Watched for Nodes {
         state.model.remove_node(&key.name);
         if let Some((name, _)) = state.nodes.remove_entry(&*key.name) {
             state.touch_node(&name, touched);
+            state.zones_due = true;
             touched.scheduler = true;
         }
+    }
+
+    fn follow(state: &mut State, touched: &mut Touched) {
+        state.follow_zones(touched);
     }
 
     fn keys(state: &State) -> Vec<Key> {

@@ -49,6 +49,9 @@ pub(super) trait Watched: Send + 'static {
     );
     /// The object is gone.
     fn delete(state: &mut State, key: &Key, touched: &mut Touched);
+    /// Brings what is derived from all objects of the kind up to date. Called after each change, and once after a
+    /// list.
+    fn follow(_: &mut State, _: &mut Touched) {}
     /// Everything that is held of this kind.
     fn keys(state: &State) -> Vec<Key>;
 }

@@ -56,6 +56,13 @@ pub(super) const STORIES: &[Story] = &[
             w.store().admission.invalid = Some("spec.containers[0].image: Required value".into());
         })
     }),
+    ("has an outage of all kubelets", || {
+        let mut w = Solo::new(gang(2));
+        w.settle();
+        w.faults(|f| f.cut_off = true);
+        w.wait(100);
+        w
+    }),
     ("has pods that a webhook fails", || {
         refused(|w| {
             let words = "failed calling webhook \"gate.example.com\": no endpoints";
