@@ -140,7 +140,7 @@ fn charge(
         return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
     }
     // A failure before the restart of a charged incident has brought all members back is not
-    // charged again (docs/decisions/0010).
+    // charged again (docs/decisions/0006).
     let superseded_paid = superseded
         .incident
         .as_ref()
