@@ -1,20 +1,19 @@
-//! What a verdict about a waiting gang depends on, of the gang.
+//! The part of a gang that a verdict about it depends on.
 
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_engine::Demand;
 
-/// For what a gang asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Request {
-    /// Members without which it is useless: work may be preempted for them.
+    /// Members that the gang needs to run. Work may be preempted for them.
     Required,
-    /// Members that it would like besides: they take free capacity only.
+    /// Optional members. They take free capacity only.
     Growth,
 }
 
-/// All that a verdict about a gang without a history of its own depends on, of the gang.
+/// Everything that decides the verdict about a gang without a history.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Asks {
     pub demand: Demand,
@@ -23,6 +22,6 @@ pub(crate) struct Asks {
     pub preempts: bool,
     pub preemption_priority: Option<i32>,
     pub ends: Option<DateTime<Utc>>,
-    /// Reservations ahead of it when it is judged.
+    /// Number of reservations ahead of the gang.
     pub ahead: usize,
 }

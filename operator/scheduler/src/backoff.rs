@@ -1,22 +1,20 @@
-//! The time between two tries.
+//! Exponential back-off.
 
 use chrono::TimeDelta;
 
-/// Time between the first placement that is refused and the next.
+/// Back-off after the first refused placement.
 const FIRST: TimeDelta = TimeDelta::seconds(5);
-/// Longest time between two placements.
 const LONGEST: TimeDelta = TimeDelta::minutes(5);
-/// Time between the first preemption that fails and the next.
+/// Back-off after the first failed preemption.
 const FIRST_PREEMPTION: TimeDelta = TimeDelta::minutes(10);
-/// Longest time between two preemptions.
 const LONGEST_PREEMPTION: TimeDelta = TimeDelta::hours(24);
 
-/// Time between a try, the first of which is number 1, and the next.
+/// Back-off after a number of tries (from 1).
 pub(crate) fn backoff(tries: i32) -> TimeDelta {
     doubling(FIRST, LONGEST, tries)
 }
 
-/// Time between a failed preemption, the first of which is number 1, and the next.
+/// Back-off after a number of failed preemptions in a row (from 1).
 pub(crate) fn preemption_backoff(failures: i32) -> TimeDelta {
     doubling(FIRST_PREEMPTION, LONGEST_PREEMPTION, failures)
 }

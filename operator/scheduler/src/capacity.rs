@@ -1,4 +1,4 @@
-//! What is free: a ledger that stages take from and give back to. A trial works on a clone.
+//! Ledger of free capacity. A trial works on a clone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::context::Context;
 use crate::standing::StandingReservations;
 use crate::state::GangState;
 
-/// What is free: pods count where they hold capacity, assigned members where their pods do not
+/// Free capacity: offers of the nodes minus pods, and minus assigned members whose pods do not
 /// exist yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
     free: Cluster,
-    /// Nodes where something was taken for members without pods.
+    /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
-    /// Pods and pod groups (by UID) that an intent in force names as victims: what they hold counts
-    /// as leaving.
+    /// UIDs of pods and pod groups that are victims of an intent in force. Their capacity counts as
+    /// terminating.
     pub evicting: BTreeSet<String>,
-    /// What the last cycle reserved for gangs that wait.
+    /// Reservations of the last cycle for waiting gangs.
     pub standing: StandingReservations,
-    /// Capacity that kube-scheduler keeps for pods; looked up when it first matters.
+    /// Capacity that kube-scheduler keeps for pods. Read on first use.
     nominations: Option<Arc<[Nomination]>>,
 }
 
 impl Capacity {
-    /// What the pods leave.
+    /// Capacity without the members that have no pods yet.
     pub fn new(context: &Context<'_>) -> Self {
         Self {
             free: context.cluster.free_capacity().clone(),
@@ -41,8 +41,7 @@ impl Capacity {
         }
     }
 
-    /// The cluster as a gang of this priority sees it: what is nominated for pods of lower priority
-    /// does not bind it.
+    /// Free capacity for a gang of this priority: nominations of lower priority are ignored.
     pub fn visible_to(&mut self, context: &Context<'_>, priority: i32) -> Cluster {
         let nominations = self
             .nominations
@@ -52,13 +51,13 @@ impl Capacity {
         free
     }
 
-    /// Takes an amount on a node.
     pub fn take(&mut self, node: NodeIx, amounts: &Amounts) {
         self.free.add_pod(node, amounts);
         self.reserved.insert(node);
     }
 
-    /// Reserves what an assigned member holds, unless a pod of it does so or it has finished.
+    /// Reserves capacity for an assigned member, unless its pod holds the capacity or the member
+    /// has finished.
     pub fn reserve(
         &mut self,
         context: &Context<'_>,
@@ -71,7 +70,7 @@ impl Capacity {
         }
     }
 
-    /// Assigns these nodes to a gang, and reserves those that are new.
+    /// Assigns nodes to a gang and reserves the new ones.
     pub fn assign(&mut self, context: &Context<'_>, gang: &mut GangState, nodes: Assignments) {
         let old = gang.assigned.take().unwrap_or_default();
         for (member, node) in nodes.iter().filter(|(m, n)| old.get(*m) != Some(n)) {
@@ -80,7 +79,7 @@ impl Capacity {
         gang.assigned = Some(Arc::new(nodes));
     }
 
-    /// Takes away the nodes of members whose pods are not bound yet.
+    /// Unassigns members whose pods are not bound yet.
     pub fn vacate(&mut self, context: &Context<'_>, gang: &mut GangState) {
         for (member, node) in gang.unbound() {
             if let Some((at, amounts)) = reservation(context, gang, &member, &node) {
@@ -94,7 +93,8 @@ impl Capacity {
     }
 }
 
-/// What is reserved for an assigned member; `None` where its pod holds it, or nothing is needed.
+/// Reservation of an assigned member. `None` if its pod holds the capacity, or the member has
+/// finished.
 fn reservation(
     context: &Context<'_>,
     gang: &GangState,

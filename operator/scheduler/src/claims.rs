@@ -1,9 +1,9 @@
-//! Claims for volumes that kube-scheduler missed, although they are there.
+//! Refusals for a missing volume claim that exists by now.
 //!
-//! A gang whose claims are missing is not placed ([`crate::hold`]). Where kube-scheduler missed one all
-//! the same, it came or went just then: so the refusal is over once we see it. That it stays unseen is
-//! possible, too, and to evict in order to find out is what must not be: the same claims end one
-//! refusal and no more.
+//! A gang with missing claims is held ([`crate::hold`]). If kube-scheduler still misses a claim,
+//! the claim was created or deleted at that moment, so the refusal ends once all claims exist.
+//! kube-scheduler may continue not to see the claim, and finding out must not evict pods. Therefore
+//! the same claims end at most one refusal.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,12 +11,13 @@ use lockstep_model::refusal::misses_claim;
 
 use crate::state::GangState;
 
-/// With which claims, by UID, a refusal was last taken to be over, by the UID of the pod group.
+/// Claims (by UID) that last ended a refusal, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimMemory(HashMap<String, BTreeSet<String>>);
 
 impl ClaimMemory {
-    /// Whether a gang was refused for want of claims that are there, and has given up its placement.
+    /// True if a gang was refused for a missing claim, has released its placement, and its claims
+    /// exist now.
     pub fn settle(&mut self, gang: &GangState) -> bool {
         let refusal = gang.status.refusal.as_ref();
         let missed = refusal.is_some_and(|r| misses_claim(&r.message));
@@ -33,7 +34,7 @@ impl ClaimMemory {
         true
     }
 
-    /// Forgets gangs that are gone.
+    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }

@@ -1,5 +1,5 @@
-//! How gangs are placed and who is preempted, as the manager's configuration says it. Who asks what the
-//! scheduler would do reads it too.
+//! Configuration of placement and preemption. Part of the manager's configuration, also read by
+//! `kubectl lockstep whatif`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,22 +16,22 @@ use crate::settings::SchedulerSettings;
 
 /// Longest guaranteed run time, in seconds.
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
-/// Longest interval at which work that reports no checkpoints may be assumed to make them.
+/// Upper bound of `assumedCheckpointInterval`.
 const MAX_ASSUMED_INTERVAL: Duration = Duration::from_hours(30 * 24);
-/// Deepest chain of evictions that is followed: each link may take a search of its own.
+/// Longest chain of evictions. Each link may need a search.
 const MAX_FOLLOW_ON: u8 = 3;
-/// Between these is the longest grace period of a victim.
+/// Range of `longestGracePeriod`.
 const GRACE_PERIODS: RangeInclusive<Duration> =
     Duration::from_secs(30)..=Duration::from_hours(30 * 24);
-/// Largest number of evictions a minute that may be configured.
+/// Upper bound of `maxEvictionsPerMinute`.
 const MAX_EVICTIONS: u32 = 100_000;
-/// Most reservations of one priority: each is looked at in every cycle.
+/// Upper bound of `perPriority`. Every cycle visits each reservation.
 const MAX_RESERVATIONS: usize = 1000;
-/// How long budgets may refuse an eviction before the pod is deleted, where the configuration
-/// allows that: long enough for a budget that is about to allow it.
+/// How long budgets may block an eviction before the pod is deleted, if the configuration permits.
+/// Leaves budgets time to permit the eviction.
 const DELETE_AFTER: Duration = Duration::from_secs(30);
 
-/// A span as a duration. A negative one is none.
+/// Converts a span. A negative span is zero.
 pub fn time(span: Span) -> Duration {
     if span.is_negative() {
         Duration::ZERO
@@ -44,22 +44,22 @@ fn secs(seconds: u64) -> Span {
     Duration::from_secs(seconds).into()
 }
 
-/// How gangs are placed and who is preempted.
+/// Placement of gangs and preemption.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulerConfig {
-    /// Changes of the cluster that arrive within this time are looked at together.
+    /// Changes of the cluster within this time are handled by one cycle.
     pub debounce: Span,
-    /// A pinned pod that kube-scheduler has refused for this long is planned elsewhere.
+    /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
     pub refused_pin: Span,
-    /// How long the gang stays away from that node.
+    /// How long the gang avoids that node.
     pub refused_pin_memory: Span,
-    /// How long a gang that is placed with some of its members runs without incident before it takes
-    /// free capacity for more: that restarts it once.
+    /// How long an elastic gang runs without incident before it grows into free capacity. Growing
+    /// restarts it once.
     pub grow_after: Span,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
-    /// What is kept for gangs that wait.
+    /// Capacity reserved for waiting gangs.
     pub reservations: ReservationsConfig,
     /// Preemption.
     pub preemption: PreemptionConfig,
@@ -80,12 +80,12 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// What is kept for gangs that wait.
+/// Capacity reserved for waiting gangs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReservationsConfig {
-    /// For how many waiting gangs of each priority capacity is reserved, the first in the queue, 0 to
-    /// 1000. With 0 nothing is reserved, and a large gang may wait for ever while small ones run.
+    /// Number of waiting gangs per priority with reserved capacity, from the head of the queue; 0
+    /// to 1000. With 0, small gangs may block a large gang forever.
     pub per_priority: usize,
 }
 
@@ -98,21 +98,21 @@ impl Default for ReservationsConfig {
     }
 }
 
-/// What must hold for the value of one key.
+/// A rule for the value of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueRule {
-    /// Whether it holds.
+    /// True if the value is valid.
     pub holds: bool,
     /// The key.
     pub key: &'static str,
-    /// The value that it has.
+    /// Current value of the key.
     pub value: String,
-    /// What it has to be.
+    /// Allowed values.
     pub must: &'static str,
 }
 
 impl ValueRule {
-    /// This must hold for the value of a key.
+    /// A rule for the value of a key.
     pub fn new(
         holds: bool,
         key: &'static str,
@@ -127,13 +127,13 @@ impl ValueRule {
         }
     }
 
-    /// This span must not be negative: [`time`] would read it as zero.
+    /// Rule against negative spans, which [`time`] would read as zero.
     pub fn not_negative(key: &'static str, span: Span) -> Self {
         Self::new(!span.is_negative(), key, span, "at least 0s")
     }
 }
 
-/// As the API server words it.
+/// Wording of the API server for invalid values.
 impl fmt::Display for ValueRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -144,7 +144,7 @@ impl fmt::Display for ValueRule {
 }
 
 impl SchedulerConfig {
-    /// What must hold for the values.
+    /// Rules for all values.
     pub fn rules(&self) -> impl Iterator<Item = ValueRule> {
         let reservations = ValueRule::new(
             self.reservations.per_priority <= MAX_RESERVATIONS,
@@ -156,7 +156,7 @@ impl SchedulerConfig {
         spans.chain(self.preemption.rules()).chain([reservations])
     }
 
-    /// Spans that no other rule keeps from being negative.
+    /// Spans with no rule except that they are not negative.
     fn spans(&self) -> [ValueRule; 7] {
         let p = &self.preemption;
         let interval = p.assumed_checkpoint_interval;
@@ -172,42 +172,42 @@ impl SchedulerConfig {
     }
 }
 
-/// Who is preempted for whom.
+/// Preemption of running work for gangs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PreemptionConfig {
-    /// Whether work is evicted for gangs at all. `false` stops evictions at once: preemptions that
-    /// have been decided are withdrawn, and only victims whose pods are ending already go.
+    /// Whether gangs may preempt work. `false` stops evictions at once and withdraws preemptions in
+    /// progress. Victims whose pods are already terminating still end.
     pub enabled: bool,
     /// How victims are chosen.
     pub algorithm: AlgorithmConfig,
-    /// What `LeastCost` puts first.
+    /// First criterion of `LeastCost`.
     pub order: OrderConfig,
-    /// Time that a restart costs a gang besides the work that is lost.
+    /// Cost of a restart of a gang, in addition to lost work.
     pub restart_overhead: Span,
-    /// Longest time since a reported checkpoint that counts towards the cost of work.
+    /// Upper bound of the time since a reported checkpoint that counts as lost work.
     pub lost_work_cap: Span,
-    /// Work that reports no checkpoints is assumed to make one this often: silence protects no
-    /// better than reports.
+    /// Assumed checkpoint interval of work that reports no checkpoints, so that missing reports
+    /// give no protection.
     pub assumed_checkpoint_interval: Span,
-    /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
+    /// Weight of one CPU of a pod without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
-    /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0,
-    /// gangs of lower priority leave alone what is reserved for one that waits: what has just
-    /// started could not be taken back.
+    /// Guaranteed run time before work may be evicted, in seconds; at most 30 days. If positive,
+    /// gangs of lower priority may not use reserved capacity, because they could not be evicted
+    /// soon enough.
     pub min_runtime_seconds: u64,
-    /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to
-    /// 3; 0 looks at the victims alone.
+    /// Depth of follow-on evictions (victims that preempt in turn) in the cost of a victim, 0 to 3.
+    /// 0 counts the victims alone.
     pub follow_on_depth: u8,
-    /// Which work may be evicted at all.
+    /// Which work may be evicted.
     pub victims: VictimsConfig,
-    /// How many pods may be evicted within a minute, 0 to 100000; 0 is no limit. The victims of one
-    /// preemption go together: where they alone are more, they go when nothing was evicted for a
-    /// minute.
+    /// Most evictions per minute, 0 to 100000; 0 is no limit. Victims of one preemption are evicted
+    /// together. If they alone exceed the limit, they are evicted after one minute without
+    /// evictions.
     pub max_evictions_per_minute: u32,
-    /// Whether what disruption budgets keep may be a victim all the same, where no other choice
-    /// exists: foreign pods whose eviction is refused for long are deleted then (KEP-5710 spares
-    /// budgets only as far as possible). Without it such work is no candidate.
+    /// Whether pods protected by disruption budgets may be victims if no other choice exists.
+    /// Foreign pods are then deleted if the budget keeps blocking their eviction (KEP-5710 respects
+    /// budgets on a best-effort basis). If false, protected pods are never victims.
     pub delete_when_eviction_is_refused: bool,
 }
 
@@ -237,19 +237,19 @@ impl Default for PreemptionConfig {
     }
 }
 
-/// Which work may be evicted at all. Pods with the label `training.lockstep.dev/evictable: "false"`
-/// never are, nor gangs with such a pod.
+/// Which work may be evicted. Pods with label `training.lockstep.dev/evictable: "false"` and gangs
+/// with such pods are never evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VictimsConfig {
-    /// Which units of disruption.
+    /// Kind of victims.
     pub scope: VictimScopeConfig,
-    /// Namespaces of which nothing is evicted.
+    /// Namespaces without victims.
     pub excluded_namespaces: BTreeSet<String>,
-    /// Labels, key and value: a pod with one of them is not evicted, nor a gang with such a pod.
+    /// Labels (key and value) of pods that are never evicted. Protects gangs with such pods.
     pub excluded_labels: BTreeMap<String, String>,
-    /// A pod with a longer grace period is not evicted, nor a gang with such a pod, and no gang waits
-    /// for a pod that ends later than in this time; 30s to 720h.
+    /// Longest grace period of a victim, 30s to 720h. Pods with a longer grace period and their
+    /// gangs are never evicted. No gang waits longer than this for a terminating pod.
     pub longest_grace_period: Span,
 }
 
@@ -265,38 +265,38 @@ impl Default for VictimsConfig {
     }
 }
 
-/// Which units of disruption may be victims.
+/// Kind of victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VictimScopeConfig {
-    /// Those that hold an extended resource that the gang asks for; for one that asks for none,
+    /// Units with an extended resource that the gang requests. For a gang that requests none:
     /// gangs.
     Accelerators,
     /// Gangs and members of gangs.
     Gangs,
-    /// Every pod of lower priority.
+    /// Any pod of lower priority.
     Any,
 }
 
 /// How victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlgorithmConfig {
-    /// The set that destroys the least work.
+    /// The victims that lose the least work.
     LeastCost,
-    /// KEP-5710.
+    /// The order of KEP-5710.
     Kep,
 }
 
-/// What `LeastCost` puts first.
+/// First criterion of `LeastCost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OrderConfig {
-    /// Units of the lowest priorities whose eviction frees enough capacity at all.
+    /// Prefers the lowest priorities whose eviction frees enough capacity.
     StrictPriority,
-    /// Least work over all lower priorities.
+    /// Prefers the least lost work over all lower priorities.
     LeastWork,
 }
 
 impl PreemptionConfig {
-    /// What must hold for the values.
+    /// Rules for the values.
     fn rules(&self) -> [ValueRule; 6] {
         [
             ValueRule::new(

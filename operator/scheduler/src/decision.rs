@@ -1,4 +1,4 @@
-//! What a cycle has decided for a gang that asked for capacity.
+//! The decision of a cycle about a gang that requests capacity.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use lockstep_engine::NodeIx;
 /// The node of each member.
 pub type MemberNodes = BTreeMap<Member, NodeIx>;
 
-/// What a cycle has decided for a gang.
+/// Decision about a gang.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Decision {
-    /// Nothing: it did not ask, or waits.
+    /// None: the gang requests nothing, or waits.
     #[default]
     None,
-    /// It is placed in free capacity.
+    /// Placed in free capacity.
     Placed(MemberNodes),
-    /// It waits for pods that are terminating; if nothing else happens it goes here.
+    /// Waits for terminating pods. The gang takes these nodes if nothing else changes.
     AfterTerminations(MemberNodes),
-    /// Work is preempted for it.
+    /// Preempts work.
     Preempts(Box<PreemptionDecision>),
 }
 
-/// Which work is preempted for a gang, and why.
+/// Victims for a gang, with cost and proof.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreemptionDecision {
-    /// Where the gang goes.
+    /// Nodes of the gang after the preemption.
     pub nodes: MemberNodes,
     /// The victims.
     pub victims: Vec<ChosenVictim>,
@@ -34,29 +34,29 @@ pub struct PreemptionDecision {
     pub lost: u128,
     /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,
-    /// No set of victims loses less than this, in accelerator-seconds.
+    /// Lower bound of the work lost by any set of victims, in accelerator-seconds.
     pub at_least: u128,
-    /// Whether no cheaper set exists.
+    /// True if no cheaper set exists.
     pub proven: bool,
-    /// The next best set that was found.
+    /// Next best set that the search found.
     pub next_best: Option<OtherVictims>,
 }
 
-/// A victim, and where the gang uses its capacity.
+/// A victim, and the nodes that the gang takes from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChosenVictim {
     /// The victim.
     pub victim: Victim,
-    /// Nodes on which the gang takes its capacity.
+    /// Nodes on which the gang takes the victim's capacity.
     pub nodes: Vec<NodeIx>,
 }
 
-/// Another set of victims, for comparison.
+/// An alternative set of victims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OtherVictims {
     /// The victims.
     pub victims: Vec<Victim>,
-    /// Accelerator-seconds of work that they would lose.
+    /// Accelerator-seconds of work lost.
     pub lost: u128,
     /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,

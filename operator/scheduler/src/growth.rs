@@ -1,9 +1,9 @@
-//! Which members of a gang are to be placed now: an elastic gang starts with what it gets, and
-//! grows later.
+//! Members of a gang to place now. An elastic gang starts with the members that fit, and grows
+//! later.
 //!
-//! Another membership costs a restart. So a gang takes what is free when it is placed, keeps to
-//! that while it starts and while an incident is handled, and grows only when it has run well for a
-//! while; it never preempts to grow.
+//! A change of membership costs a restart. So a gang takes free capacity when it is placed, and
+//! keeps its size while it starts and while an incident is open. It grows only after it has run for
+//! some time without incident, and never preempts to grow.
 
 use std::collections::BTreeSet;
 
@@ -15,54 +15,53 @@ use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_model::Assignments;
 
-/// Which members of a gang are to be placed now.
+/// Members of a gang to place now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MembersToPlace {
-    /// `None`: all of its members.
+    /// `None`: all members.
     pub only: Option<BTreeSet<Member>>,
-    /// Whether the gang runs without those that it lacks: they take free capacity only.
+    /// True if the gang runs without the missing members. They take free capacity only.
     pub growing: bool,
-    /// When it may grow, if it only has to wait for that.
+    /// Time of the growth, if the gang only waits for that time.
     pub grows_at: Option<DateTime<Utc>>,
 }
 
-/// What the ledger of a workload says about the members of one gang, parsed.
+/// Ledger entries for the members of one gang, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MembersInput {
     /// Members that have succeeded.
     pub completed: BTreeSet<Member>,
-    /// Members that need no capacity any more: they have succeeded, or the rest of their group has
-    /// without them.
+    /// Members that need no more capacity: they have succeeded, or all other members of their group
+    /// have.
     pub finished: BTreeSet<Member>,
-    /// Members that the current membership leaves out.
+    /// Members outside the current membership.
     pub absent: BTreeSet<Member>,
-    /// The gang's restart domains, in its order; those that the ledger does not have yet are left
-    /// out.
+    /// Restart domains in the order of the gang. Domains without a ledger entry are left out.
     pub domains: Vec<DomainInput>,
 }
 
-/// What the ledger says about a restart domain.
+/// Ledger entry of a restart domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainInput {
     /// Key of the domain.
     pub key: DomainKey,
-    /// The pods that an incident replaces; `None` while no incident is handled.
+    /// Pods replaced by the open incident. `None` without an incident.
     pub incident: Option<Replacement>,
-    /// Since when all of its members run.
+    /// Since when all members of the domain run.
     pub healthy_since: Option<DateTime<Utc>>,
 }
 
-/// The pods that an incident replaces.
+/// Pods that an incident replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replacement {
     /// Members that get a new pod.
     pub members: BTreeSet<Member>,
-    /// UIDs of the pods that go.
+    /// UIDs of the replaced pods.
     pub old_pods: BTreeSet<String>,
 }
 
 impl MembersInput {
-    /// What the workload's status says about a gang of its spec.
+    /// Reads the workload's status for a gang of its spec.
     pub fn read(
         gang: &Gang,
         spec: &TrainingWorkloadSpec,
@@ -86,8 +85,8 @@ impl MembersInput {
             let ledger = status.domains.iter().find(|s| domain.key == *s.key)?;
             Some(DomainInput {
                 key: domain.key.clone(),
-                // A range that does not parse names no member: the workload's controller writes the
-                // ledger, and writes it again.
+                // An invalid range names no member. The workload controller owns the ledger and
+                // repairs it.
                 incident: ledger.incident.as_ref().map(|incident| Replacement {
                     members: MemberSet::parse(&incident.replace)
                         .unwrap_or_default()
@@ -110,7 +109,7 @@ impl MembersInput {
         }
     }
 
-    /// The restart domains of which at least one member is in the current membership.
+    /// Restart domains with at least one member in the current membership.
     fn domains_in_use<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = &'s DomainInput> {
         let in_use = gang
             .domains
@@ -120,9 +119,9 @@ impl MembersInput {
     }
 }
 
-/// Which members are to be placed of a gang that has these nodes; `None` while it has no placement.
-/// It grows once it has run for `grow_after` without incident, or as soon as it can where its user
-/// has raised what it needs.
+/// Members to place of a gang with these nodes (`None`: no placement). The gang grows after
+/// `grow_after` without incident. If its user has raised its minimum, it grows at the first
+/// opportunity.
 pub fn members_to_place(
     gang: &Gang,
     ledger: &MembersInput,
@@ -159,12 +158,12 @@ pub fn members_to_place(
             ..running
         };
     }
-    // Members that have succeeded would have to start over.
+    // A restart would rerun members that have succeeded.
     if gang.members().any(|m| completed.contains(m)) {
         return running;
     }
-    // Only a gang whose `replicas` or `minCount` was raised can be below its minimum: its growth is
-    // not delayed.
+    // A gang is below its minimum only if `replicas` or `minCount` was raised. Its growth is not
+    // delayed.
     let present = gang.members().filter(|m| !ledger.absent.contains(*m));
     let grows_at = if present.count() < min_count {
         healthy_since
@@ -185,7 +184,7 @@ pub fn members_to_place(
 }
 
 impl MembersToPlace {
-    /// Whether a member is to be placed.
+    /// Whether to place the member.
     pub fn contains(&self, member: &Member) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(member))
     }

@@ -1,21 +1,21 @@
-//! What a gang waits for before it is placed: something is missing that neither free capacity nor
-//! preemption provides. Until then it takes nothing, evicts nobody and keeps nobody waiting.
+//! Reasons to hold a gang: an object is missing, and neither free capacity nor preemption provides
+//! it. A held gang takes no capacity, evicts no pod and blocks no gang behind it.
 
 use lockstep_api::condition::reasons;
 use lockstep_model::quota::QuotaExcess;
 use lockstep_model::volumes::MissingVolume;
 
-/// What a gang waits for before it is placed.
+/// Reason to hold a gang.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hold {
-    /// A claim for a volume, a volume or a storage class.
+    /// A volume claim, a volume or a storage class is missing.
     Volume(MissingVolume),
-    /// A quota of its namespace.
+    /// A quota of the namespace is exceeded.
     Quota(QuotaExcess),
 }
 
 impl Hold {
-    /// The reason of its condition.
+    /// Reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Volume(_) => reasons::VOLUME_MISSING,

@@ -1,7 +1,7 @@
-//! What a scheduling cycle reads, and nothing else.
+//! Complete input of a scheduling cycle.
 //!
-//! The index keeps a [`GangInput`] per pod group and wakes the scheduler when it differs: what is
-//! not in it cannot be read, so no change that matters can be missed.
+//! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
+//! can read nothing else, so no relevant change is missed.
 
 mod sources;
 
@@ -26,133 +26,130 @@ use lockstep_model::{
 pub use self::sources::{GangSources, PodSource};
 use crate::growth::MembersInput;
 
-/// The cluster as of one moment.
+/// The cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct SchedulingInput {
     /// Nodes and pods.
     pub cluster: Snapshot,
-    /// Our gangs, in the order of their keys.
+    /// Gangs of Lockstep, ordered by key.
     pub gangs: Vec<Arc<GangInput>>,
     /// Disruption budgets.
     pub budgets: Vec<Arc<Budget>>,
     /// Resource quotas.
     pub quotas: Vec<Arc<Quota>>,
-    /// Weights of namespaces in the queue.
+    /// Queue weights of namespaces.
     pub weights: Arc<Weights>,
 }
 
-/// One gang: what is read of its pod group and of the workload that controls it.
+/// One gang: fields of its pod group and of the workload that controls it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GangInput {
     /// Namespace and name of the pod group.
     pub key: Key,
-    /// What is read of the pod group.
+    /// Fields of the pod group.
     pub group: PodGroupInput,
-    /// What is read of the workload.
+    /// Fields of the workload.
     pub workload: Arc<WorkloadInput>,
     /// Its members.
     pub gang: Arc<Gang>,
-    /// Priority that counts when others want its capacity, once it runs; from its priority class.
+    /// Priority of the running gang as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
 }
 
-/// What is read of a pod group.
+/// Fields of a pod group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodGroupInput {
     /// UID.
     pub uid: Uid,
-    /// Version, a precondition of writes.
+    /// Precondition of writes.
     pub resource_version: Option<ResourceVersion>,
     /// Generation of the spec.
     pub generation: i64,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
     /// Priority.
     pub priority: i32,
-    /// Whether it may preempt.
+    /// True if it may preempt.
     pub preempts: bool,
-    /// Whether preemption takes it whole or not at all.
+    /// True if preemption evicts the whole gang or no pod.
     pub whole: bool,
-    /// Members to be kept together.
+    /// Topology constraint.
     pub topology: Option<TopologyConstraint>,
     /// The status.
     pub status: PodGroupStatus,
-    /// The placement in the status, parsed.
+    /// Placement of the status, parsed.
     pub assigned: Option<Arc<Assignments>>,
 }
 
-/// What is read of a workload, for one of its gangs.
+/// Fields of a workload, for one of its gangs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadInput {
-    /// UID, the owner of the pods.
+    /// Owner UID of the pods.
     pub uid: Uid,
     /// Name.
     pub name: String,
     /// Generation of the spec.
     pub generation: i64,
-    /// Whether the gang may have or get capacity, as far as the workload decides that.
+    /// Whether the workload lets the gang have or get capacity.
     pub phase: GangPhase,
-    /// The last checkpoint.
+    /// Time of the last checkpoint.
     pub checkpoint: Option<DateTime<Utc>>,
-    /// Pod templates, in the order of the groups in the spec.
+    /// Pod templates in the order of the groups in the spec.
     pub templates: Arc<[TemplateInput]>,
-    /// Which answer of the API server they were made from; 0: none.
+    /// Revision of the admission result behind the templates; 0: none.
     pub admitted: u64,
     /// Id of the placement that the gang has released.
     pub released: Option<String>,
-    /// Nodes that the workload keeps the gang away from.
+    /// Nodes that the gang avoids.
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
-    /// When it asks for capacity again after a back-off.
+    /// End of the back-off.
     pub backs_off_until: Option<DateTime<Utc>>,
-    /// When the gang will have ended at the latest, by the deadline of the workload and the grace
-    /// period of its pods; `None`: nobody knows.
+    /// Latest end of the gang: deadline of the workload plus the grace period of its pods. `None`:
+    /// unknown.
     pub ends: Option<DateTime<Utc>>,
-    /// What the ledger says about the gang's members.
+    /// Ledger entries for the gang's members.
     pub members: MembersInput,
 }
 
-/// What is read of a group's pods, from its template or as they were admitted.
+/// Fields of a group's pods, from the template or as admitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateInput {
     /// Name of the group.
     pub group: String,
-    /// Labels that put its pods out of reach of preemption, if the configuration says so.
+    /// Labels, which may exclude the pods from preemption.
     pub labels: BTreeMap<String, String>,
-    /// What one pod holds, where its quantities can be read.
+    /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
-    /// Which nodes admit it.
+    /// Nodes that admit the pods.
     pub nodes: TemplateNodes,
-    /// What it asks of storage.
+    /// Volumes that the pods need.
     pub volumes: VolumeNeeds,
-    /// What storage says to that.
+    /// Answer of storage to `volumes`.
     pub storage: VolumeAnswer,
-    /// What one pod takes of quotas; `None`: that is not known.
+    /// Quota that one pod uses. `None`: unknown.
     pub charge: Option<Arc<QuotaCharge>>,
-    /// What each pod takes of its node so that no other of the gang gets it, where they keep away from
-    /// each other.
+    /// Slot that each pod takes on its node, if members of the gang keep apart by anti-affinity.
     pub apart: Option<String>,
-    /// What kube-scheduler asks of a node for its pods and we do not know.
+    /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
-    /// Who is to bind its pods.
+    /// Scheduler that binds the pods.
     pub scheduler_name: String,
-    /// Why it is not known what the API server makes of its pods, so that they are taken to be as the
-    /// template says; `None`: it is known.
+    /// Why the result of admission is unknown, so that the template is used instead. `None`: known.
     pub not_admitted: Option<String>,
 }
 
-/// Which nodes admit a template.
+/// Nodes that admit a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TemplateNodes {
-    /// Those that satisfy these constraints.
+    /// Nodes that satisfy these constraints.
     Satisfying(Constraints),
-    /// These, by name: as recorded in a snapshot.
+    /// Nodes by name, as recorded in a snapshot.
     Recorded(BTreeSet<String>),
 }
 
 impl TemplateNodes {
-    /// Whether a node admits the template.
     pub(crate) fn admit(&self, node: &Node) -> bool {
         match self {
             Self::Satisfying(constraints) => constraints.admit(node),
@@ -216,14 +213,14 @@ impl PodGroupInput {
             && *assigned == other.assigned
     }
 
-    /// Its version as a number, to be compared with others of its own; 0 for one that is none.
+    /// Resource version as a number, comparable for one object. 0 if it is not a number.
     pub(crate) fn version_number(&self) -> u64 {
         let version = self.resource_version.as_ref();
         version.map_or(0, |v| v.as_str().parse().unwrap_or(0))
     }
 
-    /// Reads a pod group; `None` without a UID. A placement that `previous` has, too, is not parsed
-    /// again.
+    /// Reads a pod group; `None` without a UID. Reuses the parsed placement of `previous` if the
+    /// placement is equal.
     pub fn read(group: &PodGroup, previous: Option<&Self>) -> Option<Self> {
         let meta = &group.metadata;
         let spec = &group.spec.gang;
@@ -255,8 +252,8 @@ impl PodGroupInput {
 }
 
 impl GangInput {
-    /// Whether two differ at most in the status and version of the pod group, and in the last
-    /// checkpoint: in nothing that decides where anybody may go.
+    /// True if both differ at most in status, resource version and last checkpoint. None of these
+    /// decides where a gang may go.
     pub(crate) fn alike(&self, other: &Self) -> bool {
         self.key == other.key
             && self.preemption_priority == other.preemption_priority
@@ -275,25 +272,25 @@ impl GangInput {
         }
     }
 
-    /// Whether the workload has released the placement that was read.
+    /// True if the workload has released the current placement.
     pub fn released(&self) -> bool {
         let id = self.group.status.placement.as_ref().map(|p| &p.id);
         id.is_some() && self.workload.released.as_ref() == id
     }
 
-    /// Whether preemption takes it whole or not at all; pods of a basic group are on their own.
+    /// True if preemption evicts the whole gang or no pod. Pods of a basic group are independent.
     pub fn whole(&self) -> bool {
         self.group.whole && !self.gang.basic
     }
 
-    /// When the last incident in one of its restart domains was closed: work before that is not
-    /// lost again.
+    /// When the last incident of its restart domains was closed. Work before that is not lost
+    /// again.
     pub fn resumed(&self) -> Option<DateTime<Utc>> {
         let domains = &self.workload.members.domains;
         domains.iter().filter_map(|d| d.healthy_since).max()
     }
 
-    /// Slots of a node that its pods take.
+    /// Slots that its pods take on a node.
     pub fn slots(&self) -> impl Iterator<Item = &str> {
         self.workload.templates.iter().flat_map(|template| {
             let requests = template.requests.iter();
@@ -304,7 +301,7 @@ impl GangInput {
         })
     }
 
-    /// What one pod of a group holds.
+    /// Resources of one pod of a group.
     pub fn requests(&self, group: &str) -> Option<&Arc<Resources>> {
         let template = self.workload.templates.iter().find(|t| t.group == group)?;
         template.requests.as_ref().ok()

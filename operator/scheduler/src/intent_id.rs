@@ -1,12 +1,11 @@
-//! The identity of an intent to preempt, and whose it is.
+//! Id and owner of a preemption intent.
 
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::Preemption;
 
 use crate::input::PodGroupInput;
 
-/// Id of an intent: it follows from the content, so that one that something else wrote or changed
-/// is recognised.
+/// Id of an intent: a hash of its content, so a forged or changed intent is recognised.
 pub fn intent_id(intent: &Preemption) -> String {
     let Preemption {
         preemptor_uid,
@@ -24,7 +23,7 @@ pub fn intent_id(intent: &Preemption) -> String {
     short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Whether an intent is this pod group's own, unchanged, and for the placement that it has.
+/// True if the intent is unchanged, written for this pod group, and for its current placement.
 pub(crate) fn is_own(group: &PodGroupInput, intent: &Preemption) -> bool {
     let placement = group.status.placement.as_ref();
     intent.preemptor_uid == group.uid.as_str()

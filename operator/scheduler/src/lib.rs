@@ -1,29 +1,29 @@
-//! The gang scheduler as a function: what there is and the time in, a list of requests out. No
-//! client, no clock. The manager's loop and `kubectl lockstep whatif` call the same cycle.
+//! The gang scheduler as a pure function: cluster state and time in, a list of requests out. No
+//! client, no clock. The manager's loop and `kubectl lockstep whatif` run the same cycle.
 //!
 //! | stage | module |
 //! |---|---|
-//! | what is read of nodes, pods and gangs; the same from a snapshot file | [`input`], [`snapshot`] |
-//! | one gang within a cycle, its pods, and what is free | `state`, `status_to_be`, `member_pods`, `capacity` |
-//! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
-//! | what is reserved for pods that do not exist yet | `cycle::reserve` |
-//! | preemptions under way, and how many pods they may evict in a minute | `cycle::intents`, `cycle::victims`, [`pace`] |
-//! | what a gang waits for before it is placed; what each namespace has | [`hold`], `namespace_usage` |
-//! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
-//! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
-//! | gangs that get each other's nodes | `cycle::exchange`, `waits` |
-//! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
-//! | the decision as a list of requests; what fits into one object | [`plan`], [`size`] |
-//! | when a cycle is not run at all, or not for a gang; what gangs wait for that ask for the same | `rest`, `cycle::judged`, `no_victims`, `asks` |
+//! | input: nodes, pods and gangs, from the index or from a snapshot file | [`input`], [`snapshot`] |
+//! | state of one gang within a cycle, its pods, free capacity | `state`, `status_to_be`, `member_pods`, `capacity` |
+//! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
+//! | reservations for pods that do not exist yet | `cycle::reserve` |
+//! | preemptions in progress, and the limit of evictions per minute | `cycle::intents`, `cycle::victims`, [`pace`] |
+//! | held gangs; usage per namespace | [`hold`], `namespace_usage` |
+//! | the queue: members, nodes and victims of each gang | `cycle::{queue, place, preempt}`, [`growth`] |
+//! | reservations for waiting gangs | `cycle::reservation`, `standing` |
+//! | gangs that exchange nodes | `cycle::exchange`, `waits` |
+//! | status of each gang, written if it differs | `cycle::status`, [`messages`] |
+//! | the decision as a list of requests; size limit of an object | [`plan`], [`size`] |
+//! | skipped cycles and skipped gangs; verdicts shared by gangs with equal requests | `rest`, `cycle::judged`, `no_victims`, `asks` |
 //!
-//! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
-//! any moment: what must survive is in the status of the pod groups: the placement, the nodes that
-//! are reserved for a gang that waits, the intent to preempt with the time of its first evictions,
-//! and what kube-scheduler refused.
+//! A cycle depends only on its input and the time. Its memory ([`Memory`]) may be lost at any
+//! moment. State that must survive is in the status of the pod groups: the placement, reserved
+//! nodes, the preemption intent with the time of its first evictions, and refusals of
+//! kube-scheduler.
 //!
-//! A cycle first writes what it has decided into the status and acts on a decision only once it is
-//! there: an intent to preempt is persisted, and the preemptor's gated pods exist, before anything
-//! is evicted.
+//! A cycle writes each decision to the status first, and acts on a decision only once it is
+//! persisted. Before the first eviction, the intent is persisted and the preemptor's gated pods
+//! exist.
 
 mod asks;
 mod backoff;

@@ -1,4 +1,4 @@
-//! The pods of each gang, by member. Most gangs have the pods that they had in the last cycle.
+//! Pods of each gang by member. Pods of most gangs do not change between two cycles.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,49 +10,44 @@ use lockstep_model::{Assignments, Occupant, Pod, Snapshot};
 
 use crate::input::GangInput;
 
-/// Pods of a gang by member.
 pub(crate) type PodsByMember = BTreeMap<Member, Vec<Arc<Pod>>>;
 
-/// The pods of a gang.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GangPods {
     pub by_member: Arc<PodsByMember>,
-    /// The same in a row.
+    /// The same pods as a list.
     pub all: Arc<[Arc<Pod>]>,
-    /// Those that are not bound: mostly there are none.
+    /// Pods that are not bound; usually none.
     pub unbound: Arc<[Arc<Pod>]>,
-    /// That all is as it was placed, if it is.
+    /// Set if all members are bound as placed.
     pub fully_bound: Option<Arc<FullyBound>>,
 }
 
-/// A gang of which each member has one pod, bound to the node that it is to have, and none is about to
-/// end. Most gangs that run are like that, and what each stage of a cycle asks of each of their pods has
-/// one answer then.
+/// A gang with one bound, non-terminating pod per member on its assigned node. Most running gangs
+/// are in this state, so stages can skip checks per pod.
 #[derive(Debug)]
 pub(crate) struct FullyBound {
-    /// The nodes for which that holds.
+    /// Assignments for which this is true.
     assigned: Arc<Assignments>,
-    /// How many nodes these are.
+    /// Number of nodes.
     pub nodes: usize,
-    /// What its pods hold.
     pub holds: Vec<Occupant>,
 }
 
-/// What was found in the last cycle, by the UID of the pod group.
+/// Results of the last cycle, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct MemberPods(HashMap<String, Found>);
 
 #[derive(Debug)]
 struct Found {
-    /// The pods of the workload among which they are.
+    /// Pods of the workload from which `pods` was computed.
     among: Arc<Vec<Arc<Pod>>>,
     pods: GangPods,
-    /// What it was compared with, and the version of the nodes: their ordinals may change.
+    /// Compared input, and the version of the nodes, whose ordinals may change.
     compared: Option<(Arc<GangInput>, u64)>,
 }
 
 impl MemberPods {
-    /// The pods of a gang.
     pub fn of(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) -> GangPods {
         let Some(among) = cluster.list_of(gang.workload.uid.as_str()) else {
             return GangPods::default();
@@ -71,7 +66,7 @@ impl MemberPods {
         pods
     }
 
-    /// Forgets gangs that are gone.
+    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }
@@ -94,11 +89,11 @@ impl Found {
         }
     }
 
-    /// Finds out whether all is as it was placed, unless it is known of these.
+    /// Recomputes `fully_bound` if the gang or the nodes changed.
     fn compare(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) {
         let version = cluster.nodes_version();
         let known = self.compared.as_ref().is_some_and(|(with, nodes)| {
-            // The pods and the object are the same ones, so what was read of them is the same.
+            // Same pods and same object: the result is still valid.
             Arc::ptr_eq(with, gang) && *nodes == version
         });
         if !known {
@@ -137,13 +132,13 @@ impl FullyBound {
         })
     }
 
-    /// Whether it is about these nodes, and not about those that were read before they changed.
+    /// True if this was computed for these assignments.
     pub fn is_of(&self, assigned: &Arc<Assignments>) -> bool {
         Arc::ptr_eq(&self.assigned, assigned)
     }
 }
 
-/// Whether these are one pod, which is bound to the node and not about to end.
+/// True if there is one pod, bound to the node and not terminating.
 fn are_one_on(pods: &[Arc<Pod>], node: &NodeName) -> bool {
     match pods {
         [pod] => pod.alive() && pod.stage != Stage::Refused && pod.bound.as_ref() == Some(node),
@@ -151,7 +146,7 @@ fn are_one_on(pods: &[Arc<Pod>], node: &NodeName) -> bool {
     }
 }
 
-/// Those of the pods of a workload that are of the gang.
+/// Pods of the gang among the pods of a workload.
 fn by_member(gang: &GangInput, among: &[Arc<Pod>]) -> PodsByMember {
     let key = &gang.key;
     let mut out = PodsByMember::new();

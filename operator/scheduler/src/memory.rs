@@ -1,7 +1,7 @@
-//! What the scheduler remembers between cycles. All of it may be lost: it saves work and writes,
-//! and paces what is repeated. Which nodes, victims and gangs are chosen does not depend on it, but
-//! for a minute after the API server has refused an eviction that was only asked for: what
-//! kube-scheduler and the budgets refused is in the status of the pod groups.
+//! State between cycles. All of it may be lost: it saves work and writes, and paces repeated
+//! requests. It does not influence the choice of nodes, victims and gangs, with one exception: a
+//! pod is no candidate for one minute after a refused dry-run eviction. Refusals by kube-scheduler
+//! and by budgets are in the status of the pod groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,39 +23,39 @@ use crate::rest::Rest;
 use crate::state::GangState;
 use crate::unknown::UnknownGangs;
 
-/// What the scheduler remembers.
+/// State between cycles.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Pod groups as our own writes left them, until the watch has caught up.
+    /// Pod groups as last written by the scheduler, until the watch has caught up.
     written: BTreeMap<Key, PodGroupInput>,
     /// Since when kube-scheduler refuses a pod, by UID.
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
-    /// Since when nobody has bound or refused pods of a gang for too long, by the UID of its pod group.
+    /// Since when pods of a gang are neither bound nor refused in time, by UID of its pod group.
     pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
-    /// When the eviction of a single pod was requested last, by UID.
+    /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     /// Evictions of the last minute.
     pub(crate) evictions: Evictions,
-    /// What the API server last said about evicting a pod, by UID.
+    /// Last dry-run answer about the eviction of a pod, by UID.
     eviction_answers: HashMap<Uid, EvictionAnswer>,
-    /// Claims for volumes that ended a refusal.
+    /// Claims that ended a refusal.
     pub(crate) claims: ClaimMemory,
-    /// Gangs of which a search could not say whether they fit.
+    /// Gangs whose placement search ended without an answer.
     pub(crate) unknown: UnknownGangs,
-    /// Searches for victims that found none.
+    /// Victim searches without result.
     pub(crate) no_victims: NoVictimsCache,
-    /// When the status of a gang was last written, by the UID of its pod group.
+    /// Last status write of a gang, by UID of its pod group.
     pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
-    /// The last cycle, if it left nothing to do.
+    /// The last cycle, if it was idle.
     pub(crate) rest: Option<Rest>,
     pub(crate) pods: MemberPods,
     verdicts: Verdicts,
 }
 
-/// How long a pod is no candidate whose eviction the API server has refused: budgets change.
+/// How long a pod is no candidate after a refused eviction. Budgets change.
 pub(crate) const REFUSAL_HOLDS: Duration = Duration::from_mins(1);
 
-/// Whether budgets would allow an eviction.
+/// Whether budgets permit an eviction.
 #[derive(Clone, Copy, Debug)]
 struct EvictionAnswer {
     allowed: bool,
@@ -63,7 +63,7 @@ struct EvictionAnswer {
 }
 
 impl Memory {
-    /// Takes note of a pod group that we wrote.
+    /// Records a pod group that the scheduler has written.
     pub fn wrote(&mut self, key: Key, group: &PodGroup) {
         self.rest = None;
         if let Some(group) = PodGroupInput::read(group, None) {
@@ -71,26 +71,26 @@ impl Memory {
         }
     }
 
-    /// The pod group as our last write left it, while that is awaited from the watch.
+    /// The pod group as last written, until the watch has delivered the write.
     pub fn written(&self, key: &Key) -> Option<&PodGroupInput> {
         self.written.get(key)
     }
 
-    /// Takes note of what the API server says about evicting a pod.
+    /// Records the API server's answer about the eviction of a pod.
     pub fn answered(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
         self.rest = None;
         let answer = EvictionAnswer { allowed, at };
         self.eviction_answers.insert(uid, answer);
     }
 
-    /// Whether the pod may be evicted, as the API server has said no longer ago than this; `None`
-    /// where it was not asked.
+    /// Whether the API server permits the eviction, by an answer not older than `since`. `None`
+    /// without such an answer.
     pub fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
         let answer = self.eviction_answers.get(uid)?;
         (answer.at >= since).then_some(answer.allowed)
     }
 
-    /// Pods, by UID, of which the API server has said since then that they may not be evicted.
+    /// UIDs of pods whose eviction the API server has refused since then.
     pub(crate) fn may_not_evict(&self, since: DateTime<Utc>) -> BTreeSet<String> {
         let refused = self.eviction_answers.iter();
         refused
@@ -99,14 +99,14 @@ impl Memory {
             .collect()
     }
 
-    /// Forgets answers that are older than this.
+    /// Drops older answers.
     pub(crate) fn expire_answers(&mut self, before: DateTime<Utc>) {
         self.eviction_answers
             .retain(|_, answer| answer.at >= before);
     }
 
-    /// The gang as we know it: the watch may lag behind our own writes. Versions of one object are
-    /// comparable numbers (KEP-5504); one that is not a number is never preferred.
+    /// The newer of the watched gang and the written one. Resource versions of one object are
+    /// comparable numbers (KEP-5504). A version that is not a number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
         match self.written(&seen.key) {
             Some(own)
@@ -135,8 +135,8 @@ impl Memory {
     ) -> Arc<NodeSet> {
         match &template.nodes {
             TemplateNodes::Satisfying(constraints) => {
-                // The template of a group changes only with the generation of its workload, and what
-                // is made of it with the answer to a dry run.
+                // A template changes only with the generation of its workload, and its admitted
+                // pods with the dry run.
                 let workload = &gang.workload;
                 let key = format!(
                     "{}/{}/{}/{}",
@@ -153,8 +153,7 @@ impl Memory {
         }
     }
 
-    /// Forgets what a cycle did not come across: pod groups, pods that are refused, pods that are
-    /// being evicted.
+    /// Drops entries for gangs and pods that the cycle did not visit.
     pub(crate) fn retain(
         &mut self,
         gangs: &[GangState],

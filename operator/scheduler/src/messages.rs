@@ -1,4 +1,4 @@
-//! The words of conditions and events.
+//! Messages of conditions and events.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,9 @@ use crate::pending::{GangName, NoPreemption, Pending};
 use crate::size::TooLarge;
 use crate::state::GangState;
 
-/// Victims that a text names; the others are counted.
+/// Most victims that a message names.
 const NAMED: usize = 4;
 
-/// A placement was decided.
 pub(crate) fn placed(members: usize, nodes: usize) -> String {
     format!(
         "placed {} on {}",
@@ -32,7 +31,7 @@ pub(crate) fn placed(members: usize, nodes: usize) -> String {
     )
 }
 
-/// A gang asks for capacity as soon as it is written that it has given back these nodes.
+/// Event when a gang is queued again. Names the nodes it has released.
 pub(crate) fn queued_again(gang: &GangState) -> String {
     let before = &gang.input.group.status;
     let nodes = before.placement.as_ref().map_or(0, |p| p.nodes.len());
@@ -50,7 +49,7 @@ pub(crate) fn queued_again(gang: &GangState) -> String {
     format!("{why}gave back {nodes}; in the queue again")
 }
 
-/// A gang as its users know it. `PodGroup`s have names with hashes, and a workload may have many.
+/// Name of a gang for users. Names of `PodGroup`s contain hashes, and a workload may have many.
 fn gang_name(gang: &GangName) -> String {
     let GangName {
         namespace,
@@ -63,10 +62,9 @@ fn gang_name(gang: &GangName) -> String {
     }
 }
 
-/// A gang does not ask for capacity.
 const NOT_REQUESTING: &str = "the workload is not requesting capacity";
 
-/// No work is evicted for any gang. The key is that of the manager's configuration.
+/// Names the key of the manager's configuration.
 const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
 
 /// Why a gang waits.
@@ -102,7 +100,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
     }
 }
 
-/// Why a gang does not ask for capacity, and when it does again where that is known.
+/// Why a gang does not request capacity, and until when if known.
 pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> String {
     match (reason, again) {
         (reasons::SUSPENDED, _) => format!("{NOT_REQUESTING}: spec.suspend is true"),
@@ -111,7 +109,6 @@ pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> Stri
     }
 }
 
-/// It would fit on nodes whose kubelets have rejected its pods.
 fn rejecting(node: &str, others: usize, next_try: DateTime<Utc>) -> String {
     let nodes = match others {
         0 => format!("{node}, whose kubelet rejected a pod of it"),
@@ -126,7 +123,6 @@ fn rejecting(node: &str, others: usize, next_try: DateTime<Utc>) -> String {
     )
 }
 
-/// The names of its nodes are too many for one object.
 fn does_not_fit(too_large: &TooLarge) -> String {
     let TooLarge {
         members,
@@ -145,7 +141,7 @@ fn does_not_fit(too_large: &TooLarge) -> String {
     )
 }
 
-/// Nodes may look free, and more capacity may help or not.
+/// Does not report missing capacity: nodes may be free, and more capacity may not help.
 fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
@@ -155,8 +151,7 @@ fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     )
 }
 
-/// Nodes look free and the gang waits all the same: who reads it should not look for missing
-/// capacity.
+/// Nodes look free, but missing capacity is not the reason.
 fn reserved_for(gang: &GangName, others: usize) -> String {
     let more = match others {
         0 => String::new(),
@@ -168,7 +163,7 @@ fn reserved_for(gang: &GangName, others: usize) -> String {
     )
 }
 
-/// Gangs get each other's nodes: the one that is told gives up its own first.
+/// For the gang of an exchange that releases its nodes first.
 fn exchange(to: &GangName) -> String {
     format!(
         "its nodes go to {} first; it gets others at once",
@@ -176,7 +171,7 @@ fn exchange(to: &GangName) -> String {
     )
 }
 
-/// A gang waits, and this is kept for it meanwhile.
+/// Appends the reservation of a waiting gang.
 pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> String {
     let nodes = count(reservation.nodes.len(), "node");
     let start = reservation.starts_at.map(|at| {
@@ -223,7 +218,7 @@ fn no_preemption(why: &NoPreemption) -> String {
     }
 }
 
-/// Victims are there, and have to wait. The key is that of the manager's configuration.
+/// Names the key of the manager's configuration.
 pub(crate) fn paced(reached: &LimitReached) -> String {
     format!(
         "its victims ({}) are not evicted before {}: within a minute no more than {} \
@@ -234,7 +229,6 @@ pub(crate) fn paced(reached: &LimitReached) -> String {
     )
 }
 
-/// A gang waits until it is placed once more.
 fn refused(refusal: &Refusal, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
@@ -256,7 +250,7 @@ fn refuses(refusal: &Refusal) -> String {
     )
 }
 
-/// Nobody has said anything for too long about pods that wait on their nodes.
+/// Pinned pods were neither bound nor refused before the deadline.
 pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assignments) -> String {
     let groups: BTreeSet<&str> = unbound.keys().map(|m| m.group.as_str()).collect();
     let mut pods = unbound
@@ -273,7 +267,7 @@ pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assi
     )
 }
 
-/// The victims of a gang are gone, and not all of its pods are bound.
+/// All victims are gone, and some pods are not bound yet.
 pub(crate) fn binding(
     context: &Context<'_>,
     gang: &GangState,
@@ -292,7 +286,7 @@ pub(crate) fn binding(
     )
 }
 
-/// Who is to bind these members.
+/// Schedulers of these members.
 fn schedulers(gang: &GangState, unbound: &Assignments) -> String {
     let templates = gang.input.workload.templates.iter();
     let names: BTreeSet<&str> = templates
@@ -307,7 +301,7 @@ fn deadline(context: &Context<'_>) -> String {
     span(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
-/// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).
+/// The first words are those of kube-scheduler (KEP-5710).
 pub(crate) fn preempting(intent: &Preemption) -> String {
     format!(
         "pod group preemption: found a placement for podgroup, preempting {}: {}",
@@ -316,8 +310,8 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
     )
 }
 
-/// Why these victims. `beyond` is the number of pods evicted beyond their budgets, `caused` the
-/// work that victims destroy by evicting others in turn.
+/// Why these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost because
+/// victims preempt in turn.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
         "{}; {} of work lost in all",
@@ -343,7 +337,7 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
     }
 }
 
-/// How good the choice is known to be.
+/// Quality of the choice, as far as it is proven.
 fn verdict(intent: &Preemption) -> String {
     if intent.proven {
         "no cheaper set frees enough capacity".to_owned()
@@ -357,7 +351,7 @@ fn verdict(intent: &Preemption) -> String {
     }
 }
 
-/// The next best set of victims as it stands in an intent.
+/// The next best set of victims, as written to an intent.
 pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
     let mut names: Vec<String> = victims.iter().take(NAMED).map(name).collect();
     if victims.len() > NAMED {
@@ -369,7 +363,7 @@ pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
     }
 }
 
-/// Why these victims, after some of those decided on were found to be able to stay.
+/// Why these victims, after other victims were spared.
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     let victims = named(victims, victim);
     format!(
@@ -378,8 +372,7 @@ pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     )
 }
 
-/// No set of victims makes capacity for a gang that may preempt. `until`: work may be evicted then
-/// that has not run for long enough.
+/// No set of victims suffices. `until`: end of the guaranteed run time of further candidates.
 fn no_victims(
     short: &str,
     until: Option<DateTime<Utc>>,
@@ -437,8 +430,8 @@ fn victim(v: &Victim) -> String {
     )
 }
 
-/// What a victim is told. The beginning is kube-scheduler's. Who else was weighed may be none of
-/// its business.
+/// Message for a victim. The first words are those of kube-scheduler. Does not name alternative
+/// victims, which may belong to other tenants.
 pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(
@@ -462,7 +455,7 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64
     }
 }
 
-/// A victim has left and waits again: why it was preempted stays to be read.
+/// Keeps the reason of the preemption after the gang is queued again.
 pub(crate) fn requeued(reason: &str) -> String {
     format!("{reason}; evicted and requeued at its original position")
 }

@@ -23,76 +23,75 @@ pub enum Pending {
     InvalidTemplate(InvalidQuantity),
     /// No node offers a resource, or has the topology label.
     Unmet(Unmet),
-    /// There is not enough capacity.
+    /// Insufficient capacity.
     Capacity(Infeasible),
-    /// There is not enough capacity, and no set of victims makes it.
+    /// Insufficient capacity, and no set of victims frees enough.
     NoVictims {
-        /// What is missing with everything evicted that may be.
+        /// Shortage after evicting all permitted work.
         short: Infeasible,
-        /// When work may be evicted that is still within its guaranteed run time.
+        /// End of the guaranteed run time of further victims, if any.
         until: Option<DateTime<Utc>>,
-        /// Pods of lower priority that the rules put out of reach, where their eviction would make
-        /// enough capacity; else 0.
+        /// Pods of lower priority that the rules protect, if their eviction would free enough; else
+        /// 0.
         out_of_reach: usize,
-        /// Pods of lower priority that disruption budgets keep, where their eviction would make
-        /// enough capacity; else 0.
+        /// Pods of lower priority that disruption budgets protect, if their eviction would free
+        /// enough; else 0.
         guarded: usize,
     },
-    /// A search ended before it was known whether all pods fit together: nobody is preempted.
+    /// A search ended without an answer whether all pods fit together. No work is preempted.
     Unknown {
-        /// Steps that the search took.
+        /// Steps of that search.
         steps: u64,
-        /// When it is searched again for longer.
+        /// Time of the next, longer search.
         next_try: DateTime<Utc>,
     },
-    /// There is not enough capacity, and no work may be preempted.
+    /// Insufficient capacity, and the gang may not preempt.
     NoPreemption {
-        /// What is missing.
+        /// Shortage.
         short: Infeasible,
-        /// Why no work is preempted.
+        /// Why the gang may not preempt.
         why: NoPreemption,
     },
-    /// Something is missing that no node can offer: it is not placed before that is there.
+    /// An object is missing that no node offers. The gang is placed once the object exists.
     Held(Hold),
-    /// kube-scheduler refused the last placements for another reason than capacity.
+    /// kube-scheduler refused the last placements for a reason other than capacity.
     BackingOff {
         /// The refusal.
         refusal: Box<Refusal>,
-        /// When the gang is placed again.
+        /// Time of the next placement.
         next_try: DateTime<Utc>,
     },
-    /// There is a placement, and it does not fit into one object.
+    /// The placement exceeds the size of one object.
     TooLarge(TooLarge),
-    /// Pods that are terminating leave enough capacity.
+    /// Terminating pods free enough capacity.
     Terminations {
-        /// What is missing until then.
+        /// Shortage until then.
         short: Infeasible,
     },
-    /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
-    /// tried again.
+    /// The gang fits only with nodes whose kubelets rejected its pods, and which it avoids for now.
     RejectingNodes {
-        /// The first of them by name.
+        /// First of these nodes by name.
         node: String,
-        /// How many others.
+        /// Number of further nodes.
         others: usize,
-        /// When all of them may be tried again.
+        /// Time from which all of them are permitted again.
         next_try: DateTime<Utc>,
     },
-    /// It and others get each other's nodes. It gives up its own first.
+    /// Gangs exchange nodes. This gang releases its nodes first.
     Exchange {
-        /// The first gang that gets some of them.
+        /// First gang that takes some of the nodes.
         to: GangName,
     },
-    /// It would fit if nothing were reserved for gangs ahead of it in the queue.
+    /// The gang would fit without the reservations of gangs ahead in the queue.
     Reserved {
-        /// The first of them.
+        /// First of these gangs.
         gang: GangName,
-        /// How many others.
+        /// Number of further gangs.
         others: usize,
     },
 }
 
-/// Another gang, as messages name it.
+/// A gang, as messages name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangName {
     /// Namespace.
@@ -113,32 +112,32 @@ impl GangName {
     }
 }
 
-/// Why no work is preempted for a gang, whatever its priority.
+/// Why a gang may not preempt, independent of its priority.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoPreemption {
-    /// The configuration turns all evictions off.
+    /// The configuration disables preemption.
     Disabled,
-    /// A claim for a volume, a volume or a storage class is missing.
+    /// A volume claim, a volume or a storage class is missing.
     Missing(MissingVolume),
-    /// kube-scheduler asks something of the node for its pods that is not known here.
+    /// The pods have a node constraint that only kube-scheduler evaluates.
     NotModelled(String),
-    /// kube-scheduler refuses its pods for another reason than capacity.
+    /// kube-scheduler refuses the pods for a reason other than capacity.
     Refused(Box<Refusal>),
-    /// The gang did not run after the last preemption.
+    /// The gang did not run after its last preemption.
     Failed {
         /// Failed preemptions in a row.
         failures: i32,
-        /// When work may be preempted for it again.
+        /// Time of the next permitted preemption.
         next_try: DateTime<Utc>,
     },
-    /// It is not known what the API server makes of its pods.
+    /// The result of admission for its pods is unknown.
     NotAdmitted(String),
-    /// The limit of evictions is reached.
+    /// The eviction limit is reached.
     Paced(LimitReached),
 }
 
 impl Pending {
-    /// The reason of the condition of a gang that has no placement.
+    /// Condition reason of a gang without placement.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Held(hold) => hold.reason(),
@@ -146,7 +145,7 @@ impl Pending {
         }
     }
 
-    /// One word, for labels and logs.
+    /// Value for metric labels and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::InvalidTemplate(_) => "invalid_template",

@@ -1,11 +1,9 @@
-//! Rest: the last cycle left nothing to do, and nothing has changed since that makes a difference.
+//! The cached idle cycle.
 //!
-//! In a large cluster something changes all the time, and next to nothing of it matters to gangs:
-//! pods of a few CPUs come and go on nodes of accelerators, checkpoints are declared. A cycle that
-//! comes to no request is not run again for these; what it came to stands.
-//!
-//! What stands is who waits and who runs. The words in which a gang is told what is short may be
-//! those of a while ago, so no rest is long.
+//! A large cluster changes constantly, but few changes matter to gangs: small pods start and finish
+//! on accelerator nodes, and workloads declare checkpoints. A cycle without requests is cached, and
+//! such changes do not run a new cycle. The cached verdicts stay correct. Only the amounts in
+//! messages age, by at most 30 s.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,23 +18,23 @@ use crate::plan::{SchedulingCycle, SchedulingPlan};
 use crate::settings::SchedulerSettings;
 use crate::state::GangState;
 
-/// The longest that words may be old while something changes.
+/// Longest age of messages while the cluster changes.
 const LONGEST: TimeDelta = TimeDelta::seconds(30);
 
-/// A cycle that left nothing to do, and what it read.
+/// An idle cycle and its input.
 #[derive(Debug)]
 pub(crate) struct Rest {
     input: SchedulingInput,
     settings: SchedulerSettings,
     asked: AskedAmounts,
     since: DateTime<Utc>,
-    /// When it would come to something else although nothing changes.
+    /// Time at which the same input would give another result.
     until: Option<DateTime<Utc>>,
     cycle: SchedulingCycle,
 }
 
 impl Rest {
-    /// After a cycle, if it left nothing to do. `asked` is what its gangs ask for.
+    /// Caches a cycle if it is idle. `asked` returns the amounts that its gangs request.
     pub fn after(
         cycle: &SchedulingCycle,
         input: &SchedulingInput,
@@ -63,7 +61,7 @@ impl Rest {
         })
     }
 
-    /// The cycle of now, while it would come to the same.
+    /// The cached cycle, if a cycle at `now` would have the same result.
     pub fn goes_on(
         &self,
         input: &SchedulingInput,
@@ -107,9 +105,8 @@ impl Rest {
     }
 }
 
-/// Whether nothing about a gang depends on how much exactly there is of anything, or on what budgets
-/// allow: no victims are being waited for, no search ended without an answer, and none would have
-/// found victims beyond their budgets.
+/// True if the result for a gang does not depend on exact amounts or on budgets. No victims are
+/// awaited, no search ended without an answer, and budgets protect no victims.
 fn rests(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,
@@ -122,7 +119,6 @@ fn same(then: &Arc<GangInput>, now: &Arc<GangInput>) -> bool {
     Arc::ptr_eq(then, now) || (then.group.status == now.group.status && then.alike(now))
 }
 
-/// Quotas of namespaces with gangs.
 fn quotas(input: &SchedulingInput) -> impl Iterator<Item = &Arc<Quota>> {
     let namespaces = input.gangs.iter().map(|g| &*g.key.namespace);
     let namespaces: HashSet<&str> = namespaces.collect();

@@ -1,5 +1,3 @@
-//! Constants of the scheduler.
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,37 +8,38 @@ use lockstep_model::Rules;
 pub struct SchedulerSettings {
     /// How victims are chosen, weighed and protected.
     pub rules: Rules,
-    /// Whether work may be evicted for gangs.
+    /// True if gangs may evict work.
     pub preemption_enabled: bool,
-    /// How many pods may be evicted within a minute; `None`: any number.
+    /// Most evictions per minute. `None`: no limit.
     pub max_evictions_per_minute: Option<NonZeroU32>,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
     pub refused_after: Duration,
-    /// How long a gang stays away from a node that refused one of its pods.
+    /// How long a gang avoids a node that refused one of its pods.
     pub avoid_refused: Duration,
-    /// How long evictions of a foreign pod may be refused by its budgets before it is deleted
-    /// (KEP-5710 spares budgets only as far as possible); `None`: never.
+    /// How long budgets may block the eviction of a foreign pod before the pod is deleted. `None`:
+    /// forever. KEP-5710 respects budgets on a best-effort basis.
     pub delete_after: Option<Duration>,
-    /// How long victims may take to go, after the preemption was decided and beyond the grace
-    /// periods of those that are leaving, before the preemption is withdrawn.
+    /// How long victims may take to terminate. Counts from the decision, plus the grace periods of
+    /// terminating victims. Afterwards the preemption is withdrawn.
     pub intent_deadline: Duration,
-    /// How long a gang whose victims are gone waits for a scheduler to bind or refuse its next pod, before
-    /// the preemption is given up: longer than kube-scheduler waits for volumes, 10 min (`bindTimeoutSeconds`).
+    /// How long a gang waits for the next pod to be bound or refused after its victims are gone.
+    /// Afterwards the preemption is withdrawn. Longer than the volume timeout of kube-scheduler
+    /// (`bindTimeoutSeconds`, 10 min).
     pub binding_deadline: Duration,
-    /// Time between two attempts of a request that was refused.
+    /// Time until a refused request is repeated.
     pub retry: Duration,
-    /// Searches for victims that one cycle makes at most; the others follow in the next cycle.
+    /// Most victim searches per cycle. Remaining searches run in the next cycle.
     pub searches_per_cycle: usize,
-    /// Shortest time between two messages that tell a waiting gang what is short.
+    /// Shortest time between two updates of the message about missing capacity.
     pub message_interval: Duration,
-    /// How long a gang runs without incident before it takes free capacity for more of its members.
+    /// How long a gang runs without incident before it grows into free capacity.
     pub grow_after: Duration,
-    /// Whether kube-scheduler keeps nominations that others make, as since Kubernetes 1.34 (KEP-5278). Where
-    /// it drops them, the pods of a preemptor stay gated until its victims are gone.
+    /// True if kube-scheduler keeps nominations by other components, as since Kubernetes 1.34
+    /// (KEP-5278). Otherwise the pods of a preemptor stay gated until its victims are gone.
     pub keeps_nominations: bool,
-    /// Changes that arrive within this time are looked at together.
+    /// Changes within this time are handled by one cycle.
     pub debounce: Duration,
-    /// The same where cycles take long and come to nothing.
+    /// Longest debounce, for cycles that are slow and change nothing.
     pub gather_at_most: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What gangs that wait have reserved, as their statuses say.
+//! Reservations of waiting gangs, as read from their statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,14 @@ use crate::context::Context;
 use crate::refusal::why_no_preemption;
 use crate::state::GangState;
 
-/// The place of a gang in the queue.
+/// Queue position of a gang.
 pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;
 
-/// What the last cycle reserved, for whom. It binds gangs that move before the queue is served.
+/// Reservations of the last cycle. They bind gangs that are placed before the queue is served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StandingReservations(Vec<(Position, QueueReservation)>);
 
 impl StandingReservations {
-    /// Reads them.
     pub fn read(context: &Context<'_>, gangs: &[GangState]) -> Self {
         let waiting = gangs.iter().enumerate().filter(|(_, gang)| {
             gang.phase() == GangPhase::Active && gang.status.preemption.is_none()
@@ -35,7 +34,7 @@ impl StandingReservations {
         Self(all.collect())
     }
 
-    /// Those of gangs that are ahead of one in the queue.
+    /// Reservations of gangs ahead of this gang in the queue.
     pub fn ahead_of(&self, gang: &GangState) -> ReservationsAhead {
         let own = position(gang);
         let ahead = self.0.iter().filter(|(position, _)| *position < own);
@@ -43,7 +42,7 @@ impl StandingReservations {
     }
 }
 
-/// What a gang has reserved, for those behind it.
+/// Reservation of a gang, for gangs behind it.
 pub(crate) fn held(
     context: &Context<'_>,
     gang: &GangState,
@@ -51,7 +50,7 @@ pub(crate) fn held(
     starts_at: Option<DateTime<Utc>>,
     mut nodes: BTreeMap<NodeIx, Amounts>,
 ) -> QueueReservation {
-    // Whom members keep away from are members of the same gang.
+    // Anti-affinity separates only members of one gang.
     for dim in context.cluster.dims().apart_dims() {
         for amounts in nodes.values_mut() {
             amounts[dim] = 0;
@@ -67,26 +66,24 @@ pub(crate) fn held(
     }
 }
 
-/// The place of a gang that has reserved nodes, or has some already: only those are compared here.
+/// Queue position of a gang that has reserved or assigned nodes. Only such gangs are compared here.
 pub(crate) fn position(gang: &GangState) -> Position {
     let uid = gang.uid().to_owned();
     QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
 }
 
-/// Whether work may be evicted for the gang now.
 pub(crate) fn may_preempt(context: &Context<'_>, gang: &GangState) -> bool {
     gang.input.group.preempts && why_no_preemption(context, gang).is_none()
 }
 
-/// Extended resources that the gang asks for.
+/// Extended resources that the gang requests.
 pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
     let templates = gang.input.workload.templates.iter();
     let requests = templates.filter_map(|t| t.requests.as_deref().ok());
     extended_resources(requests)
 }
 
-/// What a reservation that was read takes on each node. Numbers that no gang of this size could
-/// have are left out.
+/// Reserved amounts by node. Counts that exceed the size of the gang are skipped.
 pub(crate) fn amounts(
     context: &Context<'_>,
     gang: &GangState,

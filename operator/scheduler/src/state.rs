@@ -1,4 +1,4 @@
-//! One gang within a cycle: what was read of it, and what becomes of it.
+//! State of one gang within a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,51 +24,50 @@ use crate::pending::Pending;
 use crate::status_to_be::StatusToBe;
 use crate::waits::Moves;
 
-/// One gang within a cycle.
+/// State of one gang within a cycle.
 #[derive(Clone, Debug)]
 pub struct GangState {
-    /// What was read of it.
+    /// Input of the cycle.
     pub input: Arc<GangInput>,
-    /// Pods of its members, of the controlling workload by owner UID.
+    /// Pods of its members. Pods belong to the workload by owner UID.
     pub(crate) pods: GangPods,
-    /// Nodes that its workload keeps it away from now.
+    /// Nodes that the workload avoids at `now`.
     pub avoided: BTreeSet<String>,
-    /// Which members are to be placed.
+    /// Members to place.
     pub to_place: MembersToPlace,
-    /// The nodes of its members, while it has a placement: as read at first, as decided in the end.
+    /// Nodes of its members while it has a placement. First as read, finally as decided.
     pub assigned: Option<Arc<Assignments>>,
-    /// What members hold whose pods do not yet, with the nodes for which it was looked up.
+    /// Occupants for members without pods, with the assignments from which they were computed.
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
-    /// By when it has to have ended, where it runs on nodes that are reserved for others.
+    /// Deadline of the gang if it runs on nodes reserved for other gangs.
     pub backfill: Option<Backfill>,
-    /// The status as it is to be.
+    /// Desired status.
     pub status: StatusToBe,
-    /// The gang that it is preempted for, and the message of the condition DisruptionTarget that it is
-    /// to get.
+    /// Preemptor of the gang, and the message for condition DisruptionTarget.
     pub preempted: Option<(Key, String)>,
     /// Why it waits.
     pub pending: Option<Pending>,
-    /// That the victims of its intent wait for the limit of evictions.
+    /// Set if the victims of its intent wait for the eviction limit.
     pub(crate) paced: Option<LimitReached>,
-    /// What the queue has decided for it.
+    /// Decision of the queue.
     pub decision: Decision,
 }
 
-/// The members that a gang requests, and how many of them it needs.
+/// Members that a gang requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedMembers {
-    /// By position of the group in the workload's spec; groups without requested members are left
+    /// By position of the group in the workload's spec. Groups without requested members are left
     /// out.
     pub by_group: Vec<(usize, Vec<Member>)>,
-    /// How many of them the gang needs.
+    /// Number of these members that the gang needs.
     pub needed: u32,
-    /// Whether members that have finished are among them. Under replica scope all are requested:
-    /// the engine knows replicas of one size.
+    /// True if finished members are included. Replica scope requests all members, because the
+    /// engine knows replicas of one size.
     pub all: bool,
 }
 
 impl GangState {
-    /// The gang at the beginning of a cycle, with its pods.
+    /// State at the start of a cycle.
     pub(crate) fn new(input: Arc<GangInput>, pods: GangPods, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
@@ -93,7 +92,7 @@ impl GangState {
         self.input.group.uid.as_str()
     }
 
-    /// Whether it may have or get capacity.
+    /// Whether the gang may have or get capacity.
     pub fn phase(&self) -> GangPhase {
         self.input.phase()
     }
@@ -103,12 +102,12 @@ impl GangState {
         self.input.group.priority
     }
 
-    /// Members that need no capacity any more.
+    /// Members that need no more capacity.
     pub fn finished(&self) -> &BTreeSet<Member> {
         &self.input.workload.members.finished
     }
 
-    /// All members that have not finished.
+    /// Members that have not finished.
     pub fn unfinished(&self) -> impl Iterator<Item = &Member> {
         let finished = self.finished();
         self.input
@@ -117,7 +116,7 @@ impl GangState {
             .filter(move |m| !finished.contains(*m))
     }
 
-    /// The placement as a new decision: for a gang whose nodes are no longer those that were read.
+    /// The assignments as a new placement. For a gang whose nodes have changed in this cycle.
     pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
         let assigned = self.assigned.as_ref()?;
         Some(Placement {
@@ -126,17 +125,17 @@ impl GangState {
         })
     }
 
-    /// Whether the nodes are those that were read.
+    /// True if the assignments have not changed in this cycle.
     pub fn unmoved(&self) -> bool {
         match (&self.input.group.assigned, &self.assigned) {
             (None, None) => true,
-            // The content is compared only where the cycle has touched it.
+            // Compares content only if the cycle has written the assignments.
             (Some(read), Some(now)) => Arc::ptr_eq(read, now) || read == now,
             _ => false,
         }
     }
 
-    /// The nodes that it leaves and those that it gets.
+    /// Nodes that the gang releases, and nodes that it gains.
     pub(crate) fn moves(&self) -> Moves<'_> {
         let (read, now) = (
             self.input.group.assigned.as_deref(),
@@ -148,7 +147,7 @@ impl GangState {
         }
     }
 
-    /// Whether it has the nodes that it had then.
+    /// True if the assignments are the same as `before`.
     pub(crate) fn holds_as(&self, before: Option<&Arc<Assignments>>) -> bool {
         match (before, &self.assigned) {
             (None, None) => true,
@@ -162,14 +161,13 @@ impl GangState {
         self.assigned.iter().flat_map(|a| a.iter())
     }
 
-    /// Members with their nodes, without those that have finished.
+    /// Unfinished members with their nodes.
     pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &NodeName)> {
         self.assigned_members()
             .filter(|(m, _)| !self.finished().contains(*m))
     }
 
-    /// Notes by when the gang has to have ended, with a new placement. What it has promised for nodes
-    /// that it keeps still holds.
+    /// Sets the backfill deadline of a new placement. Promises for kept nodes remain in force.
     pub(crate) fn promise(&mut self, new: Option<Backfill>) {
         let kept = self.backfill.take().filter(|_| self.assigned.is_some());
         self.backfill = match (kept, new) {
@@ -184,8 +182,8 @@ impl GangState {
         };
     }
 
-    /// UIDs of the pod groups to which it has promised to end sooner than it will: its deadline was
-    /// raised since.
+    /// UIDs of pod groups whose reserved nodes the gang keeps past the promised end, because its
+    /// deadline was raised.
     pub(crate) fn overstays(&self) -> &[String] {
         let ends = self.input.workload.ends;
         match &self.backfill {
@@ -194,48 +192,47 @@ impl GangState {
         }
     }
 
-    /// Whether a condition says that it is being preempted.
+    /// True if the gang has condition DisruptionTarget.
     pub fn disrupted(&self) -> bool {
         is_true(&self.status.conditions, types::DISRUPTION_TARGET)
     }
 
-    /// All pods of the gang, in the order of their members.
+    /// All pods of the gang, ordered by member.
     pub fn all_pods(&self) -> std::slice::Iter<'_, Arc<Pod>> {
         self.pods.all.iter()
     }
 
-    /// The pods of a member.
     pub(crate) fn pods_of(&self, member: &Member) -> &[Arc<Pod>] {
         let pods = self.pods.by_member.get(member);
         pods.map_or(&[], Vec::as_slice)
     }
 
-    /// What all members have in common that have one pod each, on the nodes that the gang has now.
+    /// Precomputed facts, if each member has one pod, bound to its current node.
     pub(crate) fn fully_bound(&self) -> Option<&FullyBound> {
         let (bound, assigned) = (self.pods.fully_bound.as_deref()?, self.assigned.as_ref()?);
         bound.is_of(assigned).then_some(bound)
     }
 
-    /// The pod of a member that takes capacity on a node.
+    /// The member's pod that holds capacity on a node.
     pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
         pods.find(|p| p.holds() == Some(node))
     }
 
-    /// Pods that wait for other nodes than their members have: they go anyway.
+    /// Unbound pods on other nodes than their members have. They are deleted in any case.
     pub(crate) fn stray_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let unbound = self.pods.unbound.iter();
         unbound.filter(|pod| !self.on_assigned_node(pod))
     }
 
-    /// Whether a pod is on, or waits for, the node of its member.
+    /// True if a pod is bound or pinned to its member's node.
     pub fn on_assigned_node(&self, pod: &Pod) -> bool {
         let member = pod.member.as_ref();
         let node = member.and_then(|m| self.assigned.as_ref()?.get(m));
         node.is_some() && node.map(NodeName::as_str) == pod.holds()
     }
 
-    /// Whether a member's pod is bound to its node and not about to end.
+    /// True if the member's pod is bound to its node and not terminating.
     pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
         let mut pods = self.pods_of(member).iter();
         pods.any(|p| p.alive() && p.bound.as_ref() == Some(node))
@@ -252,49 +249,50 @@ impl GangState {
             .collect()
     }
 
-    /// The pod that waits for its member's node.
+    /// The member's pod that is pinned to its node.
     pub fn waiting_pod(&self, member: &Member, node: &NodeName) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
         pods.find(|p| p.alive() && p.pinned.as_ref() == Some(node))
     }
 
-    /// Members that should have a node.
+    /// Unfinished members to place.
     pub fn wanted(&self) -> impl Iterator<Item = &Member> {
         self.unfinished().filter(|m| self.to_place.contains(m))
     }
 
-    /// Members without which the gang is useless, less those that have finished.
+    /// Number of members that the gang needs, minus finished members.
     pub fn min_count(&self) -> u32 {
         let gang = &self.input.gang;
         let finished = gang.size() - self.unfinished().count();
         (gang.min_count.max(0) as usize).saturating_sub(finished) as u32
     }
 
-    /// A claim for a volume, a volume or a storage class that members miss which are to be placed.
+    /// First volume claim, volume or storage class that members to place miss.
     pub(crate) fn missing_volume(&self) -> Option<&MissingVolume> {
         self.needed_templates()
             .find_map(|t| t.storage.missing.first())
     }
 
-    /// What kube-scheduler asks of a node for its members that we do not know.
+    /// Node constraint of members to place that only kube-scheduler evaluates.
     pub(crate) fn not_modelled(&self) -> Option<&str> {
         self.needed_templates()
             .find_map(|t| t.not_modelled.as_deref())
     }
 
-    /// Claims of its members that are to be placed that one pod at a time may mount.
+    /// `ReadWriteOncePod` claims of members to place.
     pub(crate) fn one_pod_claims(&self) -> impl Iterator<Item = &str> {
         let templates = self.needed_templates();
         templates.flat_map(|t| t.storage.one_pod.iter().map(String::as_str))
     }
 
-    /// Why it is not known what the API server makes of pods of members that are to be placed.
+    /// Why the result of admission is unknown for members to place.
     pub(crate) fn not_admitted(&self) -> Option<&str> {
         self.needed_templates()
             .find_map(|t| t.not_admitted.as_deref())
     }
 
-    /// Templates of members that are to be placed, or wait for their victims, and have not finished.
+    /// Templates with constraints, of unfinished members that are to be placed or wait for their
+    /// victims.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
         let preempts = self.status.preemption.is_some();
@@ -310,7 +308,6 @@ impl GangState {
         })
     }
 
-    /// The members that it requests.
     pub(crate) fn requested_members(&self) -> RequestedMembers {
         let topology = self.input.group.topology.as_ref();
         let all = topology.is_some_and(|t| t.scope == TopologyScope::Replica);
@@ -336,13 +333,13 @@ impl GangState {
         }
     }
 
-    /// Whether every member that has not finished is bound to its node.
+    /// True if every unfinished member is bound to its node.
     pub fn every_member_bound(&self) -> bool {
         self.all_bound(self.unfinished().count())
     }
 
-    /// Whether the members that have a node are bound to it, and are enough to run. Members of a
-    /// basic group are on their own, so none of them may be missing.
+    /// True if all assigned members are bound, and enough to run. In a basic group, that is every
+    /// member.
     pub fn enough_bound(&self) -> bool {
         if self.input.gang.basic {
             self.every_member_bound()
@@ -351,7 +348,7 @@ impl GangState {
         }
     }
 
-    /// Whether all restart domains with placed members run, and the last of them began after this time.
+    /// True if all restart domains with placed members run, and the last one began after this time.
     pub fn began_to_run_after(&self, time: DateTime<Utc>) -> bool {
         let placed: BTreeSet<&Member> = self.unfinished_assigned().map(|(m, _)| m).collect();
         let ledger = &self.input.workload.members.domains;
@@ -369,7 +366,7 @@ impl GangState {
         placed > 0 && placed >= least && self.unbound().is_empty()
     }
 
-    /// The spec as it is now.
+    /// Current generations of the pod group and its workload.
     pub fn observed_spec(&self) -> ObservedSpec {
         ObservedSpec {
             generation: self.input.group.generation,
@@ -377,7 +374,7 @@ impl GangState {
         }
     }
 
-    /// Whether an incident replaces this pod of the member.
+    /// True if an incident replaces this pod of the member.
     pub fn replaced(&self, member: &Member, pod: &Pod) -> bool {
         let domains = &self.input.workload.members.domains;
         let mut incidents = domains.iter().filter_map(|d| d.incident.as_ref());
@@ -386,13 +383,13 @@ impl GangState {
         })
     }
 
-    /// Whether the gang has run, or an incident is being handled: its nodes are then kept for it.
+    /// True if the gang has run, or an incident is open. Its nodes are then kept.
     pub fn under_way(&self) -> bool {
         let mut domains = self.input.workload.members.domains.iter();
         domains.any(|d| d.incident.is_some() || d.healthy_since.is_some())
     }
 
-    /// Nodes that the gang may not be put on now.
+    /// Nodes that the gang may not use now.
     pub fn excluded(&self) -> BTreeSet<&str> {
         let refusing = self.status.excluded_nodes.iter();
         refusing
@@ -401,8 +398,8 @@ impl GangState {
             .collect()
     }
 
-    /// Whether it holds nothing and has no history that matters to where it may go: pods, nodes,
-    /// refusals, constraints that only kube-scheduler knows.
+    /// True if the gang holds nothing, and nothing in its history limits its nodes: no pods,
+    /// refusals or constraints that only kube-scheduler evaluates.
     pub(crate) fn only_waits(&self) -> bool {
         let status = &self.status;
         self.assigned.is_none()
@@ -418,9 +415,8 @@ impl GangState {
             && self.not_admitted().is_none()
     }
 
-    /// Whether a search for victims finds the same in both, as far as they are in its way: they
-    /// differ at most in versions, words and what would be lost, and in pods, which are compared
-    /// with the cluster.
+    /// True if both states give the same result in a victim search. They may differ in versions,
+    /// messages and the cost of losing work. Pods are compared with the cluster instead.
     pub(crate) fn searched_alike(&self, other: &Self) -> bool {
         let status = &self.status;
         self.input.alike(&other.input)
@@ -433,13 +429,12 @@ impl GangState {
     }
 }
 
-/// Those of the members that are of a group.
 fn members_of(members: &[&Member], group: &str) -> Vec<Member> {
     let of_group = members.iter().filter(|m| m.group == group);
     of_group.map(|m| (*m).clone()).collect()
 }
 
-/// Nodes on which the one has members that the other does not have there.
+/// Nodes with members that `other` does not assign there.
 fn nodes_without<'a>(
     assigned: Option<&'a Assignments>,
     other: Option<&Assignments>,
@@ -452,7 +447,7 @@ fn nodes_without<'a>(
         .collect()
 }
 
-/// A status without what only people read.
+/// The status without condition messages.
 pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     let conditions = status.conditions.iter().map(|c| Condition {
         message: String::new(),
@@ -464,7 +459,7 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     }
 }
 
-/// The nodes as a decision of this moment. Another decision of the same gang has another id.
+/// A placement with a new id: a later decision for the same nodes has another id.
 pub(crate) fn new_placement(
     group_uid: &str,
     assigned: &Assignments,

@@ -1,8 +1,8 @@
-//! Gangs of which a search could not say whether they fit.
+//! Gangs whose placement search ended without an answer.
 //!
-//! The search for a placement of several shapes ends after so many steps. A gang for which it ended
-//! without an answer waits: it may fit as it is, so nobody is evicted for it. It is searched for
-//! again with ten times the steps, one such gang in a cycle, after a time that doubles.
+//! The search for a placement of several shapes has a limit of steps. A gang without an answer may
+//! fit, so no work is preempted for it. The gang waits, and a search with ten times the steps
+//! follows after an exponential back-off. One such search runs per cycle.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use chrono::{DateTime, Utc};
 
 use crate::backoff::backoff;
 
-/// How many times the usual steps a longer search may take.
+/// Factor on the usual steps.
 const LONGER: u64 = 10;
-/// Longer searches of one cycle.
+/// Longer searches per cycle.
 const IN_A_CYCLE: usize = 1;
 
-/// Gangs of which a search could not say whether they fit, by the UID of the pod group.
+/// Gangs without an answer, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownGangs(HashMap<String, Unknown>);
 
@@ -27,8 +27,8 @@ struct Unknown {
 }
 
 impl UnknownGangs {
-    /// How many times the usual steps the search for a gang may take now; `longer` counts the longer
-    /// ones of the cycle.
+    /// Factor on the usual steps for the next search. `longer` counts the longer searches of the
+    /// cycle.
     pub fn effort(&mut self, uid: &str, now: DateTime<Utc>, longer: &mut usize) -> u64 {
         let Some(unknown) = self.0.get_mut(uid).filter(|u| u.next_try <= now) else {
             return 1;
@@ -42,7 +42,7 @@ impl UnknownGangs {
         LONGER
     }
 
-    /// A search for the gang ended without an answer. Returns when the next longer one comes.
+    /// Records a search without an answer. Returns the time of the next longer search.
     pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) -> DateTime<Utc> {
         let first = Unknown {
             tries: 0,
@@ -52,17 +52,16 @@ impl UnknownGangs {
         unknown.next_try
     }
 
-    /// Whether it is one of them.
     pub fn knows(&self, uid: &str) -> bool {
         self.0.contains_key(uid)
     }
 
-    /// The gang is placed.
+    /// Forgets a gang once it is placed.
     pub fn settle(&mut self, uid: &str) {
         self.0.remove(uid);
     }
 
-    /// Forgets gangs that are gone.
+    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }

@@ -1,16 +1,16 @@
-//! What is to be written before what.
+//! Order of status writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes on which a write takes places from a gang, and nodes on which it gives it some.
+/// Nodes that a write takes from a gang, and nodes that it gives to the gang.
 #[derive(Debug, Default)]
 pub(crate) struct Moves<'a> {
     pub gives_up: BTreeSet<&'a str>,
     pub gains: BTreeSet<&'a str>,
 }
 
-/// For each of these writes the others that have to be answered before it is sent: those that give
-/// up a node which it gains.
+/// For each write, the writes that must be acknowledged first: those releasing a node that it
+/// gains.
 pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
     let mut givers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, moved) in moves.iter().enumerate() {
@@ -25,7 +25,7 @@ pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
     waits.collect()
 }
 
-/// Those that wait for each other in circles, or in between two; empty where there is no circle.
+/// Writes in a cycle of waits, or on a path between two cycles. Empty without a cycle.
 pub(crate) fn circles(waits_for: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut left: BTreeSet<usize> = (0..waits_for.len()).collect();
     loop {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn those_before_and_behind_a_circle_are_not_part_of_it() {
-        // 0 waits for 1, and 1 for 2 and back; 2 for 3, which waits for nobody.
+        // 0 waits for 1. 1 and 2 wait for each other. 2 waits for 3, which waits for no write.
         let waits = [vec![1], vec![2], vec![1, 3], vec![], vec![3]];
         let waits = waits.map(BTreeSet::from_iter);
         assert_eq!(circles(&waits), BTreeSet::from([1, 2]));

@@ -1,4 +1,4 @@
-//! A gang as it is read from its objects.
+//! Reads a gang from its objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use lockstep_model::{
 use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
 use crate::growth::MembersInput;
 
-/// What is said of pods that were not sent to the API server yet.
+/// Message for pods without a dry run.
 const NOT_ASKED: &str = "it has not been asked yet";
 
-/// What only kube-scheduler knows of a claim that several pods mount.
+/// Constraint of a claim that several pods mount.
 const ONE_POD: &str = "ReadWriteOncePod claim, which several members mount,";
 
-/// What the pods of a workload are taken to be.
+/// Source of the pods of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum PodSource<'a> {
-    /// What its templates say: nobody can be asked.
+    /// Its templates, because no API server is available.
     Templates,
-    /// What the API server makes of them; `None`: it has not been asked yet.
+    /// The pods as admitted by the API server. `None`: no dry run yet.
     Admitted(Option<&'a AdmittedPods>),
 }
 
-/// The objects that a gang is read from.
+/// The objects of a gang.
 #[derive(Clone, Copy, Debug)]
 pub struct GangSources<'a> {
     /// Namespace and name of the pod group.
@@ -47,9 +47,9 @@ pub struct GangSources<'a> {
     pub workload: &'a TrainingWorkload,
     /// Priority as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
-    /// Claims, volumes and storage classes; `None`: not known, so that nothing is missing.
+    /// Claims, volumes and storage classes. `None`: unknown; no claim counts as missing.
     pub storage: Option<&'a Storage>,
-    /// The pods of the workload.
+    /// Pods of the workload.
     pub pods: PodSource<'a>,
 }
 
@@ -61,12 +61,12 @@ impl<'a> PodSource<'a> {
         }
     }
 
-    /// Which answer of the API server counts; 0: none.
+    /// Revision of the admission result; 0: none.
     fn revision(self) -> u64 {
         self.admitted().map_or(0, |pods| pods.revision)
     }
 
-    /// Why it is not known what the API server makes of the pods of a group.
+    /// Why the result of admission is unknown for the pods of a group.
     fn why_not(self, group: &str) -> Option<String> {
         let Self::Admitted(pods) = self else {
             return None;
@@ -79,9 +79,8 @@ impl<'a> PodSource<'a> {
 }
 
 impl GangSources<'_> {
-    /// Reads a gang. `None` for a pod group that its workload has not made: it counts only under
-    /// the name that the workload gives it. `previous` is the same gang as read before; what has
-    /// not changed is shared with it.
+    /// Reads a gang. `None` if the workload did not create the pod group, that is, would give it
+    /// another name. Unchanged parts are shared with `previous`.
     pub fn read(&self, previous: Option<&GangInput>) -> Option<GangInput> {
         if !self.named_by_workload() {
             return None;
@@ -124,7 +123,7 @@ impl GangSources<'_> {
             && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
     }
 
-    /// The gang's members; none when the spec has no such gang any more. `None` without a key.
+    /// Members of the gang; empty if the spec has no such gang any more. `None` without a key.
     fn gang(&self) -> Option<Gang> {
         let key = GangKey::read(Some(&self.group.spec.gang_key))?;
         let mut all = gangs(&self.workload.spec).into_iter();
@@ -189,7 +188,7 @@ impl GangSources<'_> {
         labels.cloned().unwrap_or_default()
     }
 
-    /// What storage says to what each group asks of it.
+    /// Answers of storage, by group.
     fn storage_answers<'n>(
         &self,
         gang: &Gang,
@@ -201,14 +200,13 @@ impl GangSources<'_> {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// What storage says to what one group asks of it.
     fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
         let storage = self.storage.filter(|_| !needs.is_empty());
         let answer = storage.map(|storage| storage.answer(&self.key.namespace, needs));
         answer.unwrap_or_default()
     }
 
-    /// Whether storage and the API server say of the templates what they said before.
+    /// True if storage and admission give the same answers as before.
     fn answers_are_the_same(&self, gang: &Gang, previous: &GangInput) -> bool {
         if previous.workload.admitted != self.pods.revision() {
             return false;
@@ -279,15 +277,16 @@ impl GangSources<'_> {
     }
 }
 
-/// Grace period of the pods of a group, in seconds.
+/// Grace period of a group's pods, in seconds.
 fn grace(group: &Group) -> i64 {
     let pod = group.template.0.spec.as_ref();
     pod.and_then(|p| p.termination_grace_period_seconds)
         .unwrap_or(DEFAULT_GRACE)
 }
 
-/// Claims that several members mount although one pod at a time may: where the gang needs more than one of
-/// these, it cannot run, and else only kube-scheduler knows which of them does.
+/// Handles `ReadWriteOncePod` claims that several members mount. If the gang needs more than one of
+/// these members, it cannot run. Otherwise only kube-scheduler decides which member mounts the
+/// claim.
 fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
     let claims: BTreeSet<String> = answers
         .iter()
