@@ -31,8 +31,8 @@ pub struct MembersToPlace {
 pub struct MembersInput {
     /// Members that have succeeded.
     pub completed: BTreeSet<Member>,
-    /// Members that need no more capacity: they have succeeded, or all other members of their group
-    /// have.
+    /// Members that need no more capacity: they have succeeded, or all present members of their
+    /// group have.
     pub finished: BTreeSet<Member>,
     /// Members outside the current membership.
     pub absent: BTreeSet<Member>,

@@ -1,5 +1,5 @@
-//! What namespaces have: their share of the cluster, which orders the queue, and what is left of
-//! their quotas, counted with what this cycle gives away.
+//! Usage per namespace: the share of the cluster, which orders the queue, and free quota. Both
+//! include the placements of this cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +13,16 @@ use crate::input::SchedulingInput;
 use crate::member_pods::MemberPods;
 use crate::state::GangState;
 
-/// What namespaces have.
 #[derive(Debug)]
 pub(crate) struct NamespaceUsage<'i> {
     shares: Shares<'i>,
     quotas: &'i [Arc<Quota>],
-    /// What placed members will take whose pods do not exist yet, by position of the quota.
+    /// Quota for placed members whose pods do not exist yet, by position of the quota.
     promised: BTreeMap<usize, QuotaAmounts>,
 }
 
 impl<'i> NamespaceUsage<'i> {
-    /// As these gangs are placed.
+    /// Usage of the placed gangs.
     pub fn new(
         cluster: &Snapshot,
         weights: &'i Weights,
@@ -43,7 +42,7 @@ impl<'i> NamespaceUsage<'i> {
         usage
     }
 
-    /// A gang has its nodes; `before` are those that it had when it was counted last.
+    /// Counts the nodes of a gang. `before`: nodes that are counted already.
     pub fn admit(&mut self, gang: &GangState, before: Option<&Assignments>) {
         let namespace = &gang.input.key.namespace;
         let is_new = |m: &Member| before.is_none_or(|b| !b.contains_key(m));
@@ -72,17 +71,16 @@ impl<'i> NamespaceUsage<'i> {
         }
     }
 
-    /// The share of a namespace; see [`Shares::of`].
+    /// Share of a namespace; see [`Shares::of`].
     pub fn share(&self, namespace: &str) -> u64 {
         self.shares.of(namespace)
     }
 
-    /// Whether a namespace has a quota.
     pub fn has_quota(&self, namespace: &str) -> bool {
         of_namespace(self.quotas, namespace).next().is_some()
     }
 
-    /// The quota that does not allow so many of these members of a gang, whichever they are.
+    /// The first quota that does not permit `count` of these members, whichever they are.
     pub fn excess(
         &self,
         gang: &GangState,
@@ -106,8 +104,7 @@ impl<'i> NamespaceUsage<'i> {
     }
 }
 
-/// The shares of all namespaces that have gangs, as the next cycle counts them first; see
-/// [`Shares::of`].
+/// Shares of all namespaces with gangs at the start of the next cycle; see [`Shares::of`].
 pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap<String, u64> {
     let gangs = input.gangs.iter();
     let mut pods = MemberPods::default();
@@ -121,7 +118,7 @@ pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap
         .collect()
 }
 
-/// What the pods that take least of each resource take together, so many of them.
+/// Sum over the `count` pods that use least, for each resource separately.
 fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> QuotaAmounts {
     quota
         .hard
@@ -130,7 +127,7 @@ fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) ->
         .collect()
 }
 
-/// The same of one resource.
+/// The same for one resource.
 fn least_of(name: &str, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> i64 {
     let amount = |charge: &&QuotaCharge| charge.amounts.get(name).copied().unwrap_or(0);
     let mut each: Vec<(i64, usize)> = pods
@@ -146,7 +143,7 @@ fn least_of(name: &str, pods: &[(Option<&QuotaCharge>, usize)], count: usize) ->
     sum
 }
 
-/// The quotas of a namespace with their positions.
+/// Quotas of a namespace with their positions.
 fn of_namespace<'q>(
     quotas: &'q [Arc<Quota>],
     namespace: &'q str,
@@ -160,7 +157,8 @@ fn charge<'g>(gang: &'g GangState, group: &str) -> Option<&'g QuotaCharge> {
     templates.find(|t| t.group == group)?.charge.as_deref()
 }
 
-/// Whether a pod of the member counts in the quota already: also one that is about to be replaced.
+/// True if a pod of the member is already counted in the quota. Includes pods that are about to be
+/// replaced.
 pub(crate) fn has_pod(gang: &GangState, member: &Member) -> bool {
     let mut pods = gang.pods_of(member).iter();
     pods.any(|pod| !pod.ended())

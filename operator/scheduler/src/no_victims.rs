@@ -1,5 +1,4 @@
-//! Gangs for which no victims were found: the search is not made again before something has changed
-//! that could make a difference.
+//! Cache of victim searches without result. A search is repeated only after a relevant change.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,46 +13,46 @@ use crate::pending::Pending;
 use crate::settings::SchedulerSettings;
 use crate::state::GangState;
 
-/// Searches for victims that found none.
+/// Victim searches without result.
 #[derive(Debug, Default)]
 pub(crate) struct NoVictimsCache {
-    /// What was searched last.
+    /// Input of the last search.
     searched: Option<Searched>,
-    /// Another number whenever something has changed since the search before.
+    /// Incremented after each relevant change.
     version: u64,
-    /// What was found.
+    /// Search results.
     found: BySearcher<NoVictims>,
-    /// Why those wait who were left without a search since the last change.
+    /// Verdicts on gangs that got no search since the last change.
     left_out: BySearcher<KnownWait>,
-    /// Gangs of which a quota allows a part: the members that they ask for, by the UID of the pod group.
+    /// Members that a gang requests if its quota permits only a part; by UID of the pod group.
     kept_to_quota: HashMap<String, BTreeSet<Member>>,
-    /// Whether the last cycle left gangs for which it did not search: they come before those that
-    /// were searched for.
+    /// True if the last cycle left gangs without a search. These are searched before gangs with a
+    /// result.
     pub unfinished: bool,
 }
 
-/// For whom victims are searched.
+/// The gang or class of gangs that a search is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Searcher<'a> {
-    /// A gang with a history of its own, by the UID of its pod group.
+    /// A gang with a history, by UID of its pod group.
     Alone(&'a str),
-    /// All gangs that ask for this.
+    /// All gangs with equal requests.
     OneOf(&'a Asks),
 }
 
 impl<'a> Searcher<'a> {
-    /// Those that ask for this, or the pod group of this UID where it has a history of its own.
+    /// The class of gangs with these requests, or a single gang if it has a history.
     pub fn of(asks: Option<&'a Asks>, uid: &'a str) -> Self {
         asks.map_or(Self::Alone(uid), Self::OneOf)
     }
 }
 
-/// Something for each of those for whom victims are searched.
+/// Values by searcher.
 #[derive(Debug)]
 struct BySearcher<T> {
-    /// For gangs with a history of their own, by the UID of the pod group.
+    /// Gangs with a history, by UID of the pod group.
     gangs: HashMap<String, T>,
-    /// For all others: one for those that ask for the same.
+    /// All other gangs: one entry per class of equal requests.
     classes: Vec<(Asks, T)>,
 }
 
@@ -94,25 +93,24 @@ impl<T> BySearcher<T> {
     }
 }
 
-/// A search that found no victims.
+/// A search without result.
 #[derive(Debug)]
 struct NoVictims {
-    /// The version that was searched.
+    /// Version of the searched input.
     version: u64,
-    /// When work may be evicted that may not be yet.
+    /// End of the guaranteed run time of further candidates.
     until: Option<DateTime<Utc>>,
-    /// Why the gang waits.
     pending: Pending,
-    /// Whether anybody has asked since the last cycle.
+    /// True if the result was used since the last cycle.
     used: bool,
-    /// What came of it for those for whom was searched.
+    /// Final verdict for the gangs that share this search.
     verdict: Option<KnownWait>,
 }
 
-/// Why they wait, free capacity and reservations looked at, too.
+/// Verdict on waiting gangs, including free capacity and reservations.
 #[derive(Debug)]
 struct KnownWait {
-    /// UIDs of the pod groups whose reservations are ahead of them.
+    /// UIDs of the pod groups with reservations ahead.
     behind: Vec<String>,
     pending: Pending,
 }
@@ -137,21 +135,21 @@ impl KnownWait {
     }
 }
 
-/// Everything that the result of a search for victims depends on, beside time and who asks.
+/// Input of a victim search, except time and searcher.
 #[derive(Debug)]
 struct Searched {
     settings: SchedulerSettings,
     cluster: Snapshot,
     budgets: Vec<Arc<Budget>>,
-    /// The order of the queue follows from them.
+    /// Weights decide the order of the queue.
     weights: Weights,
-    /// Gangs that others find in their way, and those with a history of their own.
+    /// Gangs with placements or reservations, and gangs with a history.
     gangs: Vec<GangState>,
 }
 
 impl NoVictimsCache {
-    /// Takes note of what is about to be searched. `asked` is what all gangs ask for; `alone` says
-    /// which of them share no search with others.
+    /// Compares the input with that of the last search. `asked`: amounts that all gangs request.
+    /// `alone`: true for gangs that share no search.
     pub fn note(
         &mut self,
         context: &Context<'_>,
@@ -180,10 +178,10 @@ impl NoVictimsCache {
         }
     }
 
-    /// Whether searches among these gangs find what they found last.
+    /// True if searches among these gangs have the same results as the last ones.
     fn found_alike(&self, last: &Searched, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
-        // Where even what budgets guard would not be enough, it does not matter what they allow. Where
-        // it would be, that matters, and so does who is chosen, and what is lost then.
+        // Budgets and checkpoints matter only if a search has rejected guarded pods that would have
+        // freed enough.
         let mut found = self.found.values();
         let guarded = found.any(|f| matches!(f.pending, Pending::NoVictims { guarded: 1.., .. }));
         let checkpoint = |gang: &GangState| gang.input.workload.checkpoint;
@@ -194,8 +192,8 @@ impl NoVictimsCache {
             })
     }
 
-    /// Takes note of the members that a gang's quota allows; None: all that are wanted. What was found for
-    /// others of them is forgotten.
+    /// Records the members that a gang's quota permits (`None`: all). If they changed, drops
+    /// results for the gang.
     pub fn note_quota(&mut self, uid: &str, members: Option<&BTreeSet<Member>>) {
         if self.kept_to_quota.get(uid) == members {
             return;
@@ -208,7 +206,7 @@ impl NoVictimsCache {
         }
     }
 
-    /// What the last search for a gang found, or for one that asks for the same, while it holds.
+    /// Valid result of the last search for the gang or its class.
     pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
         let known = self.found.get_mut(who);
         let known = known.filter(|known| known.holds(now))?;
@@ -216,8 +214,7 @@ impl NoVictimsCache {
         Some(&known.pending)
     }
 
-    /// Takes note of a search that found nobody; it holds `until` then at most. Returns why the gang
-    /// waits.
+    /// Records a search without result, valid until `until`. Returns the verdict.
     pub fn remember(
         &mut self,
         who: Searcher<'_>,
@@ -235,8 +232,8 @@ impl NoVictimsCache {
         pending
     }
 
-    /// Takes note of why they wait behind the reservations of these, where the last search found no victims
-    /// as things are now.
+    /// Records the verdict behind these reservations, if the last search is current and found no
+    /// victims.
     pub fn judged<'u>(
         &mut self,
         who: Searcher<'_>,
@@ -252,8 +249,7 @@ impl NoVictimsCache {
         }
     }
 
-    /// Why they wait behind the reservations of these, as long as nothing has changed that makes a
-    /// difference.
+    /// Verdict behind these reservations, while no relevant input has changed.
     pub fn verdict<'u>(
         &mut self,
         who: Searcher<'_>,
@@ -271,7 +267,7 @@ impl NoVictimsCache {
         Some(&verdict.pending)
     }
 
-    /// Takes note of why they wait behind the reservations of these, for whom no search was left.
+    /// Records the verdict on gangs that got no search, behind these reservations.
     pub fn leave_out<'u>(
         &mut self,
         who: Searcher<'_>,
@@ -281,8 +277,8 @@ impl NoVictimsCache {
         self.left_out.insert(who, KnownWait::new(behind, pending));
     }
 
-    /// Why they wait behind the reservations of these if no search is left for them again. Not where
-    /// they were searched for meanwhile.
+    /// Verdict behind these reservations if the gang gets no search again. `None` if a search has
+    /// run since.
     pub fn left_out<'u>(
         &mut self,
         who: Searcher<'_>,
@@ -300,7 +296,7 @@ impl NoVictimsCache {
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
-    /// Takes note of whether gangs were left for which there was no search.
+    /// Records whether gangs were left without a search.
     pub fn finish(&mut self, unfinished: bool) {
         self.unfinished = unfinished;
         if !unfinished {
@@ -308,7 +304,7 @@ impl NoVictimsCache {
         }
     }
 
-    /// Forgets what may be different now.
+    /// Drops outdated results.
     pub fn expire(&mut self, now: DateTime<Utc>) {
         let version = self.version;
         let holds = |known: &NoVictims| known.version == version && known.holds(now);
@@ -316,19 +312,19 @@ impl NoVictimsCache {
         self.found.classes.retain(|(_, known)| holds(known));
     }
 
-    /// Whether there are searches to be made again.
+    /// True if results are outdated.
     pub fn outdated(&self) -> bool {
         self.found
             .values()
             .any(|known| known.version != self.version)
     }
 
-    /// When searches are to be made again although nothing changes.
+    /// Times at which results become outdated without a change.
     pub fn ends(&self) -> impl Iterator<Item = DateTime<Utc>> {
         self.found.values().filter_map(|known| known.until)
     }
 
-    /// Forgets everything: no gang waits.
+    /// Drops everything, because no gang waits.
     pub fn clear(&mut self) {
         self.found = BySearcher::default();
         self.kept_to_quota.clear();
@@ -336,7 +332,7 @@ impl NoVictimsCache {
         self.finish(false);
     }
 
-    /// Forgets gangs that are gone, and what nobody has asked for since the last call.
+    /// Drops deleted gangs, and classes without use since the last call.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.found.gangs.retain(|uid, _| there(uid));
         self.kept_to_quota.retain(|uid, _| there(uid));

@@ -1,4 +1,4 @@
-//! Which gangs hold what, as the model's occupancy.
+//! Converts gangs to the model's occupancy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::input::TemplateInput;
 use crate::memory::Memory;
 use crate::state::GangState;
 
-/// All gangs with what they hold.
+/// All gangs with the capacity they hold.
 pub(crate) fn occupancy<'a>(
     context: &Context<'a>,
     capacity: &'a Capacity,
@@ -29,8 +29,8 @@ pub(crate) fn occupancy<'a>(
     }
 }
 
-/// All gangs with what they hold and, as far as victims that evict others in turn are followed, the
-/// nodes where each could run again.
+/// All gangs with the capacity they hold. If follow-on evictions count, includes the nodes where
+/// each gang could restart.
 pub(crate) fn occupancy_with_nodes<'a>(
     context: &Context<'a>,
     memory: &mut Memory,
@@ -40,7 +40,7 @@ pub(crate) fn occupancy_with_nodes<'a>(
     let mut all = occupancy(context, capacity, gangs);
     if context.settings.rules.follow_on_depth > 0 {
         let each = all.gangs.iter_mut().zip(gangs);
-        // Who only waits holds nothing that could be taken.
+        // Waiting gangs hold nothing to evict.
         for (placed, gang) in each.filter(|(_, gang)| !gang.only_waits()) {
             placed.eligible = nodes_of_one_template(context, memory, gang);
         }
@@ -48,14 +48,14 @@ pub(crate) fn occupancy_with_nodes<'a>(
     all
 }
 
-/// What a gang holds: its pods where they take capacity, and its assigned members without pods.
+/// Capacity that a gang holds: pods on nodes, and assigned members without pods.
 pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     placed_gang(context, gang)
         .holds(context.cluster)
         .into_owned()
 }
 
-/// Priority of a gang when others want its capacity.
+/// Priority of a gang as a victim.
 pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
     placed_gang(context, gang).victim_priority()
 }
@@ -86,7 +86,7 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
     }
 }
 
-/// Whether labels put a gang out of reach of preemption: those of its templates, or of its pods.
+/// True if labels of its templates or pods exclude the gang from preemption.
 pub(crate) fn spared(context: &Context<'_>, gang: &GangState) -> bool {
     placed_gang(context, gang).spared(&context.settings.rules.victims)
 }
@@ -95,7 +95,7 @@ fn template_labels(gang: &GangState) -> impl Iterator<Item = &BTreeMap<String, S
     gang.input.workload.templates.iter().map(|t| &t.labels)
 }
 
-/// Nodes where a gang of one template could run.
+/// Nodes where a gang with a single template could run.
 fn nodes_of_one_template(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -107,8 +107,8 @@ fn nodes_of_one_template(
     Some(memory.eligible(&gang.input, template, context.cluster))
 }
 
-/// Assigned members whose pods do not hold their capacity yet. A gang that has finished, or has
-/// released its placement, keeps none.
+/// Assigned members whose pods do not hold capacity yet. Empty if the gang has finished or has
+/// released its placement.
 pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     let bound = gang.fully_bound().is_some();
     if bound || gang.phase() == GangPhase::Finished || gang.input.released() {
@@ -130,7 +130,7 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
     )
 }
 
-/// What all gangs ask for and hold, to tell changes that matter to them from others.
+/// Amounts that all gangs request and hold, to recognise irrelevant changes.
 pub(crate) fn asked_amounts(
     context: &Context<'_>,
     capacity: &Capacity,
@@ -145,7 +145,7 @@ pub(crate) fn asked_amounts(
     }
 }
 
-/// What one member asks for, where the quantities of its template can be read.
+/// Amounts of one member. `None` if a quantity is invalid.
 fn member_amounts(context: &Context<'_>, template: &TemplateInput) -> Option<Amounts> {
     let mut amounts = context.amounts(template.requests.as_deref().ok()?);
     let dims = context.cluster.dims();

@@ -1,9 +1,9 @@
-//! How many pods are evicted within a minute: a limit that the configuration may set.
+//! The configurable limit of evictions per minute.
 //!
-//! The victims of one preemption go together, since some of them would be of no use without the
-//! others. So a preemption of more pods than the limit is neither cut nor refused: it comes when
-//! nothing was evicted for a minute. And none overtakes one that waits for the limit, or small ones
-//! would hold up a large one for ever.
+//! Victims of one preemption are evicted together, because some of them free no usable capacity
+//! alone. If a preemption exceeds the limit by itself, it starts after one minute without
+//! evictions. No preemption overtakes another that waits for the limit; otherwise small preemptions
+//! could block a large one forever.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,55 +11,53 @@ use std::num::NonZeroU32;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::scheduling::Preemption;
 
-/// The time over which evictions are counted.
 const PERIOD: TimeDelta = TimeDelta::minutes(1);
 
-/// Evictions of the last minute. Those of preemptions under way are in the status of the preemptor,
-/// too, so that the next leader knows them.
+/// Evictions of the last minute. Evictions of preemptions in progress are also in the preemptor's
+/// status, for the next leader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions(HashMap<String, Evicted>);
 
-/// A victim whose eviction was requested.
+/// A victim with a requested eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Evicted {
     at: DateTime<Utc>,
     pods: u32,
 }
 
-/// That the limit is reached.
+/// The eviction limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReached {
-    /// The limit, in pods a minute.
+    /// Limit in pods per minute.
     pub limit: NonZeroU32,
-    /// Pods that are to be evicted.
+    /// Number of pods to evict.
     pub pods: u32,
-    /// When they may be.
+    /// Earliest time of their eviction.
     pub next_try: DateTime<Utc>,
 }
 
 impl Evictions {
-    /// Takes note of an eviction, by the UID of the victim. One that is requested again counts once.
+    /// Records an eviction by UID of the victim. Repeated requests count once.
     pub fn note(&mut self, uid: &str, pods: i32, at: DateTime<Utc>) {
         let pods = u32::try_from(pods).unwrap_or(0);
         self.0.entry(uid.to_owned()).or_insert(Evicted { at, pods });
     }
 
-    /// Takes note of what the status of preemptors says, and forgets what is more than a minute ago.
+    /// Records the evictions in these intents, and drops evictions older than a minute.
     pub fn read<'i>(&mut self, intents: impl Iterator<Item = &'i Preemption>, now: DateTime<Utc>) {
         for victim in intents.flat_map(|intent| &intent.victims) {
             if let Some(at) = victim.eviction_requested_at {
                 self.note(&victim.uid, victim.pods, at);
             }
         }
-        // A time to come is that of another clock: the eviction is over.
+        // A time in the future comes from another clock: the eviction has happened.
         self.0.retain(|_, evicted| {
             evicted.at = evicted.at.min(now);
             now < evicted.at + PERIOD
         });
     }
 
-    /// The same with the victims of preemptions that have not begun, however long ago they were
-    /// decided: they are about to be evicted.
+    /// A copy that also counts victims that are not evicted yet, as if evicted now.
     pub fn with_decided<'i>(
         &self,
         intents: impl Iterator<Item = &'i Preemption>,
@@ -74,7 +72,7 @@ impl Evictions {
         all
     }
 
-    /// Whether so many more pods may be evicted now.
+    /// Whether this many further pods may be evicted now.
     pub fn allow(
         &self,
         pods: u32,
@@ -104,7 +102,7 @@ impl Evictions {
     }
 }
 
-/// Pods that the victims of an intent are.
+/// Number of pods of an intent's victims.
 pub(crate) fn pods_of(intent: &Preemption) -> u32 {
     let pods = intent.victims.iter().map(|v| u32::try_from(v.pods));
     pods.map(|pods| pods.unwrap_or(0))
@@ -119,8 +117,8 @@ mod tests {
         DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
     }
 
-    /// After these evictions, of pods at a second, so many more are allowed at that second: `None`,
-    /// or the second at which they are.
+    /// Second at which `pods` more may be evicted, after these evictions (pods, second). `None`: at
+    /// once.
     fn next(evicted: &[(i32, i64)], pods: u32, limit: u32, now: i64) -> Option<i64> {
         let mut evictions = Evictions::default();
         for (uid, (pods, second)) in evicted.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a cycle comes to: what it wants done, as a list of requests.
+//! Result of a cycle, with a list of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use lockstep_model::Pod;
 use crate::state::GangState;
 use crate::waits::{Moves, circles, waits_for};
 
-/// What a cycle came to.
+/// Result of a cycle.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
-    /// What is to be done.
+    /// Requests of the cycle.
     pub plan: SchedulingPlan,
-    /// All gangs as the cycle leaves them, in the order of the input.
+    /// All gangs after the cycle, in the order of the input.
     pub gangs: Arc<[GangState]>,
-    /// Those that asked for capacity, in the order in which they were served.
+    /// The queue, in the order in which it was served.
     pub queue: Arc<[QueuePlace]>,
 }
 
@@ -29,24 +29,24 @@ pub struct SchedulingCycle {
 pub struct QueuePlace {
     /// Position of the gang in the input.
     pub gang: usize,
-    /// Whether it has all members that it needs, and asks for more.
+    /// True if the gang has all members that it needs, and requests more.
     pub grows: bool,
 }
 
-/// What a cycle wants done.
+/// Requests of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulingPlan {
-    /// Requests. Writes of statuses come first, in [`waves`]; the others are independent of each
-    /// other. What fails is decided again in the next cycle.
+    /// Status writes come first, in [`waves`]. The other requests are independent of each other.
+    /// The next cycle repeats the decision behind a failed request.
     pub steps: Vec<Step>,
-    /// When to look again although nothing changed.
+    /// Time until the next cycle if nothing changes.
     pub wake_after: Option<Duration>,
-    /// Gangs in the queue.
+    /// Number of gangs in the queue.
     pub queued: usize,
-    /// Gangs of the queue that were looked at by themselves; of the others it was known from before, or
-    /// from one that asks for the same.
+    /// Number of gangs judged one by one. Verdicts on the others came from a cache or an equal
+    /// request.
     pub judged: usize,
-    /// Searches for victims.
+    /// Number of victim searches.
     pub searches: usize,
 }
 
@@ -57,8 +57,7 @@ pub enum Step {
     Status(Box<StatusWrite>),
     /// Add the condition DisruptionTarget to a pod that is about to be evicted. Best effort.
     MarkPod {
-        /// The gang that it is preempted for. If the status of that is to be written and cannot be,
-        /// nobody is told.
+        /// The preemptor. If its status write fails, this request is not sent.
         preemptor: Key,
         /// The victim.
         pod: PodRef,
@@ -67,16 +66,17 @@ pub enum Step {
     },
     /// Evict a pod.
     Evict {
-        /// The gang that it is preempted for, as in [`Step::MarkPod`].
+        /// The preemptor, as in [`Step::MarkPod`].
         preemptor: Key,
         /// The victim.
         pod: PodRef,
-        /// Delete it when its budgets refuse the eviction: they have done so for long enough.
+        /// True if the pod is deleted when budgets refuse the eviction, because they have refused
+        /// for long enough.
         by_force: bool,
     },
-    /// Ask whether a pod's budgets would allow its eviction, and evict nothing.
+    /// Dry-run eviction, to learn whether budgets permit it.
     AskEviction(PodRef),
-    /// Have kube-scheduler keep a node's capacity for a pod.
+    /// Reserve a node's capacity for a pod in kube-scheduler.
     Nominate {
         /// The pod.
         pod: PodRef,
@@ -85,7 +85,7 @@ pub enum Step {
     },
 }
 
-/// The pod of a request: this one of its name, and no other that has taken the name since.
+/// The pod of a request, by UID: not a later pod with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace and name.
@@ -95,7 +95,7 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// This pod.
+    /// Refers to this pod.
     pub fn of(pod: &Pod) -> Self {
         Self {
             key: pod.key(),
@@ -111,37 +111,37 @@ pub struct StatusWrite {
     pub key: Key,
     /// UID, a precondition.
     pub uid: Uid,
-    /// Version that the decision was made from, a precondition.
+    /// Resource version of the decision, a precondition.
     pub resource_version: Option<ResourceVersion>,
-    /// The status as read.
+    /// Status as read.
     pub read: PodGroupStatus,
-    /// The status as it is to be.
+    /// Desired status.
     pub status: PodGroupStatus,
-    /// Set when the gang's capacity is promised to others next: the pods of the gang (by UID) that
-    /// were seen to hold none. The write is sent only if the API server itself knows of no other,
-    /// since the watch of pods may lag behind that of workloads.
+    /// Set if other gangs get the capacity next. Lists pods of the gang (by UID) that hold no
+    /// capacity. The write is sent only if the API server lists no other pod, because the watch of
+    /// pods may lag behind the watch of workloads.
     pub vacated: Option<Vacated>,
-    /// The gang that this one is preempted for: its own status says so first, or a process that is
-    /// lost, and one that takes over, would not know who was evicted.
+    /// The preemptor of this gang. Its status is written first, so that a new leader knows the
+    /// victims.
     pub preemptor: Option<Key>,
 }
 
-/// A gang that is believed to be gone.
+/// A gang that seems to have no pods left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vacated {
     /// UID of the workload.
     pub workload_uid: Uid,
-    /// Its pods that were seen, by UID.
+    /// Its known pods, by UID.
     pub seen: BTreeSet<Uid>,
 }
 
 impl Step {
-    /// Whether it changes something, or only asks.
+    /// False for dry runs.
     pub fn changes(&self) -> bool {
         !matches!(self, Self::AskEviction(_))
     }
 
-    /// The gang for which it is done, where that gang's own status says so first.
+    /// Preemptor whose status must be written first.
     pub fn preemptor(&self) -> Option<&Key> {
         match self {
             Self::Status(write) => write.preemptor.as_ref(),
@@ -159,18 +159,18 @@ impl StatusWrite {
         }
     }
 
-    /// Nodes on which it gives up the place of a member.
+    /// Nodes on which a member loses its place.
     pub fn gives_up(&self) -> BTreeSet<&str> {
         nodes_without(self.read.placement.as_ref(), self.status.placement.as_ref())
     }
 
-    /// Nodes on which it gives a place to a member.
+    /// Nodes on which a member gets a place.
     pub fn gains(&self) -> BTreeSet<&str> {
         nodes_without(self.status.placement.as_ref(), self.read.placement.as_ref())
     }
 }
 
-/// Nodes on which the one placement has members that the other does not have there.
+/// Nodes with members that `other` does not assign there.
 fn nodes_without<'p>(
     placement: Option<&'p Placement>,
     other: Option<&Placement>,
@@ -195,12 +195,12 @@ fn nodes_without<'p>(
         .collect()
 }
 
-/// Writes that may be sent together: nobody gets a place on a node before the write that gives up
-/// a place there was answered, so that no place is promised twice, whenever the process is lost; and
-/// no victim is told before the write of its preemptor was answered.
+/// Groups the writes into waves that may be sent together. A write that takes a place on a node is
+/// sent after the write that releases a place there is acknowledged. So no place is promised twice
+/// if the process dies. A victim's write follows its preemptor's write.
 ///
-/// A cycle leaves a circle of writes that wait for each other only where pods that are bound hold the
-/// nodes, or gangs wait for victims. These are sent together.
+/// Circular waits remain only if bound pods hold the nodes or gangs wait for victims. Such writes
+/// are sent together.
 pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
     let moves: Vec<Moves<'_>> = writes.iter().map(StatusWrite::moves).collect();
     let mut waits = waits_for(&moves);

@@ -1,12 +1,11 @@
-//! What kube-scheduler refuses: nodes to stay away from, when to try again, and for which gangs no
-//! work is preempted.
+//! Refusals by kube-scheduler: excluded nodes, back-off, and gangs that may not preempt.
 //!
-//! Preemption makes capacity and nothing else. So it is not done for a gang that is refused for
-//! another reason, until its spec changes, it is bound, or the claims that were missing are there
-//! (`claims`). A gang that does not run after a preemption preempts again after a back-off only: it may
-//! have lost a race, or it may never run. That is in the status of its pod group, for the next leader.
-//! Nor is it done for a gang that asks kube-scheduler for what is not known here, such as another pod
-//! nearby, or whose pods as they were admitted are not known: nobody can say that it would run then.
+//! Preemption frees capacity only. A gang refused for another reason may not preempt until its spec
+//! changes, it is bound, or missing claims exist (`claims`). If a gang does not run after a
+//! preemption, it preempts again after a back-off: it may have lost a race, or may never run. The
+//! back-off is in the status of the pod group, for the next leader. A gang may not preempt either
+//! if it has constraints that only kube-scheduler evaluates, such as pod affinity, or if its
+//! admitted pods are unknown. Then the scheduler cannot know whether the gang would run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,17 +27,17 @@ use crate::messages;
 use crate::pending::{NoPreemption, Pending};
 use crate::state::GangState;
 
-/// How long the claims of a large gang's own volumes may take to be made: those of 5,000 pods, 20 a second.
+/// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
-/// Placements in a row that are refused before nothing is reserved for a gang any more: a node that is
-/// tainted just then refuses once.
+/// Refused placements in a row after which a gang gets no reservation. A single refusal may be due
+/// to a fresh taint.
 const REFUSALS: i32 = 3;
-/// What only kube-scheduler knows of a claim that others mount.
+/// Constraint of a claim that another pod mounts.
 const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
 
-/// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
-/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
+/// Excludes nodes whose pinned pods kube-scheduler refuses for too long, and records the reason.
+/// Adds the UIDs of all refused pods to `refused`.
 pub(crate) fn note_refusals(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -65,8 +64,8 @@ pub(crate) fn note_refusals(
         let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
-            // What was refused while there was no capacity is tried again when there is: that takes
-            // a moment, too, and counts from the first look at the node without them.
+            // kube-scheduler tries again once capacity is free, which takes a moment. The time
+            // starts when the node has no terminating pods left.
             memory.refused_since.remove(pod.uid.as_str());
             continue;
         }
@@ -87,7 +86,7 @@ pub(crate) fn note_refusals(
     }
 }
 
-/// Whether a pod on the node is about to end, so that its capacity is not what it will be.
+/// True if a terminating pod on the node is about to free capacity.
 fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool {
     let mut soon = false;
     for end in context
@@ -129,8 +128,7 @@ fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName, wake: &
     excluded.sort_by(|a, b| a.node.cmp(&b.node));
 }
 
-/// Why a gang is not placed now, although there may be capacity: the last placements were refused
-/// for another reason.
+/// Back-off of a gang after refusals for reasons other than capacity.
 pub(crate) fn backs_off(
     context: &Context<'_>,
     gang: &GangState,
@@ -148,8 +146,8 @@ pub(crate) fn backs_off(
     })
 }
 
-/// Whether nodes that refused the gang may be tried once more, since no other has capacity for it:
-/// what was missing may be there by now. They are no longer excluded then.
+/// Permits excluded nodes again if no other node has capacity: the missing object may exist by now.
+/// Returns false if no node was excluded.
 pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     if gang.status.refusal.is_none() || gang.status.excluded_nodes.is_empty() {
         return false;
@@ -158,14 +156,14 @@ pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     true
 }
 
-/// Whether kube-scheduler has refused a gang so often that nothing is kept for it: it may never run. A
-/// scheduler that does not answer would have others wait for ever.
+/// True if a gang gets no reservation, because it may never run: refused too often, or its
+/// scheduler does not respond.
 pub(crate) fn may_never_run(gang: &GangState) -> bool {
     let refusal = gang.status.refusal.as_ref();
     refusal.is_some_and(|r| r.unanswered || r.tries >= REFUSALS)
 }
 
-/// Why no work may be preempted for a gang, whatever its priority.
+/// Why the gang may not preempt, independent of its priority.
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
     let failed = gang.status.last_preemption.as_ref();
     let failed = failed.and_then(|last| Some((last.failures, next_preemption(last)?)));
@@ -187,8 +185,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
     }
 }
 
-/// Whether a claim that one pod at a time may mount is mounted by a pod of somebody else. That it would
-/// go, with whom is evicted or by itself, is not known here.
+/// True if a pod outside the gang mounts a `ReadWriteOncePod` claim of the gang. The scheduler
+/// cannot know whether an eviction would release the claim.
 fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
     let group = &gang.input.key;
     let mut pods = gang
@@ -197,13 +195,12 @@ fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
     pods.any(|pod| !is_of(gang, pod) && pod.alive())
 }
 
-/// Whether a pod is one of the gang.
 fn is_of(gang: &GangState, pod: &Pod) -> bool {
     pod.owner.as_ref() == Some(&gang.input.workload.uid)
         && pod.pod_group.as_ref() == Some(&gang.input.key.name)
 }
 
-/// Notes that an intent has evicted work. Preemptions that failed before still count.
+/// Records that an intent has evicted work. Earlier failures still count.
 pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     let observed = gang.observed_spec();
     let last = &mut gang.status.last_preemption;
@@ -214,19 +211,19 @@ pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     last.decided_at = intent.decided_at;
 }
 
-/// Notes that the last preemption of a gang has failed.
+/// Records that the last preemption of a gang has failed.
 pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangState) {
     if let Some(last) = &mut gang.status.last_preemption
         && !last.has_failed()
     {
-        // The leader that decided it may have had a clock that is ahead.
+        // The clock of the leader that decided it may be ahead.
         last.failed_at = Some(context.now.max(last.decided_at));
         last.failures = last.failures.saturating_add(1);
     }
 }
 
-/// Notes that the preemption decided at this time ended for no fault of the gang, as when a node is lost:
-/// the search starts over. After a failure it stays noted, and counts.
+/// Records that a preemption ended without fault of the gang, for example because a node was lost.
+/// The search starts over. Earlier failures still count.
 pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<Utc>) {
     let last = &mut gang.status.last_preemption;
     *last = last
@@ -234,8 +231,8 @@ pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<
         .filter(|last| last.failures > 0 || last.decided_at != decided_at);
 }
 
-/// Notes that a gang did not run although all its members were bound after a preemption: they did not
-/// start, or lost their nodes before that.
+/// Records a failure if all members were bound after a preemption, but the gang did not run:
+/// members did not start, or lost their nodes.
 fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
     let Some(decided_at) = gang.status.last_preemption.as_ref().map(|p| p.decided_at) else {
         return;
@@ -243,7 +240,8 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     if gang.phase() == GangPhase::Finished {
         return;
     }
-    // Other members of a basic group may have no node: an incident replaces a member that does not start.
+    // In a basic group, other members may have no node. An incident replaces a member that does not
+    // start.
     let lost = if gang.input.gang.basic {
         let mut domains = gang.input.workload.members.domains.iter();
         domains.any(|d| d.incident.is_some())
@@ -267,7 +265,7 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     }
 }
 
-/// When work may be preempted again for a gang whose last preemption has failed.
+/// Earliest next preemption after a failure.
 fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
     let failed_at = last.failed_at.filter(|_| last.has_failed())?;
     Some(failed_at + preemption_backoff(last.failures))
@@ -275,7 +273,8 @@ fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
 
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
     let now = context.now;
-    // A pod whose member has another node was counted when that node was taken away, and will go.
+    // If the member has another node, the refusal was counted when the node changed. The pod will
+    // be deleted.
     if gang.phase() != GangPhase::Active
         || gang.input.released()
         || gang.disrupted()
@@ -305,9 +304,9 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     });
 }
 
-/// Notes that the pods of a gang were neither bound nor refused in time, in the words of the scheduler
-/// where it fails over one of them. Pods that are not there yet, or that we hold back ourselves, are
-/// nobody's silence.
+/// Records that pods of a gang were neither bound nor refused in time. Uses the scheduler's message
+/// if it failed for one of the pods. Missing or gated pods do not count, because the scheduler did
+/// not have to respond.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
     let waiting: Option<Vec<(&Arc<Pod>, &NodeName)>> = unbound
         .iter()
@@ -335,8 +334,8 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
     });
 }
 
-/// Drops what was noted of another spec, refusals of a gang that is bound, and preemptions of a gang that
-/// runs. `mended`: what a refusal missed is there.
+/// Drops records of an older spec, refusals of a bound gang, and preemptions of a running gang.
+/// `mended`: the object that a refusal missed exists now.
 fn forget_refusals(gang: &mut GangState, mended: bool) {
     if gang.phase() == GangPhase::Finished {
         return;
@@ -357,7 +356,7 @@ fn forget_refusals(gang: &mut GangState, mended: bool) {
     }
 }
 
-/// When a gang is placed again after a refusal.
+/// Time of the next placement after a refusal.
 fn next_try(refusal: &Refusal) -> DateTime<Utc> {
     refusal.at + backoff(refusal.tries)
 }

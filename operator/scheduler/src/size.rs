@@ -1,22 +1,22 @@
-//! What fits into one object of the API server: a placement and the victims of a preemption stand in
-//! the status of one pod group.
+//! Size limit of an API object. The placement and the victims of a preemption are in the status of
+//! one pod group.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Placement, ReservedNode, Victim};
 
-/// etcd's default limit of a request is 1.5 MiB. The spec, conditions, what else is in the status and
-/// the record of who manages which field need some of it.
+/// etcd's default request limit of 1.5 MiB, less 256 KiB for spec, conditions, other status fields
+/// and managed fields.
 const LIMIT: usize = 1_572_864 - 262_144;
-/// The longest that an entry of these lists can be, in bytes: names of nodes, namespaces and pods have
-/// 253 characters at most, and so do ranges of members. Short lists need not be measured.
+/// Upper bound of a list entry, in bytes. Names of nodes, namespaces and pods, and member ranges
+/// have at most 253 characters. Short lists are not measured.
 const LONGEST: usize = 800;
 
-/// That what was decided does not fit into one object.
+/// A decision exceeds the size of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Members of the placement.
+    /// Number of members in the placement.
     pub members: usize,
-    /// Victims.
+    /// Number of victims.
     pub victims: usize,
     /// Size of both, in bytes.
     pub bytes: usize,
@@ -24,7 +24,7 @@ pub struct TooLarge {
     pub limit: usize,
 }
 
-/// Whether a placement of so many members and victims can be written.
+/// Whether a placement with these members and victims fits into a status.
 pub(crate) fn check(
     members: usize,
     placement: impl FnOnce() -> Placement,
@@ -34,7 +34,7 @@ pub(crate) fn check(
     if (members + victims.len()) * LONGEST <= LIMIT {
         return Ok(());
     }
-    // The time at which each eviction is requested comes later.
+    // Includes the time of each eviction request, which is added later.
     let victims_later = victims.iter().map(|victim| Victim {
         eviction_requested_at: Some(now),
         ..victim.clone()
@@ -55,7 +55,7 @@ pub(crate) fn check(
     })
 }
 
-/// Whether a reservation of these nodes can be written.
+/// True if a reservation of these nodes fits into a status.
 pub(crate) fn fits(nodes: &[ReservedNode]) -> bool {
     nodes.len() * LONGEST <= LIMIT || nodes.iter().map(bytes).sum::<usize>() <= LIMIT
 }
@@ -74,7 +74,7 @@ mod tests {
         DateTime::from_timestamp(1_795_000_000, 123_456_789).unwrap()
     }
 
-    /// So many members, so many of them on each node, with names of so many characters.
+    /// A placement of `members`, `on_each` of them per node, with node names of `name` characters.
     fn spread(group: &str, members: usize, on_each: usize, name: usize) -> Placement {
         let nodes = (0..members).step_by(on_each).map(|first| NodePlacement {
             node: format!("{first:0>name$}"),

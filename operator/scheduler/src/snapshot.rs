@@ -1,5 +1,5 @@
-//! Gangs as records of a snapshot file, and back. What is made names every field, so that a new one
-//! cannot be forgotten.
+//! Converts gangs to records of a snapshot file, and back. Both conversions name every field, so
+//! the compiler reports a missing one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::input::{
 };
 use crate::intent_id::{intent_id, is_own};
 
-/// Id of every placement that is read from a file: ids are compared with each other only.
+/// Id of all placements from a file. Ids are only compared for equality.
 const RECORDED: &str = "recorded";
 
-/// The record of a gang over these nodes, whose positions the file has.
+/// Record of a gang. Refers to nodes by their positions in the file.
 pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQuantity> {
     let GangInput {
         key,
@@ -133,8 +133,7 @@ fn refusal_record(refusal: &Refusal) -> RefusalRecord {
     }
 }
 
-/// Whether the scheduler has said that something is missing which the file does not have: claims and
-/// quotas.
+/// True if the gang is held for claims or quotas, which the file does not contain.
 fn held(status: &PodGroupStatus) -> bool {
     let condition = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     let held = [reasons::VOLUME_MISSING, reasons::QUOTA_EXCEEDED];
@@ -171,8 +170,7 @@ fn domain_ledger_record(ledger: &DomainInput) -> DomainLedgerRecord {
     }
 }
 
-/// What a cycle reads of the cluster in a file, and of further gangs. Gangs whose UID is missing
-/// are left out.
+/// Input of a cycle from a file, plus further gangs. Gangs without UID are left out.
 pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> SchedulingInput {
     let topology_keys = more.iter().filter_map(|g| g.group.topology.as_ref());
     let mut model = file.model(topology_keys.map(|t| t.key.as_str()));
@@ -189,18 +187,17 @@ pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> Scheduling
             .iter()
             .map(|b| Arc::new(b.to_budget()))
             .collect(),
-        // Who is held by a quota was recorded as held.
+        // Gangs held by a quota are recorded as held.
         quotas: Vec::new(),
         weights: Arc::new(file.namespace_weights.clone()),
     }
 }
 
-/// The nodes in a file.
+/// Nodes of a file.
 pub fn nodes(file: &SnapshotFile) -> Vec<Node> {
     file.nodes.iter().filter_map(NodeRecord::to_node).collect()
 }
 
-/// The gang of a record.
 fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
     let positions: HashMap<&str, usize> = record
         .templates
@@ -376,13 +373,14 @@ fn ranges<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<String> {
     set.to_ranges()
 }
 
-/// Members of ranges that were checked when the file was read.
+/// Ranges were validated when the file was read.
 fn members(ranges: &[String]) -> BTreeSet<Member> {
     let set = MemberSet::parse(ranges).unwrap_or_default();
     set.into_iter().collect()
 }
 
-/// Records have the name of the pod group and not the key of the gang; that of a whole workload is told by it.
+/// Records contain the name of the pod group instead of the gang key. The name of a whole
+/// workload's pod group identifies its key.
 fn gang_key(record: &GangRecord) -> GangKey {
     let whole = pod_group_name(&record.workload, &record.workload_uid, WHOLE);
     let other = GangKey::read(Some(&record.name)).filter(|name| *name != *whole);

@@ -1,4 +1,4 @@
-//! The status of a gang as it is to be: mostly it stays as it was read.
+//! Desired status of a gang. Usually it equals the current status.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -7,8 +7,7 @@ use lockstep_api::scheduling::PodGroupStatus;
 
 use crate::input::GangInput;
 
-/// A status as it was read, and a copy of it as soon as somebody changes it: those of large gangs are long
-/// lists of nodes.
+/// A status with copy-on-write, because statuses of large gangs contain long lists of nodes.
 #[derive(Clone, Debug)]
 pub struct StatusToBe {
     read: Arc<GangInput>,
@@ -16,7 +15,7 @@ pub struct StatusToBe {
 }
 
 impl StatusToBe {
-    /// As it was read.
+    /// Starts with the status as read.
     pub(crate) fn read(of: &Arc<GangInput>) -> Self {
         Self {
             read: Arc::clone(of),
@@ -24,7 +23,7 @@ impl StatusToBe {
         }
     }
 
-    /// Whether it differs from what was read.
+    /// True if it differs from the status as read.
     pub fn differs(&self) -> bool {
         let changed = self.changed.as_ref();
         changed.is_some_and(|status| **status != self.read.group.status)

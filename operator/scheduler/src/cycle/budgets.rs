@@ -1,4 +1,4 @@
-//! What disruption budgets allow of a preemption.
+//! Disruption budgets of a preemption.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::memory::Memory;
 use crate::plan::{PodRef, Step};
 use crate::state::GangState;
 
-/// How long the word of the API server counts that a pod may be evicted.
+/// How long a permission by the API server is valid.
 const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
-/// What budgets say about the victims that they guard.
+/// Answer of the budgets about the victims they guard.
 pub(super) enum BudgetAnswer {
-    /// All may go.
+    /// All victims may be evicted.
     Yes,
-    /// They are being asked.
+    /// Dry runs are in progress.
     Asked,
-    /// One of them may not.
+    /// At least one victim may not be evicted.
     No,
 }
 
-/// Looks at budgets, and asks about the pods that they guard, before anybody is evicted: that the
-/// others have gone would be of no use if these could stay. Gangs, which leave by themselves, are not
-/// asked about. Where pods may be deleted in the end, nobody is.
+/// Checks budgets before the first eviction, with dry runs for guarded pods. Otherwise early
+/// evictions would be wasted if budgets kept a later victim. Skips gangs, because their own
+/// controllers delete their pods. Skips everything if guarded pods may be deleted.
 pub(super) fn budgets_allow(
     context: &Context<'_>,
     memory: &Memory,
@@ -48,7 +48,8 @@ pub(super) fn budgets_allow(
         if *pods > allowed {
             return BudgetAnswer::No;
         } else if *pods > allowed.saturating_sub(spent) {
-            // Until those of others have begun to go: they may be counted twice for a moment.
+            // Other preemptions have used the budget. Until their evictions show in the budget,
+            // pods may be counted twice.
             out.wake.at(context.now + context.settings.retry);
             return BudgetAnswer::Asked;
         }
@@ -66,7 +67,7 @@ pub(super) fn budgets_allow(
             None => {
                 answer = BudgetAnswer::Asked;
                 out.steps.push(Step::AskEviction(PodRef::of(pod)));
-                // Then there is an answer, or it is asked for again.
+                // By then the API server has answered, or the dry run is repeated.
                 out.wake.at(context.now + context.settings.retry);
             }
         }
@@ -77,7 +78,7 @@ pub(super) fn budgets_allow(
     answer
 }
 
-/// How many pods of victims that are there each budget guards, by its position.
+/// Number of existing victim pods guarded by each budget, by position of the budget.
 pub(super) fn guarded_pods<'f>(
     context: &Context<'_>,
     gangs: &[GangState],

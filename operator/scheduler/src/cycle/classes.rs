@@ -1,5 +1,5 @@
-//! Waiting gangs that ask for the same: what keeps the first of them waiting keeps all of them
-//! waiting, for as long as nobody gets or gives up capacity.
+//! Classes of waiting gangs with equal requests. The reason that blocks the first gang of a class
+//! blocks all of them, until a gang gets or releases capacity.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::asks::{Asks, Request};
 use crate::pending::Pending;
 use crate::state::GangState;
 
-/// What was found out in this cycle about gangs that wait.
+/// Verdicts of this cycle on waiting gangs.
 #[derive(Debug, Default)]
 pub(super) struct WaitingClasses {
     classes: Vec<WaitingClass>,
-    /// UIDs of the pod groups to which backfilled gangs have promised to end in time: they may evict
-    /// whom others may not.
+    /// UIDs of pod groups to which backfilled gangs have promised to end in time. They may evict
+    /// more than other gangs.
     promised: Option<BTreeSet<String>>,
 }
 
-/// Gangs that ask for the same.
+/// Gangs with equal requests.
 #[derive(Debug)]
 struct WaitingClass {
     asks: Asks,
@@ -26,8 +26,8 @@ struct WaitingClass {
 }
 
 impl WaitingClasses {
-    /// What of the gang its verdict depends on; `None` for one with a history of its own: pods,
-    /// nodes, refusals, promises, constraints that only kube-scheduler knows.
+    /// Everything that decides the verdict about the gang. `None` for a gang with a history: pods,
+    /// nodes, refusals, promises, or constraints that only kube-scheduler evaluates.
     pub fn asks(
         &mut self,
         gangs: &[GangState],
@@ -50,16 +50,16 @@ impl WaitingClasses {
         })
     }
 
-    /// Why gangs wait that ask for this.
+    /// Verdict on gangs with these requests.
     pub fn pending(&self, asks: &Asks) -> Option<&Pending> {
         let mut known = self.classes.iter();
         let known = known.find(|class| class.asks == *asks)?;
         Some(&known.pending)
     }
 
-    /// A gang waits that asks for this, and has reserved nothing.
+    /// Records the verdict on a gang without a reservation.
     pub fn waits(&mut self, asks: Asks, pending: &Pending) {
-        // Of those behind fewer reservations nobody comes any more.
+        // No later gang has fewer reservations ahead.
         self.classes.retain(|class| class.asks.ahead == asks.ahead);
         self.classes.push(WaitingClass {
             asks,
@@ -67,14 +67,14 @@ impl WaitingClasses {
         });
     }
 
-    /// Somebody has got capacity, or is to give it up.
+    /// Drops verdicts after a gang gets capacity or is to release some.
     pub fn forget(&mut self) {
         self.classes.clear();
         self.promised = None;
     }
 }
 
-/// UIDs of the pod groups to which backfilled gangs have promised to end in time.
+/// UIDs of pod groups to which backfilled gangs have promised to end in time.
 pub(super) fn promised_to(gangs: &[GangState]) -> BTreeSet<String> {
     let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
     let holders = backfills.flat_map(|b| b.reserved_for.iter().cloned());

@@ -1,9 +1,9 @@
-//! Gangs that would exchange their nodes within one cycle.
+//! Gangs that exchange nodes within one cycle.
 //!
-//! Each would have to be written after the others: whichever is written first holds a node together
-//! with who has it still, and for good if the process is lost then. So one of them gives up its
-//! nodes, and gets others in the next cycle. The ledger keeps what it was to have from those behind
-//! it in the queue until then.
+//! Each status would have to be written after the others. The first write would promise a node that
+//! another gang still has, permanently if the process dies then. So one gang releases its nodes and
+//! gets new nodes in the next cycle. Until then the ledger keeps its new nodes from gangs behind it
+//! in the queue.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,9 +18,8 @@ use crate::standing::position;
 use crate::state::GangState;
 use crate::waits::{circles, waits_for};
 
-/// Leaves no circle of gangs that get each other's nodes, other than by pods that are bound there
-/// already, and for gangs that wait for victims: what these get is held by others anyway. Runs when
-/// all is decided.
+/// Breaks circles of gangs that exchange nodes. Leaves circles of bound pods and of preemptors,
+/// because other pods hold the nodes of a preemptor anyway. Runs after all decisions.
 pub(super) fn break_circles(gangs: &mut [GangState]) {
     loop {
         let placed_anew = gangs.iter().enumerate().filter(|(_, gang)| !gang.unmoved());
@@ -32,7 +31,8 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
             let gang = &gangs[positions[*at]];
             gang.status.preemption.is_none() && !gained(gang).is_empty()
         });
-        // One that has run may have to do with fewer members if it is seen without some.
+        // A gang that has run might continue with fewer members if some lose their nodes, so it is
+        // the last choice.
         let Some(first) = can_wait.min_by_key(|at| {
             let gang = &gangs[positions[*at]];
             (gang.under_way(), Reverse(position(gang)))
@@ -48,7 +48,7 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
     }
 }
 
-/// Members with a node that they did not have there before, and that their pods do not hold.
+/// Members with a new node that their pods do not hold yet.
 fn gained(gang: &GangState) -> BTreeSet<Member> {
     let before = gang.input.group.assigned.as_deref();
     let had = |member: &Member, node: &NodeName| before.and_then(|b| b.get(member)) == Some(node);
@@ -58,7 +58,7 @@ fn gained(gang: &GangState) -> BTreeSet<Member> {
         .collect()
 }
 
-/// Takes back what the cycle has decided for the gang, but not that it gives up nodes.
+/// Reverts the decision of the cycle for the gang, except released nodes.
 fn give_up_first(gang: &mut GangState, why: Pending) {
     give_up(gang, &gained(gang));
     let read = &gang.input.group.status;

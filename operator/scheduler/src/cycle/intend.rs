@@ -1,4 +1,4 @@
-//! What a search for victims comes to, in the status of the preemptor's pod group.
+//! Writes the result of a victim search to the status of the preemptor's pod group.
 
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::Unit;
@@ -14,8 +14,8 @@ use crate::occupancy::victim_priority;
 use crate::size::{self, TooLarge};
 use crate::state::{GangState, new_placement};
 
-/// Assigns the nodes of its victims to a gang, and notes the intent to evict them, if both fit into
-/// one object.
+/// Assigns the victims' nodes to a gang, and records the intent to evict them, if both fit into one
+/// object.
 pub(super) fn intend(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -99,7 +99,7 @@ fn decision(
     }
 }
 
-/// The victims that a unit stands for: a gang, a pod, or all pods of a unit of others.
+/// Victims of a unit: a gang, a pod, or all pods of a foreign unit.
 fn victims_of(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -130,7 +130,6 @@ fn victims_of(
     }
 }
 
-/// A gang as a victim.
 fn gang_victim(context: &Context<'_>, gang: &GangState, unit: &Unit) -> Victim {
     Victim {
         kind: "PodGroup".to_owned(),
@@ -144,7 +143,7 @@ fn gang_victim(context: &Context<'_>, gang: &GangState, unit: &Unit) -> Victim {
     }
 }
 
-/// A pod as a victim that costs so much.
+/// A pod as a victim with this cost.
 fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     Victim {
         kind: "Pod".to_owned(),
@@ -158,7 +157,7 @@ fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     }
 }
 
-/// Accelerator-seconds as objects hold them.
+/// Accelerator-seconds as an API integer.
 fn whole(lost: u128) -> i64 {
     i64::try_from(lost).unwrap_or(i64::MAX)
 }

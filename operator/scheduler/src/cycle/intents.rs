@@ -1,10 +1,9 @@
-//! Intents to preempt: validated again in every cycle, then carried out step by step.
+//! Preemption intents. Each cycle validates them again and executes the next step.
 //!
-//! The status of the preemptor's pod group holds the intent, and everything else is derived from
-//! what is there: victims that are gone need nothing, victims that are no victims make the intent
-//! void, and nothing is evicted unless the preemptor's pods exist, fit with the victims gone, and
-//! do not fit otherwise. So a new leader resumes an intent where the last one left it, and one that
-//! was forged evicts nothing.
+//! The intent is in the status of the preemptor's pod group. Everything else is derived from the
+//! cluster. Victims that are gone need no action, and an intent with an invalid victim is void.
+//! Nothing is evicted unless the preemptor's pods exist, fit without the victims, and do not fit
+//! with them. So a new leader resumes any intent, and a forged intent evicts nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -37,7 +36,7 @@ use crate::refusal::{
 use crate::standing::position;
 use crate::state::GangState;
 
-/// Drops intents that are void on their face.
+/// Drops intents that are void without a look at their victims.
 pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &mut [GangState]) {
     for gang in gangs {
         let Some(intent) = &gang.status.preemption else {
@@ -51,15 +50,15 @@ pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &
     }
 }
 
-/// An intent that holds, with its victims.
+/// A valid intent with its victims.
 struct Valid {
-    /// Position of its gang.
+    /// Position of the gang.
     at: usize,
     intent: Preemption,
     found: Vec<Found>,
 }
 
-/// Carries intents on. Runs after capacity is reserved.
+/// Executes the intents. Runs after capacity is reserved.
 pub(super) fn pursue(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -74,10 +73,8 @@ pub(super) fn pursue(
             continue;
         };
         let found = find_victims(context, gangs, &named, at, &intent);
-        // What is terminating already is lost either way, and the capacity that it leaves may be
-        // used.
-        // What the API server makes of its pods was known when the intent was decided: another process
-        // that leads now has not asked yet.
+        // Terminating pods are lost in any case, so their capacity may be used. The result of
+        // admission was known at the decision; a new leader may not have requested it yet.
         let forbidden = why_no_preemption(context, &gangs[at])
             .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
         let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
@@ -89,7 +86,7 @@ pub(super) fn pursue(
         if found.iter().any(|f| f.evicted) {
             record_eviction(&mut gangs[at], &intent);
         }
-        // One that has victims to evict and has evicted none may wait for the limit.
+        // An intent that has evicted no victim yet may wait for the eviction limit.
         let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
         if !waits && overdue(context, &intent, &found, &mut out.wake) {
             record_failed_preemption(context, &mut gangs[at]);
@@ -104,7 +101,7 @@ pub(super) fn pursue(
     }
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
-    // In the order of the queue, where those are first that hold nodes.
+    // In the order of the queue, in which gangs with nodes are first.
     valid.sort_by_cached_key(|valid| position(&gangs[valid.at]));
     out.evictions = memory.evictions.clone();
     for Valid { intent, found, .. } in &valid {
@@ -115,9 +112,8 @@ pub(super) fn pursue(
     for valid in &valid {
         pursue_one(context, memory, capacity, gangs, valid, &mut out);
     }
-    // Victims that were only going to be told, of an intent that has just been dropped or
-    // shortened, stay: to count their capacity as leaving would make the next intent one victim
-    // short, and so on for ever.
+    // Victims of a dropped or reduced intent stay, unless they are terminating. If their capacity
+    // counted as terminating, the next intent would lack one victim, and so on forever.
     for Valid { at, found, .. } in &valid {
         let intent = gangs[*at].status.preemption.iter();
         let victims = intent.flat_map(|intent| &intent.victims);
@@ -158,8 +154,7 @@ fn pursue_one(
         .iter()
         .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
         .collect();
-    // Not all pods are there: the workload is still creating them, or a quota refuses them. Nothing
-    // is evicted in vain.
+    // The workload is still creating pods, or a quota refuses them. Evictions might be wasted.
     let Some(pods) = pods else {
         if overdue(context, intent, found, &mut out.wake) {
             withdraw(context, capacity, gang);
@@ -170,14 +165,15 @@ fn pursue_one(
         pursue_victims(context, memory, capacity, gangs, valid, &unbound, out);
         return;
     }
-    // While a victim runs, kube-scheduler would preempt by itself for pods that it sees.
+    // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
     let early = context.settings.keeps_nominations;
     if found.iter().all(|f| f.progress.makes_way(early)) {
         nominate(&pods, out);
     }
 }
 
-/// Evicts the victims of an intent that are here, unless the gang fits without, or with fewer of them.
+/// Evicts the remaining victims of an intent, unless the gang fits without them or with fewer
+/// victims.
 fn pursue_victims(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -222,7 +218,7 @@ fn pursue_victims(
     }
 }
 
-/// Evicts these victims as soon as the limit allows it.
+/// Evicts these victims as soon as the eviction limit permits.
 fn evict_in_pace(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -243,8 +239,8 @@ fn evict_in_pace(
     }
 }
 
-/// Whether victims have been there for too long: after the decision, or their eviction, which may
-/// have waited for the limit, and beyond the grace periods of those that are leaving.
+/// True if victims have not gone in time. Counts from the last eviction request (before that, the
+/// decision), or from the end of the last grace period if later.
 fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &mut Wake) -> bool {
     let mut there = found.iter().filter(|f| f.progress != Progress::Gone);
     if there.clone().next().is_none() {
@@ -259,8 +255,8 @@ fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &m
     context.due(since, context.settings.intent_deadline, wake)
 }
 
-/// Whether the victims of an intent may be evicted now, as far as their number goes; if not, the gang
-/// says until when they wait.
+/// Whether the eviction limit permits the victims of an intent now. If not, sets `paced` of the
+/// gang.
 fn in_pace(
     context: &Context<'_>,
     gang: &mut GangState,
@@ -283,8 +279,8 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
     after.values().flatten().all(|&free| free >= 0)
 }
 
-/// UIDs of victims that can stay, given what is free with all of them gone; the most important come
-/// first. Pods that go together stay together, where none of them has begun to leave.
+/// UIDs of victims that can stay, most important first. `after`: free capacity without all victims.
+/// The pods of a unit stay together, provided that none of them is terminating.
 fn can_stay<'f>(
     intent: &Preemption,
     here: &[&'f Found],
@@ -323,7 +319,7 @@ fn can_stay<'f>(
     spared
 }
 
-/// What goes together: a victim, or the unit that it belongs to.
+/// A single victim, or a unit of victims that are evicted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UnitOfVictim<'v> {
     Alone(&'v str),
@@ -339,18 +335,18 @@ impl<'v> UnitOfVictim<'v> {
     }
 }
 
-/// The intent without victims that can stay; the next cycle goes on with it.
+/// The intent without spared victims. The next cycle continues with it.
 fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
     intent.explanation = messages::reduced(&victims, intent.cost);
-    // What was proven was proven of another question.
+    // The proof was for another set of victims.
     (intent.proven, intent.at_least, intent.next_best) = (false, 0, None);
     intent.victims = victims;
     intent.id = intent_id(&intent);
     intent
 }
 
-/// Whether the gang fits into free capacity by now; then it moves there, and needs no victims.
+/// Moves the gang to free capacity if it fits there by now. It then needs no victims.
 fn move_to_free_capacity(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -363,7 +359,8 @@ fn move_to_free_capacity(
     if !place_in_free(context, memory, &mut left, &mut moved) {
         return false;
     }
-    // Of members that go one by one, some may fit while the intent is for the others.
+    // Members of a basic group are placed one by one. Some may fit while the others still need
+    // victims.
     if moved.assigned_members().count() < gang.assigned_members().count() {
         return false;
     }
@@ -372,8 +369,7 @@ fn move_to_free_capacity(
     true
 }
 
-/// What is free on these nodes once everything that is leaving has left, as the gang at this
-/// position sees it.
+/// Free capacity on these nodes after all terminations, as visible to the gang at this position.
 fn free_after_terminations(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -411,7 +407,7 @@ fn evict(
     let victim = &found.victim;
     let text = messages::preempted_by(&gangs[at], intent, victim.cost);
     let preemptor = gangs[at].input.key.clone();
-    // A pod whose eviction is requested again is one whose budgets have refused it.
+    // An eviction is requested again only if budgets refused it.
     let first = victim.eviction_requested_at.unwrap_or(context.now);
     out.evictions.note(&victim.uid, victim.pods, first);
     let gang = found.gang.map(|at| &mut gangs[at]);
@@ -448,7 +444,7 @@ fn evict(
     });
 }
 
-/// Notes in the intent that the eviction of these victims is requested, unless it has been before.
+/// Records the time of the eviction request in the intent, unless already recorded.
 fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
     let intent = gang.status.preemption.iter_mut();
@@ -458,8 +454,8 @@ fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     }
 }
 
-/// A member that is evicted by itself has no node any more. (A gang that goes whole releases its
-/// placement itself.)
+/// Unassigns a member that is evicted alone. A gang that is evicted whole releases its placement
+/// itself.
 fn unassign(gang: &mut GangState, pod: &Pod) {
     if let (Some(assigned), Some(member)) = (&mut gang.assigned, &pod.member) {
         Arc::make_mut(assigned).remove(member);
@@ -477,7 +473,7 @@ fn nominate(pods: &[(Arc<Pod>, NodeName)], out: &mut Pursued) {
     }
 }
 
-/// Gives up an intent and the nodes that it was to free.
+/// Withdraws an intent and releases the nodes that it was for.
 fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState) {
     if let Some(intent) = gang.status.preemption.take() {
         forget_open_preemption(gang, intent.decided_at);
@@ -485,7 +481,7 @@ fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState
     capacity.vacate(context, gang);
 }
 
-/// Whether an intent is this gang's own, unchanged, and for the placement that it has.
+/// True if the intent is unchanged, written for this gang, and for its current placement.
 fn genuine(gang: &GangState, intent: &Preemption) -> bool {
     is_own(&gang.input.group, intent) && gang.unmoved()
 }

@@ -1,5 +1,5 @@
-//! Gangs that wait as they did: nothing has changed since they were looked at, and nothing has happened
-//! in this cycle before their turn.
+//! Gangs whose earlier verdict is still valid: no relevant input has changed, and nothing in this
+//! cycle before their turn affects them.
 
 use lockstep_model::ReservationsAhead;
 
@@ -12,9 +12,8 @@ use crate::no_victims::Searcher;
 use crate::pending::Pending;
 use crate::state::GangState;
 
-/// Why a gang waits, if to look at it would come to what it came to before. It keeps what it has reserved,
-/// or has none again. It has no history of its own; `asks` is for what it asks, unless it has reserved
-/// something.
+/// Cached verdict on a gang without history, which keeps its reservation or has none. `None` if the
+/// gang must be judged again. `asks`: its requests; `None` if it has a reservation.
 pub(super) fn judged_before(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -34,7 +33,7 @@ pub(super) fn judged_before(
     let known = match cache.verdict(who, behind(), context.now).cloned() {
         Some(known) => known,
         None if round.searches < context.settings.searches_per_cycle => return None,
-        // Its turn has not come.
+        // No search is left for this gang.
         None => {
             let known = cache.left_out(who, behind(), context.now)?.clone();
             round.left_out += 1;
@@ -47,7 +46,7 @@ pub(super) fn judged_before(
     Some(known)
 }
 
-/// UIDs of the pod groups that have reserved something.
+/// UIDs of the pod groups with reservations.
 pub(super) fn uids<'g>(
     gangs: &'g [GangState],
     ahead: &'g ReservationsAhead,

@@ -1,4 +1,4 @@
-//! Placements that exist: released, or no longer possible on some node.
+//! Maintains existing placements: removes released placements and nodes that have become unusable.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -14,15 +14,13 @@ use crate::messages;
 use crate::refusal::note_refusals;
 use crate::state::GangState;
 
-/// What this stage found.
 pub(super) struct Maintained {
-    /// Pods that kube-scheduler refuses, by UID.
+    /// UIDs of pods that kube-scheduler refuses.
     pub refused: HashSet<String>,
     pub wake: Wake,
 }
 
-/// Takes away placements that were released and nodes that cannot be used. Runs before anything is
-/// reserved.
+/// Removes released placements and unusable nodes. Runs before anything is reserved.
 pub(super) fn maintain_placements(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -40,7 +38,7 @@ pub(super) fn maintain_placements(
         } else if gang.input.released() {
             clear_when_empty(context, gang, &mut wake);
         } else if !gang.disrupted() && gang.fully_bound().is_none() {
-            // Pods that are bound and go on keep their nodes, whatever becomes of those.
+            // Bound pods that keep running keep their nodes in any case.
             follow_bound_pods(gang);
             give_up_lost_nodes(context, memory, gang);
         }
@@ -48,8 +46,8 @@ pub(super) fn maintain_placements(
     Maintained { refused, wake }
 }
 
-/// A member whose pod was bound just when it was assigned elsewhere, or its node was given up, keeps
-/// the node that the pod has: nothing would take the pod away, and its new node would stay empty.
+/// Assigns members to the nodes of their bound pods. A member may have lost or changed its node
+/// just when its pod was bound. Nothing would delete that pod, and the new node would stay empty.
 fn follow_bound_pods(gang: &mut GangState) {
     let Some(assigned) = &gang.assigned else {
         return;
@@ -75,8 +73,8 @@ fn follow_bound_pods(gang: &mut GangState) {
     }
 }
 
-/// A placement that was released goes once nothing of the gang is left, so that its capacity is
-/// promised to others only when it is free.
+/// Clears a released placement once all pods of the gang have ended, so its capacity is free before
+/// other gangs get it.
 fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
     let left: Vec<&Arc<Pod>> = gang.all_pods().filter(|p| !p.ended()).collect();
     if left.iter().any(|pod| !stranded(context, pod, wake)) {
@@ -104,8 +102,7 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake
     );
 }
 
-/// Whether a pod is on a node that does not answer and should long have ended: its end will not be
-/// reported.
+/// True if a pod is past its deadline on a node that is not ready. Its end will not be reported.
 fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
     let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_ref()) else {
         return false;
@@ -117,8 +114,7 @@ fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
     !answers && context.due(end, context.settings.rules.overdue, wake)
 }
 
-/// A gang whose placement was lost has the nodes that its pods run on: the pods are there, and hold
-/// their capacity.
+/// Restores a lost placement from the nodes of the running pods, because they hold the capacity.
 fn adopt_running_pods(gang: &mut GangState) {
     let running = gang.all_pods().filter(|p| p.alive() && !p.disrupted);
     let nodes: Assignments = running
@@ -127,14 +123,13 @@ fn adopt_running_pods(gang: &mut GangState) {
     gang.assigned = Some(nodes).filter(|n| !n.is_empty()).map(Arc::new);
 }
 
-/// Takes away nodes of members that the gang no longer has, and nodes that their members cannot use
-/// (any more).
+/// Unassigns members that left the gang, and members whose nodes are unusable.
 fn give_up_lost_nodes(context: &Context<'_>, memory: &mut Memory, gang: &mut GangState) {
     let lost = lost_members(context, memory, gang);
     give_up(gang, &lost);
 }
 
-/// Takes away the nodes of these members.
+/// Unassigns these members.
 pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
     if lost.is_empty() {
         return;
@@ -145,8 +140,8 @@ pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
         .map(Arc::unwrap_or_clone)
         .unwrap_or_default();
     kept.retain(|member, _| !lost.contains(member));
-    // A gang of which nothing runs yet is placed again as a whole: what it waits for it must not
-    // hold.
+    // A gang without running pods is placed again as a whole. It must not hold capacity while it
+    // waits.
     let running = gang.under_way() || kept.iter().any(|(m, n)| gang.bound(m, n));
     gang.assigned = Some(kept)
         .filter(|k| running && !k.is_empty())
@@ -173,7 +168,7 @@ fn lost_members(context: &Context<'_>, memory: &mut Memory, gang: &GangState) ->
     lost
 }
 
-/// Whether a new pod of the member may go to the node, capacity aside.
+/// True if a new pod of the member may use the node, regardless of capacity.
 fn usable(
     context: &Context<'_>,
     memory: &mut Memory,

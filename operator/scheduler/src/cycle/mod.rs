@@ -34,7 +34,7 @@ use crate::settings::SchedulerSettings;
 use crate::standing::StandingReservations;
 use crate::state::GangState;
 
-/// Runs one cycle, or goes on resting after the last one.
+/// Runs one cycle, or returns the cached idle cycle.
 pub fn schedule(
     input: &SchedulingInput,
     memory: &mut Memory,

@@ -1,5 +1,3 @@
-//! The order of the queue.
-
 use lockstep_engine::queue::QueuePosition;
 use lockstep_model::GangPhase;
 
@@ -8,7 +6,7 @@ use crate::namespace_usage::NamespaceUsage;
 use crate::standing::Position;
 use crate::state::GangState;
 
-/// A gang in the queue: its place there and among the gangs, and what it asks for.
+/// A gang in the queue: its queue position, its index in the input, and its request.
 #[derive(Clone, Debug)]
 pub(super) struct Queueing {
     pub position: Position,
@@ -16,9 +14,9 @@ pub(super) struct Queueing {
     pub request: Request,
 }
 
-/// Gangs that ask for capacity, the first of them last: by priority, then those that hold something,
-/// then by the share of their namespace, then by the time of queueing, then by UID; growth comes
-/// after all that. `reserved` says for whom nodes are reserved.
+/// Gangs that request capacity, head of the queue last. Ordered by priority, gangs with nodes or
+/// reservations, share of the namespace, queue time, UID; growth comes last. `reserved`: true for
+/// gangs with reservations.
 pub(super) fn order(
     gangs: &[GangState],
     usage: &NamespaceUsage<'_>,
@@ -50,7 +48,7 @@ pub(super) fn order(
     queue
 }
 
-/// The order of those that are left, once gangs of a namespace have got more.
+/// Reorders the remaining queue after gangs of a namespace got capacity.
 pub(super) fn reorder(
     queue: &mut [Queueing],
     gangs: &[GangState],
@@ -75,7 +73,7 @@ fn sort(queue: &mut [Queueing]) {
     queue.sort_by(|a, b| b.position.cmp(&a.position));
 }
 
-/// What a gang asks for; `None` when it does not ask.
+/// Request of a gang. `None` if it requests nothing.
 pub(super) fn request_of(gang: &GangState) -> Option<Request> {
     let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
     let has_all = gang.fully_bound().is_some();

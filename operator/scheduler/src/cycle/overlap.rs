@@ -1,7 +1,7 @@
-//! Members that wait for nodes which other gangs' pods fill by now.
+//! Members that wait for nodes which pods of other gangs occupy.
 //!
-//! Pods of a placement that was cleared may still be created and bound, where the controller had not
-//! heard of that. Their gang has them, so whoever got the nodes meanwhile does not.
+//! The workload controller may create pods for a placement that was cleared a moment ago. If such
+//! pods are bound, their gang keeps the nodes. Gangs that got these nodes since then lose them.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::context::Context;
 use crate::standing::position;
 use crate::state::GangState;
 
-/// Takes nodes away from members that are not bound and no longer fit beside the members that are;
-/// the more important gangs keep theirs. Runs once placements are maintained.
+/// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep
+/// their nodes. Runs after placements are maintained.
 ///
-/// Pods of others are not counted: whether they leave is for kube-scheduler to say. Nor are gangs
-/// that preempt: they wait for the nodes of their victims.
+/// Ignores pods outside gangs, because kube-scheduler decides about them. Ignores preemptors,
+/// because they wait for the nodes of their victims.
 pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     let waiting = gangs.iter().enumerate().filter(|(_, gang)| waits(gang));
     let mut waiting: Vec<(usize, Assignments)> = waiting
@@ -48,23 +48,23 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     }
 }
 
-/// Whether the gang has capacity, as far as its workload decides that.
+/// True if the workload lets the gang have capacity.
 fn holds(gang: &GangState) -> bool {
     gang.phase() != GangPhase::Finished && !gang.input.released()
 }
 
-/// Whether its members wait for their nodes, and not for victims there.
+/// True if members may wait for nodes, but not for victims.
 fn waits(gang: &GangState) -> bool {
     holds(gang) && !gang.disrupted() && gang.status.preemption.is_none()
 }
 
-/// What members leave of some nodes, by name.
+/// Remaining capacity of some nodes, by name.
 struct Left<'a> {
     context: &'a Context<'a>,
     nodes: BTreeMap<NodeName, Amounts>,
 }
 
-/// What a node offers, if it is there.
+/// Offer of a node, if the node exists.
 fn offered(context: &Context<'_>, name: &NodeName) -> Option<Amounts> {
     let cluster = context.cluster;
     let node = cluster.node(cluster.ordinal(name.as_str())?)?;
@@ -92,7 +92,7 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// Takes what the member asks for, if it is left. What is not known is not in the way.
+    /// Takes the member's request if it fits. Unknown nodes and requests always fit.
     fn take_if_it_fits(&mut self, gang: &GangState, member: &Member, node: &NodeName) -> bool {
         let fits = self.on(gang, member, node).is_none_or(|(left, asked)| {
             let mut each = left.iter().zip(&asked);
@@ -104,7 +104,7 @@ impl<'a> Left<'a> {
         fits
     }
 
-    /// What is left on a node, and what the member asks for.
+    /// Remaining capacity of a node, and the member's request.
     fn on(
         &mut self,
         gang: &GangState,

@@ -1,4 +1,4 @@
-//! What a gang requests, and its placement in free capacity.
+//! The request of a gang, and its placement in free capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::memory::Memory;
 use crate::pending::Pending;
 use crate::state::GangState;
 
-/// What a gang requests: members that have a node keep it.
+/// Request of a gang. Members with a node keep it.
 pub(super) fn placement_request(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -83,7 +83,8 @@ fn template_members(
     Ok(out)
 }
 
-/// The cluster as a gang sees it: its own pods that wait for other nodes than it has will go.
+/// Free capacity for a gang. Its own unbound pods on other nodes will be deleted, so their capacity
+/// counts as free.
 pub(super) fn capacity_for(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -99,7 +100,7 @@ pub(super) fn capacity_for(
     free
 }
 
-/// Members that keep away from each other leave no room for another of them where one is.
+/// Takes the anti-affinity slots on nodes with members of the same group.
 fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
     for template in gang.input.workload.templates.iter() {
         let slot = template.apart.as_deref();
@@ -123,7 +124,7 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
     }
 }
 
-/// A gang's attempt at a placement, behind those that wait before it.
+/// Placement attempt of a gang behind these reservations.
 pub(super) fn attempt<'d>(
     context: &Context<'d>,
     input: &'d GangInput,
@@ -138,7 +139,7 @@ pub(super) fn attempt<'d>(
         asking: AskingGang {
             request,
             namespace: &input.key.namespace,
-            // Once it runs, its class may make it count for more.
+            // Its priority class may raise the priority of the running gang.
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
             evictable: rules.evictable_at_once() && !spared_by_template(rules, input),
             victims: &rules.victims,
@@ -150,13 +151,13 @@ pub(super) fn attempt<'d>(
     }
 }
 
-/// Whether labels of its templates put a gang out of reach of preemption.
+/// True if template labels exclude the gang from preemption.
 fn spared_by_template(rules: &Rules, input: &GangInput) -> bool {
     let mut templates = input.workload.templates.iter();
     templates.any(|template| rules.victims.spare(&template.labels))
 }
 
-/// Places a gang in free capacity, if there is enough beside what is reserved for those ahead of it.
+/// Places a gang in free capacity, less the reservations ahead of it.
 pub(super) fn place_in_free(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -182,7 +183,7 @@ pub(super) fn place_in_free(
     }
 }
 
-/// Node names of members.
+/// Assignments by node name.
 pub(super) fn by_name(context: &Context<'_>, nodes: &MemberNodes) -> Assignments {
     nodes
         .iter()

@@ -1,4 +1,4 @@
-//! Capacity that others leave, or have to leave.
+//! Capacity from terminating pods and from preemption.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,31 +30,30 @@ use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
 use crate::state::GangState;
 
-/// Placements in a row that may end with a rejection by some kubelet before its node counts as
-/// useless.
+/// Placements in a row that may end with a rejection by a kubelet. After more, the node counts as
+/// unusable.
 const REJECTIONS: i32 = 3;
 
-/// How long a search counts whose victims do not fit into one object with the placement: others may cost
-/// less by then.
+/// How long a result is valid if its victims and the placement exceed the size of one object. Other
+/// victims may be cheaper by then.
 const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 
 /// A gang that does not fit into free capacity.
 #[derive(Clone, Copy)]
 pub(super) struct Unplaced<'q> {
-    /// Its position.
+    /// Index of the gang.
     pub at: usize,
     pub request: &'q PlacementRequest,
     pub demand: &'q Demand,
-    /// What is missing.
+    /// Shortage.
     pub short: Infeasible,
-    /// How many times the usual steps its searches may take.
+    /// Factor on the usual steps of its searches.
     pub effort: u64,
-    /// What it asks for, unless it has a history of its own.
+    /// Its requests, unless it has a history.
     pub asks: Option<&'q Asks>,
 }
 
 impl<'q> Unplaced<'q> {
-    /// For whom victims are searched.
     pub fn searcher<'s>(&self, gangs: &'s [GangState]) -> Searcher<'s>
     where
         'q: 's,
@@ -63,7 +62,7 @@ impl<'q> Unplaced<'q> {
     }
 }
 
-/// Finds capacity that others leave, or have to leave. `left`: what the gang may have now.
+/// Finds capacity from terminations and preemption. `left`: capacity that the gang may use now.
 pub(super) fn make_capacity(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -94,8 +93,8 @@ pub(super) fn make_capacity(
     Ok(())
 }
 
-/// What is free once everything that is leaving has left; an error where that is enough for the gang,
-/// which then waits for it.
+/// Free capacity after all terminations. An error if the gang fits then, because it waits for the
+/// terminations.
 fn after_terminations(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -128,7 +127,7 @@ fn after_terminations(
     })
 }
 
-/// Whether victims are searched for the gang now; if not, why it waits.
+/// Whether to search victims for the gang now. An error says why it waits.
 fn may_search(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -138,7 +137,7 @@ fn may_search(
     round: &mut Round,
 ) -> Result<(), Pending> {
     let (gang, short) = (&gangs[unplaced.at], unplaced.short);
-    // Nobody is evicted for a gang that may fit as it is.
+    // A gang that may fit without evictions must not preempt.
     if let Infeasible::GaveUp { steps } = short {
         return Err(not_known(context, memory, gang, steps, round));
     }
@@ -172,7 +171,7 @@ fn may_search(
     Ok(())
 }
 
-/// Searches victims for the gang. Where there are none, that is remembered.
+/// Searches victims for the gang, and caches a search without result.
 fn search(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -201,7 +200,7 @@ fn search(
     found.map_err(|found| {
         if let Some(Infeasible::GaveUp { steps }) = found.short {
             let pending = not_known(context, memory, gang, steps, round);
-            // Or a few such gangs would take all searches of every cycle.
+            // Otherwise a few such gangs would use all searches of every cycle.
             let until = context.now + backoff(1);
             let (cache, who) = (&mut memory.no_victims, Searcher::Alone(gang.uid()));
             return cache.remember(who, Some(until), pending);
@@ -216,7 +215,6 @@ fn search(
     })
 }
 
-/// The gang's attempt at a placement.
 fn attempt_of<'d>(
     context: &Context<'d>,
     input: &'d GangInput,
@@ -232,7 +230,7 @@ fn attempt_of<'d>(
     attempt(context, input, request, demand, &round.ahead, effort)
 }
 
-/// Whether these victims may be evicted now, as far as their number goes.
+/// Whether the eviction limit permits these victims now.
 fn in_pace(
     context: &Context<'_>,
     memory: &Memory,
@@ -255,8 +253,7 @@ fn in_pace(
         .inspect_err(|reached| round.paced = Some(*reached))
 }
 
-/// Takes note of a gang of which a search could not say whether it fits: the next, longer one comes
-/// after a while.
+/// Records a placement search without an answer. A longer search follows after a back-off.
 fn not_known(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -269,21 +266,21 @@ fn not_known(
     Pending::Unknown { steps, next_try }
 }
 
-/// No set of victims makes enough capacity.
+/// No set of victims frees enough capacity.
 struct NoVictimsFound {
-    /// What is missing with everything evicted that may be; `None`: nothing, but not all of it may
-    /// go together.
+    /// Shortage after evicting all permitted work. `None`: enough would be free, but not all of the
+    /// work may be evicted together.
     short: Option<Infeasible>,
-    /// When work may be evicted that is still within its guaranteed run time.
+    /// End of the guaranteed run time of further candidates.
     until: Option<DateTime<Utc>>,
-    /// Pods that the rules put out of reach, where their eviction would make enough; else 0.
+    /// Pods that the rules protect, if their eviction would free enough; else 0.
     out_of_reach: usize,
-    /// Pods that disruption budgets keep, where their eviction would make enough; else 0.
+    /// Pods that disruption budgets protect, if their eviction would free enough; else 0.
     guarded: usize,
 }
 
 impl NoVictimsFound {
-    /// Why the gang waits. `short`: what is missing without any eviction.
+    /// Verdict on the gang. `short`: shortage without any eviction.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {
             short: self.short.unwrap_or(short),
@@ -294,7 +291,7 @@ impl NoVictimsFound {
     }
 }
 
-/// Searches the cheapest victims for the gang at this position, among those that the rules admit.
+/// Searches the cheapest victims for the gang at this index, among work that the rules permit.
 fn search_victims(
     context: &Context<'_>,
     everything: &Occupancy<'_>,
@@ -311,7 +308,7 @@ fn search_victims(
     };
     let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
     let short = match found {
-        // Each of them may go by itself, and all together may not.
+        // Budgets permit each eviction alone, but not all together.
         Ok(eviction) if eviction.answer.cost.pdb_excess > 0 && !filter.beyond_budgets => {
             guarded += eviction.answer.cost.pdb_excess as usize;
             None
@@ -319,7 +316,7 @@ fn search_victims(
         Ok(eviction) => return Ok(eviction),
         Err(short) => Some(short),
     };
-    // Who reads why the gang waits should know when it is the configuration.
+    // Counts protected pods only if the configuration or budgets are the reason for the shortage.
     let enough = || {
         let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
         !matches!(
@@ -361,21 +358,21 @@ fn search_victims(
     })
 }
 
-/// Nodes that the workload excludes because their kubelets rejected its pods.
+/// Nodes that the workload avoids because their kubelets rejected its pods.
 struct Rejecting<'g> {
-    /// The request without these exclusions.
+    /// The request with these nodes permitted.
     without: PlacementRequest,
-    /// Until when the last of them is excluded.
+    /// End of the last exclusion.
     until: DateTime<Utc>,
-    /// The first by name.
+    /// First node by name.
     first: &'g str,
-    /// How many others.
+    /// Number of further nodes.
     others: usize,
 }
 
-/// Nodes whose kubelets rejected pods of the gang, with the request without their exclusion: what they
-/// saw and we did not has most likely passed when it ends. A gang that is rejected again and again does
-/// not wait for that.
+/// Nodes whose kubelets rejected pods of the gang, and the request that permits them. The unknown
+/// reason has most likely passed when the exclusion ends, so the gang waits. `None` if its pods
+/// were rejected too often.
 fn without_rejections<'g>(
     context: &Context<'_>,
     gang: &'g GangState,

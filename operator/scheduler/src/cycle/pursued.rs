@@ -1,4 +1,4 @@
-//! What the stage that carries intents out hands on.
+//! Output of the stage that executes intents.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,16 @@ use crate::context::Wake;
 use crate::pace::{Evictions, LimitReached};
 use crate::plan::Step;
 
-/// What the stage wants done.
 #[derive(Default)]
 pub(super) struct Pursued {
     pub steps: Vec<Step>,
     pub wake: Wake,
-    /// That an intent waits for the limit of evictions: none overtakes it.
+    /// Set if an intent waits for the eviction limit. No other preemption may overtake it.
     pub paced: Option<LimitReached>,
-    /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
-    /// statuses that say so: what could not be written has not happened.
+    /// Evictions of the last minute, plus those of this cycle. Memory learns of the latter from
+    /// written statuses only, because a failed write evicts nothing.
     pub evictions: Evictions,
-    /// How many pods that victims are, and that are still there, each budget guards, by its position.
+    /// Number of existing victim pods guarded by each budget, by position of the budget.
     pub spent: BTreeMap<usize, u32>,
 }
 
@@ -30,8 +29,7 @@ impl Pursued {
     }
 }
 
-/// Whether victims have been evicted. That one has gone, or goes, by itself says nothing about the
-/// others.
+/// True if a victim has been evicted. Victims that terminate for other reasons do not count.
 pub(super) fn begun(intent: &Preemption) -> bool {
     let mut victims = intent.victims.iter();
     victims.any(|v| v.eviction_requested_at.is_some())

@@ -1,4 +1,4 @@
-//! The queue: which gang is placed next, and what it waits for if it is not.
+//! The queue: places gangs in order, and records why the others wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,24 +26,23 @@ use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::state::GangState;
 
-/// What came of the queue.
+/// Result of the queue.
 pub(super) struct Queued {
-    /// Gangs in the queue, in the order in which they were served.
+    /// Gangs in the order in which they were served.
     pub places: Vec<QueuePlace>,
-    /// Gangs that were looked at by themselves.
+    /// Number of gangs judged one by one.
     pub judged: usize,
-    /// Searches for victims.
+    /// Number of victim searches.
     pub searches: usize,
     pub wake: Wake,
 }
 
-/// Goes through the queue: places gangs that fit, preempts work for those that may, notes of the
-/// others what they wait for.
+/// Serves the queue: places gangs that fit, preempts for gangs that may, and records why the
+/// remaining gangs wait.
 ///
-/// A search for victims that found none is not made again before something has changed. Where there
-/// are more gangs than searches in a cycle, those that were left out come first in the next, so
-/// that no gang waits for a search for ever. `paced` says that a preemption that was decided waits for
-/// the limit of evictions.
+/// A victim search without result is repeated only after a relevant change. If searches run out,
+/// the remaining gangs are first in the next cycle, so that no gang waits for a search forever.
+/// `paced`: set if a decided preemption waits for the eviction limit.
 pub(super) fn serve(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -73,7 +72,7 @@ pub(super) fn serve(
     no_victims.note(context, &asked, gangs, |gang| {
         promised.contains(gang.uid()) || unknown.knows(gang.uid())
     });
-    // What was reserved is part of what was searched.
+    // The cached searches include the reservations.
     round.before = collect(gangs);
     if !memory.no_victims.unfinished {
         memory.no_victims.expire(context.now);
@@ -120,7 +119,7 @@ pub(super) fn serve(
     }
 }
 
-/// Notes when a gang first asked for capacity since it last held some.
+/// Records when a gang first requested capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
         let asks = gang.phase() == GangPhase::Active && gang.assigned.is_none();
@@ -130,13 +129,12 @@ fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     }
 }
 
-/// Finds out which members of each gang are to be placed. Runs once the nodes that were lost are
-/// gone.
+/// Computes the members to place of each gang. Runs after lost nodes are removed.
 fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &mut Wake) {
     let grow_after = TimeDelta::from_std(context.settings.grow_after).unwrap_or(TimeDelta::MAX);
     for gang in gangs {
         let input = &gang.input;
-        // Without nodes all members ask for one, and with all nodes none does.
+        // Without nodes, all members request one; with all nodes, no member does.
         let Some(assigned) = gang
             .assigned
             .as_ref()
@@ -157,8 +155,8 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
     }
 }
 
-/// Members whose volumes are there do not wait for others where they can do without: those of a basic
-/// gang, and as many as an elastic gang needs.
+/// Leaves out members with missing volumes if the remaining ones are enough: any members of a basic
+/// gang, or `minCount` of an elastic gang.
 fn keep_to_volumes(gang: &mut GangState) {
     if gang.missing_volume().is_none() {
         return;
@@ -170,7 +168,7 @@ fn keep_to_volumes(gang: &mut GangState) {
     let ready: BTreeSet<Member> = ready.cloned().collect();
     let placed = gang.assigned.as_ref();
     let mut new = ready.iter();
-    // Where all of them have their nodes, the gang says what the others wait for.
+    // If all ready members have nodes, the gang reports the missing volumes.
     let asks = new.any(|m| placed.is_none_or(|placed| !placed.contains_key(m)));
     let enough = gang.input.gang.basic || ready.len() >= gang.min_count() as usize;
     if asks && enough {
@@ -178,8 +176,8 @@ fn keep_to_volumes(gang: &mut GangState) {
     }
 }
 
-/// An elastic gang asks for no more of its members than the quota allows: one that is refused would
-/// take the others with it. Of groups that take more of it than others fewer members are asked for.
+/// Limits an elastic gang to the members that the quota permits, because one refused pod would fail
+/// the whole placement. Groups that use more quota get fewer members.
 fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>, cache: &mut NoVictimsCache) {
     let kept = allowed_by_quota(gang, usage);
     cache.note_quota(gang.uid(), kept.as_ref());
@@ -188,7 +186,7 @@ fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>, cache: &mut N
     }
 }
 
-/// Those of its members that the quota allows; None: all that are wanted, or too few.
+/// Members that the quota permits. `None`: all wanted members, or too few.
 fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTreeSet<Member>> {
     let least = gang.min_count() as usize;
     if gang.wanted().count() <= least || !usage.has_quota(&gang.input.key.namespace) {
@@ -213,13 +211,13 @@ fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTre
     enough.then(|| there.into_iter().chain(taken).cloned().collect())
 }
 
-/// Whether the quota allows all of these members that it does not count yet.
+/// True if the quota permits all of these members, which it does not count yet.
 fn are_allowed(gang: &GangState, usage: &NamespaceUsage<'_>, members: &[&Member]) -> bool {
     let members: BTreeSet<&Member> = members.iter().copied().collect();
     usage.excess(gang, &members, members.len()).is_none()
 }
 
-/// How many members of a group the quota allows together with those that were taken before.
+/// How many members of a group the quota permits in addition to `taken`.
 fn most_allowed(
     gang: &GangState,
     usage: &NamespaceUsage<'_>,
@@ -231,14 +229,14 @@ fn most_allowed(
     counts.partition_point(with)
 }
 
-/// Members that are wanted: those that quotas count already, and the others.
+/// Wanted members: counted by quotas already, and new.
 fn counted_and_new(gang: &GangState) -> (Vec<&Member>, Vec<&Member>) {
     let assigned = gang.assigned.as_ref();
     let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);
     gang.wanted().partition(counted)
 }
 
-/// What a gang waits for that neither free capacity nor preemption provides.
+/// Reason to hold a gang: neither free capacity nor preemption helps.
 fn hold_of(gang: &GangState, request: Request, usage: &NamespaceUsage<'_>) -> Option<Hold> {
     if let Some(missing) = gang.missing_volume() {
         return Some(Hold::Volume(missing.clone()));
@@ -248,7 +246,7 @@ fn hold_of(gang: &GangState, request: Request, usage: &NamespaceUsage<'_>) -> Op
     }
     let (there, new) = counted_and_new(gang);
     let count = match request {
-        // One that is refused would take the others with it.
+        // One refused pod would fail the whole placement.
         Request::Growth => new.len(),
         Request::Required if gang.input.gang.basic => 1.min(new.len()),
         Request::Required => (gang.min_count() as usize)

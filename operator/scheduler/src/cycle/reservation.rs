@@ -1,7 +1,7 @@
-//! What is reserved for gangs that wait: nodes by name, in the status of their pod groups.
+//! Reservations of waiting gangs: nodes by name, in the status of their pod groups.
 //!
-//! A reservation that was read is believed only as far as it could have been made now: it is kept
-//! while the gang needs it and can use its nodes, whoever wrote it, and else made anew.
+//! A reservation from a status is only valid if the scheduler could make it now. It is kept while
+//! the gang needs it and can use its nodes. Otherwise the scheduler chooses again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ use crate::size::fits;
 use crate::standing::{amounts, held, may_preempt, wanted};
 use crate::state::GangState;
 
-/// Takes what was reserved out of the statuses, by the position of the gang: who still waits gets
-/// it back.
+/// Removes the reservations from the statuses, by index of the gang. Gangs that still wait get
+/// theirs again.
 pub(super) fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
     let each = gangs.iter_mut().enumerate();
     let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
@@ -34,8 +34,7 @@ pub(super) fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
         .collect()
 }
 
-/// Reserves nodes for a gang that was just found to wait, if it is one of the first of its
-/// priority.
+/// Reserves nodes for a waiting gang if it is among the first of its priority.
 pub(super) fn reserve_for(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -46,7 +45,7 @@ pub(super) fn reserve_for(
     round: &mut Round,
 ) {
     let gang = &gangs[at];
-    // It may have what is free.
+    // Such a gang may only use free capacity.
     if may_never_run(gang) {
         return;
     }
@@ -61,7 +60,7 @@ pub(super) fn reserve_for(
     let before = round.before.get(&at);
     let before = before.and_then(|r| Some((placement(context, request, r)?, r.since)));
     let kept = before.and_then(|(kept, since)| {
-        // Of what is in its way only that on its own nodes matters.
+        // Only blockers on the reserved nodes matter.
         let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
         let blockers = blockers_of(context, capacity, gangs, at, demand, Some(&own), round);
         is_possible(&free, &blockers, demand, &kept).then_some((kept, since, blockers))
@@ -78,7 +77,7 @@ pub(super) fn reserve_for(
         .and_then(DateTime::from_timestamp_millis)
         .filter(|start| *start > context.now);
     let named = by_name(context, request, &found);
-    // What cannot be written would be chosen anew in each cycle, and might move.
+    // A reservation that cannot be written would be chosen again in each cycle, and might move.
     if !fits(&named) {
         return;
     }
@@ -91,7 +90,7 @@ pub(super) fn reserve_for(
     });
 }
 
-/// Keeps what a gang had reserved, as it was.
+/// Keeps an existing reservation unchanged.
 pub(super) fn keep(
     context: &Context<'_>,
     gangs: &mut [GangState],
@@ -106,7 +105,7 @@ pub(super) fn keep(
     gangs[at].status.reservation = Some(reserved);
 }
 
-/// What is in the way of a gang for a while only, on these nodes or on all.
+/// Work that blocks a gang temporarily, on these nodes or on all.
 fn blockers_of(
     context: &Context<'_>,
     capacity: &Capacity,
@@ -122,7 +121,7 @@ fn blockers_of(
     let gang = &gangs[at];
     let wanted = wanted(gang);
     let nobody = BTreeSet::new();
-    // Budgets change with every pod: what they guard now says nothing about then.
+    // Budgets change with every pod, so their current state does not matter later.
     let victims = may_preempt(context, gang).then_some(VictimFilter {
         rules: &context.settings.rules.victims,
         wanted: &wanted,
@@ -141,7 +140,8 @@ fn blockers_of(
     })
 }
 
-/// Chooses nodes, if possible others than gangs further back have: they keep theirs then.
+/// Chooses nodes, if possible without the nodes reserved for gangs further back, so that they keep
+/// theirs.
 fn choose(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -163,8 +163,8 @@ fn choose(
     reserve(&elsewhere, blockers, demand).or_else(|| reserve(free, blockers, demand))
 }
 
-/// A reservation that was read, as the engine knows placements. `None` if it names a node or a
-/// group that is not there, or twice the same.
+/// Converts a reservation to the engine's placement. `None` if a node or group does not exist or is
+/// duplicated.
 fn placement(
     context: &Context<'_>,
     request: &PlacementRequest,
@@ -218,7 +218,7 @@ fn by_name(
         .collect()
 }
 
-/// The group of each template of a request.
+/// Group name of each template of a request.
 fn group_names(request: &PlacementRequest) -> impl Iterator<Item = &str> {
     let templates = request.templates.iter();
     templates.map(|t| t.members.first().map_or("", |m| m.group.as_str()))

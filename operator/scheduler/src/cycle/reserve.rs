@@ -1,11 +1,11 @@
-//! What gangs that are placed keep for pods that do not exist yet.
+//! Reservations of placed gangs for pods that do not exist yet.
 
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::occupancy::reserved;
 use crate::state::GangState;
 
-/// Reserves what every assigned member holds whose pod does not hold it yet.
+/// Reserves capacity for each assigned member whose pod does not hold it yet.
 pub(super) fn reserve_assigned(
     context: &Context<'_>,
     capacity: &mut Capacity,

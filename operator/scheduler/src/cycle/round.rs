@@ -1,4 +1,4 @@
-//! What one way through the queue keeps.
+//! State of one pass over the queue.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,42 @@ use crate::context::Wake;
 use crate::pace::LimitReached;
 use crate::pending::{NoPreemption, Pending};
 
-/// What one way through the queue keeps.
 #[derive(Default)]
 pub(super) struct Round {
-    /// Searches for victims that were made.
+    /// Victim searches so far.
     pub searches: usize,
-    /// Gangs that were looked at by themselves, and not as one of several that ask for the same.
+    /// Gangs judged one by one, not by an equal request.
     pub judged: usize,
-    /// What is known of gangs that ask for the same.
+    /// Verdicts on gangs with equal requests.
     pub classes: WaitingClasses,
-    /// Whether somebody has got capacity or reserved other nodes, or is to give up some: less is free then
-    /// than what was read says, or something else is kept.
+    /// True if a gang got capacity, changed its reservation, or is to release capacity. Cached
+    /// verdicts are then invalid.
     pub disturbed: bool,
-    /// Longer searches for gangs of which it is not known whether they fit.
+    /// Longer placement searches so far.
     pub longer: usize,
-    /// That a preemption waits for the limit of evictions: none overtakes it.
+    /// Set if a preemption waits for the eviction limit. No other preemption may overtake it.
     pub paced: Option<LimitReached>,
-    /// Gangs that were left without a search.
+    /// Gangs that got no search.
     pub left_out: usize,
-    /// What is about to leave; looked up when it first matters, and again after each preemption.
+    /// Terminating capacity. Computed on first use and after each preemption.
     pub leaving: Option<Vec<(NodeIx, Amounts)>>,
-    /// What holds capacity for a while only; looked up when it first matters, and again after each
-    /// placement.
+    /// Work that holds capacity temporarily. Computed on first use and after each placement.
     pub work: Option<Vec<PassingWork>>,
-    /// What is reserved for gangs that wait, in the order of the queue: those behind them leave it
-    /// alone.
+    /// Reservations of waiting gangs in queue order. Gangs behind them must not use this capacity.
     pub ahead: ReservationsAhead,
-    /// What the last cycle reserved, by the position of the gang.
+    /// Reservations of the last cycle, by index of the gang.
     pub before: BTreeMap<usize, Reservation>,
-    /// When to look again.
     pub wake: Wake,
 }
 
 impl Round {
-    /// Somebody has got capacity, or is to give it up.
+    /// Records that a gang got capacity, or is to release some.
     pub fn disturb(&mut self) {
         self.disturbed = true;
         self.classes.forget();
     }
 
-    /// Takes note of a gang that waits for the limit of evictions, if it does.
+    /// Records the eviction limit if the gang waits for it.
     pub fn note_paced(&mut self, pending: &Pending) {
         if let Pending::NoPreemption {
             why: NoPreemption::Paced(reached),

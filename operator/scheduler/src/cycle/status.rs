@@ -1,4 +1,4 @@
-//! The status of each gang in line with what was decided, written where it differs.
+//! Updates the status of each gang to the decision, and writes it if it differs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,17 +13,16 @@ use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
 use crate::state::{GangState, without_words};
 
-/// How long members may take to be bound before it is said that they are waited for.
+/// Delay until the condition reports unbound members.
 const SAID_AFTER: Duration = Duration::from_mins(1);
 
-/// What this stage wants done.
 #[derive(Default)]
 pub(super) struct Written {
     pub steps: Vec<Step>,
     pub wake: Wake,
 }
 
-/// Brings each status in line with what was decided, and writes those that differ.
+/// Updates each status to the decision, and writes changed ones.
 pub(super) fn write(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -48,8 +47,8 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
         gang.status.placement = gang.to_placement(context.now);
     }
     let (generation, now) = (gang.input.group.generation, context.now);
-    // Also where there is no placement (any more): nothing else would take the condition back, and
-    // the gang does not queue while it has it.
+    // Also without a placement: no other code reverts the condition, and the gang is not queued
+    // while it is true.
     let withdrawn =
         gang.disrupted() && !capacity.evicting.contains(gang.uid()) && !gang.input.released();
     let disruption = if let Some((_, text)) = gang.preempted.clone() {
@@ -77,8 +76,8 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
     }
 }
 
-/// The write that brings the object to the status, if they differ in more than the words of a
-/// moment ago.
+/// The status write. `None` if the status has not changed, or only messages differ and the last
+/// write is recent.
 fn write_of(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -114,7 +113,7 @@ fn write_of(
     })
 }
 
-/// The condition `PodGroupInitiallyScheduled` as it is to be; `None` leaves it as it is.
+/// New state of condition `PodGroupInitiallyScheduled`. `None` keeps it.
 fn scheduled(
     context: &Context<'_>,
     gang: &GangState,
@@ -149,7 +148,7 @@ fn scheduled(
             if let Some(pending) = pending {
                 text = format!("{text}; more members wait: {pending}");
             }
-            // Not before the gang has enough members for the first time.
+            // The condition stays false until the gang has enough members for the first time.
             let lacks = || gang.unfinished_assigned().count() < gang.min_count() as usize;
             if bound.is_none() && lacks() && !gang.input.gang.basic && !gang.under_way() {
                 return Some((false, reasons::UNSCHEDULABLE, text));
@@ -164,7 +163,7 @@ fn scheduled(
                 .map_or(reasons::UNSCHEDULABLE, |p| p.reason());
             Some((false, reason, text))
         }
-        // Before the first attempt there is nothing to say.
+        // Reports nothing before the first attempt.
         (None, GangPhase::NotRequesting(reason)) => {
             find(
                 &gang.status.conditions,

@@ -1,4 +1,4 @@
-//! A gang's turn in the queue: it is placed, others make capacity for it, or it waits.
+//! The turn of one gang in the queue: it is placed, preempts, or waits.
 
 use std::sync::Arc;
 
@@ -22,41 +22,41 @@ use crate::refusal::{backs_off, retry_excluded_nodes};
 use crate::size;
 use crate::state::{GangState, new_placement};
 
-/// What a gang asks for in its turn.
+/// Request of a gang in its turn.
 struct Turn<'t> {
-    /// Position of the gang.
+    /// Index of the gang.
     at: usize,
     request: &'t PlacementRequest,
     demand: &'t Demand,
-    /// Whether it runs without those that it asks for.
+    /// True if the gang runs without the requested members.
     grows: bool,
-    /// What it asks for as one of several, unless it has a history of its own.
+    /// Requests for the shared verdict, unless the gang has a history or a reservation.
     asks: Option<Asks>,
-    /// How many have reserved capacity before it.
+    /// Number of reservations ahead.
     ahead: usize,
 }
 
-/// What came of looking for a place.
+/// Result of a placement attempt.
 enum Tried {
-    /// It has its place, or runs without.
+    /// Placed, or not needed.
     Done,
-    /// Nodes that it had excluded are allowed again.
+    /// Excluded nodes are permitted again.
     Retry,
     Short(Box<Short>),
 }
 
-/// A gang that does not fit into what is left over.
+/// A gang that does not fit into the remaining capacity.
 struct Short {
     missing: Infeasible,
-    /// What it may have now.
+    /// Capacity that it may use now.
     left: Cluster,
-    /// How many times the usual steps its searches may take.
+    /// Factor on the usual steps of its searches.
     effort: u64,
-    /// That it would fit if others had reserved nothing.
+    /// Set if the gang would fit without the reservations of other gangs.
     reserved: Option<Pending>,
 }
 
-/// Places one gang, or says why not.
+/// Places one gang. An error says why it waits.
 pub(super) fn serve_one(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -66,7 +66,7 @@ pub(super) fn serve_one(
     request: Request,
     round: &mut Round,
 ) -> Result<(), Pending> {
-    // It keeps no capacity from others meanwhile: it is not capacity that it waits for.
+    // A gang in back-off holds no reservation, because capacity is not what it lacks.
     if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
         return Err(pending);
     }
@@ -106,7 +106,7 @@ pub(super) fn serve_one(
     }
     match (&answer, turn.asks) {
         (Ok(()), _) => round.disturb(),
-        // One that was left without a search stands for the others, too: none is left for them.
+        // If this gang got no search, no gang of its class gets one.
         (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
             round.classes.waits(asks, pending);
         }
@@ -115,7 +115,7 @@ pub(super) fn serve_one(
     answer
 }
 
-/// Places a gang in what is left over for it, or says how that is too little.
+/// Places a gang in the remaining capacity, or returns the shortage.
 fn try_to_place(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -161,7 +161,7 @@ fn try_to_place(
     Ok(Tried::Done)
 }
 
-/// Has others make capacity for a gang; if they do not, it reserves what it needs and waits.
+/// Preempts for a gang. If that fails, reserves its nodes.
 fn preempt_or_reserve(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -193,8 +193,8 @@ fn preempt_or_reserve(
     }
 }
 
-/// Keeps the verdict on a gang for later cycles, unless this one has changed what it rests on.
-/// `left_out`: the gang was left without a search.
+/// Caches the verdict on a gang for later cycles, unless this cycle has changed its input.
+/// `left_out`: the gang got no search.
 fn remember(
     memory: &mut Memory,
     gangs: &[GangState],
@@ -218,8 +218,8 @@ fn remember(
     }
 }
 
-/// Where a gang fits into what is left over, and by when it has to have ended if it needs capacity that
-/// others have reserved for later.
+/// Places the gang in the remaining capacity. If it needs capacity that is reserved for later, also
+/// returns the time by which it must end.
 fn in_free_capacity_or_reserved_for_later(
     attempt: &PlacementAttempt<'_>,
     gangs: &[GangState],
@@ -246,7 +246,7 @@ fn in_free_capacity_or_reserved_for_later(
     Ok((placement, Some(promise)))
 }
 
-/// Why a gang waits that would fit if these had reserved nothing.
+/// Verdict on a gang that would fit without these reservations.
 fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
     let (first, others) = by.split_first()?;
     Some(Pending::Reserved {

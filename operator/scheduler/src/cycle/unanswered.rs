@@ -1,9 +1,9 @@
-//! Preemptors whose victims are gone and whose pods nobody binds or refuses: `schedulerName` may name
-//! nobody, or kube-scheduler may be away. What was evicted for them goes to others in the end.
+//! Preemptors whose pods are neither bound nor refused after their victims are gone.
+//! `schedulerName` may be wrong, or kube-scheduler may be down. After a deadline, other gangs get
+//! the freed capacity.
 //!
-//! How far the gang has come stands in its intent, so that a new leader goes on counting. Bound
-//! members of a gang that has never run are left to the workload controller, which gives them up when
-//! the gang does not come to be whole.
+//! The intent records the progress, so a new leader continues the count. If a gang has never run,
+//! the workload controller releases the nodes of its bound members when the gang stays incomplete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::state::GangState;
 
-/// Progress is written this often at most: the members of a large gang are bound in many cycles.
+/// Shortest time between two writes of progress. Members of a large gang are bound in many cycles.
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);
-/// How long a process itself must have seen that the time is over: one that has taken over, or has not
-/// heard of the API server for a while, does not know whether schedulers have.
+/// How long the process itself must have seen the deadline passed. A new leader, or a process that
+/// was disconnected from the API server, may have missed progress.
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
-/// Whether nobody has bound or refused a pod of the gang for too long, since its victims are gone. Notes
-/// how far it is. `unbound`: its members that are not bound.
+/// True if no pod of the gang was bound or refused in time after its victims were gone. Records the
+/// progress. `unbound`: members that are not bound.
 pub(super) fn is_unanswered(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -32,7 +32,7 @@ pub(super) fn is_unanswered(
     unbound: &Assignments,
     wake: &mut Wake,
 ) -> bool {
-    // Members that have finished were bound.
+    // Finished members were bound.
     let bound = gang.assigned_members().count() - unbound.len();
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
     let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
@@ -51,7 +51,7 @@ pub(super) fn is_unanswered(
     context.due(since, SEEN_FOR, wake)
 }
 
-/// What is to be written of a gang of which so many members are bound.
+/// Progress to write for a gang with `bound` bound members.
 fn written(
     context: &Context<'_>,
     seen: Option<BindingProgress>,
@@ -69,15 +69,15 @@ fn written(
     }
 }
 
-/// Whether a scheduler has refused a pod of the gang that waits: then it is there. One that has failed
-/// over a pod may go on failing, so that does not count.
+/// True if a scheduler has refused a waiting pod of the gang, so it is alive. A pod over which the
+/// scheduler failed does not count, because it may fail forever.
 fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     let mut waiting = unbound.iter().filter_map(|(m, n)| gang.waiting_pod(m, n));
     waiting.any(|pod| pod.stage == Stage::Refused)
 }
 
-/// Drops the silence that was noted of gangs whose schedulers have answered since, whichever gang they
-/// answered. The eviction stays one that was of no use, so that there is no second one.
+/// Drops missed deadlines of gangs whose schedulers have responded since, for any gang. The
+/// preemption still counts as failed, so that the gang does not preempt again.
 pub(super) fn forget_silence(gangs: &mut [GangState]) {
     if !gangs.iter().any(|gang| silence(gang).is_some()) {
         return;
@@ -99,8 +99,7 @@ fn silence(gang: &GangState) -> Option<&Refusal> {
     gang.status.refusal.as_ref().filter(|r| r.unanswered)
 }
 
-/// When the last pod was taken by a kubelet, or made, that the scheduler of this name has bound or
-/// refused.
+/// Start of the latest pod that was bound or refused, by scheduler name.
 fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
     let mut heard = BTreeMap::new();
     for gang in gangs {

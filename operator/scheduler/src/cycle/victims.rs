@@ -1,4 +1,4 @@
-//! The victims of an intent as they are found.
+//! Current state of the victims of an intent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,37 +15,36 @@ use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
 use crate::state::GangState;
 
-/// A victim as it is found.
+/// A victim in its current state.
 pub(super) struct Found {
     pub victim: Victim,
     pub progress: Progress,
-    /// What it holds.
+    /// Capacity that it holds.
     pub holds: Vec<(NodeIx, Amounts)>,
-    /// The pod, for a single one.
+    /// The pod of a single victim.
     pub pod: Option<Arc<Pod>>,
-    /// Position of the gang that it is, or that it is a member of.
+    /// Index of the victim gang, or of the gang of the victim pod.
     pub gang: Option<usize>,
-    /// Whether it is marked as preempted.
+    /// True if it has condition DisruptionTarget.
     pub evicted: bool,
-    /// When the grace period of the last of its pods is over that are leaving.
+    /// End of the last grace period of its terminating pods.
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// How far a victim is.
+/// Progress of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// It is there and has not been asked to leave.
+    /// Exists, no eviction requested.
     Here,
-    /// It has been asked to leave and has not begun to.
+    /// Eviction requested, not terminating yet.
     Asked,
-    /// It is terminating.
     Leaving,
-    /// It holds nothing any more, or what it holds now it got later.
+    /// Holds no capacity, or got it later.
     Gone,
 }
 
 impl Progress {
-    /// Whether pods may be nominated in its place. `early`: while it is terminating, too.
+    /// True if pods may be nominated in its place. `early`: also while it is terminating.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
             Self::Here | Self::Asked => false,
@@ -56,7 +55,7 @@ impl Progress {
 }
 
 impl Found {
-    /// Whether it has not begun to leave, so that it need not.
+    /// True if it has not begun to terminate, so it can stay.
     pub fn stays(&self) -> bool {
         matches!(self.progress, Progress::Here | Progress::Asked)
     }
@@ -74,11 +73,11 @@ impl Found {
     }
 }
 
-/// What the intents in force name as victims, looked up once for all of them: there may be thousands.
+/// All victims of intents in force, looked up together. There may be thousands.
 pub(super) struct NamedVictims<'c> {
     /// Bound pods, by UID.
     bound: HashMap<&'c str, &'c ListedPod>,
-    /// Position of the gang that each is, or that a pod is a member of, by UID.
+    /// Index of the victim gang or of the pod's gang, by UID.
     gangs: HashMap<String, usize>,
 }
 
@@ -109,7 +108,7 @@ impl<'c> NamedVictims<'c> {
     }
 }
 
-/// One intent, and what its victims are looked for by.
+/// Search context of one intent.
 struct Pursuit<'s, 'c> {
     context: &'s Context<'c>,
     gangs: &'s [GangState],
@@ -118,11 +117,11 @@ struct Pursuit<'s, 'c> {
     named: &'s NamedVictims<'c>,
     /// Nodes of the preemptor's placement.
     nodes: HashSet<NodeIx>,
-    /// Namespace and key of units that go whole of which a pod is on these nodes.
+    /// Namespace and key of whole units with a pod on these nodes.
     units_in_way: HashSet<(&'s str, &'s str)>,
 }
 
-/// Finds the victims; `None` when the intent names one that may not be a victim.
+/// Finds the victims. `None` if the intent names an invalid victim.
 pub(super) fn find_victims(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -216,7 +215,7 @@ impl<'s> Pursuit<'s, '_> {
         if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
             return None;
         }
-        // What goes whole is a victim whole.
+        // A unit that is evicted whole may only be a victim whole.
         let whole = gang.is_none() && context.cluster.goes_whole(pod);
         if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
             return None;
@@ -237,14 +236,14 @@ impl<'s> Pursuit<'s, '_> {
         })
     }
 
-    /// Whether the victim is a bound pod on a node of the preemptor's placement.
+    /// True if the victim is a bound pod on a node of the preemptor's placement.
     fn is_in_way(&self, victim: &Victim) -> bool {
         let bound = self.named.bound.get(victim.uid.as_str());
         bound.is_some_and(|listed| self.nodes.contains(&listed.node))
     }
 
-    /// The bound pod of a victim, where it is in the way; or where it is of a unit that goes whole and
-    /// another pod of it is in the way, or its eviction has begun.
+    /// The bound pod of a victim on the preemptor's nodes. Also a pod elsewhere, if it belongs to a
+    /// whole unit with a pod there, or whose eviction has begun.
     fn pod_to_go(&self, victim: &Victim) -> Option<&'s ListedPod> {
         let listed = *self.named.bound.get(victim.uid.as_str())?;
         if self.is_in_way(victim) {
@@ -261,8 +260,8 @@ impl<'s> Pursuit<'s, '_> {
     }
 }
 
-/// Whether a gang has given all of its capacity back since then, and so got what it holds now later. A
-/// placement is new, too, when the gang grows or loses a member, which moves nobody else.
+/// True if a gang has released all its capacity since then, so it got its current capacity later. A
+/// new placement alone is no sign: a gang gets one when it grows or loses a member.
 fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     let status = &gang.status;
     let preempted = find(&status.conditions, types::DISRUPTION_TARGET).is_some_and(|c| {
@@ -273,8 +272,8 @@ fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     preempted || status.queued_at.is_some_and(|at| at > then)
 }
 
-/// Whether the configuration, which may have changed since the decision, or a label puts a victim out
-/// of reach.
+/// True if the configuration, which may have changed since the decision, or a label protects the
+/// victim.
 pub(super) fn is_spared(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -297,19 +296,19 @@ pub(super) fn is_spared(
         refused: &BTreeSet::new(),
     };
     if found.victim.unit.is_some() {
-        // Some pods of a unit may hold nothing that is wanted.
+        // Pods of a unit need not hold wanted resources.
         rules.scope == VictimScope::Gangs || rules.leave_alone(pod)
     } else {
         !filter.admits_pod(pod)
     }
 }
 
-/// Whether a gang keeps another waiting longer than it has promised to it.
+/// True if a gang holds capacity longer than it has promised to another gang.
 fn overstays(gang: &GangState, holder: &GangState) -> bool {
     gang.overstays().iter().any(|uid| uid == holder.uid())
 }
 
-/// Takes what a victim holds out of what is free; with -1, gives it back.
+/// Takes the victim's capacity from the free capacity; with -1, returns it.
 pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)], times: i64) {
     for (node, amounts) in holds {
         for (free, amount) in free.get_mut(node).into_iter().flatten().zip(amounts) {
