@@ -1,4 +1,4 @@
-//! Time, randomness and ids as parameters, so that a simulation can own them.
+//! Time, randomness and ids as parameters, so that simulations control them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,12 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The two clocks of a process.
 pub trait Clock: Send + Sync + 'static {
-    /// Time of day: for what is written into objects.
+    /// Time of day, for timestamps in objects.
     fn wall(&self) -> DateTime<Utc>;
 
-    /// Time that never goes back: for leases, deadlines and back-off. Follows tokio's clock, so
-    /// that paused time in a test moves both.
+    /// Monotonic time, for leases, deadlines and back-off. Follows tokio's clock, so that pausing
+    /// it in tests affects both.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place where the process reads its monotonic clock"
@@ -23,7 +22,6 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// The clocks of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -37,7 +35,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random numbers from one seed: jitter and ids.
+/// Seeded random numbers for jitter and ids.
 #[derive(Clone, Debug)]
 pub struct Random(Arc<Mutex<fastrand::Rng>>);
 
@@ -52,7 +50,7 @@ impl Random {
         format!("{:016x}", self.0.lock().u64(..))
     }
 
-    /// The duration shortened by up to a quarter, so that equal waits do not end together.
+    /// The duration, shortened by up to a quarter, so that equal waits do not end together.
     pub fn jittered(&self, wait: Duration) -> Duration {
         wait.mul_f64(1.0 - 0.25 * self.0.lock().f64())
     }

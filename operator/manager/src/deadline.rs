@@ -1,16 +1,15 @@
-//! Deadlines of requests, and waits.
+//! Request deadlines and waits.
 
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::time::Instant;
 
-/// A request got no answer in time. Whether it had an effect is unknown.
+/// The deadline passed without a response. Whether the request had an effect is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no answer within {0:?}")]
 pub struct DeadlineExceeded(pub Duration);
 
-/// The answer, if it comes within the deadline.
 pub async fn in_time<F: Future>(
     deadline: Duration,
     request: F,
@@ -20,7 +19,7 @@ pub async fn in_time<F: Future>(
         .map_err(|_| DeadlineExceeded(deadline))
 }
 
-/// Waits until a moment, if there is one, and for ever otherwise.
+/// Waits until `at`. Never returns if it is `None`.
 pub async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -28,8 +27,8 @@ pub async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// For how long what took so long to decide, and came to nothing, need not be decided again: it takes a
-/// tenth of the time then, unless news would have to wait for longer than they may.
+/// Pause after a no-op decision that took `took`: nine times as long, so that deciding uses at most
+/// a tenth of the time. `at_most` bounds the pause, and so the delay of new events.
 pub fn rest_after(took: Duration, at_most: Duration) -> Duration {
     took.saturating_mul(9).min(at_most)
 }

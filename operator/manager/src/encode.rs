@@ -1,4 +1,4 @@
-//! How values that are computed when they are read are written.
+//! Encoders for gauges that are computed at each scrape.
 
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
@@ -6,7 +6,6 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Writes one gauge without labels.
 pub(crate) fn single<V: EncodeGaugeValue + Clone>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -17,7 +16,7 @@ pub(crate) fn single<V: EncodeGaugeValue + Clone>(
     ConstGauge::new(value).encode(metric)
 }
 
-/// Writes one gauge with the values of all its labels.
+/// Writes one gauge with a value for each set of labels.
 pub(crate) fn gauge<L: EncodeLabelSet, V: EncodeGaugeValue + Clone>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

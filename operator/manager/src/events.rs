@@ -1,8 +1,8 @@
 //! Events (`events.k8s.io/v1`) on workloads, pod groups and victims.
 //!
-//! Whoever has something to tell hands it over and goes on: a bounded channel takes it, one task
-//! sends it. A full channel or a failed request loses an event and nothing else; history is kept in
-//! status, events are for people.
+//! Publishing an event never blocks: reports pass through a bounded channel to one task that sends
+//! them. If the channel is full or a request fails, only that event is lost. History is kept in
+//! status.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,19 +24,20 @@ use tracing::debug;
 use crate::clock::{Clock, Random};
 use crate::time_conversion::to_jiff;
 
-/// Name of the component that reports.
+/// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep.dev/manager";
 
-/// Events waiting to be sent. A preemption of a gang of a thousand pods is a few events per gang.
+/// Capacity of the channel. Even the preemption of a gang of 1000 pods causes only a few events per
+/// gang.
 const WAITING: usize = 1024;
 
-/// The same event about the same object is not repeated within this time.
+/// An event about the same object, with the same reason and note, is not repeated within this time.
 const REPEAT: Duration = Duration::from_mins(5);
 
-/// Longest note that the API server takes, in bytes.
+/// The API server's limit of a note, in bytes.
 const MAX_NOTE: usize = 1024;
 
-/// A counter of events that could not be sent, shown in the registry.
+/// Registers the counter of events that could not be sent.
 pub fn register_lost(registry: &mut Registry) -> Counter {
     let lost = Counter::default();
     let help = "Events that could not be sent";
@@ -44,41 +45,38 @@ pub fn register_lost(registry: &mut Registry) -> Counter {
     lost
 }
 
-/// Something to tell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventReport {
-    /// The object that it is about.
     pub regarding: ObjectReference,
-    /// Another object that took part, such as the preemptor.
+    /// Another involved object, such as the preemptor.
     pub related: Option<ObjectReference>,
-    /// Whether a person may have to act.
+    /// True if a person may have to act.
     pub warning: bool,
-    /// From the table of reasons.
+    /// Reason from the table of reasons.
     pub reason: String,
-    /// What was done, CamelCase.
+    /// What was done, in CamelCase.
     pub action: String,
-    /// For people; cut to 1 kB.
+    /// Message for people, cut to 1 kB.
     pub note: String,
 }
 
-/// Where reports are handed in. Clones share the channel.
+/// Sender of reports. Clones share the channel.
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: mpsc::Sender<EventReport>,
     lost: Counter,
 }
 
-/// Where reports come out.
 pub type Reports = mpsc::Receiver<EventReport>;
 
 impl Events {
-    /// A channel; `lost` counts what did not fit.
+    /// Creates the channel. `lost` counts reports that do not fit.
     pub fn channel(lost: Counter) -> (Self, Reports) {
         let (sender, reports) = mpsc::channel(WAITING);
         (Self { sender, lost }, reports)
     }
 
-    /// Tells about a transition of a workload.
+    /// Publishes an event about a transition of a workload.
     pub fn workload(&self, view: &WorkloadView, note: EventNote) {
         self.publish(EventReport {
             regarding: view.workload.object_ref(&()),
@@ -90,7 +88,7 @@ impl Events {
         });
     }
 
-    /// Hands a report over, or loses it.
+    /// Queues a report. If the channel is full, the report is lost.
     pub fn publish(&self, report: EventReport) {
         if self.sender.try_send(report).is_err() {
             self.lost.inc();
@@ -98,22 +96,18 @@ impl Events {
     }
 }
 
-/// Sends reports as they come in.
 pub struct Publisher {
-    /// Client for writes.
     pub client: Client,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// For the ends of events' names.
+    /// Source of the suffixes of event names.
     pub random: Random,
-    /// Identity of this process.
     pub identity: String,
-    /// Counts what could not be sent.
+    /// Counts events that could not be sent.
     pub lost: Counter,
 }
 
 impl Publisher {
-    /// Runs until all senders are gone.
+    /// Runs until all senders are dropped.
     pub async fn run(self, mut reports: Reports) {
         let mut recent = Recent::default();
         while let Some(report) = reports.recv().await {
@@ -135,13 +129,12 @@ impl Publisher {
             report.regarding.name.clone().unwrap_or_default(),
             self.clock.wall(),
         );
-        // `kubectl describe` lists events of this API in the order of their names.
+        // `kubectl describe` lists events of this API by name, so names sort by time.
         let order = now.timestamp_nanos_opt().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{order:016x}.{}", self.random.id())),
-                // Events about cluster-scoped objects live in the namespace "default", as
-                // everywhere.
+                // Kubernetes puts events about cluster-scoped objects into the namespace "default".
                 namespace: Some(
                     report
                         .regarding
@@ -166,17 +159,17 @@ impl Publisher {
     }
 }
 
-/// The longest beginning of at most so many bytes that ends between characters.
+/// The longest prefix of at most `bytes` bytes that ends at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
 
-/// What was sent lately.
+/// Hashes of events sent within `REPEAT`.
 #[derive(Debug, Default)]
 struct Recent(BTreeMap<u64, Instant>);
 
 impl Recent {
-    /// Whether the report has not been sent within the time in which repetitions are left out.
+    /// True if the report was not sent within `REPEAT`. Records it as sent.
     fn is_new(&mut self, report: &EventReport, now: Instant) -> bool {
         self.0.retain(|_, at| now < *at + REPEAT);
         let mut hasher = DefaultHasher::new();

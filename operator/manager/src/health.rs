@@ -1,4 +1,4 @@
-//! Whether this process can do its work.
+//! Readiness of this process.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::index::Index;
 
-/// What the health endpoint asks. Clones share it.
+/// State behind the health endpoint. Clones share it.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Parts>);
 
@@ -16,33 +16,33 @@ struct Parts {
     policies: Mutex<Policies>,
 }
 
-/// What the check of the admission policies has found.
+/// Result of the test of the admission policies.
 #[derive(Default)]
 enum Policies {
-    /// Readiness does not ask: nobody tests them here.
+    /// Not tested by this process, and ignored by readiness.
     #[default]
     Unasked,
-    /// They are being tested for the first time.
+    /// The first test is running.
     Pending,
-    /// They let this process write.
+    /// The policies allow the writes of this process.
     Allow,
-    /// They do not, for this reason.
+    /// The policies refuse a write, for this reason.
     Refuse(String),
 }
 
 impl Health {
-    /// From now on readiness is that of this index.
+    /// Readiness depends on this index from now on.
     pub fn follow(&self, index: &Arc<Index>) {
-        // A second manager in one process would be a mistake of the caller; the first one stays.
+        // The first index stays: two managers in one process would be a bug of the caller.
         let _ = self.0.index.set(index.clone());
     }
 
-    /// From now on readiness waits for the test of the admission policies.
+    /// Readiness waits for the test of the admission policies from now on.
     pub fn await_policies(&self) {
         self.set_policies(Policies::Pending);
     }
 
-    /// What the test has found: why this process may not write, if so.
+    /// Records the result of the test: why the policies refuse writes, or `None`.
     pub fn policies(&self, refusal: Option<String>) {
         self.set_policies(refusal.map_or(Policies::Allow, Policies::Refuse));
     }
@@ -51,7 +51,8 @@ impl Health {
         *self.0.policies.lock() = policies;
     }
 
-    /// Ready (everything was listed once; a follower is ready too), or what is waited for.
+    /// Ok once every kind has been listed, for followers too. Otherwise, the reason that it is not
+    /// ready.
     pub fn readiness(&self) -> Result<String, String> {
         let Some(index) = self.0.index.get() else {
             return Err("waiting for: start\n".into());

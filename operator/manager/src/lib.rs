@@ -1,16 +1,16 @@
 //! The manager of Lockstep: watches -> index -> decide -> act -> status.
 //!
 //! | stage | module | client |
-//! |---|---|---|
-//! | watch and hold what is there | `index` | yes |
-//! | which workload needs a pass | `queue`, `resync` | no |
+//! | --- | --- | --- |
+//! | watch objects, keep them in tables | `index` | yes |
+//! | choose the workloads that need a pass | `queue`, `resync` | no |
 //! | decide, act, write the status | [`workload`] | in `workload::act` alone |
 //! | place gangs, preempt | `scheduler` | in `scheduler::act` alone |
-//! | do admission policies let it write | [`policy_check`] | yes |
-//! | who may act | `lease` | in `lease::task` alone |
+//! | check that admission policies allow the manager's writes | [`policy_check`] | yes |
+//! | elect the leader | `lease` | in `lease::task` alone |
 //! | connections, errors, preconditions | [`api`] | yes |
-//! | what OLM's bundle may not hold, applied by a deployment of its own | [`components`] | yes |
-//! | the same without tasks, step by step, for simulations | [`stepped`] | given |
+//! | apply objects that OLM's bundle cannot contain | [`components`] | yes |
+//! | run the same stages step by step in simulations, without tasks | [`stepped`] | given |
 
 pub mod api;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! `lockstep-manager`: arguments, logging, connections, signals, exit codes. Everything else is in
-//! the library.
+//! `lockstep-manager`: arguments, logging, connections, signals and exit codes. The library
+//! contains everything else.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// That of musl has one lock for all threads.
+/// musl's allocator has one lock for all threads.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -86,10 +86,10 @@ struct ComponentsArgs {
     runtime_endpoint: String,
 }
 
-/// Longest time for a request of `components`.
+/// Read timeout of `components`.
 const REQUEST: Duration = Duration::from_secs(30);
 
-/// Exit code of wrong arguments or configuration, as clap's.
+/// Exit code for invalid arguments or configuration, like clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
     to_the_end(manage(args, source, config, text, log))
 }
 
-/// Runs a program and says how it ended.
+/// Runs a program to its end and returns its exit code.
 fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -140,7 +140,6 @@ fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
     }
 }
 
-/// The subcommand `components`.
 fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
     let started = args.log.start().and_then(|_| agent_settings(components));
     let agents = match started {
@@ -180,7 +179,7 @@ fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
     }))
 }
 
-/// The configuration and the text that it was read from.
+/// Reads the configuration. Also returns its text.
 fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
     let (text, what) = match &source.file {
         Some(path) => {
@@ -211,7 +210,7 @@ async fn manage(
     let identity = args
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
-    // Questions only: these requests store nothing, so that they need neither lease nor deadline.
+    // For dry runs only. They store nothing, so they need no lease.
     let asking =
         kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
@@ -231,7 +230,6 @@ async fn manage(
         .context("metrics.bindAddress")?;
     let registries = [
         ("/metrics", registry.clone()),
-        // Series of single workloads.
         ("/metrics/workloads", workload_registry.clone()),
     ];
     servers.spawn(serve_metrics(listener, registries));
@@ -274,7 +272,7 @@ async fn manage(
     Ok(())
 }
 
-/// The first SIGTERM or SIGINT asks for a graceful end.
+/// Stops the manager gracefully on the first SIGTERM or SIGINT.
 fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>> {
     let ended = ended_by_signal()?;
     Ok(async move {

@@ -1,12 +1,12 @@
-//! JSON merge patches (RFC 7386): from what is there to what is wanted, and applied.
+//! JSON merge patches (RFC 7386): computes and applies differences.
 //!
-//! A patch made from a difference names only what changes: fields that a newer version has put into
-//! the object stay, and fields that are to go are nulled, which a serialized struct cannot say.
-//! Lists are replaced whole. Sent with the resourceVersion that the difference was seen at.
+//! A patch names only changed fields. Fields that a newer API version has added to the object stay.
+//! Removed fields are set to null, which a serialized struct cannot express. Lists are replaced
+//! whole. The sender adds the resourceVersion at which the difference was computed.
 
 use serde_json::{Map, Value};
 
-/// The patch that turns `old` into `new`; None when they are equal.
+/// The patch that turns `old` into `new`. `None` if they are equal.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -32,7 +32,7 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     }
 }
 
-/// Applies a patch, by the algorithm of RFC 7386, section 2.
+/// Applies a patch (algorithm of RFC 7386, section 2).
 pub fn apply(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

@@ -1,28 +1,29 @@
-//! What the metrics of all components have in common.
+//! Shared parts of all components' metrics.
 //!
-//! Each component owns its metrics and registers them. Names are those of controller-runtime and
-//! client-go where they exist, so that existing dashboards work; our own start with `lockstep_`. No
-//! label ever holds the name of an object, but in a registry of its own that is asked for
-//! ([`crate::gauges::WorkloadSeries`]). Gauges over objects are computed at scrape from the index.
+//! Each component owns and registers its metrics. Names follow controller-runtime and client-go
+//! where these define a metric, so that existing dashboards work. Other names start with
+//! `lockstep_`. No label contains an object name, except in the optional registry of
+//! [`crate::gauges::WorkloadSeries`]. Gauges over objects are computed from the index at each
+//! scrape.
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
-/// Name of the workload controller and of its queue in the labels of controller-runtime.
+/// Name of the workload controller and its queue in labels of controller-runtime metrics.
 pub(crate) const CONTROLLER: &str = "trainingworkload";
 
-/// For what takes a machine moments: 0.5 ms to 8 s, in doublings.
+/// Buckets for computations and requests: 0.5 ms to 8 s, doubling.
 pub(crate) fn decisions() -> Histogram {
     Histogram::new(exponential_buckets(0.0005, 2.0, 15))
 }
 
-/// For what takes members seconds to minutes: 50 ms to 10 min.
+/// Buckets for restarts: 50 ms to 10 min.
 pub(crate) fn restarts() -> Histogram {
     Histogram::new([
         0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     ])
 }
 
-/// For what jobs wait for: 1 s to 7 days.
+/// Buckets for waits of jobs: 1 s to 7 days.
 pub(crate) fn waits() -> Histogram {
     Histogram::new([
         1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 28_800.0,

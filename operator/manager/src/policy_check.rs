@@ -1,9 +1,9 @@
-//! The manager's own check of the admission policies: are they in force, and do they let this
-//! process write?
+//! Tests whether the admission policies are in force and allow this process's writes.
 //!
-//! A policy that refuses the manager its writes leaves every workload without status, and nothing
-//! in any object says why. So the manager asks at start and from time to time, as dry runs, for
-//! objects of a name that the policies refuse to everybody: the words of the refusal tell whose
+//! If a policy refuses the manager's writes, every workload stays without status, and no object
+//! reports why. Therefore the manager tests the policies at start and periodically. It sends
+//! dry-run creates with an object name that the policies refuse to every user. The message of the
+//! refusal shows which rule refused it.
 //! turn it was.
 
 use std::collections::BTreeMap;
@@ -28,32 +28,32 @@ use tracing::{error, info, warn};
 
 use crate::health::Health;
 
-/// Longest time that a question may take.
+/// Deadline of one test request.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause while a check fails: an applied policy or role takes a moment to be in force.
+/// Pause while a test fails. An applied policy or role takes effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
-/// Pause while all is well.
+/// Pause after success.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Name that `config/policies` refuses to everybody.
+/// Object name that `config/policies` refuses to every user.
 const NAME: &str = "lockstep-self-test";
-/// How the policies say so.
+/// Message of that refusal.
 const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
 
-/// What is wrong with a policy.
+/// Result of a failed policy test.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// A policy refuses this process what it has to write.
+    /// The policy refuses writes of this process.
     #[error("an admission policy refuses this manager its writes: {0}")]
     Refused(String),
-    /// The API server would have taken it from anybody with a role for it.
+    /// The API server would have admitted the object from any user with a role for it.
     #[error("the policy {0} is not in force: apply config/policies")]
     NotInForce(&'static str),
-    /// Refused, but not by a policy, or no answer: what the policy says is not known.
+    /// There was no response, or the refusal came from elsewhere than the policy.
     #[error("the policy {0} could not be tested: {1}")]
     Unclear(&'static str, String),
 }
 
-/// `lockstep_policy_check_failed`: 1 for a policy that refuses the manager, or is not in force.
+/// `lockstep_policy_check_failed`: 1 if a policy refuses the manager or is not in force.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyMetric(Family<PolicyLabel, Gauge>);
 
@@ -80,8 +80,8 @@ impl PolicyMetric {
     }
 }
 
-/// Tests the policies for as long as the process runs. Until they were asked once, and while one
-/// refuses this process its writes, it is not ready and says why.
+/// Tests the policies until the process exits. The process is not ready before the first result,
+/// and while a policy refuses its writes.
 pub async fn watch_policies(
     client: Client,
     namespace: String,
@@ -118,11 +118,10 @@ fn report(found: &[PolicyError]) {
     }
 }
 
-/// What was found of a policy.
 type Outcome = (&'static str, Result<(), PolicyError>);
 
-/// The policies that refuse this process, by the last clear answer of each: no answer does not make
-/// a manager ready that was refused before.
+/// Policies that refuse this process, by the last clear result of each. A test without a response
+/// does not make a refused manager ready.
 #[derive(Debug, Default)]
 struct Refusals(BTreeMap<&'static str, String>);
 
@@ -141,14 +140,13 @@ impl Refusals {
         }
     }
 
-    /// What they say, one after the other.
+    /// The refusals, joined; `None` if there are none.
     fn told(&self) -> Option<String> {
         let all: Vec<&str> = self.0.values().map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
-/// What is found, policy by policy.
 async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (policy, outcome) in [
@@ -162,7 +160,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
         match &outcome {
             Ok(()) => metric.set(policy, false),
             Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
-            // As it was before.
+            // The metric keeps its last value.
             Err(PolicyError::Unclear(..)) => {}
         }
         found.push((policy, outcome));
@@ -170,7 +168,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
     found
 }
 
-/// The answer to a dry run; none: there was no answer in time.
+/// Result of a dry run; `None` if the deadline passed.
 type Answer = Option<kube::Result<()>>;
 
 async fn test<K>(client: &Client, namespace: &str, object: &K) -> Answer
@@ -201,7 +199,7 @@ fn judge(policy: &'static str, answer: Answer) -> Result<(), PolicyError> {
             } else if by_policy {
                 Err(PolicyError::Refused(status.message.clone()))
             } else if status.is_already_exists() {
-                // Admission comes first: it let the object pass.
+                // Admission runs before storage, so the policy admitted the object.
                 Err(PolicyError::NotInForce(policy))
             } else {
                 Err(PolicyError::Unclear(policy, status.message.clone()))
@@ -219,7 +217,7 @@ fn order() -> RestartOrder {
     RestartOrder::new(NAME, spec)
 }
 
-/// A member that even the level `restricted` of Pod Security admits.
+/// A member that Pod Security admits even at level `restricted`.
 fn member() -> Pod {
     let pod = json!({
         "metadata": {"name": NAME, "ownerReferences": [{

@@ -1,4 +1,4 @@
-//! Metrics of the process itself, under the names that Prometheus' client libraries use.
+//! Metrics of the process, named as in Prometheus' client libraries.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use crate::encode::single;
 
-/// Shows version and commit, and what the kernel counts of this process.
+/// Registers version, commit and the kernel's statistics of this process.
 pub fn register(registry: &mut Registry) {
     let (version, commit) = (lockstep_version::VERSION, lockstep_version::COMMIT);
     let build = Info::new([("version", version), ("commit", commit)]);
@@ -17,28 +17,28 @@ pub fn register(registry: &mut Registry) {
     registry.register_collector(Box::new(ProcessMetrics));
 }
 
-/// Reads `/proc` when it is asked; shows nothing where there is none.
+/// Reads `/proc` at each scrape. Exports nothing on systems without it.
 #[derive(Debug)]
 struct ProcessMetrics;
 
-/// What `/proc` says of this process.
+/// Statistics of this process from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ProcessUse {
-    /// Processor time, in seconds.
+    /// Processor time in seconds.
     cpu: f64,
-    /// Seconds since the epoch.
+    /// Start time in seconds since the epoch.
     started: f64,
-    /// Bytes.
+    /// Resident memory in bytes.
     resident: i64,
 }
 
 impl ProcessUse {
-    /// From `/proc/self/stat` and the line `btime` of `/proc/stat` (proc(5)).
+    /// Parses `/proc/self/stat` and the line `btime` of `/proc/stat` (proc(5)).
     fn parse(stat: &str, system: &str, ticks_per_second: f64, page: i64) -> Option<Self> {
-        // The name of the program comes second, in brackets, and may hold anything.
+        // The second field, the program name in parentheses, may contain any character.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
-        // Fields are numbered from 1 there, and the third is the first here.
+        // proc(5) numbers fields from 1. `fields` starts with the third.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let booted = system.lines().find_map(|l| l.strip_prefix("btime "))?;
         Some(Self {

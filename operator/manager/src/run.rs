@@ -1,8 +1,8 @@
 //! The whole manager as one future.
 //!
-//! Nothing here reads the environment, a clock of the machine or a random source, and nothing ends
-//! the process: all of that comes in through [`Deps`]. Every task lives in one set; dropping the
-//! future drops them, which is a crash.
+//! This module does not read the environment, the machine's clocks or a random source, and never
+//! exits the process: [`Deps`] provides all of them. One set owns every task. Dropping the future
+//! drops the tasks, which simulates a crash.
 
 use std::sync::Arc;
 
@@ -37,44 +37,43 @@ use crate::upstream_scheduling::{self, NativeScheduling};
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};
 
-/// Everything that the manager takes from outside.
+/// Inputs of the manager.
 pub struct Deps {
-    /// Connections.
+    /// API connections.
     pub transports: Transports,
     /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Jitter and ids.
+    /// Source of jitter and ids.
     pub random: Random,
     /// Settings.
     pub config: Config,
-    /// What the configuration says of preemption, as it changes.
+    /// Current preemption settings, updated when the configuration changes.
     pub preemption: signal::Receiver<PreemptionConfig>,
     /// Identity of this process in the election and in events.
     pub identity: String,
-    /// Namespace of this process: of its Lease, and of the agents unless configured otherwise.
+    /// Namespace of this process. Holds its Lease, and the agents unless configured otherwise.
     pub namespace: String,
-    /// Where metrics are registered.
+    /// Registry of the manager's metrics.
     pub registry: SharedRegistry,
-    /// Where series of single workloads are registered, if there are to be any.
+    /// Registry of the series of single workloads, used only if these series are enabled.
     pub workload_registry: SharedRegistry,
-    /// What the health endpoint asks.
+    /// State behind the health endpoint.
     pub health: Health,
-    /// Cancelled: finish the step in hand, release the lease, return.
+    /// Once cancelled, the manager finishes the current step, releases the lease and returns.
     pub stop: CancellationToken,
 }
 
-/// Why the manager ended by itself. The process has to end with it.
+/// Why the manager ended without a request to stop. The process must exit.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Another process may lead now.
+    /// Another process may now be the leader.
     #[error(transparent)]
     Lease(#[from] LeaseLost),
-    /// A task that never ends has ended.
+    /// A task that must not end has ended.
     #[error("task {0} ended")]
     Ended(&'static str),
 }
 
-/// The metrics of all components.
 pub(crate) struct Metrics {
     requests: RequestMetrics,
     queue: QueueMetrics,
@@ -86,7 +85,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Lets each component register its own.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             requests: RequestMetrics::register(registry),
@@ -100,7 +98,7 @@ impl Metrics {
     }
 }
 
-/// What every part of the manager is made with.
+/// Parts shared by all stages of the manager.
 struct Wiring {
     index: Arc<Index>,
     queue: Queue<Key>,
@@ -111,7 +109,7 @@ struct Wiring {
     metrics: Metrics,
 }
 
-/// Runs until `stop`, or until something fails that only a new process can mend.
+/// Runs until `stop` is cancelled, or until an error that only a new process can resolve.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
     let (leadership, tenure) = signal::channel(None);
     let tenure = Tenure::new(tenure);
@@ -139,7 +137,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
-    // The lease is given up after the work has stopped.
+    // The lease is released after all work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
     let work = wiring.work(live, events, tenure.clone(), stop.clone());
@@ -158,7 +156,6 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
 }
 
 impl Wiring {
-    /// Makes what the parts share. Writes are sent in this tenure only.
     fn new(deps: &Deps, tenure: &Tenure) -> Self {
         let (config, clock, random) = (&deps.config, &deps.clock, &deps.random);
         let metrics = Metrics::register(&mut deps.registry.lock());
@@ -188,8 +185,8 @@ impl Wiring {
         }
     }
 
-    /// Registers what is computed at each scrape: everywhere, and of single workloads if there are
-    /// to be such series.
+    /// Registers the collectors, which compute their gauges at each scrape. Series of single
+    /// workloads are optional.
     fn register_gauges(
         &self,
         tenure: &Tenure,
@@ -222,8 +219,7 @@ impl Wiring {
         }
     }
 
-    /// Starts the tasks that keep the index up to date, and the pass over everything that repairs
-    /// what they miss.
+    /// Starts the watchers, and the periodic resync that repairs missed changes.
     fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
         let watching = Watching {
             client: self.clients.read.clone(),
@@ -251,7 +247,7 @@ impl Wiring {
         ));
     }
 
-    /// The sender of events, and the task that writes them.
+    /// The event sender, and the task that writes events to the API server.
     fn event_publisher(&self, identity: &str) -> (Events, impl Future<Output = ()> + use<>) {
         let lost = self.metrics.lost_events.clone();
         let (events, reports) = Events::channel(lost.clone());
@@ -265,7 +261,7 @@ impl Wiring {
         (events, publisher.run(reports))
     }
 
-    /// Takes part in the election, or leads without one.
+    /// Takes part in the leader election. If the election is disabled, leads without it.
     async fn elect(
         &self,
         identity: String,
@@ -290,7 +286,7 @@ impl Wiring {
         candidate.run(leadership, release).await
     }
 
-    /// The workload controller and the scheduler. Both finish what they have in hand once stopped.
+    /// The workload controller and the scheduler. After a stop, both finish their current step.
     fn work(
         &self,
         live: LiveSettings,

@@ -9,21 +9,18 @@ use kube::{Api, Client, Resource};
 
 use super::pace::Pace;
 
-/// What a loop sends its requests with.
+/// Clients and limits for the requests of one loop.
 #[derive(Clone)]
 pub struct Actor {
-    /// Client for reads.
     pub read: Client,
-    /// Client for writes.
     pub write: Client,
     /// Most requests of one pass in flight.
     pub in_flight: usize,
-    /// How many of them the server bears.
+    /// Adaptive limit below `in_flight`.
     pub pace: Pace,
 }
 
 impl Actor {
-    /// Objects of a namespace, to read.
     pub(crate) fn reads<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -31,7 +28,6 @@ impl Actor {
         Api::namespaced(self.read.clone(), namespace)
     }
 
-    /// Objects of a namespace, to change.
     pub(crate) fn writes<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -39,9 +35,9 @@ impl Actor {
         Api::namespaced(self.write.clone(), namespace)
     }
 
-    /// Sends requests in their order, so many at a time, and hands over each answer as it comes.
-    /// After a break no more are sent; those in flight are finished, since their effect must be
-    /// known.
+    /// Sends requests in order, up to the allowed number at a time, and passes each result to
+    /// `settle` as it arrives. After a break, no further requests start. Requests in flight are
+    /// finished, because their effect must be known.
     pub(crate) async fn send_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,

@@ -1,11 +1,15 @@
 //! The connections to the API server.
 //!
-//! Three clients, each with connections of its own (ADR 0016). `read` repeats what fails with 429,
-//! 503 or 504 a few times. `write` repeats nothing (a repeated POST is a second write), sends nothing
-//! once this process no longer leads, and tells the pace how it was answered. `lease` repeats
-//! nothing and sends always; no storm of writes stands before it. All of them count their
-//! requests and end each in time, the body included; a watch must be answered in time and is then
-//! left open, since kube ends it by itself when nothing arrives.
+//! There are three clients with separate connections (ADR 0016):
+//!
+//! - `read` retries responses 429, 503 and 504 a few times.
+//! - `write` never retries, because a repeated POST is a second write. It refuses to send once this
+//!   process no longer leads, and reports each result to the pace.
+//! - `lease` never retries, and sends even if the process does not lead. Its own connection keeps
+//!   it out of the queue behind other writes.
+//!
+//! All clients count their requests and apply a deadline that includes the body. For a watch, the
+//! deadline covers only the response headers. kube itself ends a watch that stays silent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +29,19 @@ use crate::clock::Clock;
 use crate::deadline::{DeadlineExceeded, in_time, sleep_until};
 use crate::lease::Tenure;
 
-/// Unguarded clients, as a process or a simulation provides them.
+/// Clients without deadline and fence, provided by a process or a simulation.
 #[derive(Clone)]
 pub struct Transports {
-    /// Repeats what the server refuses for a moment.
+    /// Retries responses 429, 503 and 504.
     pub read: Client,
-    /// Sends everything once.
+    /// Never retries.
     pub write: Client,
-    /// The same, for the lease alone.
+    /// Never retries, and carries only requests for the lease.
     pub lease: Client,
 }
 
 impl Transports {
-    /// Connects with a kubeconfig or as a pod.
+    /// Connects from a kubeconfig or with the pod's service account.
     pub fn connect(config: Config) -> kube::Result<Self> {
         let namespace = config.default_namespace.clone();
         let write = connection::connect(config.clone())?;
@@ -67,21 +71,21 @@ pub struct Deadlines {
     pub write: Duration,
 }
 
-/// The guarded clients of a process.
+/// Clients with deadline, fence and counters.
 #[derive(Clone)]
 pub struct Clients {
-    /// Lists, watches, gets.
+    /// Lists, watches and gets.
     pub read: Client,
-    /// Everything that changes something; sends only while leading.
+    /// Sends only while this process leads.
     pub write: Client,
-    /// The lease.
+    /// Requests for the lease.
     pub lease: Client,
-    /// How many requests at a time the server bears.
+    /// Adaptive limit of requests in flight.
     pub pace: Pace,
 }
 
 impl Clients {
-    /// Puts deadlines, the fence and the counters around the transports.
+    /// Adds deadlines, the fence and counters to the transports.
     pub fn new(
         transports: &Transports,
         deadlines: Deadlines,
@@ -139,7 +143,7 @@ impl Guard {
     ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let sent = self.clock.monotonic();
-        // A write ends before another can lead, whether the process goes on or not.
+        // A write must end before another process can lead, even if this process is paused.
         let ends = match &self.fence {
             Some(tenure) if method != Method::GET => Some(tenure.check(sent)?.valid_until),
             _ => None,
@@ -158,7 +162,8 @@ impl Guard {
             Ok::<_, BoxError>(Response::from_parts(head, Body::from(bytes)))
         });
         let answer = tokio::select! {
-            // The end is looked at first: a process that stood still does not send what it had begun to.
+            // Check the end of the tenure first: a process that was suspended must not send a
+            // request it has prepared.
             biased;
             () = sleep_until(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
             answer = sending => answer,
@@ -171,14 +176,14 @@ impl Guard {
         let status = answer.as_ref().ok().map(Response::status);
         self.requests.count(&method, status);
         if let (Some(pace), false) = (&self.pace, method == Method::GET) {
-            // A disruption budget answers an eviction as if it were overload.
+            // An eviction that a disruption budget refuses has the same status code as overload.
             let answer = match status.filter(|s| evicts || !is_overload(*s)) {
                 Some(_) => Answer::After(took),
                 None => Answer::Overloaded,
             };
             pace.note(answer);
         }
-        // In a header, which kube would drop.
+        // Read Retry-After here, because kube drops response headers.
         let answer = answer?;
         match ComeBack::read(&answer) {
             Some(asked) => Err(asked.into()),

@@ -1,4 +1,4 @@
-//! One error for requests to the API server, by what it means to the sender.
+//! Errors of API requests, classified by what they mean to the sender.
 
 use std::time::Duration;
 
@@ -11,29 +11,28 @@ use crate::deadline::DeadlineExceeded;
 use crate::lease::NotLeading;
 
 worded! {
-    /// What the failure of a request means to the sender. The words are those of metrics.
+    /// What the failure of a request means to the sender. The strings are label values of metrics.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ErrorClass {
-        /// The object has changed since it was read, or its UID is another.
+        /// The object has changed since it was read, or has another UID.
         Conflict = "conflict",
-        /// An object of that name exists.
+        /// An object of this name exists.
         AlreadyExists = "already_exists",
         /// The object does not exist.
         NotFound = "not_found",
-        /// Quota, policy, Pod Security or RBAC.
+        /// Refused by quota, admission policy, Pod Security or RBAC.
         Forbidden = "forbidden",
         /// The object is not valid.
         Invalid = "invalid",
-        /// The server asks to come back later.
+        /// The server asks the client to retry later (429).
         Throttled = "throttled",
         /// A disruption budget does not allow the eviction.
         Budget = "budget",
-        /// No answer in time: the effect is unknown.
+        /// No response before the deadline: the effect is unknown.
         Timeout = "timeout",
-        /// The server answered this request with an error of its own (5xx), such as that of a webhook.
-        /// The effect is unknown.
+        /// The server or a webhook failed this request (5xx). The effect is unknown.
         ServerError = "server_error",
-        /// This process may not write any more.
+        /// This process is not the leader.
         NotLeading = "not_leading",
         /// Anything else.
         Other = "other",
@@ -41,8 +40,8 @@ worded! {
 }
 
 impl ErrorClass {
-    /// Whether the API server, or a webhook of it, failed this one request, and may fail each repetition
-    /// while it carries out others. Without a connection no request gets an answer.
+    /// True if the failure concerns this request alone: the API server or a webhook may refuse each
+    /// retry, while other requests succeed. Without a connection, no request gets a response.
     pub fn is_about_request(self) -> bool {
         match self {
             Self::NotFound
@@ -66,14 +65,14 @@ impl ErrorClass {
 pub struct ApiError {
     /// What kind of failure.
     pub class: ErrorClass,
-    /// The server's own words, without the prefix that the client puts before them.
+    /// Message of the server, without the prefix that the client adds.
     pub message: String,
-    /// How long the server asks to wait before the request is repeated.
+    /// How long the server asks the client to wait before a retry.
     pub retry_after: Duration,
 }
 
 impl ApiError {
-    /// A failure that this process has found by itself.
+    /// A failure that this process detects without a response of the server.
     pub(crate) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -102,7 +101,7 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) if s.is_conflict() || names_another_uid(s) => ErrorClass::Conflict,
         kube::Error::Api(s) if s.is_not_found() => ErrorClass::NotFound,
         kube::Error::Api(s) if s.is_forbidden() => ErrorClass::Forbidden,
-        // 413: the object does not fit into a request of etcd.
+        // 413: the object is too large for a request to etcd.
         kube::Error::Api(s) if s.is_invalid() || s.code == 400 || s.code == 413 => {
             ErrorClass::Invalid
         }
@@ -123,15 +122,15 @@ fn by_code(code: u16) -> ErrorClass {
     }
 }
 
-/// Whether a patch was meant for an object that has another UID. The API server knows no
-/// precondition in patches: it says 422, because the field is immutable.
+/// True if a patch was meant for an object with another UID. Patches have no preconditions: the
+/// server responds with 422, because `metadata.uid` is immutable.
 fn names_another_uid(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|d| &d.causes);
     status.is_invalid() && causes.into_iter().any(|c| c.field == "metadata.uid")
 }
 
-/// Whether a disruption budget has said no: a server that is overloaded answers with the same code.
-/// The cause is `policy/v1.DisruptionBudgetCause`.
+/// True if a disruption budget refuses an eviction. An overloaded server responds with the same
+/// code, but without the cause `policy/v1.DisruptionBudgetCause`.
 fn guarded(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|d| &d.causes);
     causes.any(|cause| cause.reason == "DisruptionBudget")

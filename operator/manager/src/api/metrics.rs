@@ -39,7 +39,6 @@ impl Default for RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Metrics that are shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -55,7 +54,7 @@ impl RequestMetrics {
         metrics
     }
 
-    /// Counts one; without a status the request got no answer.
+    /// Counts one request. `status` is `None` if there was no response.
     pub fn count(&self, method: &Method, status: Option<StatusCode>) {
         let code = status.map_or_else(|| "<error>".to_owned(), |s| s.as_u16().to_string());
         let labels = RequestLabels {
@@ -65,7 +64,7 @@ impl RequestMetrics {
         self.total.get_or_create(&labels).inc();
     }
 
-    /// A request that is no watch has taken this long, answered or not.
+    /// Records the duration of a request that is not a watch, answered or not.
     pub fn took(&self, method: &Method, time: Duration) {
         let verb = method.to_string();
         self.time

@@ -1,12 +1,12 @@
-//! The way to the API server that both loops share.
+//! Access to the API server, shared by both loops.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`clients`] | connections with deadline, fence and counter |
 //! | [`error`] | one error for requests, by what it means to the sender |
 //! | [`write`] | patches and deletes with their preconditions |
-//! | `actor` | requests in flight, up to a bound |
-//! | `pace` | how far below that bound, by how the server answers |
+//! | `actor` | bounded number of requests in flight |
+//! | `pace` | adapts that bound to the load of the server |
 
 pub(crate) mod actor;
 pub mod clients;

@@ -1,44 +1,48 @@
-//! How many requests of one pass are in flight: as many as the API server bears.
+//! Adapts the number of requests in flight to what the API server sustains.
 //!
-//! A scalable congestion control, as DCTCP and TCP Prague are (RFC 9332, section 2.1): an answer that comes in time
-//! adds `1 / size`, one that says "too much" takes half a request, down to one, a slow one the same, down to a quarter of
-//! the bound. So a server that refuses all that was sent together halves the window, and one that refuses a tenth of it now and
-//! then is asked 18 things at a time instead of the three or four to which halving for each refusal leads.
+//! This is a scalable congestion control, like DCTCP and TCP Prague (RFC 9332, section 2.1):
+//!
+//! - A response in time adds `1 / size` to the window.
+//! - An overload response removes half a request, down to a window of one.
+//! - A slow response removes half a request, down to a quarter of the bound.
+//!
+//! A server that refuses a whole window therefore halves it. A server that occasionally refuses a
+//! tenth still gets windows of about 18 requests. Halving at each refusal would leave three or
+//! four.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// An answer that takes longer is that of a server that has too much to do. The objective of
-/// Kubernetes for writes is a second at the 99th percentile; most take a few milliseconds.
+/// A slower response indicates an overloaded server. Kubernetes' objective for writes is 1 s at the
+/// 99th percentile. Most take a few milliseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// What slowness alone leaves of the bound. Answers may be slow for a reason that fewer requests do not
-/// cure, such as an admission webhook that takes its time.
+/// Fraction of the bound that slow responses leave. Fewer requests do not cure every slowness, such
+/// as that of a slow admission webhook.
 const SLOW_LEAVES: f64 = 0.25;
 
-/// How an answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// After this time.
+    /// Response after this time.
     After(Duration),
-    /// It was refused for want of capacity (429, 503, 504), or did not come at all.
+    /// Refused for lack of capacity (429, 503, 504), or no response.
     Overloaded,
 }
 
-/// What an answer takes that tells of too much: half a request, so that a whole window of them leaves half of it.
+/// Requests that a slow or refused response removes from the window. Half a request each, so that a
+/// fully refused window halves.
 const TAKEN: f64 = 0.5;
 
-/// The controller, without lock.
 #[derive(Clone, Debug)]
 struct Window {
-    /// Requests that may be in flight, at least 1.
+    /// Allowed requests in flight, at least 1.
     size: f64,
 }
 
 impl Window {
-    /// Takes note of an answer. `most`: requests that are in flight at most where nothing is slow.
+    /// Updates the window. `most`: upper bound of its size.
     fn note(&mut self, most: f64, answer: Answer) {
         match answer {
             Answer::After(time) if time <= SLOW => {
@@ -49,7 +53,7 @@ impl Window {
         }
     }
 
-    /// Takes a little of the window, to no less than `least`.
+    /// Shrinks the window by one step, to no less than `least`.
     fn shrink(&mut self, least: f64) {
         self.size = (self.size - TAKEN).max(least.max(1.0)).min(self.size);
     }
@@ -65,7 +69,7 @@ impl Window {
     }
 }
 
-/// The pace of a process's writes. Clones share it.
+/// Pace of the writes of a process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pace {
     window: Arc<Mutex<Window>>,
@@ -73,7 +77,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// At first, so many requests may be in flight; never more.
+    /// Starts with a window of `most`, which is also its upper bound.
     pub fn new(most: usize) -> Self {
         Self {
             window: Arc::new(Mutex::new(Window {
@@ -83,13 +87,11 @@ impl Pace {
         }
     }
 
-    /// Requests that may be in flight now, of those that somebody wants to have at most: at least
-    /// one.
+    /// How many of `most` requests may be in flight now, at least one.
     pub(crate) fn allows(&self, most: usize) -> usize {
         self.window.lock().allows(most.min(self.most))
     }
 
-    /// Takes note of an answer.
     pub(crate) fn note(&self, answer: Answer) {
         self.window.lock().note(self.most.max(1) as f64, answer);
     }

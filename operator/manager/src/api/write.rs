@@ -1,7 +1,8 @@
 //! Writes with their preconditions.
 //!
-//! Changes are merge patches of what differs, at the UID and the version that the difference was
-//! seen at (ADR 0014): what has changed or was recreated meanwhile is left alone and decided again.
+//! Changes are merge patches of the differing fields, bound to the UID and resourceVersion at which
+//! the difference was computed (ADR 0014). If the object has changed since or was recreated, the
+//! write fails and the next pass decides again.
 
 use std::fmt::Debug;
 
@@ -19,10 +20,10 @@ use super::error::{ApiError, ErrorClass};
 use crate::merge::difference;
 use crate::time_conversion::to_jiff;
 
-/// Name under which the fields that we write are ours.
+/// Field manager of the manager's writes.
 pub const FIELD_MANAGER: &str = "lockstep-manager";
 
-/// The object that a patch is meant for: this one of its name, as it was read.
+/// UID and resourceVersion that an object must have for a patch to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
     uid: Uid,
@@ -30,15 +31,14 @@ pub struct Precondition {
 }
 
 impl Precondition {
-    /// The object of this UID at this version.
     pub fn new(uid: Uid, version: ResourceVersion) -> Self {
         Self { uid, version }
     }
 
-    /// From what a decision carries along.
+    /// Precondition from the optional fields of a decision.
     ///
     /// # Errors
-    /// Without UID or version there is nothing to hold the patch to, so it is not sent.
+    /// Fails without UID or version: an unconditional patch is never sent.
     pub fn read(uid: Option<&str>, version: Option<&str>) -> Result<Self, ApiError> {
         match (Uid::read(uid), ResourceVersion::read(version)) {
             (Some(uid), Some(version)) => Ok(Self::new(uid, version)),
@@ -50,17 +50,16 @@ impl Precondition {
     }
 }
 
-/// What has become of a change.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Nothing differs: nothing was sent.
+    /// Nothing differs, so no request was sent.
     Unchanged,
-    /// It is there as of this version.
+    /// Written; the object now has this version.
     At(ResourceVersion),
 }
 
 impl Written {
-    /// The version that an answer shows.
     pub fn of<K: Resource>(answer: &K) -> Result<Self, ApiError> {
         let version = ResourceVersion::read(answer.meta().resource_version.as_deref());
         version
@@ -69,8 +68,8 @@ impl Written {
     }
 }
 
-/// The object of a name, read as a list of one: the watches need the verb `list` anyway, so that no
-/// role needs `get`.
+/// Reads an object by name through a list of one. Watches need the verb `list` anyway, so no role
+/// needs `get`.
 pub async fn by_name<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -79,7 +78,6 @@ where
     Ok(api.list(&one).await?.items.into_iter().next())
 }
 
-/// Creates an object.
 pub async fn create<K>(api: &Api<K>, object: &K) -> Result<Written, ApiError>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Serialize,
@@ -91,7 +89,7 @@ where
     Written::of(&api.create(&params, object).await?)
 }
 
-/// Patches what differs in the spec.
+/// Patches the differing fields of the spec.
 pub async fn patch_spec<K>(
     api: &Api<K>,
     name: &str,
@@ -109,7 +107,8 @@ where
     Written::of(&api.patch(name, &field_manager(), &patch).await?)
 }
 
-/// Patches what differs in the status. The object as it is then; None: nothing differs.
+/// Patches the differing fields of the status. Returns the new object, or `None` if nothing
+/// differs.
 pub async fn patch_status<K>(
     api: &Api<K>,
     name: &str,
@@ -134,8 +133,8 @@ fn conditional(on: &Precondition, part: &str, change: &Value) -> Patch<Value> {
     Patch::Merge(json!({"metadata": metadata, part: change}))
 }
 
-/// Patches a pod's metadata or spec, whatever its version: a pod changes with each heartbeat of its
-/// containers, and what we change in it is ours alone. The UID is in the patch.
+/// Patches a pod's metadata or spec, bound to its UID but not to its version. A pod's version
+/// changes often, and no other controller writes the fields patched here.
 pub async fn patch_pod(
     pods: &Api<Pod>,
     name: &str,
@@ -169,8 +168,8 @@ pub async fn mark_disrupted(
     patch_pod_status(pods, name, &Patch::Strategic(patch)).await
 }
 
-/// Deletes the object of a name if it is the one with this UID. The version that it has while it is
-/// on its way out, where it does not go at once.
+/// Deletes an object if it has this UID. Returns the object's version if it is terminating, `None`
+/// if it is already gone.
 pub async fn delete<K>(
     api: &Api<K>,
     name: &str,

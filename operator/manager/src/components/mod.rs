@@ -1,10 +1,10 @@
-//! What a bundle of the Operator Lifecycle Manager may not hold, applied by a small deployment of
-//! its own (ADR 0037): the admission policies and flow control always, the node agents' DaemonSet
-//! when the runtime's socket is named.
+//! Applies objects that a bundle of the Operator Lifecycle Manager cannot contain (ADR 0037):
+//! admission policies, flow control, and the DaemonSet of the node agents if the runtime's socket
+//! is configured.
 //!
-//! `lockstep-manager components` is that deployment's program. It has a service account of its own,
-//! so that the manager needs no right on policies and DaemonSets; kustomize applies the same objects
-//! directly and has no use for it.
+//! `lockstep-manager components` runs in a Deployment with its own service account, so that the
+//! manager needs no rights on policies and DaemonSets. Installations by kustomize apply the same
+//! objects directly and do not use it.
 
 mod objects;
 
@@ -21,26 +21,26 @@ pub use self::objects::{
     AgentSettings, DAEMON_SET, RuntimeEndpoint, daemon_set, flow_control, policies,
 };
 
-/// Name under which the fields that we apply are ours.
+/// Field manager of the applied objects.
 const FIELD_MANAGER: &str = "lockstep-components";
-/// Pause after everything was applied: what somebody has changed comes back.
+/// Pause after everything is applied. Changes by other clients are reverted this often.
 const INTERVAL: Duration = Duration::from_mins(5);
-/// Pause after something failed.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// What is applied, and as whom.
 #[derive(Clone, Debug)]
 pub struct Components {
-    /// Namespace of this process, of its Deployment and of the DaemonSet.
+    /// Namespace of this process, its Deployment and the DaemonSet.
     pub namespace: String,
-    /// Deployment of this process; the DaemonSet goes with it.
+    /// Deployment of this process, owner of the DaemonSet.
     pub deployment: String,
-    /// Node agents; none: they are taken away.
+    /// Settings of the node agents. `None` deletes their DaemonSet.
     pub agents: Option<AgentSettings>,
 }
 
 impl Components {
-    /// Applies for ever.
+    /// Applies all objects periodically, without end.
     pub async fn run(&self, client: Client) {
         loop {
             let pause = match self.apply(&client).await {
@@ -57,7 +57,8 @@ impl Components {
         }
     }
 
-    /// Applies everything once: the policies first, because an agent does not act without its own.
+    /// Applies all objects once. Policies are first, because an agent does not act without its
+    /// policy.
     async fn apply(&self, client: &Client) -> Result<()> {
         for object in policies()?.iter().chain(&flow_control(&self.namespace)?) {
             apply(client, None, object).await?;
@@ -92,7 +93,7 @@ async fn apply(client: &Client, namespace: Option<&str>, object: &DynamicObject)
         None => Api::all_with(client.clone(), &resource),
     };
     let name = object.name_any();
-    // Forced: a field that somebody has taken over comes back.
+    // Forced, to take back fields that another client has taken over.
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
     answer.with_context(|| format!("apply {} {name}", gvk.kind))?;

@@ -1,4 +1,4 @@
-//! The objects, from the files that kustomize applies.
+//! Builds the objects from the files that kustomize applies.
 
 use std::str::FromStr;
 
@@ -23,9 +23,9 @@ const AGENT: &str = include_str!("../../../../config/components/agent/daemonset.
 
 /// Name of the agents' DaemonSet.
 pub const DAEMON_SET: &str = "lockstep-agent";
-/// Volume with the folder of the runtime's socket.
+/// Volume of the folder that contains the runtime's socket.
 const RUNTIME: &str = "runtime";
-/// Argument that names the socket.
+/// Agent argument that names the socket.
 const ENDPOINT: &str = "--runtime-endpoint=";
 
 /// How the node agents run.
@@ -33,7 +33,7 @@ const ENDPOINT: &str = "--runtime-endpoint=";
 pub struct AgentSettings {
     /// Their image.
     pub image: String,
-    /// The container runtime's socket on the nodes.
+    /// Socket of the container runtime on the nodes.
     pub runtime: RuntimeEndpoint,
 }
 
@@ -44,7 +44,7 @@ pub struct RuntimeEndpoint {
     file: String,
 }
 
-/// Why a text is no endpoint.
+/// The text is not a socket endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{0:?} is no socket in a folder: expected unix:///FOLDER/FILE, such as unix:///run/containerd/containerd.sock"
@@ -77,7 +77,7 @@ impl std::fmt::Display for RuntimeEndpoint {
     }
 }
 
-/// The admission policies and their bindings. They name no namespace and no account.
+/// The admission policies and their bindings. They name no namespace and no service account.
 pub fn policies() -> Result<Vec<DynamicObject>> {
     let documents = POLICIES.iter().flat_map(|file| file.split("\n---\n"));
     documents
@@ -85,8 +85,8 @@ pub fn policies() -> Result<Vec<DynamicObject>> {
         .collect()
 }
 
-/// Levels of API Priority and Fairness and what goes to them: the requests of the accounts of this
-/// namespace.
+/// Priority levels of API Priority and Fairness and their flow schemas, for the service accounts of
+/// this namespace.
 pub fn flow_control(namespace: &str) -> Result<Vec<DynamicObject>> {
     let documents = FLOW_CONTROL.iter().flat_map(|file| file.split("\n---\n"));
     let objects = documents.map(|text| {
@@ -104,7 +104,7 @@ pub fn flow_control(namespace: &str) -> Result<Vec<DynamicObject>> {
     objects.collect()
 }
 
-/// The DaemonSet of the agents, in this namespace and owned by this Deployment.
+/// DaemonSet of the node agents, in this namespace and owned by this Deployment.
 pub fn daemon_set(
     settings: &AgentSettings,
     namespace: &str,
@@ -116,8 +116,8 @@ pub fn daemon_set(
     set.owner_references_mut().push(owner);
     let spec = set.data.pointer_mut("/spec/template/spec");
     let spec = spec.context("a pod spec")?;
-    // From JSON, which the program reads pods from anyway. From YAML it would contain a second
-    // reader of every type in a pod spec.
+    // Parse from JSON, which the program needs for pods anyway. Parsing from YAML would compile a
+    // second deserializer for every type in a pod spec.
     let mut pod: PodSpec = serde_json::from_value(spec.take())?;
     let container = pod.containers.first_mut().context("a container")?;
     container.image = Some(settings.image.clone());

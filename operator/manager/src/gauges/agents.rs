@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use crate::encode::{gauge, single};
 use crate::index::State;
 
-/// Agents, and nodes that lack one.
+/// Node agents by state, and the number of nodes without an agent.
 #[derive(Debug)]
 pub(super) struct AgentCounts {
     states: BTreeMap<&'static str, i64>,

@@ -1,4 +1,4 @@
-//! What the accelerators of the cluster do.
+//! Gauges of accelerators by state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +10,19 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use crate::encode::gauge;
 use crate::index::State;
 
-/// Accelerators of one resource in one state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct CapacityLabels {
     resource: String,
     state: &'static str,
 }
 
-/// Accelerators of all nodes, by what they do.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Accelerators(BTreeMap<CapacityLabels, i64>);
 
-/// By node and resource, what is promised to members that are not bound there yet.
+/// By node and resource: accelerators promised to members that are not bound there yet.
 type Promised = BTreeMap<usize, BTreeMap<String, i64>>;
 
-/// Accelerators among resources.
+/// Number of accelerators among `resources`.
 pub(super) fn count(resources: &Resources, accelerators: &[String]) -> i64 {
     accelerators.iter().map(|name| resources.get(name)).sum()
 }
@@ -55,7 +53,8 @@ impl Accelerators {
         }
         let (mut held, mut leaving, mut promised) = (0_i64, 0_i64, promised);
         for pod in cluster.pods_on(ix) {
-            // A pod that is to be bound here waits for its victims to leave: what they hold counts once.
+            // An unbound pod here waits for its victims to terminate. It counts as promised, so
+            // that the victims' accelerators do not count twice.
             let part = match (&pod.bound, pod.terminating) {
                 (None, _) => &mut promised,
                 (Some(_), Some(_)) => &mut leaving,
@@ -91,8 +90,8 @@ impl Accelerators {
     }
 }
 
-/// Adds what a gang has been promised: the nodes of members without pods, and those that are kept
-/// for it while it waits.
+/// Adds the accelerators promised to a gang: of placed members without pods, and of its
+/// reservation.
 fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accelerators: &[String]) {
     let pods = cluster.pods_of(gang.workload.uid.as_str());
     let there: BTreeSet<(&Member, &str)> = pods

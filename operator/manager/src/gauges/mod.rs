@@ -1,4 +1,4 @@
-//! Gauges that are computed from the index when they are read, so that none can drift.
+//! Gauges that are computed from the index at each scrape, so that they cannot drift.
 
 mod agents;
 mod capacity;
@@ -25,20 +25,16 @@ use crate::encode::gauge;
 use crate::index::{Index, State, WatchedKind};
 use crate::lease::Tenure;
 
-/// The gauges of a process.
 pub struct Gauges {
-    /// The index.
     pub index: Arc<Index>,
-    /// Whether it leads.
+    /// Tells whether this process leads.
     pub tenure: Tenure,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Resources that count as accelerators.
     pub accelerators: Vec<String>,
 }
 
-/// What only the process that leads shows: every replica holds the same objects, and sums over the
-/// replicas are to be right.
+/// Gauges that only the leader exports. All replicas index the same objects, so a sum over replicas
+/// would count them repeatedly.
 struct OfLeader {
     objects: ObjectCounts,
     waiting: WaitingCounts,

@@ -12,7 +12,6 @@ use super::waiting::NamespaceClassLabels;
 use crate::encode::gauge;
 use crate::index::State;
 
-/// A state that workloads are in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct ConditionLabels {
     namespace: String,
@@ -21,14 +20,13 @@ struct ConditionLabels {
     reason: String,
 }
 
-/// The status of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct StateLabels {
     condition: String,
     status: &'static str,
 }
 
-/// What workloads say of themselves.
+/// Counts from the status of all workloads.
 #[derive(Debug, Default)]
 pub(super) struct ObjectCounts {
     phases: BTreeMap<&'static str, i64>,
@@ -41,7 +39,7 @@ pub(super) struct ObjectCounts {
 impl ObjectCounts {
     pub fn of(state: &State, now: DateTime<Utc>) -> Self {
         let mut counts = Self {
-            // Known values are there from the start, so that a rate of change is, too.
+            // Known label values are exported from the start, so that rates can be computed.
             phases: Phase::ALL.map(|p| (p.as_str(), 0)).into(),
             ..Self::default()
         };
@@ -134,7 +132,7 @@ impl ObjectCounts {
     }
 }
 
-/// Whether a workload in this phase has members that may fail.
+/// True if a workload in this phase has members that can fail.
 fn runs(phase: Phase) -> bool {
     match phase {
         Phase::Starting | Phase::Running | Phase::Restarting => true,
@@ -147,8 +145,7 @@ fn runs(phase: Phase) -> bool {
     }
 }
 
-/// Counted restarts that are left in the present window; `None` where none was taken, whatever the
-/// limit is.
+/// Counted restarts left in the current window. `None` if none was used, whatever the limit is.
 fn restarts_left(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

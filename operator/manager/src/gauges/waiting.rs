@@ -1,4 +1,4 @@
-//! Gauges over gangs: who waits, for how long, and for what.
+//! Gauges of gangs: number waiting, age and requested accelerators.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,12 @@ use super::capacity::count;
 use crate::encode::{gauge, single};
 use crate::index::State;
 
-/// Gangs that wait for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct WaitingLabels {
     namespace: String,
     reason: String,
 }
 
-/// Whose, and how important.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct NamespaceClassLabels {
     namespace: String,
@@ -28,7 +26,7 @@ pub(super) struct NamespaceClassLabels {
 }
 
 impl NamespaceClassLabels {
-    /// Empty without a class.
+    /// The class is empty if `class` is `None`.
     pub fn new(namespace: &str, class: Option<&str>) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -37,12 +35,11 @@ impl NamespaceClassLabels {
     }
 }
 
-/// Who waits.
 #[derive(Debug, Default)]
 pub(super) struct WaitingCounts {
     gangs: BTreeMap<&'static str, i64>,
     reasons: BTreeMap<WaitingLabels, i64>,
-    /// Seconds by priority class.
+    /// Seconds, by priority class.
     oldest: BTreeMap<String, i64>,
     requested: BTreeMap<NamespaceClassLabels, i64>,
     outranked: i64,
@@ -59,7 +56,7 @@ impl WaitingCounts {
         };
         for (key, group) in &state.pod_groups {
             let input = state.gang_inputs.get(key);
-            // The pod group keeps its last placement, of which nothing is held any more.
+            // The pod group of a finished gang keeps its last placement but holds no capacity.
             if input.is_some_and(|input| input.phase() == GangPhase::Finished) {
                 continue;
             }
@@ -140,19 +137,20 @@ impl WaitingCounts {
     }
 }
 
-/// Whether a gang is in the queue; the others are placed, suspended or at their end.
+/// True if a gang is in the queue. Other gangs are placed, suspended or finished.
 fn waits(gang: &GangInput) -> bool {
     gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
 }
 
-/// Accelerators of all members.
+/// Accelerators that all members request.
 fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
     let members = gang.gang.members();
     let each = members.filter_map(|member| gang.requests(&member.group));
     each.map(|requests| count(requests, accelerators)).sum()
 }
 
-/// Accelerators of gangs that are placed although a more important one waits for capacity.
+/// Accelerators of placed gangs of lower priority than the highest-priority gang that waits for
+/// capacity.
 fn outranked(state: &State, accelerators: &[String]) -> i64 {
     let gangs = || state.gang_inputs.values();
     let waiting = gangs().filter(|gang| waits(gang) && gang.group.status.waits_for_capacity());
@@ -163,7 +161,7 @@ fn outranked(state: &State, accelerators: &[String]) -> i64 {
     lower.map(|gang| has(gang, accelerators)).sum()
 }
 
-/// Accelerators of all members that are placed.
+/// Accelerators of the placed members.
 fn has(gang: &GangInput, accelerators: &[String]) -> i64 {
     let members = gang.group.assigned.iter().flat_map(|a| a.keys());
     let each = members.filter_map(|member| gang.requests(&member.group));

@@ -1,6 +1,5 @@
-//! Series of single workloads, for those who ask for them: what is in a status, by name. They are
-//! computed when they are read, so that a workload that is gone leaves none behind, and there is a
-//! bound on how many workloads have any.
+//! Optional series of single workloads, by name. They are computed from status at each scrape, so a
+//! deleted workload leaves none behind. The number of workloads with series is bounded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +16,12 @@ use crate::encode::{gauge, single};
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
 
-/// Shows single workloads, by the process that leads.
+/// Exports series of single workloads while this process leads.
 pub struct WorkloadSeries {
-    /// The index.
     pub index: Arc<Index>,
-    /// Whether it leads.
     pub tenure: Tenure,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Most workloads that have series.
+    /// Most workloads with series.
     pub max: usize,
 }
 
@@ -45,14 +41,13 @@ impl Collector for WorkloadSeries {
     }
 }
 
-/// What is shown first where not everything is.
+/// Order in which workloads get series if there are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// It has members that work.
+    /// Has running members.
     Runs,
-    /// It may have some later.
+    /// May have members later.
     Waits,
-    /// It has ended.
     Over,
 }
 
@@ -68,14 +63,14 @@ impl Standing {
     }
 }
 
-/// The workloads that have series, and how many have none.
+/// Workloads with series, and the number of workloads without.
 #[derive(Debug)]
 pub(super) struct Shown {
     workloads: Vec<(Key, Arc<TrainingWorkload>)>,
     left_out: usize,
 }
 
-/// A workload as its series tell it.
+/// Namespace and name of a workload.
 type Labels<'a> = [(&'static str, &'a str); 2];
 
 impl Shown {
@@ -173,8 +168,8 @@ impl Shown {
         Ok(())
     }
 
-    /// As kube-state-metrics shows conditions of nodes: a series for each status, 1 for that which
-    /// the condition has.
+    /// Like conditions of nodes in kube-state-metrics: one series for each status, with value 1 for
+    /// the current status.
     fn conditions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let conditions = self.workloads.iter().flat_map(|(key, workload)| {
             let conditions = workload.status.iter().flat_map(|s| &s.conditions);
@@ -217,7 +212,7 @@ fn labels(key: &Key) -> Labels<'_> {
     [("namespace", &key.namespace), ("name", &key.name)]
 }
 
-/// A count over all groups.
+/// Sum of a count over all groups.
 fn members(status: &TrainingWorkloadStatus, of: impl Fn(&GroupStatus) -> i32) -> i64 {
     status.groups.iter().map(|group| i64::from(of(group))).sum()
 }

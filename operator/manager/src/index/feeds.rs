@@ -1,4 +1,4 @@
-//! The feeds of all kinds in one, told in JSON: for whoever brings the news of a watch himself.
+//! Feeds of all kinds with objects as JSON, for callers that deliver watch events themselves.
 
 use kube::runtime::watcher::Event;
 use serde_json::{Error, Value, from_value};
@@ -9,7 +9,7 @@ use super::kinds::{
 };
 use super::{Feed, Index, WatchedKind};
 
-/// What the watches of all kinds have delivered since their last (re)start.
+/// Events delivered by the watches of all kinds since their last (re)start.
 pub struct Feeds {
     workloads: Feed<Workloads>,
     orders: Feed<Orders>,
@@ -51,10 +51,10 @@ impl Default for Feeds {
 }
 
 impl Feeds {
-    /// Brings the index up to date with one event of the watch of a kind.
+    /// Applies one watch event to the index.
     ///
     /// # Errors
-    /// An object that is not of the kind.
+    /// The object is not of this kind.
     pub fn handle(
         &mut self,
         index: &Index,

@@ -1,5 +1,5 @@
-//! What the scheduler reads of pod groups and workloads, kept up to date: it is woken when that
-//! differs, and by nothing else that happens to them.
+//! The scheduler's inputs from pod groups and workloads. The scheduler is woken only if these
+//! inputs change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use lockstep_scheduler::{GangInput, GangSources, PodSource};
 use super::state::{AdmittedSpec, Key, State, Touched, controller_uid};
 
 impl State {
-    /// Reads the gang of a pod group again; one that is gone is forgotten.
+    /// Reads the gang of a pod group again. A deleted gang is removed.
     pub(super) fn read_gang(&mut self, key: &Key, touched: &mut Touched) {
         let old = self.gang_inputs.get(key);
         let new = self.gang_input(key, old.map(|old| &**old));
@@ -36,8 +36,8 @@ impl State {
         }
     }
 
-    /// Gives up topology keys and slots that no gang uses, before a new one makes the tables anew.
-    /// Slots for which there was no place get theirs.
+    /// Drops topology keys and slots that no gang uses, before a new one causes a rebuild of the
+    /// tables. Adds slots that did not fit before.
     pub(super) fn forget_unused(&mut self) {
         let groups = self.pod_groups.values();
         let constraints = groups.flat_map(|g| &g.spec.gang.scheduling_constraints);
@@ -48,7 +48,8 @@ impl State {
         self.model.use_slots(slots.iter().copied());
     }
 
-    /// Reads the gangs of a workload again: their pod groups are named after it.
+    /// Reads the gangs of a workload again. The names of their pod groups start with the workload's
+    /// name.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
         let behind = self.pod_groups.range(first.clone()..).map(|(key, _)| key);
@@ -60,8 +61,8 @@ impl State {
         }
     }
 
-    /// Takes note of what the API server makes of the pods of a workload. An answer for another spec
-    /// than that of now says nothing.
+    /// Stores how the API server admits the pods of a workload. A result for another spec than the
+    /// current one is ignored.
     pub(super) fn learn_admitted(
         &mut self,
         workload: &Key,
@@ -98,7 +99,7 @@ impl State {
         self.read_gangs_of(workload, touched);
     }
 
-    /// Forgets what the API server made of the pods of a workload that has another spec now.
+    /// Drops the admission result of a workload whose spec has changed.
     pub(super) fn forget_other_spec(&mut self, uid: &Uid, workload: &TrainingWorkload) {
         let known = self.admitted.get(uid);
         if known.is_some_and(|known| known.spec_hash != spec_hash(&workload.spec)) {
@@ -106,7 +107,8 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a priority class again; with the default class those without one, too.
+    /// Reads the gangs of a priority class again. For the default class, also the gangs that name
+    /// no class.
     pub(super) fn read_gangs_of_class(
         &mut self,
         class: &str,
@@ -123,7 +125,8 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a namespace again that ask something of storage, of which this has changed.
+    /// Reads the gangs of a namespace again whose volume needs are affected by a change. `None`: of
+    /// all namespaces.
     pub(super) fn read_gangs_with(
         &mut self,
         namespace: Option<&str>,
@@ -145,7 +148,6 @@ impl State {
         }
     }
 
-    /// Whether a namespace has gangs.
     pub(super) fn has_gangs(&self, namespace: &str) -> bool {
         let mut from = self.gang_inputs.range(Key::new(namespace, "")..);
         from.next()
@@ -155,7 +157,7 @@ impl State {
     fn gang_input(&self, key: &Key, previous: Option<&GangInput>) -> Option<GangInput> {
         let group = self.pod_groups.get(key)?;
         let uid = controller_uid(&**group)?;
-        // As for pods: an owner of another namespace is none.
+        // As for pods, an owner in another namespace is ignored.
         let of_namespace = |owner: &&Key| owner.namespace == key.namespace;
         let owner = self.workload_keys.get(uid).filter(of_namespace)?;
         let workload = self.workloads.get(owner)?;
@@ -173,7 +175,8 @@ impl State {
     }
 }
 
-/// Whether what names this class, or none, is of a class; of the default class is what names none.
+/// True if an object that names the priority class `named` belongs to `class`. An object that names
+/// none belongs to the default class.
 pub(super) fn is_of_class(named: Option<&str>, class: &str, default: bool) -> bool {
     named.map_or(default, |named| named == class)
 }

@@ -1,4 +1,3 @@
-//! Metrics of the watches.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,7 +6,7 @@ use prometheus_client::registry::Registry;
 
 use super::WatchedKind;
 
-/// Failures of watches by kind.
+/// Number of watch failures by kind.
 #[derive(Clone, Debug, Default)]
 pub struct WatchErrors(Family<KindLabel, Counter>);
 
@@ -17,7 +16,6 @@ struct KindLabel {
 }
 
 impl WatchErrors {
-    /// A counter that is shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let errors = Self::default();
         for kind in WatchedKind::ALL {
@@ -29,7 +27,6 @@ impl WatchErrors {
         errors
     }
 
-    /// A watch has failed.
     pub fn count(&self, kind: &'static str) {
         self.0.get_or_create(&KindLabel { kind }).inc();
     }

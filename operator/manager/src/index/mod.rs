@@ -1,8 +1,7 @@
-//! Everything that this process knows of the cluster: one watcher per kind feeds one index (ADR
-//! 0015).
+//! The process's copy of the cluster's state: one watcher per kind updates one index (ADR 0015).
 //!
-//! The index is a set of tables behind one lock; nothing awaits while holding it. A change yields
-//! the workloads that need a pass, which go into the queue, and a wake-up of the scheduler.
+//! The index is a set of tables behind one lock, which is never held across an await. Each change
+//! yields the workloads that need a pass, which are queued, and may wake the scheduler.
 
 mod feeds;
 mod gangs;
@@ -46,7 +45,6 @@ use kinds::Watched;
 use progress::{Seen, version};
 use state::Touched;
 
-/// The index.
 pub struct Index {
     state: RwLock<State>,
     agents: AgentSelector,
@@ -58,7 +56,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// An empty index. Workloads that need a pass go into the queue.
+    /// Creates an empty index. Workloads that need a pass are added to `queue`.
     pub fn new(agents: AgentSelector, queue: Queue<Key>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             state: RwLock::default(),
@@ -71,22 +69,22 @@ impl Index {
         })
     }
 
-    /// The tables. Not to be held across an await.
+    /// Locks the tables for reading. Do not hold the lock across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }
 
-    /// Ends when something has changed that the scheduler looks at, since the last call.
+    /// Returns when an input of the scheduler has changed since the last call.
     pub async fn scheduler_dirty(&self) {
         self.scheduler.notified().await;
     }
 
-    /// Whether something has changed that the scheduler looks at, since the last call.
+    /// True if an input of the scheduler has changed since the last call.
     pub(crate) fn scheduler_woken(&self) -> bool {
         self.scheduler.notified().now_or_never().is_some()
     }
 
-    /// Every workload needs a pass, each at another moment of the last quarter of the period.
+    /// Queues every workload, each at a random time in the last quarter of the period.
     pub(crate) fn resync_workloads(&self, random: &Random, period: Duration) {
         let keys: Vec<Key> = self.read().workloads.keys().cloned().collect();
         for key in keys {
@@ -94,12 +92,12 @@ impl Index {
         }
     }
 
-    /// The scheduler has to look, whatever has changed.
+    /// Wakes the scheduler without a change.
     pub(crate) fn wake_scheduler(&self) {
         self.scheduler.notify_one();
     }
 
-    /// Takes note of a pod group of kube-scheduler's; `None`: it is gone.
+    /// Stores a pod group of kube-scheduler. `None` deletes it.
     pub(crate) fn set_native_group(&self, key: &Key, group: Option<NativeGroup>) {
         let mut state = self.state.write();
         let scheduler = state.model.set_native_group(key, group);
@@ -110,7 +108,7 @@ impl Index {
         });
     }
 
-    /// Forgets pod groups of kube-scheduler's that are not among these.
+    /// Deletes pod groups of kube-scheduler that are not in `listed`.
     pub(crate) fn keep_native_groups(&self, listed: &HashSet<Key>) {
         let state = self.state.read();
         let known = state.model.native_groups();
@@ -121,7 +119,7 @@ impl Index {
         }
     }
 
-    /// Takes note of what the API server makes of the pods of a workload of this UID and spec, by group.
+    /// Stores how the API server admits the pods, by group, of a workload with this UID and spec.
     pub(crate) fn learn_admitted(
         &self,
         workload: &Key,
@@ -136,18 +134,18 @@ impl Index {
         self.tell(touched);
     }
 
-    /// Kinds whose first list is not complete yet.
+    /// Kinds whose first list is incomplete.
     pub fn pending(&self) -> Vec<&'static str> {
         self.pending.borrow().iter().map(|k| k.name()).collect()
     }
 
-    /// Waits until every kind has been listed once.
+    /// Waits until the first list of every kind is complete.
     pub async fn synced(&self) {
-        // The sender lives in self, so waiting cannot fail.
+        // Waiting cannot fail, because self owns the sender.
         let _ = self.pending.subscribe().wait_for(BTreeSet::is_empty).await;
     }
 
-    /// Whether all of these writes have come back through the watches; forgets those that have.
+    /// True if the watches have delivered all of these writes. Forgets the delivered ones.
     pub fn caught_up(&self, writes: &mut OwnWrites) -> bool {
         writes.caught_up(&self.seen, self.clock.monotonic())
     }
@@ -162,10 +160,10 @@ impl Index {
     }
 }
 
-/// What a watch of one kind has delivered since its last (re)start.
+/// State of the watch of one kind since its last (re)start.
 struct Feed<W: Watched> {
-    /// During a list: what was known before and has not come in it yet, and the highest version in it
-    /// (it does not come in order). The first list of a large cluster holds nothing here.
+    /// During a list: known objects that the list has not delivered yet, and its highest version
+    /// (versions are unordered). In the first list of a kind, the set is empty.
     listing: Option<(BTreeSet<Key>, Option<u64>)>,
     kind: std::marker::PhantomData<fn() -> W>,
 }
@@ -178,7 +176,7 @@ impl<W: Watched> Feed<W> {
         }
     }
 
-    /// Brings the index up to date with one event.
+    /// Applies one watch event to the index.
     fn handle(&mut self, index: &Index, event: Event<W::Received>) {
         let mut touched = Touched::default();
         match event {
@@ -224,7 +222,7 @@ impl<W: Watched> Feed<W> {
         index.tell(touched);
     }
 
-    /// All objects of the kind that are known, those that could not be read among them.
+    /// Keys of all known objects of the kind, including unreadable ones.
     fn known(index: &Index) -> BTreeSet<Key> {
         let state = index.state.read();
         let unreadable = state.unreadable.keys().filter(|(kind, _)| *kind == W::KIND);
@@ -232,15 +230,15 @@ impl<W: Watched> Feed<W> {
         W::keys(&state).into_iter().chain(unreadable).collect()
     }
 
-    /// The tables, for a change that is heard of now.
+    /// Locks the tables for a change that is received now.
     fn hear(index: &Index) -> RwLockWriteGuard<'_, State> {
         let mut state = index.state.write();
         state.heard_at = index.clock.wall();
         state
     }
 
-    /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades
-    /// itself only.
+    /// Stores an object. An unreadable object is removed from the tables and recorded as
+    /// unreadable, so that it affects no other object.
     fn apply<'i>(
         index: &'i Index,
         received: W::Received,

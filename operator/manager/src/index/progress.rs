@@ -1,9 +1,9 @@
-//! How far each watch has come, compared with what this process has written.
+//! Tracks which of the process's own writes each watch has delivered.
 //!
-//! A controller that decides from a cache older than its own last write does things twice. So every
-//! write's resourceVersion is remembered per workload, and a pass waits until the watch of that
-//! kind has shown that version or a later one. Versions of one resource are comparable numbers
-//! (KEP-5504); one that is not a number is not waited for.
+//! A controller that decides from a cache older than its own last write repeats actions. Therefore
+//! each workload remembers the resourceVersion of its writes per kind. Its next pass waits until
+//! the watch of that kind has delivered that version or a later one. Versions of a resource are
+//! comparable numbers (KEP-5504). A version that is not a number is not awaited.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use super::watched_kind::WatchedKind;
 
-/// Longest wait for an own write to appear. A watch that is behind for longer than this cannot be
-/// told from a write whose object was deleted again before the watch was restarted; the
-/// preconditions of later writes hold in either case.
+/// Longest wait for a write to appear in its watch. A longer delay has two possible causes: a slow
+/// watch, or an object that was deleted before the watch restarted. Preconditions protect later
+/// writes in both cases.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The highest version that each watch has shown.
+/// Highest version that each watch has delivered.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<HashMap<WatchedKind, u64>>);
 
@@ -40,17 +40,15 @@ impl Seen {
     }
 }
 
-/// Reads a resourceVersion.
 pub fn version(resource_version: Option<&str>) -> Option<u64> {
     resource_version?.parse().ok()
 }
 
-/// Writes of one workload that have not been seen yet.
+/// Writes of one workload that their watches have not delivered yet.
 #[derive(Clone, Debug, Default)]
 pub struct OwnWrites(HashMap<WatchedKind, (u64, Instant)>);
 
 impl OwnWrites {
-    /// Remembers a write.
     pub fn wrote(&mut self, kind: WatchedKind, written: &ResourceVersion, now: Instant) {
         if let Some(version) = version(Some(written.as_str())) {
             let entry = self.0.entry(kind).or_insert((version, now));
@@ -58,7 +56,7 @@ impl OwnWrites {
         }
     }
 
-    /// Whether all remembered writes have been seen; forgets those that were.
+    /// True if all remembered writes were delivered. Forgets delivered writes.
     pub(super) fn caught_up(&mut self, seen: &Seen, now: Instant) -> bool {
         self.0
             .retain(|kind, (version, at)| !seen.has(*kind, *version) && now < *at + PATIENCE);

@@ -1,4 +1,4 @@
-//! What is held of the cluster: one table per kind, and the ways from one object to another.
+//! The tables of the index, one per kind, and the lookups between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -19,130 +19,118 @@ use super::watched_kind::WatchedKind;
 
 pub use lockstep_api::key::Key;
 
-/// What a change concerns.
+/// What a change affects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Workloads that need a pass.
     pub workloads: BTreeSet<Key>,
-    /// Whether the scheduler has to look.
+    /// True if the scheduler must run.
     pub scheduler: bool,
 }
 
-/// An object of ours with the identity that it was read with.
+/// A Lockstep object with its identity when it was read.
 #[derive(Clone, Debug)]
 pub struct Identified<K> {
-    /// Which object of that name.
     pub uid: Uid,
-    /// Which version of it.
     pub version: ResourceVersion,
-    /// The object.
     pub object: Arc<K>,
 }
 
-/// A pod of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct PodEntry {
     pub uid: Uid,
-    /// UID of the workload that controls it, and the view.
+    /// UID of the controlling workload, and the pod as its decisions read it.
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
-/// The agents' own pods of a node, there may be none any more.
+/// The agent pods of one node, possibly none any more.
 #[derive(Debug)]
 pub(super) struct AgentPods {
-    /// How many are ready.
+    /// Number of ready pods.
     pub ready: usize,
-    /// Since when some are, or none is.
+    /// Start of the current state: some pod ready, or none.
     pub since: DateTime<Utc>,
 }
 
-/// What the API server makes of the pods of a spec.
+/// How the API server admits the pods of a spec.
 #[derive(Debug)]
 pub(super) struct AdmittedSpec {
     pub spec_hash: String,
     pub pods: AdmittedPods,
 }
 
-/// The tables. Readers hold the index's lock while they look, and take `Arc`s away.
+/// The tables. Readers hold the index's lock only to clone `Arc`s.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Workloads that this operator manages and could read.
+    /// Readable workloads that this operator manages.
     pub workloads: BTreeMap<Key, Arc<TrainingWorkload>>,
-    /// Workloads by UID.
     pub(super) workload_keys: HashMap<Uid, Key>,
-    /// Workloads by the name of the Service that they need.
+    /// Workloads by the name of their Service.
     pub(super) in_need_of: HashMap<Key, BTreeSet<Key>>,
-    /// Our pod groups.
+    /// `PodGroup` objects of Lockstep.
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
-    /// Pod groups by the nodes on which they have members placed.
+    /// Pod groups by the nodes of their placement.
     pub(super) placed_on: HashMap<NodeName, BTreeSet<Key>>,
-    /// What the API server makes of the pods of workloads, by their UID, and of which specs.
+    /// How the API server admits the pods of each workload, by workload UID.
     pub(super) admitted: HashMap<Uid, AdmittedSpec>,
-    /// The last revision that was given to what the API server makes of pods.
+    /// Last revision assigned to an entry of `admitted`.
     pub(super) revision: u64,
-    /// What the scheduler reads of our pod groups and the workloads that control them.
+    /// The scheduler's inputs from pod groups and the workloads that control them.
     pub gang_inputs: BTreeMap<Key, Arc<GangInput>>,
-    /// Our Workloads.
+    /// `Workload` objects of Lockstep.
     pub(super) scheduling: BTreeMap<Key, Identified<Workload>>,
-    /// Services with the workload label, with the UID of their controller.
+    /// Services with the workload label, and the UIDs of their controllers.
     pub(super) services: BTreeMap<Key, (Option<Uid>, Held<ServiceContent>)>,
-    /// Orders.
     pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
-    /// Nodes, as decisions about their members see them.
+    /// Nodes as decisions about their members read them.
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
-    /// Their zones, by name.
+    /// Zones of the nodes, by name.
     pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
-    /// Whether a node has changed since.
+    /// True if a node has changed since `zones` was computed.
     pub(super) zones_due: bool,
-    /// Agents by node.
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
-    /// Node and readiness of the agents' own pods.
+    /// Node and readiness of each agent pod.
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
-    /// What they come to, by node.
+    /// Summary of the agent pods, by node.
     pub(super) agents_of: HashMap<NodeName, AgentPods>,
-    /// Priority classes.
     pub priority_classes: BTreeMap<String, PriorityClass>,
-    /// Disruption budgets.
     pub budgets: BTreeMap<Key, Arc<Budget>>,
-    /// Claims for volumes, volumes and storage classes.
+    /// Volume claims, volumes and storage classes.
     pub storage: Storage,
-    /// Resource quotas.
     pub quotas: BTreeMap<Key, Arc<Quota>>,
-    /// Names of all namespaces.
     pub(super) namespaces: BTreeSet<String>,
-    /// Weights of namespaces in the queue.
+    /// Queue weights of namespaces.
     pub weights: Arc<Weights>,
-    /// Nodes and all pods, as the scheduler sees them.
+    /// Nodes and all pods as the scheduler reads them.
     pub model: ClusterModel,
     pub(super) pods: HashMap<Key, PodEntry>,
-    /// Pods by the UID of the workload that controls them.
+    /// Pods by the UID of their controlling workload.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
-    /// How many pods of which workload (by UID) a node has, pins included.
+    /// Number of pods per workload UID that are bound or pinned to a node.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
-    /// When the change that is being taken in was heard of.
+    /// When the current change was received.
     pub(super) heard_at: DateTime<Utc>,
-    /// Objects of ours that could not be read, and why. They are left alone.
+    /// Objects that cannot be read, with the reason. They are ignored.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
 
 impl State {
-    /// Which workload has a name now.
+    /// UID of the workload that has this name now.
     pub fn uid_of(&self, key: &Key) -> Option<Uid> {
         Uid::read(self.workloads.get(key)?.metadata.uid.as_deref())
     }
 
-    /// Whether there is such a namespace, or a workload that is in one.
+    /// True if the namespace exists, or contains a workload.
     pub fn has_namespace(&self, name: &str) -> bool {
         let mut from = self.workloads.range(Key::new(name, "")..);
         self.namespaces.contains(name)
             || from.next().is_some_and(|(key, _)| *key.namespace == *name)
     }
 
-    /// The pods of the workload's own namespace that it controls, in the order of their names.
+    /// Pods in the workload's namespace that it controls, sorted by name.
     ///
-    /// The API server does not check that the owner of a pod lives in the pod's namespace, and UIDs
-    /// are no secret: a pod of another namespace is no member, whatever its labels and owner
-    /// references say.
+    /// The API server does not check that an owner lives in the pod's namespace, and UIDs are no
+    /// secret. Therefore a pod of another namespace is never a member, whatever its labels and
+    /// owner references.
     pub fn members_of<'s>(
         &'s self,
         namespace: &'s str,
@@ -156,12 +144,11 @@ impl State {
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
     }
 
-    /// Nodes that members run on, or are pinned to.
+    /// Nodes to which members are bound or pinned.
     pub fn nodes_with_members(&self) -> impl Iterator<Item = &NodeName> {
         self.on_node.keys()
     }
 
-    /// Number of objects of each kind.
     pub fn counts(&self) -> [(WatchedKind, usize); WatchedKind::ALL.len()] {
         WatchedKind::ALL.map(|kind| {
             let count = match kind {
@@ -185,8 +172,8 @@ impl State {
         })
     }
 
-    /// An object of this namespace has changed that names a workload by UID: one of another
-    /// namespace concerns no workload.
+    /// Queues the workload with this UID. The changed object that names it must be in the
+    /// workload's namespace.
     pub(super) fn touch_owner(&self, namespace: &str, uid: &str, touched: &mut Touched) {
         if let Some(key) = self
             .workload_keys
@@ -197,13 +184,14 @@ impl State {
         }
     }
 
-    /// A Service has changed: whoever needs its name waits for it to go, if it is another's.
+    /// Queues the workloads that need the name of a changed Service. They may wait for the deletion
+    /// of a Service of another owner.
     pub(super) fn touch_service(&self, service: &Key, touched: &mut Touched) {
         let concerned = self.in_need_of.get(service).into_iter().flatten();
         touched.workloads.extend(concerned.cloned());
     }
 
-    /// Takes a workload in; `None`: it is gone. Returns what was there.
+    /// Stores a workload; `None` deletes it. Returns the previous one.
     pub(super) fn set_workload(
         &mut self,
         key: &Key,
@@ -227,7 +215,7 @@ impl State {
         old
     }
 
-    /// A node has changed: every workload that has a pod or a placed member there needs a pass.
+    /// Queues every workload with a pod or a placed member on this node.
     pub(super) fn touch_node(&self, node: &NodeName, touched: &mut Touched) {
         for uid in self.on_node.get(node).into_iter().flat_map(HashMap::keys) {
             touched
@@ -241,8 +229,8 @@ impl State {
         }
     }
 
-    /// Brings the zones up to date after a change of a node. A change of a zone concerns the workloads on its
-    /// silent nodes.
+    /// Recomputes the zones after a node has changed. Queues the workloads on unready nodes of
+    /// changed zones.
     pub(super) fn follow_zones(&mut self, touched: &mut Touched) {
         if !std::mem::take(&mut self.zones_due) {
             return;
@@ -260,14 +248,15 @@ impl State {
         }
     }
 
-    /// Takes a pod group in; `None`: it is gone. Returns what was there.
+    /// Stores a pod group; `None` deletes it. Returns the previous one.
     pub(super) fn set_pod_group(
         &mut self,
         key: &Key,
         group: Option<Arc<PodGroup>>,
     ) -> Option<Arc<PodGroup>> {
         let before = self.pod_groups.get(key).map(|g| &**g);
-        // Most changes are of something else, and the names of thousands of nodes are not copied for them.
+        // Most changes do not affect the placement. Comparing first avoids copying thousands of
+        // node names.
         if placed_nodes(before) != placed_nodes(group.as_deref()) {
             let (before, now) = (node_names(before), node_names(group.as_deref()));
             for node in before.difference(&now) {
@@ -311,8 +300,8 @@ impl State {
         }
     }
 
-    /// Takes note of an agent's own pod; `None`: it is gone, or not bound yet. Returns the nodes on
-    /// which the readiness of the agent changed.
+    /// Stores an agent's pod; `None` means deleted or not bound. Returns the nodes whose agent
+    /// readiness changed.
     pub(super) fn set_agent_pod(
         &mut self,
         key: &Key,
@@ -349,7 +338,7 @@ impl State {
         }
     }
 
-    /// The agents' own pods of a node; None: none has ever been seen there.
+    /// The agent pods of a node. `None` if none was ever seen there.
     pub(super) fn agent_pods_of(&self, node: &str) -> Option<&AgentPods> {
         self.agents_of.get(node)
     }
@@ -359,15 +348,15 @@ impl State {
         pods.is_some_and(|pods| pods.ready > 0)
     }
 
-    /// The agent of a node. One whose pod is ready is there although its object is not: somebody has
-    /// deleted that, and the agent makes it again. Till then nothing is known of it.
+    /// The agent of a node. If its NodeAgent was deleted but its pod is ready, returns an agent
+    /// without details, because the agent will recreate the object.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
         let known = self.agents.get(node).cloned();
         let ready = self.has_ready_agent(node);
         known.or_else(|| ready.then(unknown_agent))
     }
 
-    /// Brings the readiness of a node's agent up to date; true when it changed.
+    /// Updates the readiness of a node's agent. True if it changed or if the NodeAgent is unknown.
     fn refresh_agent(&mut self, node: &NodeName) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let Some(agent) = self.agents.get_mut(node) else {
@@ -380,7 +369,7 @@ impl State {
         true
     }
 
-    /// Takes note of what an agent has published; true when it is news.
+    /// Stores the status that an agent published. True if it changed.
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let before = self.agents.get(node);
@@ -393,13 +382,13 @@ impl State {
     }
 }
 
-/// The Service that the pods of a workload with this key are found by.
+/// The Service of a workload's pods.
 fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
     let name = workload.spec.network.subdomain_of(&key.name);
     Key::new(&key.namespace, name)
 }
 
-/// An agent that is ready, and of which nothing else is known.
+/// A ready agent without details.
 fn unknown_agent() -> Arc<AgentInfo> {
     Arc::new(AgentInfo {
         ready: true,
@@ -407,7 +396,7 @@ fn unknown_agent() -> Arc<AgentInfo> {
     })
 }
 
-/// Takes a key out of the set of another, and the set out with its last.
+/// Removes a key from the set of `of`. Removes the set once it is empty.
 fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(key);
@@ -417,7 +406,6 @@ fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<Key>>, of: &K, key: 
     }
 }
 
-/// Where the members of a pod group are placed.
 fn placed_nodes(group: Option<&PodGroup>) -> &[NodePlacement] {
     let status = group.and_then(|g| g.status.as_ref());
     let placement = status.and_then(|s| s.placement.as_ref());
@@ -431,19 +419,18 @@ fn node_names(group: Option<&PodGroup>) -> BTreeSet<NodeName> {
         .collect()
 }
 
-/// Nodes on which a member's pod is, or is to be: each once.
+/// Nodes to which a member's pod is bound or pinned, each once.
 fn member_nodes(view: &PodView) -> impl Iterator<Item = NodeName> {
     let bound = view.node.as_deref();
     let pinned = view.pinned.as_deref().filter(|p| bound != Some(p));
     [bound, pinned].into_iter().filter_map(NodeName::read)
 }
 
-/// The key of what is held under the name of a node.
+/// Key for an object that is stored by node name.
 pub(super) fn node_key(name: &NodeName) -> Key {
     Key::new("", name.as_str())
 }
 
-/// UID of an object's controlling owner.
 pub fn controller_uid<K: kube::Resource>(object: &K) -> Option<&str> {
     object
         .meta()

@@ -1,4 +1,4 @@
-//! The view of one workload, gathered from the tables.
+//! Builds the view of one workload from the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,22 +13,20 @@ use lockstep_model::PriorityClass;
 
 use super::state::{Identified, Key, State, controller_uid};
 
-/// What a view holds besides what is watched.
+/// Inputs of a view that are not watched.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Verdict on the template.
+    /// Result of the template's dry run.
     pub dry_run: Option<DryRun>,
-    /// Refused requests.
     pub refusals: Vec<RefusedRequest>,
-    /// The request that failed last.
+    /// The last request that failed.
     pub failed: Option<FailedRequest>,
-    /// Constants.
     pub settings: Arc<LifecycleSettings>,
 }
 
 impl State {
-    /// Everything that a decision about the workload may depend on; None when there is no such
-    /// workload, or none that the API server has stored.
+    /// Everything that a decision about the workload may depend on. `None` if the workload does not
+    /// exist or has no identity yet.
     pub fn view(&self, key: &Key, known: Known) -> Option<WorkloadView> {
         let workload = self.workloads.get(key)?.clone();
         let id = WorkloadId::read(&workload)?;
@@ -77,8 +75,8 @@ impl State {
         })
     }
 
-    /// The pod groups that a workload controls, by gang key. Their names follow from workload and
-    /// key, so that they are neighbours in the table.
+    /// Pod groups that a workload controls, by gang key. Their names start with the workload's
+    /// name, so they are adjacent in the table.
     fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<GangKey, Arc<PodGroup>> {
         let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
         self.pod_groups
@@ -91,7 +89,7 @@ impl State {
             .collect()
     }
 
-    /// What the workload's class, or the cluster's default class, says.
+    /// Priority of the workload's class, or of the cluster's default class.
     fn priority(&self, workload: &TrainingWorkload) -> Priority {
         let name = workload.spec.priority_class_name.as_deref();
         let Ok(class) = PriorityClass::resolve(name, self.priority_classes.values()) else {

@@ -1,4 +1,4 @@
-//! The watchers: one task per kind, each with its own back-off.
+//! The watchers: one task per kind, with separate back-off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +18,15 @@ use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
 use crate::queue::RetryBackoff;
 
-/// How kinds are watched.
 #[derive(Clone)]
 pub struct Watching {
-    /// Client for reads.
     pub client: Client,
-    /// Wait after failures in a row.
+    /// Wait after consecutive failures.
     pub backoff: RetryBackoff,
-    /// Jitter.
     pub random: Random,
-    /// Counts failures.
     pub errors: WatchErrors,
 }
 
-/// Starts one watcher per kind.
 pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let everything = watcher::Config::default();
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
@@ -59,8 +54,8 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
 }
 
-/// One turn of the loop is one list with the watch that follows it. A list is streamed (KEP-3157)
-/// unless the list before it has failed: client-go falls back to pages the same way, list by list.
+/// Each iteration is one list and the watch that follows it. Lists are streamed (KEP-3157) unless
+/// the previous list failed. client-go falls back to paged lists in the same way.
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
     let mut feed = Feed::<W>::new();
     let mut failures: u32 = 0;
@@ -78,7 +73,7 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
         let (mut begun, mut complete) = (false, false);
         while let Some(event) = events.next().await {
             match event {
-                // The watcher lists again, also if the server closes the stream of a list early.
+                // The watcher starts another list, also if the server closes a streamed list early.
                 Ok(watcher::Event::Init) if begun => break,
                 Ok(event) => {
                     begun = true;

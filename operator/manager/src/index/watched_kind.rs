@@ -1,42 +1,28 @@
 //! The kinds that are watched.
 
-/// A kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchedKind {
-    /// Our workloads.
     TrainingWorkload,
-    /// Our orders.
     RestartOrder,
-    /// Our agents.
     NodeAgent,
-    /// Our Workload.
+    /// `Workload` of Lockstep's API group.
     Workload,
-    /// Our PodGroup.
+    /// `PodGroup` of Lockstep's API group.
     PodGroup,
-    /// Services of workloads.
+    /// Services with the workload label.
     Service,
-    /// All pods.
     Pod,
-    /// All nodes.
     Node,
-    /// All priority classes.
     PriorityClass,
-    /// All disruption budgets.
     PodDisruptionBudget,
-    /// All claims for volumes.
     PersistentVolumeClaim,
-    /// All volumes.
     PersistentVolume,
-    /// All storage classes.
     StorageClass,
-    /// All resource quotas.
     ResourceQuota,
-    /// All namespaces.
     Namespace,
 }
 
 impl WatchedKind {
-    /// All of them.
     pub const ALL: [Self; 15] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
@@ -55,7 +41,6 @@ impl WatchedKind {
         Self::Namespace,
     ];
 
-    /// The name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::TrainingWorkload => "TrainingWorkload",

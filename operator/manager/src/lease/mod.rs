@@ -1,16 +1,17 @@
 //! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
-//! The rules are those of client-go's leader election: a lease is judged by when *we* saw it
-//! change, never by the times that another candidate wrote into it, so clocks need not agree. Every
-//! write carries the resourceVersion that it was decided from. The decision is a pure function
-//! ([`decide`]); [`task`] does the calls.
+//! The rules are those of client-go. A candidate measures the age of a lease from its own
+//! observations, never from timestamps of other candidates, so clocks need not agree. Every write
+//! carries the resourceVersion that it was decided from. [`decide`] is a pure function; [`task`]
+//! sends the requests.
 //!
-//! Leadership is a value with an end ([`Leadership`]), looked at whenever a write is sent
-//! ([`Tenure::check`]). It ends before the lease can be taken by another: `renew deadline < lease
-//! duration`. Where client-go's holder ends its process then, ours only acts no more, and tries on: a
-//! renewal that succeeds with the version of its last one proves that nobody else has led since. So does a
-//! lease that is still of our term: one of our own renewals has come late. To end would be to read the whole
-//! cluster again from an API server that has too much to do.
+//! [`Leadership`] has an end, which [`Tenure::check`] checks before each write. It ends before
+//! another candidate can take the lease: `renew deadline < lease duration`.
+//!
+//! At that point, the holder in client-go exits. This holder only stops acting, and continues to
+//! renew. If a renewal succeeds at the version of the last one, no other process has led since. The
+//! same holds if the lease is still of this term: then a renewal of this process was stored late.
+//! Exiting would cost a list of the whole cluster from an overloaded API server.
 
 pub mod task;
 
@@ -23,61 +24,58 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 
-/// How many lease durations without a renewal a holder tries on: by then it is more likely that
-/// something is wrong with the process.
+/// After this many lease durations without a renewal, the holder steps down: by then, a fault of
+/// the process itself is more likely.
 const HOPELESS: u32 = 4;
 
-/// The three durations of an election.
+/// Durations of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long others wait after the last change before they take the lease.
+    /// How long other candidates wait after the last change before they take the lease.
     pub lease: Duration,
-    /// How long the holder acts after the renewal that it last sent with success.
+    /// How long the holder may act after it sent its last successful renewal.
     pub renew: Duration,
-    /// Time between attempts.
+    /// Pause between attempts.
     pub retry: Duration,
 }
 
-/// What a Lease object says, and since when we have seen it say so.
+/// Content of a Lease object, and when this process observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Identity of the holder; empty: nobody.
+    /// Identity of the holder; empty if the lease is free.
     pub holder: String,
-    /// How long the holder asked others to wait.
+    /// How long other candidates must wait, as requested by the holder.
     pub duration: Duration,
-    /// How often the lease has changed hands.
+    /// Number of changes of the holder.
     pub transitions: i32,
-    /// Version of the object.
     pub resource_version: ResourceVersion,
-    /// When we first saw this version, or that it is gone.
+    /// When this process first observed this version, or the deletion.
     pub since: Instant,
-    /// Whether the object was deleted since. Its holder learns of that only when it renews.
+    /// True if the object was deleted since. A holder notices this only at its next renewal.
     pub deleted: bool,
 }
 
-/// Our own hold on the lease.
+/// The lease as held by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLease {
-    /// Number of this term of office: the lease's transitions at its beginning.
+    /// Number of the term: the lease's transitions at its start.
     pub term: i32,
-    /// When we sent the last renewal that succeeded.
+    /// When the last successful renewal was sent.
     pub renewed: Instant,
 }
 
-/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
-    /// Write ourselves into the lease (create it where there is none).
+    /// Write this process as holder, creating the Lease if needed.
     Acquire,
-    /// Write a renewal.
     Renew,
-    /// Look again after this time.
+    /// Wait this long, then decide again.
     Wait(Duration),
-    /// Our hold has ended: stop acting.
+    /// Stop acting: the lease is lost.
     StepDown,
 }
 
-/// Decides the next step of the candidate `me`. `observed` is None where no Lease object exists.
+/// Decides the next step of candidate `me`. `observed` is `None` if no Lease object exists.
 pub fn decide(
     me: &str,
     observed: Option<&Observed>,
@@ -89,14 +87,15 @@ pub fn decide(
         (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
         (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
-        // Another process of our name has taken it: who takes it counts on.
+        // A process with the same identity has taken the lease: acquiring increments transitions.
         (Some(held), Some(seen)) if seen.transitions != held.term => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
             _ => ElectionStep::Renew,
         },
         (None, None) => ElectionStep::Acquire,
-        // Our own name without our own hold: an earlier process of this pod, which has ended.
+        // The lease names this identity, but this process does not hold it: an earlier process of
+        // this pod has ended.
         (None, Some(seen)) if seen.holder.is_empty() || seen.holder == me => ElectionStep::Acquire,
         (None, Some(seen)) => {
             match (seen.since + seen.duration.max(timing.lease)).checked_duration_since(now) {
@@ -107,12 +106,12 @@ pub fn decide(
     }
 }
 
-/// The right to act, until a moment.
+/// The right to act until a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// Number of the term of office.
+    /// Number of the term.
     pub term: i32,
-    /// Writes are sent before this moment only.
+    /// Writes are sent only before this time.
     pub valid_until: Instant,
 }
 
@@ -121,9 +120,9 @@ impl Leadership {
         now < self.valid_until
     }
 
-    /// That of a process without a lease.
+    /// Leadership of a process without election.
     pub fn for_ever(now: Instant) -> Self {
-        // A century: longer than any process, and far from the end of the clock.
+        // A century: longer than any process, and within the range of the clock.
         let century = Duration::from_hours(100 * 365 * 24);
         Self {
             term: 0,
@@ -132,22 +131,21 @@ impl Leadership {
     }
 }
 
-/// The process does not hold the lease.
+/// This process does not hold the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not the leader")]
 pub struct NotLeading;
 
-/// A view of the process's present leadership.
+/// Read access to the current leadership of this process.
 #[derive(Clone, Debug)]
 pub struct Tenure(watch::Receiver<Option<Leadership>>);
 
 impl Tenure {
-    /// A view of what the sender publishes.
     pub fn new(receiver: watch::Receiver<Option<Leadership>>) -> Self {
         Self(receiver)
     }
 
-    /// The leadership that is valid at this moment.
+    /// The leadership that is valid at `now`.
     pub fn check(&self, now: Instant) -> Result<Leadership, NotLeading> {
         self.0
             .borrow()
@@ -155,8 +153,8 @@ impl Tenure {
             .ok_or(NotLeading)
     }
 
-    /// Waits until the process leads at this moment, through a pause of its leadership. Does not end
-    /// once the lease task has ended: the process ends with that.
+    /// Waits until leadership is valid now, across pauses. Never returns after the lease task has
+    /// ended, because then the process exits.
     pub async fn leading(&mut self, clock: &dyn Clock) {
         let valid = |held: &Option<Leadership>| held.is_some_and(|h| h.is_valid(clock.monotonic()));
         let over = self.0.wait_for(valid).await.is_err();
@@ -165,7 +163,7 @@ impl Tenure {
         }
     }
 
-    /// Waits until the process leads. Ends with an error when the lease task has ended.
+    /// Waits for the first leadership. Fails if the lease task has ended.
     pub async fn acquired(&mut self) -> Result<Leadership, NotLeading> {
         let held = self
             .0

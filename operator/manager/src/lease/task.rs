@@ -1,5 +1,5 @@
-//! The calls of the election: reads the Lease, does what [`super::decide`] says, publishes the
-//! leadership.
+//! The election task: reads the Lease, executes the step that [`super::decide`] returns, and
+//! publishes the leadership.
 
 use std::time::Duration;
 
@@ -20,28 +20,23 @@ use crate::clock::Clock;
 use crate::deadline::{DeadlineExceeded, in_time};
 use crate::time_conversion::to_jiff;
 
-/// The election was lost; the process has to end, so that nothing of it acts any more.
+/// The election was lost. The process must exit, so that it stops acting.
 #[derive(Debug, Error)]
 #[error("leadership lost: {0}")]
 pub struct LeaseLost(String);
 
-/// One candidate for a Lease.
+/// A candidate in the election.
 pub struct Candidate<'a> {
-    /// Client without retries and without the fence that leadership puts on other writes.
+    /// Client without retries, and without the fence of other writes.
     pub client: Client,
-    /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of the Lease.
     pub name: String,
-    /// Identity of this process.
     pub identity: String,
-    /// Durations.
     pub timing: Timing,
-    /// Clocks.
     pub clock: &'a dyn Clock,
 }
 
-/// What a candidate knows.
+/// State of a candidate.
 #[derive(Default)]
 struct Known {
     observed: Option<Observed>,
@@ -49,8 +44,8 @@ struct Known {
 }
 
 impl Candidate<'_> {
-    /// Takes part in the election until it is told to release; then gives the lease up. Publishes
-    /// every change of our leadership.
+    /// Takes part in the election until `release` is cancelled, then releases the lease. Publishes
+    /// every change of the leadership.
     pub async fn run(
         self,
         leadership: watch::Sender<Option<Leadership>>,
@@ -82,14 +77,14 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    /// Looks where it has to, decides, writes; how long to wait before the next step.
+    /// Executes one step: reads if needed, decides, writes. Returns the pause before the next step.
     async fn step(
         &self,
         api: &Api<Lease>,
         known: &mut Known,
         leadership: &watch::Sender<Option<Leadership>>,
     ) -> Result<Duration, LeaseLost> {
-        // A holder knows the object from its own writes; others have to look.
+        // A holder knows the object from its own writes. Other candidates must read it.
         if known.held.is_none()
             && let Err(error) = self.look(api, known).await
         {
@@ -126,15 +121,16 @@ impl Candidate<'_> {
             }
             Err(error) => {
                 warn!(%error, ?next, "cannot write the lease");
-                // After a conflict the object is another: a holder looks whether it still is the
-                // holder. If that fails too, it does not act past the renew deadline, and tries on.
+                // After a conflict, the object has changed: the holder reads whether it still holds
+                // the lease. If the read fails too, it does not act past the renew deadline, and
+                // retries.
                 let looked = self.look(api, known).await;
                 if let Err(error) = &looked {
                     warn!(%error, "cannot read the lease");
                 }
-                // Whoever sees that it is another's does not act until the next try.
+                // A holder that finds another holder in the lease steps down here.
                 self.next(known, self.clock.monotonic())?;
-                // It has waited for the answer that did not come; a standby does not wait any more.
+                // The missing response has already taken the time of a pause.
                 let waited = looked.is_ok() && matches!(error, LeaseError::Late(_));
                 Ok(if waited {
                     Duration::ZERO
@@ -145,7 +141,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// What to do at this moment. An error when our hold has ended.
+    /// Decides the next step. Fails if the lease is lost.
     fn next(&self, known: &Known, now: Instant) -> Result<ElectionStep, LeaseLost> {
         let (observed, held) = (known.observed.as_ref(), known.held.as_ref());
         match decide(&self.identity, observed, held, &self.timing, now) {
@@ -220,7 +216,8 @@ impl Candidate<'_> {
         Ok(in_time(deadline, api.patch(&self.name, &params, &patch)).await??)
     }
 
-    /// Lets the next candidate in at once. Failure costs others the lease duration, nothing else.
+    /// Releases the lease, so that the next candidate can take it at once. If this fails, other
+    /// candidates wait for the lease duration.
     async fn release(&self, api: &Api<Lease>, seen: &Observed) {
         let patch = json!({
             "metadata": {"resourceVersion": seen.resource_version.as_str()},
@@ -233,8 +230,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Takes note of what the Lease says; the time of observation changes only when the object has
-/// changed.
+/// Stores the observed Lease. The observation time changes only with the object.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
         if let Some(known) = observed.as_mut().filter(|o| !o.deleted) {
@@ -266,7 +262,6 @@ fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timi
     });
 }
 
-/// Why a request about the lease came to nothing.
 #[derive(Debug, Error)]
 enum LeaseError {
     #[error(transparent)]

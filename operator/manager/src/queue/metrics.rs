@@ -1,4 +1,3 @@
-//! Metrics of the queue.
 
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use super::Queue;
 use crate::encode::gauge;
 use crate::metrics::{CONTROLLER, decisions};
 
-/// The work queue.
 #[derive(Clone, Debug)]
 pub struct QueueMetrics {
     depth: Gauge,
@@ -37,29 +35,28 @@ impl Default for QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// A key came in.
+    /// Records that a key was added.
     pub fn added(&self, depth: usize) {
         self.adds.inc();
         self.depth.set(depth as i64);
     }
 
-    /// A key went to a worker after this time.
+    /// Records that a worker took a key after it had `waited`.
     pub fn taken(&self, waited: Duration, depth: usize) {
         self.waited.observe(waited.as_secs_f64());
         self.depth.set(depth as i64);
     }
 
-    /// A worker had a key for this time.
+    /// Records how long a worker processed a key.
     pub fn worked(&self, time: Duration) {
         self.worked.observe(time.as_secs_f64());
     }
 
-    /// A key waits for another attempt.
+    /// Records a retry of a key.
     pub fn retried(&self) {
         self.retries.inc();
     }
 
-    /// Metrics that are shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let registry = registry.sub_registry_with_label(("name".into(), CONTROLLER.into()));
@@ -92,11 +89,10 @@ impl QueueMetrics {
     }
 }
 
-/// What workers have in hand, computed when it is read.
+/// Gauges of running passes, computed at each scrape.
 pub struct InHand {
-    /// The queue.
     pub queue: Queue<Key>,
-    /// Most keys in hand at a time.
+    /// Most concurrent passes.
     pub workers: usize,
 }
 

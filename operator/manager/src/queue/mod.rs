@@ -1,8 +1,8 @@
-//! The queue of keys that need a pass (why it is our own: ADR 0015).
+//! The queue of keys that need a pass. ADR 0015 explains why it is not a library.
 //!
-//! Each key is in the queue once and worked on by one worker at a time; a key added while it is
-//! worked on comes again afterwards, once it has rested if its pass asks for that. Failures of a key
-//! make it wait longer each time, with jitter, without holding up others.
+//! A key is queued at most once and processed by at most one worker. A key added while it is
+//! processed is queued again afterwards, after the pause that its pass requests. Each consecutive
+//! failure of a key lengthens its back-off, with jitter, and delays no other key.
 
 mod metrics;
 
@@ -20,17 +20,15 @@ use crate::deadline::sleep_until;
 
 pub use metrics::{InHand, QueueMetrics};
 
-/// Waits between attempts at a key that keeps failing.
+/// Exponential back-off of a key that keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryBackoff {
-    /// Wait after the first failure.
     pub first: Duration,
-    /// Longest wait.
     pub max: Duration,
 }
 
 impl RetryBackoff {
-    /// The wait after so many failures in a row: doubling from the first.
+    /// Wait after this many consecutive failures, doubling from `first`.
     pub fn wait(&self, failures: u32) -> Duration {
         self.first
             .saturating_mul(
@@ -42,7 +40,7 @@ impl RetryBackoff {
     }
 }
 
-/// A queue of keys. Clones share it.
+/// A queue of keys. Clones share its state.
 #[derive(Clone)]
 pub struct Queue<K> {
     inner: Arc<Mutex<Inner<K>>>,
@@ -54,26 +52,25 @@ pub struct Queue<K> {
 }
 
 struct Inner<K> {
-    /// Keys that are due, first come first served.
+    /// Keys that are due, in the order of their addition.
     ready: VecDeque<K>,
     /// When each key in `ready` was added.
     added: HashMap<K, Instant>,
-    /// Keys that wait, with the time when they are due, the first of them first.
+    /// Keys that are not due yet, ordered by due time.
     delayed: BTreeSet<(Instant, K)>,
-    /// When each key in `delayed` is due.
+    /// Due time of each key in `delayed`.
     due: HashMap<K, Instant>,
-    /// Since when each key is worked on that is.
+    /// Start of the pass of each key in progress.
     working: HashMap<K, Instant>,
-    /// Keys in `working` that were added meanwhile, so that they come again afterwards.
+    /// Keys in `working` that were added during their pass, and are queued again after it.
     again: HashSet<K>,
-    /// How often in a row the pass over a key has failed; without an entry its last one succeeded.
+    /// Consecutive failures of each key. No entry: the last pass succeeded.
     failures: HashMap<K, u32>,
-    /// Until when keys rest: what makes them due earlier waits for it.
+    /// Keys that are not due before this time, whatever is added.
     resting: HashMap<K, Instant>,
 }
 
 impl<K: Clone + Ord + Hash> Queue<K> {
-    /// An empty queue.
     pub fn new(
         backoff: RetryBackoff,
         random: Random,
@@ -100,21 +97,21 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The key needs a pass now.
+    /// Makes the key due now.
     pub fn add(&self, key: K) {
         let now = self.clock.monotonic();
         self.inner.lock().push(key, now, &self.metrics);
         self.wake.notify_one();
     }
 
-    /// The key needs a pass after this time; an earlier one that is already planned stays.
+    /// Makes the key due after `wait`, unless it is due earlier.
     pub fn add_after(&self, key: K, wait: Duration) {
         let at = self.clock.monotonic() + wait;
         self.inner.lock().delay(key, at);
         self.wake.notify_one();
     }
 
-    /// Waits for the next key. It is ours until [`Queue::done`].
+    /// Waits for the next key. The caller owns it until [`Queue::done`].
     pub async fn next(&self) -> K {
         loop {
             if let Some(key) = self.try_next() {
@@ -129,7 +126,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The next key, where one is due now. It is ours until [`Queue::done`].
+    /// The next key that is due now. The caller owns it until [`Queue::done`].
     pub fn try_next(&self) -> Option<K> {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
@@ -137,26 +134,26 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         inner.pop(now, &self.metrics)
     }
 
-    /// When the first of the keys that wait is due; those that are due already are not looked at.
+    /// Due time of the first delayed key. Ignores keys that are already due.
     pub fn next_due(&self) -> Option<Instant> {
         self.inner.lock().delayed.first().map(|(at, _)| *at)
     }
 
-    /// How long each key has been in hand that is.
+    /// Age of each running pass.
     fn in_hand(&self) -> Vec<Duration> {
         let now = self.clock.monotonic();
         let inner = self.inner.lock();
         inner.working.values().map(|since| now - *since).collect()
     }
 
-    /// The wait after so many failures in a row.
+    /// Back-off with jitter after this many consecutive failures.
     pub fn backoff(&self, failures: u32) -> Duration {
         self.random.jittered(self.backoff.wait(failures))
     }
 
-    /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the
-    /// time given where that is longer (a server that asks to come back later). Before `rest` is over it
-    /// does not come, whatever makes it due.
+    /// Ends the pass over a key. `Err` retries it after its back-off, or after the given time if
+    /// longer (the server's Retry-After). The key is not due before `rest` is over, whatever is
+    /// added.
     pub fn done(&self, key: &K, outcome: Result<(), Duration>, rest: Duration) {
         let now = self.clock.monotonic();
         let wait = {
@@ -219,7 +216,7 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         Some(key)
     }
 
-    /// Makes a key due at a time; an earlier one that is already planned stays.
+    /// Makes a key due at `at`, unless it is due earlier.
     fn delay(&mut self, key: K, at: Instant) {
         if self.due.get(&key).is_some_and(|due| *due <= at) {
             return;

@@ -1,4 +1,4 @@
-//! Kinds of the cluster that the scheduler counts on.
+//! Kinds that describe the cluster's capacity to the scheduler.
 
 use std::sync::Arc;
 
@@ -14,10 +14,9 @@ use super::super::views::{member, node_info};
 use super::super::watched_kind::WatchedKind;
 use super::{AgentSelector, Watched, node_name};
 
-/// `Pod`.
 pub(in crate::index) struct Pods;
 
-/// A pod as the scheduler and as its workload see it.
+/// A pod as the scheduler and its workload read it.
 pub(in crate::index) struct PodObject {
     uid: Uid,
     pod: Pod,
@@ -69,7 +68,7 @@ impl Watched for Pods {
             state.model.remove_pod(old.uid.as_str());
         }
         touched.scheduler |= state.model.upsert_pod(pod);
-        // Several tables name the pod, and the text is held once: that of the model.
+        // The model and these tables share one allocation of the key.
         let key = state.model.key_of(entry.uid.as_str()).unwrap_or(key);
         let old_member = old.and_then(|o| o.member);
         if old_member != entry.member {
@@ -105,10 +104,9 @@ impl Watched for Pods {
     }
 }
 
-/// `Node`.
 pub(in crate::index) struct Nodes;
 
-/// A node as the scheduler and as its members see it.
+/// A node as the scheduler and its members read it.
 pub(in crate::index) struct NodeObject {
     name: NodeName,
     node: Node,
@@ -165,7 +163,6 @@ impl Watched for Nodes {
     }
 }
 
-/// `PriorityClass`.
 pub(in crate::index) struct PriorityClasses;
 
 impl Watched for PriorityClasses {
@@ -206,7 +203,7 @@ impl Watched for PriorityClasses {
     }
 }
 
-/// Workloads of a class, and with the default class those without one, may be judged anew.
+/// Queues the workloads of a class. For the default class, also the workloads that name no class.
 fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
     let concerned = state.workloads.iter();
     let concerned = concerned
@@ -216,7 +213,6 @@ fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) 
         .extend(concerned.map(|(key, _)| key.clone()));
 }
 
-/// `PodDisruptionBudget`.
 pub(in crate::index) struct Budgets;
 
 impl Watched for Budgets {

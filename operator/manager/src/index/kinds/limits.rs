@@ -1,4 +1,5 @@
-//! Kinds that a gang may wait for: storage and quotas. And namespaces, whose weights order the queue.
+//! Kinds that a gang may wait for (storage and quotas), and namespaces, whose weights order the
+//! queue.
 
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use super::super::state::{Key, State, Touched};
 use super::super::watched_kind::WatchedKind;
 use super::{AgentSelector, Watched};
 
-/// `PersistentVolumeClaim`.
 pub(in crate::index) struct Claims;
 
 impl Watched for Claims {
@@ -47,7 +47,6 @@ fn claim_changed(state: &mut State, claim: &Key, touched: &mut Touched) {
     state.read_gangs_with(namespace, |v| v.claims.contains(&*claim.name), touched);
 }
 
-/// `PersistentVolume`.
 pub(in crate::index) struct Volumes;
 
 impl Watched for Volumes {
@@ -90,8 +89,8 @@ impl Watched for Volumes {
     }
 }
 
-/// All that may wait for a volume of a class, where this one was free or is free now, and no other is. Volumes
-/// are many, and most changes are of those that are taken: only for these all are looked at.
+/// Reads all gangs with volumes again if this volume decides whether its class has a free volume.
+/// Most changes are to bound volumes and need no such scan.
 fn free_changed(
     state: &mut State,
     name: &str,
@@ -111,8 +110,8 @@ fn free_changed(
     }
 }
 
-/// The gangs of its claim, and those with ephemeral volumes of its class, to which it matters while
-/// there is no such class.
+/// Reads the gangs of the volume's claim again. While the StorageClass of the volume does not
+/// exist, also the gangs with ephemeral volumes of that class.
 fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
@@ -122,7 +121,6 @@ fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     }
 }
 
-/// `StorageClass`.
 pub(in crate::index) struct StorageClasses;
 
 impl Watched for StorageClasses {
@@ -158,7 +156,6 @@ impl Watched for StorageClasses {
     }
 }
 
-/// `ResourceQuota`.
 pub(in crate::index) struct Quotas;
 
 impl Watched for Quotas {
@@ -188,12 +185,11 @@ impl Watched for Quotas {
     }
 }
 
-/// `Namespace`.
 pub(in crate::index) struct Namespaces;
 
 impl Watched for Namespaces {
     type Received = PartialNamespace;
-    /// Its weight, if it has one of its own.
+    /// The namespace's own weight, if it has one.
     type Object = Option<u64>;
     const KIND: WatchedKind = WatchedKind::Namespace;
 
@@ -234,7 +230,6 @@ fn set_weight(state: &mut State, namespace: &str, weight: Option<u64>, touched: 
     touched.scheduler = true;
 }
 
-/// The key of an object without a namespace.
 fn cluster_key(name: &String) -> Key {
     Key::new("", name)
 }

@@ -1,8 +1,8 @@
-//! What each watched kind does to the tables.
+//! How each watched kind updates the tables.
 //!
-//! `read` is the border: what cannot be read, or has no identity, goes no further. `apply` and
-//! `delete` are total and idempotent: a watch may repeat itself. An object whose meaning has not
-//! changed touches nothing.
+//! `read` validates: an object that cannot be read or has no identity is rejected. `apply` and
+//! `delete` are total and idempotent, because a watch may repeat events. An object whose relevant
+//! content has not changed touches nothing.
 
 mod cluster;
 mod limits;
@@ -23,23 +23,21 @@ pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, 
 use super::state::{Identified, Key, State, Touched};
 use super::watched_kind::WatchedKind;
 
-/// One watched kind.
 pub(super) trait Watched: Send + 'static {
-    /// What the watch delivers.
+    /// Type that the watch delivers.
     type Received: Resource<DynamicType = ()>
         + DeserializeOwned
         + Clone
         + std::fmt::Debug
         + Send
         + 'static;
-    /// What is made of it at the border.
+    /// Validated form of the object.
     type Object;
-    /// Which kind it is.
     const KIND: WatchedKind;
 
-    /// The object with its identity, or why it is left alone.
+    /// The validated object, or why it is rejected.
     fn read(received: Self::Received) -> Result<Self::Object, String>;
-    /// The object is there, as given.
+    /// Adds or replaces the object.
     fn apply(
         state: &mut State,
         agents: &AgentSelector,
@@ -47,25 +45,22 @@ pub(super) trait Watched: Send + 'static {
         object: Self::Object,
         touched: &mut Touched,
     );
-    /// The object is gone.
     fn delete(state: &mut State, key: &Key, touched: &mut Touched);
-    /// Brings what is derived from all objects of the kind up to date. Called after each change, and once after a
-    /// list.
+    /// Updates data derived from all objects of the kind. Called after each change, and once after
+    /// a list.
     fn follow(_: &mut State, _: &mut Touched) {}
-    /// Everything that is held of this kind.
+    /// Keys of all stored objects of this kind.
     fn keys(state: &State) -> Vec<Key>;
 }
 
-/// How pods of our node agents are recognised.
+/// Selects the pods of the node agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSelector {
-    /// Namespace of the agents' pods.
     pub namespace: String,
-    /// Label of the agents' pods.
     pub label: (String, String),
 }
 
-/// An object of a namespace with the identity that every one has.
+/// Checks that a namespaced object has name, namespace, UID and version.
 fn identified<K: Resource<DynamicType = ()>>(object: K) -> Result<Identified<K>, String> {
     let meta = object.meta();
     present("name", meta.name.as_ref())
@@ -82,7 +77,7 @@ fn identified<K: Resource<DynamicType = ()>>(object: K) -> Result<Identified<K>,
     })
 }
 
-/// Takes a guarded object out: one that does not fit its type degrades itself only.
+/// Unwraps a guarded object. An object that does not match its type is rejected alone.
 fn guarded<K: Resource<DynamicType = ()>>(
     received: DeserializeGuard<K>,
 ) -> Result<Identified<K>, String> {

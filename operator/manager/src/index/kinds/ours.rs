@@ -1,4 +1,4 @@
-//! Our own kinds, and the Services that workloads own.
+//! Lockstep's own kinds, and the Services that workloads own.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,6 @@ use super::super::state::{Identified, Key, State, Touched, controller_uid, node_
 use super::super::watched_kind::WatchedKind;
 use super::{AgentSelector, Watched, guarded, identified, node_name};
 
-/// `TrainingWorkload`.
 pub(in crate::index) struct Workloads;
 
 impl Watched for Workloads {
@@ -75,7 +74,7 @@ impl Watched for Workloads {
     }
 }
 
-/// Our `PodGroup`.
+/// The `PodGroup` of this API group.
 pub(in crate::index) struct PodGroups;
 
 impl Watched for PodGroups {
@@ -123,22 +122,18 @@ impl Watched for PodGroups {
     }
 }
 
-/// Our `Workload`.
+/// The `Workload` of this API group.
 pub(in crate::index) type SchedulingWorkloads = Namesake<Workload>;
 
-/// `RestartOrder`.
 pub(in crate::index) type Orders = Namesake<RestartOrder>;
 
-/// A kind of which each object is named like its workload.
+/// A kind whose objects have the names of their workloads.
 pub(in crate::index) struct Namesake<K>(PhantomData<K>);
 
-/// Where the objects of such a kind are kept, as they came.
+/// Table of the objects of such a kind, stored as received.
 pub(in crate::index) trait Kept: Sized {
-    /// Which kind it is.
     const KIND: WatchedKind;
-    /// The objects.
     fn all(state: &State) -> &BTreeMap<Key, Identified<Self>>;
-    /// The same, to change them.
     fn all_mut(state: &mut State) -> &mut BTreeMap<Key, Identified<Self>>;
 }
 
@@ -200,7 +195,7 @@ where
     }
 }
 
-/// `NodeAgent`: named like its node.
+/// Node agents. Each is named after its node.
 pub(in crate::index) struct Agents;
 
 impl Watched for Agents {
@@ -236,7 +231,7 @@ impl Watched for Agents {
     }
 }
 
-/// `Service` with the workload label.
+/// Services with the workload label.
 pub(in crate::index) struct Services;
 
 impl Watched for Services {
