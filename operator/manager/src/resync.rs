@@ -1,8 +1,8 @@
-//! The slow periodic pass over everything, as a repair.
+//! Periodic resync of all workloads and the scheduler, as a repair.
 //!
-//! Changes wake what they concern; should such a wake-up ever be lost, by a mistake in what the
-//! index takes for a change, its effect is found here. Decisions are level-triggered and writes are
-//! differences, so that a pass over what is as it should be writes nothing.
+//! Changes wake whatever they affect. If a bug in the index misses a change, the resync finds its
+//! effect. Decisions are level-triggered and writes are differences, so a pass without differences
+//! writes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::clock::Random;
 use crate::index::Index;
 
-/// Wakes every workload and the scheduler once in each period, spread over its last quarter. Zero:
-/// never.
+/// Wakes every workload and the scheduler once per period, spread over its last quarter. A period
+/// of zero disables the resync.
 pub async fn resync(index: Arc<Index>, random: Random, period: Duration) {
     if period.is_zero() {
         return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! Which version of Kubernetes the API server is, and what follows from it.
+//! Kubernetes version of the API server, and features that depend on it.
 
 use std::time::Duration;
 
@@ -9,15 +9,16 @@ use tracing::{debug, info};
 
 use crate::clock::Random;
 
-/// The first version whose kube-scheduler keeps nominations that others make (KEP-5278).
+/// First version whose kube-scheduler keeps nominations of other controllers (KEP-5278).
 const KEEPS_NOMINATIONS: (u32, u32) = (1, 34);
-/// It changes with upgrades of the API server only.
+/// The version changes only when the API server is upgraded.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Wait after it did not answer.
+/// Wait after a failed request.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Asks at start and again from time to time, and tells whether nominations are kept. Until the
-/// server has answered they are not counted on: to wait until victims are gone is right everywhere.
+/// Reads the version at start and periodically, and publishes whether kube-scheduler keeps
+/// nominations. Before the first response it reports that they are not kept: then the scheduler
+/// waits until victims are gone, which is correct for every version.
 pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
     loop {
         let wait = match client.apiserver_version().await {
@@ -46,7 +47,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
     }
 }
 
-/// Whether kube-scheduler keeps nominations at this version; that of a distribution may be `34+`.
+/// True if kube-scheduler keeps nominations at this version. Some distributions report `34+`.
 fn keeps(version: &Info) -> bool {
     let number = |text: &str| text.trim_end_matches('+').parse::<u32>().ok();
     let (major, minor) = (number(&version.major), number(&version.minor));

@@ -1,9 +1,8 @@
-//! A manager without tasks of its own: whoever holds it brings the news and says what runs next.
+//! A manager without tasks, for simulations: the caller delivers watch events and runs each step.
 //!
-//! It is made of the same index, queue, controller and scheduler as [`crate::run`]. What a process
-//! has around them is left out: watches (the news are told), the lease (it leads), events, the pass
-//! over everything that repairs what the watches miss. Dropping it is a crash: what it remembers is
-//! gone.
+//! It uses the same index, queue, controller and scheduler as [`crate::run`]. It has no watches, no
+//! lease (it always leads), no event publisher and no resync. Dropping it simulates a crash,
+//! because its memory is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +39,7 @@ use crate::workload::{Controller, Limits, Parts};
 pub use crate::index::{AgentSelector, Key, WatchedKind, member as read_member};
 pub use crate::scheduler::task::CycleSummary;
 
-/// What a stepped manager is made of.
+/// Inputs of a stepped manager.
 pub struct SteppedParts {
     /// Connection of the workload controller.
     pub controller: Client,
@@ -48,9 +47,9 @@ pub struct SteppedParts {
     pub scheduler: Client,
     /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Jitter of what failed.
+    /// Source of retry jitter.
     pub random: Random,
-    /// How pods of agents are recognised.
+    /// Selects the pods of the node agents.
     pub agents: AgentSelector,
     /// Constants of the decisions about workloads.
     pub settings: Arc<lockstep_lifecycle::LifecycleSettings>,
@@ -58,7 +57,7 @@ pub struct SteppedParts {
     pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
 }
 
-/// One manager that leads.
+/// A manager that always leads.
 pub struct SteppedManager {
     index: Arc<Index>,
     feeds: Feeds,
@@ -66,12 +65,12 @@ pub struct SteppedManager {
     clock: Arc<dyn Clock>,
     controller: Controller,
     scheduler: Scheduler,
-    /// Kept, so that events have somewhere to go.
+    /// Keeps the event channel open.
     _events: Reports,
 }
 
 impl SteppedManager {
-    /// A manager that has just begun to lead and knows nothing yet.
+    /// Creates a manager with an empty index.
     pub fn new(parts: SteppedParts) -> Self {
         let SteppedParts {
             controller,
@@ -95,7 +94,8 @@ impl SteppedManager {
             clients: unguarded(controller),
             clock: clock.clone(),
             settings,
-            // One request after the other: their order says after which of them it crashes.
+            // Requests are sent one at a time, so that their order determines where a crash
+            // happens.
             limits: Limits {
                 concurrency: 1,
                 in_flight: 1,
@@ -124,58 +124,58 @@ impl SteppedManager {
         }
     }
 
-    /// One event of the watch of a kind.
+    /// Applies one watch event.
     ///
     /// # Errors
-    /// An object that is not of the kind.
+    /// The object is not of this kind.
     pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
         self.feeds.handle(&self.index, kind, event)
     }
 
-    /// A pod group of kube-scheduler's, whose watch is a task of its own in a process.
+    /// Stores a pod group of kube-scheduler. In a process, a separate task watches these.
     pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
         self.index.set_native_group(key, Some(group));
     }
 
-    /// One pass over the next workload that needs one; none: nobody does now.
+    /// Runs one pass over the next due workload. `None` if no workload is due.
     pub async fn pass_next(&self) -> Option<Key> {
         let key = self.queue.try_next()?;
         self.controller.pass_over(&key).await;
         Some(key)
     }
 
-    /// When the next pass is due, where none is due now.
+    /// When the next pass is due, if none is due now.
     pub fn next_pass(&self) -> Option<Instant> {
         self.queue.next_due()
     }
 
-    /// One pass over a workload, whether it needs one or not.
+    /// Runs one pass over a workload, whether due or not.
     pub async fn pass(&self, key: &Key) {
         self.controller.pass_over(key).await;
     }
 
-    /// Whether something has changed that the scheduler looks at, since the last call.
+    /// True if an input of the scheduler has changed since the last call.
     pub fn scheduler_woken(&self) -> bool {
         self.index.scheduler_woken()
     }
 
-    /// One cycle of the scheduler.
+    /// Runs one cycle of the scheduler.
     pub async fn schedule(&mut self) -> CycleSummary {
         self.scheduler.cycle(&CancellationToken::new()).await
     }
 
-    /// Constants of the scheduler, to be changed between two cycles.
+    /// Settings of the scheduler. May be changed between cycles.
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         &mut self.scheduler.settings
     }
 
-    /// What the next pass over a workload would look at.
+    /// The view that the next pass over a workload would use.
     pub fn view(&self, key: &Key) -> Option<WorkloadView> {
         self.controller.view(key)
     }
 
-    /// What a process that leads would tell Prometheus now, of everything and of at most so many
-    /// single workloads. What it counts is zero.
+    /// The metrics that a leader would export now, with series of at most this many single
+    /// workloads. Counters are zero.
     pub fn metrics(&self, single_workloads: usize) -> Registry {
         let mut registry = Registry::default();
         Metrics::register(&mut registry);
@@ -196,13 +196,13 @@ impl SteppedManager {
         registry
     }
 
-    /// What the next cycle of the scheduler would look at.
+    /// The input that the next cycle of the scheduler would use.
     pub fn scheduling_input(&self) -> SchedulingInput {
         scheduling_input(&self.index.read())
     }
 }
 
-/// A connection without deadlines and without a fence.
+/// A connection without deadlines and fence.
 fn unguarded(client: Client) -> Clients {
     Clients {
         read: client.clone(),

@@ -1,10 +1,10 @@
-//! Our times (chrono) for Kubernetes' types (jiff). Our API, decisions and status use chrono; the
-//! other way is [`lockstep_api::time`].
+//! Converts chrono times to Kubernetes' jiff times. Lockstep's API, decisions and status use
+//! chrono. [`lockstep_api::time`] converts the other way.
 
 use chrono::{DateTime, Utc};
 use jiff::Timestamp;
 
-/// For Kubernetes types. Times beyond jiff's range (year 9999) become its limit.
+/// Converts to a Kubernetes time. Times beyond jiff's range (year 9999) become its limit.
 pub fn to_jiff(time: DateTime<Utc>) -> Timestamp {
     Timestamp::new(
         time.timestamp(),

@@ -1,10 +1,10 @@
-//! Whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
-//! KEP-4671), and what its pod groups say about the pods of others.
+//! Detects whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
+//! KEP-4671), and reads its pod groups.
 //!
-//! Our own kinds are used for our gangs in either case; what is found is shown in a metric and, when
-//! it changes, in the log. Where pod groups are served they are watched: whether the pods of one may
-//! be evicted one by one stands nowhere else (KEP-5710). Nothing waits for that: a group that is not
-//! known goes whole.
+//! Gangs use Lockstep's own kinds in either case. The served versions are exported as a metric and
+//! logged when they change. Served pod groups are watched, because only they report whether their
+//! pods may be evicted one by one (KEP-5710). Scheduling does not wait for this watch: pods of an
+//! unknown group are evicted together.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -29,12 +29,11 @@ use crate::index::Index;
 
 const GROUP: &str = "scheduling.k8s.io";
 
-/// What is served changes with upgrades of the API server only.
+/// The served versions change only when the API server is upgraded.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Wait after a watch has failed.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Versions of upstream's scheduling group that serve pod groups.
+/// Served versions of the upstream scheduling group that have pod groups.
 #[derive(Clone, Debug, Default)]
 pub struct NativeScheduling(Family<VersionLabel, Gauge>);
 
@@ -44,7 +43,6 @@ struct VersionLabel {
 }
 
 impl NativeScheduling {
-    /// A gauge that is shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let served = Self::default();
         registry.register(
@@ -55,7 +53,6 @@ impl NativeScheduling {
         served
     }
 
-    /// What is served now.
     pub fn set(&self, versions: &[String]) {
         self.0.clear();
         for version in versions {
@@ -68,7 +65,7 @@ impl NativeScheduling {
     }
 }
 
-/// Looks at start and again from time to time, and watches the pod groups that are served.
+/// Discovers the served versions at start and periodically, and watches the served pod groups.
 pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: NativeScheduling) {
     let mut known: Option<Vec<String>> = None;
     let mut watching = JoinSet::new();
@@ -79,7 +76,7 @@ pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: N
                     info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups");
                     metric.set(&versions);
                     watching.shutdown().await;
-                    // The server names the one that it prefers first.
+                    // The server lists its preferred version first.
                     match versions.first() {
                         Some(version) => {
                             let (client, random) = (client.clone(), random.clone());
@@ -96,7 +93,7 @@ pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: N
     }
 }
 
-/// Keeps the index up to date with the pod groups of a version, for ever.
+/// Updates the index from the pod groups of one version. Never returns.
 async fn watch(client: Client, version: String, index: Arc<Index>, random: Random) {
     let kind = GroupVersionKind::gvk(GROUP, &version, "PodGroup");
     let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
@@ -122,7 +119,8 @@ async fn watch(client: Client, version: String, index: Arc<Index>, random: Rando
     }
 }
 
-/// What a pod group says. Single is the default; of the alpha versions, the mode is a word.
+/// Reads the disruption mode of a pod group. Single is the default. In alpha versions, the mode is
+/// a string.
 fn read(group: &DynamicObject) -> NativeGroup {
     let spec = &group.data["spec"];
     let mode = &spec["disruptionMode"];
@@ -135,7 +133,7 @@ fn read(group: &DynamicObject) -> NativeGroup {
     }
 }
 
-/// Versions of the group that have pod groups.
+/// Served versions of the group that have pod groups.
 async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?;
     let mut versions = Vec::new();

@@ -1,9 +1,8 @@
-//! Sends what a cycle has decided: the only requests of the scheduler.
+//! Sends the steps of a cycle: the only requests of the scheduler.
 //!
-//! Requests of one cycle are independent, so each may fail alone; what failed is decided anew. The
-//! one thing that must be known before the next cycle is whether a status was written: a placement
-//! that was stored without our knowing would be promised twice. Where an answer is lost, the object
-//! is read.
+//! The requests of a cycle are independent. If one fails, the next cycle decides again. Before that
+//! cycle, the result of every status write must be known, because an unknown stored placement would
+//! be promised twice. If the response to a write is lost, the object is read.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,24 +29,19 @@ use crate::api::write::{
 use crate::events::{EventReport, Events};
 use crate::index::Key;
 
-/// Most requests of one cycle in flight.
 const IN_FLIGHT: usize = 16;
 
-/// Sends steps.
 pub(super) struct StepSender {
     actor: Actor,
-    /// For people.
     events: Events,
-    /// Counts what is decided.
     pub metrics: SchedulerMetrics,
 }
 
-/// What has become of the steps of a cycle.
 #[derive(Debug, Default)]
 pub(super) struct StepResults {
-    /// Pod groups of which it is not known whether they were written.
+    /// Pod groups whose last write has an unknown result.
     pub unsure: BTreeSet<Key>,
-    /// Whether something is to be tried again.
+    /// True if a failed step must be retried.
     pub again: bool,
 }
 
@@ -65,10 +59,10 @@ impl StepResults {
     }
 }
 
-/// What has become of one step.
+/// Result of one step.
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
-    /// Whether the pod of this UID may be evicted.
+    /// Whether the pod with this UID may be evicted.
     Answered(Uid, bool, chrono::DateTime<chrono::Utc>),
     Nothing,
     Failed,
@@ -90,9 +84,9 @@ impl StepSender {
         }
     }
 
-    /// Sends the steps: status writes before all others, and what gives up a node before what gains
-    /// it. Who was to gain a node that could not be given up does not get it, and nobody is evicted
-    /// for a gang whose status could not be written: it would not say who.
+    /// Sends the steps. Status writes go first, and a write that releases a node before a write
+    /// that gains it. If a node cannot be released, no gang gains it. If a gang's status cannot be
+    /// written, its victims are not evicted, because no object would name their preemptor.
     pub async fn act(
         &self,
         steps: Vec<Step>,
@@ -131,7 +125,7 @@ impl StepSender {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
                     kept.extend(gives_up);
                 }
-                // Or the gang is gone.
+                // `Nothing` means that the gang was deleted.
                 if !matches!(result, StepResult::Wrote(..)) {
                     unwritten.insert(key);
                 }
@@ -150,8 +144,8 @@ impl StepSender {
         results
     }
 
-    /// Reads pod groups of which it is not known whether they were written; returns those that
-    /// cannot be read either.
+    /// Reads the pod groups with an unknown write result. Returns the pod groups that still cannot
+    /// be read.
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
@@ -255,8 +249,8 @@ impl StepSender {
         }
     }
 
-    /// Name of a pod of the gang that the API server knows and the cycle did not. A pod of somebody else
-    /// may have the labels.
+    /// Name of a pod of the gang that the API server has and the cycle had not seen. Pods of other
+    /// owners may have the same labels.
     async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =
             Api::namespaced(self.actor.read.clone(), &key.namespace);
@@ -294,7 +288,7 @@ impl StepSender {
         }
     }
 
-    /// Whether the budgets of a pod would allow its eviction.
+    /// Tests with a dry run whether disruption budgets allow the eviction of a pod.
     async fn ask_eviction(&self, pod: PodRef, now: chrono::DateTime<chrono::Utc>) -> StepResult {
         match request_eviction(&self.pods(&pod), &pod, true).await {
             Ok(_) => StepResult::Answered(pod.uid, true, now),
@@ -305,7 +299,7 @@ impl StepSender {
         }
     }
 
-    /// An event on a foreign victim; workloads have theirs from their controller.
+    /// Publishes an event on a victim outside of Lockstep. For a workload, its controller does.
     fn tell(&self, pod: &PodRef, note: &str) {
         self.events.publish(EventReport {
             regarding: ObjectReference {
@@ -325,10 +319,10 @@ impl StepSender {
     }
 }
 
-/// Evicts a pod, or only asks whether it might be.
+/// Evicts a pod. A dry run only tests whether that is allowed.
 ///
-/// Not `Api::evict`: kube 5.0 sends its options as `delete_options`, which the API server does not
-/// know, so that the UID would be no precondition.
+/// `Api::evict` of kube 5.0 is not used. It sends its options as `delete_options`, a field unknown
+/// to the API server, so the UID would not be checked.
 async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Result<Value, ApiError> {
     let (key, uid) = (&pod.key, &pod.uid);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
@@ -341,13 +335,13 @@ async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Resul
     answer.await.map_err(ApiError::from)
 }
 
-/// Success, another writer's success, or something to try again.
+/// Maps success and deleted objects to `Nothing`, other errors to `Failed`.
 fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResult {
     let Err(error) = answer else {
         return StepResult::Nothing;
     };
     match error.class {
-        // Gone, or the name belongs to another object now.
+        // The object was deleted, or its name now belongs to another object.
         ErrorClass::NotFound => StepResult::Nothing,
         class => {
             debug!(
@@ -362,7 +356,7 @@ fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResu
     }
 }
 
-/// One line per decision with the why.
+/// Logs one line per decision, with its reason.
 fn log(key: &Key, group: &PodGroup) {
     let Some(status) = &group.status else { return };
     let condition =

@@ -1,4 +1,4 @@
-//! What a cycle reads, out of the index.
+//! The inputs of a cycle, read from the index.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use lockstep_scheduler::SchedulingInput;
 
 use crate::index::State;
 
-/// Takes what a cycle reads out of the index.
 pub(crate) fn scheduling_input(state: &State) -> SchedulingInput {
     SchedulingInput {
         cluster: state.model.snapshot(),

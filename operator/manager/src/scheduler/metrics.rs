@@ -1,4 +1,3 @@
-//! Metrics of the scheduler.
 
 use std::time::Duration;
 
@@ -14,7 +13,6 @@ use prometheus_client::registry::Registry;
 use crate::metrics::{decisions, restarts, waits};
 use lockstep_scheduler::SchedulingPlan;
 
-/// What the scheduler decides.
 #[derive(Clone, Debug)]
 pub struct SchedulerMetrics {
     cycles: Family<SchedulerCycleLabels, Histogram>,
@@ -34,7 +32,7 @@ struct WaitLabels {
 }
 
 impl WaitLabels {
-    /// Gangs of a priority class that have come to capacity in this way.
+    /// Labels for gangs of a priority class that obtained capacity in this way.
     fn new(priority_class: &str, how: &'static str) -> Self {
         Self {
             priority_class: priority_class.to_owned(),
@@ -49,21 +47,21 @@ struct WithdrawnLabel {
 }
 
 worded! {
-    /// Why an intent was given up.
+    /// Why a preemption intent was withdrawn.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Withdrawal {
-        /// Its victims did not leave in time.
+        /// Victims did not terminate in time.
         Overdue = "overdue",
-        /// Nobody has bound or refused its pods.
+        /// The pods were neither bound nor refused in time.
         Unanswered = "unanswered",
-        /// Capacity elsewhere has become free meanwhile.
+        /// Other capacity became free.
         Moved = "moved",
-        /// The gang or its victims have changed or ended.
+        /// The gang or its victims changed or ended.
         Void = "void",
     }
 }
 
-/// How an intent ended; `None` while it goes on, and where there was none.
+/// How a preemption intent ended. `None` if it continues or did not exist.
 fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdrawal>> {
     let intent = old.preemption.as_ref()?;
     let goes_on = |now: &Preemption| now.placement == intent.placement;
@@ -82,10 +80,10 @@ fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdr
     })
 }
 
-/// How gangs come to capacity.
+/// How gangs obtain capacity.
 const WAYS: [&str; 3] = ["free", "backfill", "preemption"];
 
-/// How a gang that waited has come to capacity, where it has just now.
+/// How a waiting gang obtained capacity by this status change, if it did.
 fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     let placement = new.placement.as_ref()?;
     let waits_still = new.preemption.is_some();
@@ -100,9 +98,8 @@ fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     })
 }
 
-/// The most that a cycle did.
+/// Kinds of cycles, by the most expensive work in it.
 const KINDS: [&str; 3] = ["upkeep", "placement", "preemption"];
-/// What came of it.
 const RESULTS: [&str; 2] = ["changes", "nothing"];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -137,7 +134,7 @@ impl Default for SchedulerMetrics {
 }
 
 impl SchedulerMetrics {
-    /// A cycle has been decided in this time.
+    /// Records a decided cycle.
     pub fn decided(&self, plan: &SchedulingPlan, time: Duration) {
         let [upkeep, placement, preemption] = KINDS;
         let kind = match (plan.searches, plan.queued) {
@@ -156,8 +153,7 @@ impl SchedulerMetrics {
             .observe(time.as_secs_f64());
     }
 
-    /// Counts what the written status of a gang of this priority class has that the one before had
-    /// not.
+    /// Counts the changes between two statuses of a gang of this priority class.
     pub fn wrote(
         &self,
         priority_class: Option<&str>,
@@ -167,7 +163,8 @@ impl SchedulerMetrics {
     ) {
         self.decided_on(old, new);
         let class = priority_class.unwrap_or_default();
-        // There from the first gang of the class on, so that the first that has waited is an increase.
+        // All series of a class exist from its first gang, so that the first wait shows as an
+        // increase.
         for how in WAYS {
             drop(self.waited.get_or_create(&WaitLabels::new(class, how)));
         }
@@ -191,13 +188,13 @@ impl SchedulerMetrics {
         }
     }
 
-    /// Counts placements and intents that were decided.
+    /// Counts newly decided placements and preemption intents.
     fn decided_on(&self, old: &PodGroupStatus, new: &PodGroupStatus) {
         let (had, has) = (old.placement.as_ref(), new.placement.as_ref());
         if has.is_some_and(|p| had.is_none_or(|h| h.id != p.id)) {
             self.placements.inc();
         }
-        // An intent that goes on with fewer victims was counted with all of them.
+        // An intent that continues with fewer victims is already counted.
         let Some(intent) = new.preemption.as_ref().filter(|_| old.preemption.is_none()) else {
             return;
         };
@@ -217,7 +214,7 @@ impl SchedulerMetrics {
             .inc_by(u64::try_from(intent.cost).unwrap_or_default());
     }
 
-    /// Metrics that are shown in the registry, known values from the start.
+    /// Registers the metrics, with known label values at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for kind in KINDS {

@@ -1,10 +1,10 @@
-//! The gang scheduler's loop over the index. What is decided is in [`lockstep_scheduler`].
+//! The loop of the gang scheduler over the index. [`lockstep_scheduler`] decides.
 //!
 //! | stage | module | client |
 //! |---|---|---|
-//! | take what a cycle needs out of the index | `input` | no |
-//! | wake up, wait for own writes, decide | [`task`] | in `act` alone |
-//! | send what was decided | `act` | yes |
+//! | read the inputs of a cycle from the index | `input` | no |
+//! | wake up, confirm own writes, decide | [`task`] | in `act` alone |
+//! | send the decided steps | `act` | yes |
 
 mod act;
 pub(crate) mod input;

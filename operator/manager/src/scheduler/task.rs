@@ -1,4 +1,4 @@
-//! The loop: wakes on change, gathers changes for a moment, decides, acts.
+//! The scheduler loop: waits for changes, batches them briefly, decides and acts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,28 +28,27 @@ pub struct Scheduler {
     live: LiveSettings,
     actor: StepSender,
     memory: Memory,
-    /// Pod groups of which it is not known whether they were written.
+    /// Pod groups whose last write has an unknown result.
     unsure: BTreeSet<Key>,
 }
 
-/// What a cycle came to.
+/// Result of one cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleSummary {
-    /// Requests that were decided, without those that only ask.
+    /// Decided requests, without dry runs.
     pub requests: usize,
-    /// Gangs of the queue that were looked at by themselves.
+    /// Queued gangs that were evaluated individually.
     pub judged: usize,
     /// Searches for victims.
     pub searches: usize,
-    /// When to look again although nothing changed.
+    /// When the next cycle is due even without changes.
     pub wake_after: Option<Duration>,
-    /// Time that it took to decide.
+    /// Duration of the decision.
     pub took: Duration,
 }
 
 impl CycleSummary {
-    /// For how long changes are gathered before the next cycle. One that came to nothing is followed by
-    /// a rest.
+    /// How long to batch changes before the next cycle. After a no-op cycle, the pause is longer.
     fn gather(&self, settings: &SchedulerSettings) -> Duration {
         if self.requests > 0 {
             return settings.debounce;
@@ -81,9 +80,9 @@ impl Scheduler {
         }
     }
 
-    /// Schedules until stopped. What is being decided then is not waited for, what is being written
-    /// is. The index is complete and this process leads: in a pause of its leadership it decides
-    /// nothing, and its writes are refused by the client.
+    /// Schedules until stopped. A stop abandons the current decision but finishes current writes.
+    /// Requires a complete index and leadership. While leadership is paused, no cycle starts and
+    /// the client refuses writes.
     pub async fn run(mut self, mut tenure: Tenure, stop: CancellationToken) {
         let mut last = CycleSummary {
             wake_after: Some(Duration::ZERO),
@@ -94,7 +93,7 @@ impl Scheduler {
         }
     }
 
-    /// One cycle: look up what is unsure, decide, act.
+    /// Runs one cycle: resolves unknown write results, decides, acts.
     pub(crate) async fn cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
         let unsure = std::mem::take(&mut self.unsure);
         self.unsure = self.actor.look_up(unsure, &mut self.memory).await;
@@ -120,8 +119,7 @@ impl Scheduler {
         self.actor.metrics.decided(&plan, took);
         let requests = plan.steps.iter().filter(|step| step.changes()).count();
         let (judged, searches) = (plan.judged, plan.searches);
-        // Own status writes come back as changes; everything else is looked at again when it has to
-        // be.
+        // Own status writes return as changes. Other steps are checked when the plan requires it.
         let acted = self.actor.act(plan.steps, &mut self.memory, now).await;
         let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);
         self.unsure = acted.unsure;
@@ -134,9 +132,9 @@ impl Scheduler {
         }
     }
 
-    /// Decides, on a thread where that may take its time: lease, watches and workloads go on
-    /// meanwhile. `None` when stopped: the decision ends by itself, since its steps are counted, and
-    /// nobody hears of it. The memory is lost then; it may be at any moment.
+    /// Decides on a blocking thread, so that lease, watches and workloads continue. Returns `None`
+    /// after a stop. The abandoned decision ends by itself, because its steps are bounded, and its
+    /// memory is lost. Losing the memory is safe at any time.
     async fn decide(
         &mut self,
         input: SchedulingInput,
@@ -168,8 +166,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits until something has changed, or for the time that the last cycle says, and then until
-    /// changes have gathered and the process leads. False when stopped.
+    /// Waits for a change, at most for `wake_after` of the last cycle. Then waits until changes are
+    /// batched and this process leads. False if stopped.
     async fn pause(
         &self,
         last: CycleSummary,

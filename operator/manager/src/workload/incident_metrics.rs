@@ -1,4 +1,4 @@
-//! What has become of incidents.
+//! Metrics of incidents.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,19 +14,18 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::restarts;
 
-/// What gangs are answered with, and so what most incidents end in.
+/// Actions that start another attempt, in which most incidents end.
 fn answers() -> impl Iterator<Item = FailureAction> {
     let actions = FailureAction::ALL.into_iter();
     actions.filter(|action| action.raises_attempt())
 }
 
-/// The actions after which members run again.
+/// Actions after which members run again.
 fn recoveries() -> impl Iterator<Item = FailureAction> {
     let actions = FailureAction::ALL.into_iter();
     actions.filter(|action| !action.leaves_container() && !action.ends_workload())
 }
 
-/// Counters and times of incidents.
 #[derive(Clone, Debug)]
 pub(super) struct IncidentMetrics {
     finished: Family<IncidentLabels, Counter>,
@@ -34,7 +33,7 @@ pub(super) struct IncidentMetrics {
     recovery: Family<RecoveryLabels, Histogram>,
     lost: Family<LostLabels, Counter>,
     preemptions: Counter,
-    /// Namespaces whose series are there.
+    /// Namespaces that have series.
     namespaces: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -57,7 +56,7 @@ impl IncidentLabels {
     }
 }
 
-/// How incidents may end.
+/// All combinations of labels of finished incidents.
 fn all_incidents() -> impl Iterator<Item = (FailureAction, CauseKind, bool)> {
     FailureAction::ALL.into_iter().flat_map(|action| {
         let causes = CauseKind::ALL.into_iter();
@@ -76,11 +75,11 @@ struct RecoveryLabels {
     result: &'static str,
 }
 
-/// What became of pods until all members ran again: an action that keeps them may have replaced
-/// some, and then takes as long as a recreation.
+/// Whether pods were recreated before all members ran again. Even an action that keeps pods may
+/// recreate some, and then takes as long as a full recreation.
 const RESULTS: [&str; 2] = ["in_place", "recreated"];
 
-/// The result of an incident that replaced so many pods.
+/// Result label of an incident that recreated this many pods.
 fn result(recreated: i32) -> &'static str {
     let [in_place, replaced] = RESULTS;
     if recreated == 0 { in_place } else { replaced }
@@ -105,7 +104,6 @@ impl Default for IncidentMetrics {
     }
 }
 
-/// The phases of an incident, in seconds.
 fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
     [
         ("detect", p.detect_ms),
@@ -117,18 +115,18 @@ fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
     .map(|(phase, ms)| (phase, ms as f64 / 1000.0))
 }
 
-/// Whether two entries tell of the same incident: an attempt may end in several ways one after the
-/// other, in a preemption that interrupts the restart that led to it, say.
+/// True if two entries record the same incident. The attempt alone does not identify it: a
+/// preemption may interrupt the restart that an earlier incident of the attempt caused.
 fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
     (&one.domain, one.attempt, one.cause.kind, one.time)
         == (&other.domain, other.attempt, other.cause.kind, other.time)
 }
 
 impl IncidentMetrics {
-    /// Shows the series of a namespace from the start, so that the first incident is an increase.
-    /// Those of every action and cause would be ten times as many, most of them never used. When a
-    /// namespace comes, the series of those that do not exist any more go: were a namespace made for
-    /// each job, they would be more every day.
+    /// Creates the series of a namespace at zero, so that the first incident shows as an increase.
+    /// Only common actions get series, because all actions and causes would be ten times as many. A
+    /// new namespace also removes the series of deleted namespaces. This bounds them if every job
+    /// has its own namespace.
     pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         let mut namespaces = self.namespaces.lock();
         if namespaces.contains(namespace) {
@@ -158,7 +156,7 @@ impl IncidentMetrics {
         }
     }
 
-    /// Counts what a written status has that the one before had not.
+    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         namespace: &str,
@@ -215,7 +213,7 @@ impl IncidentMetrics {
         })
     }
 
-    /// Metrics that are shown in the registry, known values from the start.
+    /// Registers the metrics, with known label values at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for (phase, _) in phases_of(&Phases::default()) {

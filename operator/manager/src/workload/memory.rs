@@ -1,5 +1,5 @@
-//! What the controller remembers of a workload between passes. Losing it costs repeated questions,
-//! nothing else.
+//! What the controller remembers of a workload between passes. Losing it only costs repeated
+//! requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,40 +17,36 @@ use super::act::{ActionResults, Judged};
 use crate::clock::Clock;
 use crate::index::{Key, Known, OwnWrites};
 
-/// How long the answer to a dry run holds: a gate of the API server may be switched, a webhook changed.
+/// Validity of a dry-run result. A feature gate or webhook of the API server may change.
 const DRY_RUN_HOLDS: TimeDelta = TimeDelta::minutes(10);
-/// How long one holds that leaves something open, the first time; twice as long each further time.
+/// Validity of the first inconclusive result in a row. Doubles with each further one.
 const OPEN_HOLDS: TimeDelta = TimeDelta::seconds(30);
 
-/// Memory of one workload, shared with the pass over it.
+/// Memory of one workload, shared with its running pass.
 pub(super) type Memory = Arc<Mutex<Remembered>>;
 
-/// Memory of all workloads.
 #[derive(Debug, Default)]
 pub(super) struct Memories(Mutex<HashMap<Key, Memory>>);
 
-/// What is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
     uid: Option<Uid>,
-    /// Own writes that the watches have not shown yet.
+    /// Own writes that the watches have not delivered yet.
     pub writes: OwnWrites,
-    /// When the status was last written.
     pub summarized: Option<Instant>,
-    /// A status that was sent, of which no answer says whether it was stored.
+    /// A status write whose result is unknown.
     pub unanswered: Option<Box<StatusChange>>,
-    /// The last answer to a dry run.
     dry_run: Option<DryRun>,
-    /// How many answers in a row have left something open.
+    /// Number of consecutive inconclusive dry runs.
     open: i32,
     refusals: BTreeMap<Target, RefusedRequest>,
-    /// The request that the API server failed last.
+    /// The last request that the API server failed.
     failed: Option<FailedRequest>,
-    /// How many passes in a row have ended so.
+    /// Number of consecutive passes with such a failure.
     failures: u32,
 }
 
-/// A change of status, from what was read at a version.
+/// A status change and the version that it was computed from.
 #[derive(Debug)]
 pub(super) struct StatusChange {
     pub read_at: Option<String>,
@@ -69,7 +65,7 @@ impl StatusChange {
 }
 
 impl Memories {
-    /// The memory of a workload; empty for a new UID.
+    /// The memory of a workload. Empty for a new UID.
     pub fn of(&self, key: &Key, uid: &Uid) -> Memory {
         let mut all = self.0.lock();
         let memory = all.entry(key.clone()).or_default();
@@ -82,14 +78,13 @@ impl Memories {
         memory.clone()
     }
 
-    /// The workload is gone.
     pub fn forget(&self, key: &Key) {
         self.0.lock().remove(key);
     }
 }
 
 impl Remembered {
-    /// What goes into the next view.
+    /// Inputs of the next view.
     pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
         Known {
             dry_run: self.dry_run.clone(),
@@ -99,16 +94,16 @@ impl Remembered {
         }
     }
 
-    /// The change without an answer, if this view shows that it was stored. It is forgotten once a
-    /// later version shows something else.
+    /// The unanswered status change, if this view shows that it was stored. Any later version of
+    /// the workload clears it.
     pub fn shown(&mut self, view: &WorkloadView) -> Option<Box<StatusChange>> {
         let version = view.workload.metadata.resource_version.as_ref();
         let change = self.unanswered.take_if(|c| c.read_at.as_ref() != version)?;
         (view.workload.status.as_ref() == Some(&change.new)).then_some(change)
     }
 
-    /// Takes over what has become of the requests of a pass that began at `began`. `backoff`: the wait
-    /// after so many failures in a row.
+    /// Stores the results of a pass that began at `began`. `backoff` maps a number of consecutive
+    /// failures to a wait.
     pub fn learn(
         &mut self,
         results: ActionResults,
@@ -139,7 +134,7 @@ impl Remembered {
         now: DateTime<Utc>,
         backoff: impl Fn(u32) -> Duration,
     ) {
-        // The pass left out the request that has failed before, and those after it.
+        // This pass skipped the request that failed before, and all requests after it.
         let put_off = self.failed.as_ref().is_some_and(|f| began < f.until);
         if let (Some((rank, message)), Some(failure)) = (&results.failed, &results.failure) {
             self.failures = self.failures.saturating_add(1);

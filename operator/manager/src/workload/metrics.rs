@@ -1,4 +1,3 @@
-//! Metrics of the workload controller.
 
 use std::time::Duration;
 
@@ -18,14 +17,12 @@ use crate::metrics::{CONTROLLER, decisions, waits};
 /// Metrics of the workload controller.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadMetrics {
-    /// Passes over workloads.
     pub passes: PassMetrics,
     incidents: IncidentMetrics,
     conditions: ConditionMetrics,
 }
 
 impl WorkloadMetrics {
-    /// Metrics that are shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         Self {
             passes: PassMetrics::register(registry),
@@ -34,14 +31,13 @@ impl WorkloadMetrics {
         }
     }
 
-    /// Shows what is known of a namespace with workloads before anything has happened in it. The first
-    /// time takes away what is shown of those that are no more.
+    /// Creates the known series of a namespace before its first incident. The first call for a
+    /// namespace also removes the series of deleted namespaces.
     pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         self.incidents.known(namespace, exists);
     }
 
-    /// Counts what a written status of a workload in this namespace has that the one before had
-    /// not.
+    /// Counts the changes between two statuses of a workload in this namespace.
     pub fn wrote(
         &self,
         namespace: &str,
@@ -55,19 +51,15 @@ impl WorkloadMetrics {
 }
 
 worded! {
-    /// Result of a pass, in the words of controller-runtime.
+    /// Result of a pass, as labelled by controller-runtime.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum PassResult {
-        /// Something was written.
         Changed = "requeue",
-        /// Nothing to do.
         Unchanged = "success",
-        /// It failed.
         Error = "error",
     }
 }
 
-/// Passes over workloads.
 #[derive(Clone, Debug)]
 pub struct PassMetrics {
     total: Family<PassLabels, Counter>,
@@ -100,7 +92,6 @@ impl Default for PassMetrics {
 }
 
 impl PassMetrics {
-    /// A pass has ended.
     pub fn ended(&self, outcome: PassResult, time: Duration) {
         let result = outcome.as_str();
         self.total.get_or_create(&PassLabels { result }).inc();
@@ -110,7 +101,6 @@ impl PassMetrics {
         self.time.observe(time.as_secs_f64());
     }
 
-    /// A request of a pass has failed.
     pub fn failed(&self, class: ErrorClass) {
         self.errors
             .get_or_create(&ErrorLabels {
@@ -119,12 +109,11 @@ impl PassMetrics {
             .inc();
     }
 
-    /// A pass has panicked.
     pub fn panicked(&self) {
         self.panics.inc();
     }
 
-    /// Metrics that are shown in the registry, known values from the start.
+    /// Registers the metrics, with known label values at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for result in PassResult::ALL.map(PassResult::as_str) {
@@ -163,7 +152,6 @@ impl PassMetrics {
     }
 }
 
-/// How conditions change.
 #[derive(Clone, Debug)]
 struct ConditionMetrics {
     transitions: Family<TransitionLabels, Counter>,

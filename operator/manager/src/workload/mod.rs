@@ -1,15 +1,15 @@
-//! The workload controller: takes keys from the queue and passes over their workloads.
+//! The workload controller: takes keys from the queue and reconciles their workloads.
 //!
 //! | step | where | client |
-//! |---|---|---|
-//! | gather the view | `index` | no |
-//! | decide: record, act or nothing | `lockstep_lifecycle::decide` | no |
+//! | --- | --- | --- |
+//! | build the view | `index` | no |
+//! | decide: record, act or idle | `lockstep_lifecycle::decide` | no |
 //! | record: write the ledger | [`status`] | yes |
 //! | act: send requests | [`act`] | yes |
-//! | nothing to do: write the summary when it differs | [`status`] | yes |
+//! | idle: write the summary if it differs | [`status`] | yes |
 //!
-//! It is the only writer of a workload's status, pods, Service, Workload, pod group specs and
-//! orders.
+//! The controller is the only writer of a workload's status, pods, Service, Workload, pod group
+//! specs and orders.
 
 pub mod act;
 mod incident_metrics;
@@ -42,34 +42,34 @@ use memory::{Memories, Memory, StatusChange};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
 
-/// How long a pass waits at most before it looks again whether its own writes have come back.
+/// How soon a pass is retried whose workload has own writes that the watches have not delivered.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// After requests were sent: their effect usually wakes the workload earlier.
+/// Delay of the next pass after requests were sent. Their effects usually wake the workload
+/// earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
-/// The longest rest, for which a failure may have to wait. A pass over a gang of thousands takes tens of
-/// milliseconds, and each of its pods is news several times while they start: one that came to nothing is
-/// followed by a rest, as with the scheduler's cycles.
+/// Longest pause after a no-op pass, which may delay the response to a failure. A pass over a gang
+/// of thousands takes tens of milliseconds, and each of its pods changes several times while it
+/// starts.
 const REST_AT_MOST: Duration = Duration::from_millis(500);
 
-/// How a pass ended.
 struct Passed {
-    /// After a failure, how long the server asks to wait.
+    /// `Err`: the pass failed, and the server requests this wait.
     outcome: Result<(), Duration>,
-    /// For how long the workload need not be looked at again.
+    /// Pause before the next pass over the workload.
     rest: Duration,
 }
 
-/// What a pass came to, and what it took to decide.
+/// Result of a pass, and the duration of its decision.
 type Decided = (PassResult, Duration);
 
 impl Passed {
-    /// One that took this long to decide.
+    /// A pass without failure, whose decision took `took`.
     fn ended(result: PassResult, took: Duration) -> Self {
         let rest = match result {
             PassResult::Unchanged => rest_after(took, REST_AT_MOST),
-            // What was decided is gone on with at once.
+            // The effect of the pass must be continued at once.
             PassResult::Changed | PassResult::Error => Duration::ZERO,
         };
         Self {
@@ -86,7 +86,7 @@ impl Passed {
     }
 }
 
-/// What a controller is made of.
+/// Inputs of a controller.
 pub struct Parts {
     /// What is known of the cluster.
     pub index: Arc<Index>,
@@ -100,20 +100,20 @@ pub struct Parts {
     pub settings: Arc<LifecycleSettings>,
     /// Limits.
     pub limits: Limits,
-    /// Where transitions are told.
+    /// Publisher of transitions.
     pub events: Events,
     /// Counters.
     pub metrics: WorkloadMetrics,
-    /// Cancelled: finish the requests in hand.
+    /// Once cancelled, the controller finishes the requests in flight.
     pub stop: CancellationToken,
 }
 
 /// Limits of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Workloads worked on at a time.
+    /// Most concurrent passes.
     pub concurrency: usize,
-    /// Requests of one pass in flight.
+    /// Most requests of one pass in flight.
     pub in_flight: usize,
 }
 
@@ -151,7 +151,8 @@ impl Controller {
         }
     }
 
-    /// Works while it leads until it is stopped; then finishes the requests in hand.
+    /// Reconciles workloads while this process leads. After a stop, finishes the requests in
+    /// flight.
     pub async fn run(self: Arc<Self>, mut tenure: Tenure) {
         let mut passes: JoinSet<Passed> = JoinSet::new();
         let mut keys: HashMap<Id, Key> = HashMap::new();
@@ -172,8 +173,8 @@ impl Controller {
         }
     }
 
-    /// The next workload. In a pause of its leadership a process decides nothing: each pass would fail
-    /// and make its workload wait, long after the pause.
+    /// The next workload. While leadership is paused, no pass starts: each would fail, and its
+    /// back-off would outlast the pause.
     async fn next(&self, tenure: &mut Tenure) -> Key {
         tenure.leading(&*self.parts.clock).await;
         self.parts.queue.next().await
@@ -197,13 +198,13 @@ impl Controller {
         }
     }
 
-    /// One pass over a key that the queue has handed out.
+    /// Runs one pass over a key taken from the queue.
     pub(crate) async fn pass_over(&self, key: &Key) {
         let passed = self.timed_pass(key).await;
         self.parts.queue.done(key, passed.outcome, passed.rest);
     }
 
-    /// What the next pass over a workload would look at.
+    /// The view that the next pass over a workload would use.
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
@@ -224,7 +225,7 @@ impl Controller {
                 self.parts.metrics.passes.ended(PassResult::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
                 match failure.class {
-                    // Another writer was faster, or another process leads now: nothing that a person has to know.
+                    // Another writer or another leader was faster: no person needs to act.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
                         debug!(workload = %key, error = %failure.message, "pass is repeated");
                     }
@@ -294,8 +295,8 @@ impl Controller {
         }
     }
 
-    /// Writes a status at the version that it was decided from, when it differs, and reports
-    /// transitions.
+    /// Writes a status if it differs, at the version that it was decided from. Then reports
+    /// transitions. True if written.
     async fn write_status(
         &self,
         view: &WorkloadView,
@@ -329,7 +330,7 @@ impl Controller {
         Ok(true)
     }
 
-    /// Counts what has changed, and tells it in events.
+    /// Updates metrics and publishes events for a status change.
     fn tell(
         &self,
         view: &WorkloadView,
@@ -372,7 +373,8 @@ impl Controller {
         match failure {
             Some(failure) => {
                 if failed {
-                    // Other requests may succeed: the status reports the failure at once.
+                    // Another pass at once: other requests may succeed, and the status reports the
+                    // failure.
                     self.parts.queue.add(key.clone());
                 }
                 Err(failure)

@@ -1,4 +1,3 @@
-//! Writing a workload's status.
 
 use std::time::Duration;
 
@@ -11,11 +10,10 @@ use tokio::time::Instant;
 use crate::api::error::ApiError;
 use crate::api::write::{Precondition, Written, patch_status};
 
-/// How long the written status may stay behind when nothing but counts has changed: a gang of a
-/// thousand members comes up in a thousand steps, which are not a thousand writes.
+/// How long the status may lag if only counts have changed. The start of a gang of 1000 members
+/// must not cause 1000 writes.
 const COUNTS_LAG: Duration = Duration::from_secs(1);
 
-/// Writes statuses.
 pub(super) struct StatusWriter(Client);
 
 impl StatusWriter {
@@ -23,7 +21,7 @@ impl StatusWriter {
         Self(write)
     }
 
-    /// Patches what differs, at the UID and version that the view was made from.
+    /// Patches the differing fields, at the UID and version of the view.
     pub async fn write(
         &self,
         view: &WorkloadView,
@@ -41,8 +39,8 @@ impl StatusWriter {
     }
 }
 
-/// How long to wait before this status is written, where only counts differ from the one that was
-/// written lately.
+/// How long to delay this write. `None`: write now, because the last write is old or more than
+/// counts differ.
 pub(super) fn put_off(
     view: &WorkloadView,
     status: &TrainingWorkloadStatus,

@@ -1,4 +1,4 @@
-//! What the API server would make of a workload's pods.
+//! Dry runs of a workload's pods against the API server.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,16 @@ use lockstep_model::Admission;
 use super::{ActionSender, Judged};
 use crate::api::error::{ApiError, ErrorClass};
 
-/// Part of the words of an API server that cannot ask a webhook (`NewDryRunUnsupportedErr` of
-/// k8s.io/apiserver).
+/// Part of the error of an API server whose webhook does not support dry runs
+/// (`NewDryRunUnsupportedErr` of k8s.io/apiserver).
 const NO_DRY_RUN: &str = "does not support dry run";
 
-/// What the API server says about a pod of a dry run.
+/// Result of the dry run of one pod.
 enum Judgement {
-    /// It takes it as it is, or refuses it for a reason that depends on the moment.
+    /// Admitted with its restart rules, or refused for a reason that may be transient.
     Kept(Admission),
-    /// It drops its restart rules, or cannot say whether it does.
+    /// Admitted without its restart rules, or dry runs are not supported.
     Dropped(Admission),
-    /// It is invalid, for this reason.
     Invalid(String),
 }
 
@@ -54,7 +53,7 @@ async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgeme
     }
 }
 
-/// The group of a pod that was built here.
+/// Group of a pod that this process has built.
 fn group_of(pod: &Pod) -> String {
     let labels = pod.metadata.labels.as_ref();
     labels
@@ -64,8 +63,8 @@ fn group_of(pod: &Pod) -> String {
 }
 
 impl ActionSender {
-    /// Creates one pod per group without keeping it. A pod that is invalid is a verdict on the
-    /// template; any other refusal depends on the moment and is met again at the real create.
+    /// Dry-runs the creation of one pod per group. An invalid pod is a verdict on the template. Any
+    /// other refusal may be transient, and the real create would meet it again.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
@@ -113,7 +112,7 @@ impl ActionSender {
     }
 }
 
-/// What is known after a dry run that has failed and without which it goes on.
+/// Result of a failed dry run that the pass can continue without.
 pub(super) fn unanswered(
     spec_hash: String,
     pods: &[Pod],
@@ -131,7 +130,7 @@ pub(super) fn unanswered(
     }
 }
 
-/// A verdict that says nothing yet.
+/// A verdict without findings.
 fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     DryRun {
         spec_hash,
@@ -143,12 +142,12 @@ fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     }
 }
 
-/// Whether the server kept the rules that were sent: without KEP-5307 it drops them silently.
+/// True if the server kept the restart rules. Without KEP-5307, it drops them silently.
 fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
     restart_actions(sent).eq(restart_actions(answer))
 }
 
-/// What the restart rules of a pod's containers do, in their order.
+/// Actions of the restart rules of a pod's containers, in order.
 fn restart_actions(pod: &Pod) -> impl Iterator<Item = &str> {
     let containers = pod.spec.iter().flat_map(|s| &s.containers);
     let rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());

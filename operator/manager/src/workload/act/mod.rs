@@ -1,14 +1,14 @@
-//! Does what a pass has decided: the only requests that the workload controller sends.
+//! Executes the actions that a pass has decided: the only requests of the workload controller.
 //!
-//! Actions go out in their order; neighbours of one kind concurrently, up to a bound. The first
-//! failure stops the rest: what was not sent is decided anew from what is there then. So does the
-//! time: where each request takes a second, hundreds would keep a failure, a suspension or a
-//! deletion of the workload waiting for minutes.
+//! Actions are sent in order. Adjacent actions of one kind are sent concurrently, up to a bound.
+//! The first failure ends the pass, and so does a time limit. The next pass decides again on unsent
+//! actions. Without the limit, hundreds of requests of a second each would delay the response to a
+//! failure, suspension or deletion by minutes.
 //!
-//! Every delete and every patch of a pod names the pod's UID. That is enough where the decision
-//! came from the cache: a pod that has taken the name meanwhile is not touched. That the cache is
-//! not older than this process's own writes is seen to before the pass
-//! ([`crate::index::OwnWrites`]), and a failure is acted on once, because its incident is in the
+//! Every delete and every patch of a pod names the pod's UID, so that it never affects a later pod
+//! of that name. Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains this
+//! process's own writes. A failure is acted on once, because its incident is first recorded in the
+//! ledger.
 //! ledger before.
 
 mod dry_run;
@@ -31,36 +31,36 @@ use crate::api::error::{ApiError, ErrorClass};
 use crate::clock::Clock;
 use crate::index::WatchedKind;
 
-/// After this time a pass sends no more.
+/// A pass sends no further requests after this time.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What has become of a pass's actions.
+/// Results of a pass's actions.
 #[derive(Debug, Default)]
 pub struct ActionResults {
-    /// Versions that were written.
+    /// Versions of written objects.
     pub writes: Vec<(WatchedKind, ResourceVersion)>,
-    /// What was refused for good; feeds the next view.
+    /// Permanent refusals, an input of the next view.
     pub refusals: Vec<RefusedRequest>,
-    /// What was accepted; an earlier refusal of it is over.
+    /// Accepted requests, which end earlier refusals.
     pub accepted: Vec<Target>,
-    /// The answer to a dry run, where it was asked for.
+    /// Result of a dry run, if one was sent.
     pub judged: Option<Judged>,
-    /// The first failure that is to be repeated with back-off.
+    /// The first failure. The pass is retried with back-off.
     pub failure: Option<ApiError>,
-    /// Rank and message of the request with that failure, if the API server has failed that request.
+    /// Rank and message of the failed request, if the failure concerns that request alone.
     pub failed: Option<(u8, String)>,
-    /// Requests that were given up as best effort, by class of their error.
+    /// Error classes of failed best-effort requests.
     pub ignored: Vec<ErrorClass>,
-    /// Time was up before all was sent.
+    /// True if the time limit ended the pass.
     pub unfinished: bool,
 }
 
-/// The answer of the API server to a dry run.
+/// Response of the API server to a dry run.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The verdict on the templates. Until when it counts is up to who remembers it.
+    /// The verdict on the templates. Its validity is set by the memory that stores it.
     pub dry_run: DryRun,
-    /// What it makes of the pods, by group.
+    /// How the API server admits the pods, by group.
     pub pods: BTreeMap<String, Admission>,
 }
 
@@ -91,7 +91,7 @@ impl ActionResults {
     }
 }
 
-/// What an action sends.
+/// Properties of an action's request.
 #[derive(Clone, Copy)]
 struct Request {
     rank: u8,
@@ -110,14 +110,13 @@ impl Request {
     }
 }
 
-/// What has become of one action.
 #[derive(Debug)]
 enum ActionResult {
     Wrote(WatchedKind, ResourceVersion),
     Accepted(Target, WatchedKind, ResourceVersion),
-    /// There was nothing to do any more.
+    /// The action is no longer needed.
     Nothing,
-    /// Best effort.
+    /// A best-effort request failed.
     Ignored(ErrorClass),
     Judged(Box<Judged>),
     Refused(RefusedRequest),
@@ -127,16 +126,16 @@ enum ActionResult {
 /// Sends the actions of the workload controller.
 #[derive(Clone)]
 pub struct ActionSender {
-    /// Reads who owns a name that is taken; writes.
+    /// Clients. Reads determine the owner of a name that is taken.
     pub actor: Actor,
-    /// Once cancelled, requests in flight are finished and no more are sent.
+    /// Once cancelled, requests in flight are finished and no others are sent.
     pub stop: CancellationToken,
-    /// Tells when a pass has taken long enough.
+    /// Clock of the time limit.
     pub clock: Arc<dyn Clock>,
 }
 
 impl ActionSender {
-    /// Sends the actions of one pass over a workload, decided at `now`.
+    /// Sends the actions of one pass, decided at `now`.
     pub async fn act(
         &self,
         view: &WorkloadView,

@@ -1,4 +1,4 @@
-//! One action, one request (and a look at who owns a name that is taken).
+//! Sends the request of one action. If the name of an object is taken, reads its owner.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
@@ -23,7 +23,6 @@ use crate::api::write::{
 use crate::index::{WatchedKind, controller_uid};
 
 impl ActionSender {
-    /// Sends the request of one action.
     pub(super) async fn send(
         &self,
         view: &WorkloadView,
@@ -93,7 +92,7 @@ impl ActionSender {
         }
     }
 
-    /// Gives a pod the label by which the Service finds it, or takes it away.
+    /// Adds or removes the label by which the Service selects a pod.
     async fn label_published(
         &self,
         view: &WorkloadView,
@@ -106,7 +105,8 @@ impl ActionSender {
         patch_pod(&pods, name, &Patch::Merge(patch)).await
     }
 
-    /// Lets kube-scheduler bind a pod that has waited for victims to leave.
+    /// Removes the scheduling gate of a pod whose victims are gone, so that kube-scheduler can bind
+    /// it.
     async fn remove_gate(
         &self,
         view: &WorkloadView,
@@ -171,9 +171,9 @@ impl ActionSender {
         }
     }
 
-    /// The name is taken: by our own earlier create whose answer was lost, by something on its way
-    /// out, or by another client. Names of pods contain the incarnation, so the same name under our
-    /// UID is the same pod.
+    /// Handles a name that is taken: by an earlier create of this process without a response, by a
+    /// terminating object, or by an object of another client. Pod names contain the incarnation, so
+    /// a pod with this name and owner UID is the requested pod.
     async fn adopt<K>(
         &self,
         view: &WorkloadView,
@@ -307,7 +307,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
     }
 }
 
-/// An error that says no for good is a refusal, which conditions tell of; any other is tried again.
+/// Maps permanent errors to refusals, which conditions report. Other errors are retried.
 fn refused(
     target: Target,
     error: ApiError,
@@ -331,12 +331,12 @@ fn refused(
     })
 }
 
-/// The placement that a pod is made for; other objects have none.
+/// The placement that a pod was created for. Other objects have none.
 fn placement_of(object: &impl ResourceExt) -> Option<String> {
     object.annotations().get(annotations::PLACEMENT).cloned()
 }
 
-/// The name is free as soon as what has it is gone.
+/// The name is free once its current object is deleted.
 fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {
     ActionResult::Failed(ApiError::new(
         ErrorClass::Conflict,
@@ -348,7 +348,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
     ))
 }
 
-/// Whether the object that was meant is not there any more: no such name, or another UID.
+/// True if the object no longer exists: no such name, or another UID.
 fn gone(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
@@ -371,7 +371,7 @@ fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
     }
 }
 
-/// Whether a pod has ended. Other objects never do.
+/// True if a pod has ended. Always false for other objects.
 fn ended<K: Serialize>(object: &K) -> bool {
     let value = json!(object);
     matches!(
@@ -380,8 +380,8 @@ fn ended<K: Serialize>(object: &K) -> bool {
     )
 }
 
-/// Whether the object belongs to an earlier workload of the same name, which the garbage collector
-/// will delete.
+/// True if the object belongs to an earlier workload of the same name. The garbage collector will
+/// delete it.
 fn left_over<K: Resource>(view: &WorkloadView, object: &K) -> bool {
     let kind = TrainingWorkload::kind(&());
     object
