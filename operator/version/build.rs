@@ -1,5 +1,5 @@
-//! Asks git for the commit. `LOCKSTEP_COMMIT` and `LOCKSTEP_COMMIT_DATE` say it where sources are built without
-//! git, such as from an archive; `unknown` where neither does.
+//! Reads the commit from git. `LOCKSTEP_COMMIT` and `LOCKSTEP_COMMIT_DATE` override it, for builds
+//! without git such as from an archive. Without either, the value is `unknown`.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,16 +17,16 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// Commit and its date, in UTC, of the repository that this crate is in: not of one around an unpacked
-/// archive.
+/// Commit and its UTC date. Only from the repository of this crate, not from a repository around an
+/// unpacked archive.
 fn of_git() -> Option<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?;
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != root.canonicalize().ok()? {
         return None;
     }
-    // Moves with every commit and every checkout, in worktrees, too. Not looked at in debug builds, which would
-    // begin anew with every commit: those may say one of before.
+    // `logs/HEAD` changes with every commit and checkout, also in worktrees. Debug builds do not
+    // track it, to avoid a rebuild after each commit, and may report an older commit.
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "release") {
         let log = git(root, &["rev-parse", "--git-path", "logs/HEAD"])?;
         println!("cargo:rerun-if-changed={}", root.join(log).display());

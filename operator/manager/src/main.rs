@@ -34,49 +34,49 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(version = lockstep_version::LONG, about)]
 struct Args {
-    /// Another program than the manager.
+    /// Run another program instead of the manager.
     #[command(subcommand)]
     command: Option<Command>,
-    /// Configuration file (YAML). An unknown key ends the process.
+    /// Configuration file (YAML). An unknown key is an error.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What holds where the configuration file says nothing, as YAML. The file may be absent then.
+    /// Defaults for keys that are missing in the configuration file, as YAML. With defaults, the
+    /// file is optional.
     #[arg(long, value_name = "YAML")]
     defaults: Option<String>,
-    /// Kubeconfig. Default: that of the environment, else the service account of the pod.
+    /// Kubeconfig file. Default: the kubeconfig of the environment, else the pod's service account.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Logging.
     #[command(flatten)]
     log: LogArgs,
-    /// Print the effective configuration and end.
+    /// Print the effective configuration and exit.
     #[arg(long)]
     print_config: bool,
-    /// Name of the pod: identity in the leader election. Default: a random one.
+    /// Name of the pod, used as identity in the leader election. Default: a random name.
     #[arg(long, env = "POD_NAME", hide = true)]
     pod_name: Option<String>,
-    /// Namespace of the pod. Default: that of the kubeconfig.
+    /// Namespace of the pod. Default: the namespace of the kubeconfig.
     #[arg(long, env = "POD_NAMESPACE", hide = true)]
     pod_namespace: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Apply what a bundle of the Operator Lifecycle Manager may not hold: the admission policies,
-    /// and the node agents where the runtime's socket is named.
+    /// Apply objects that a bundle of the Operator Lifecycle Manager cannot contain: the admission
+    /// policies, flow control, and the node agents if the runtime's socket is set.
     Components(ComponentsArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct ComponentsArgs {
-    /// Deployment of this process, which owns the node agents.
+    /// Deployment of this process. It owns the DaemonSet of the node agents.
     #[arg(long, value_name = "NAME", default_value = "lockstep-components")]
     deployment: String,
     /// Image of the node agents.
     #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_AGENT")]
     agent_image: String,
     /// Socket of the container runtime on the nodes, such as
-    /// unix:///run/containerd/containerd.sock. Empty: no node agents.
+    /// unix:///run/containerd/containerd.sock. Empty: the node agents are removed.
     #[arg(
         long,
         value_name = "ENDPOINT",

@@ -1,4 +1,4 @@
-//! The API server: which one, and when to come back to one that is busy.
+//! Access to the API server, and its Retry-After responses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use thiserror::Error;
 
-/// Where the API server is: by this kubeconfig, else by that of the environment or the service account
-/// of the pod.
+/// Connection settings from this kubeconfig. Without it, from the kubeconfig of the environment or
+/// the pod's service account.
 ///
 /// # Errors
-/// None of them is there, or it cannot be read.
+/// No configuration exists, or it cannot be read.
 pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(match kubeconfig {
         Some(path) => {
@@ -25,19 +25,19 @@ pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
     })
 }
 
-/// The server, or what stands before it, was too busy, and says when to come back.
+/// The server or a proxy was overloaded and requests a retry after `wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("status {status}; the server asks to come back in {}s", .wait.as_secs())]
 pub struct ComeBack {
-    /// HTTP status. Only 429 says that the request was not carried out.
+    /// HTTP status. Only 429 guarantees that the request was not executed.
     pub status: u16,
-    /// How long to wait.
     pub wait: Duration,
 }
 
 impl ComeBack {
-    /// What an answer says in its header, which kube drops. API Priority and Fairness and proxies say
-    /// it there alone, in plain text; a `Status` has it in its details, too.
+    /// Reads the Retry-After header, which kube drops. API Priority and Fairness and proxies send
+    /// only this header, with a plain-text body. Responses with a `Status` also contain the wait in
+    /// its details.
     pub fn read<B>(response: &Response<B>) -> Option<Self> {
         let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
         let headers = response.headers();
@@ -51,7 +51,7 @@ impl ComeBack {
         })
     }
 
-    /// The one that a client which fails with it has failed with.
+    /// The Retry-After response that caused this error, if any.
     pub fn of(error: &kube::Error) -> Option<Self> {
         match error {
             kube::Error::Service(error) => error.downcast_ref().copied(),
@@ -60,7 +60,7 @@ impl ComeBack {
     }
 }
 
-/// Whether a server that answers so has too much to do.
+/// True if the status indicates an overloaded server.
 pub fn is_overload(status: StatusCode) -> bool {
     matches!(
         status,
@@ -70,7 +70,7 @@ pub fn is_overload(status: StatusCode) -> bool {
     )
 }
 
-/// How long the server asks to wait before the request is repeated; zero: it does not.
+/// How long the server requests to wait before a retry. Zero without a request.
 pub fn asked_wait(error: &kube::Error) -> Duration {
     if let kube::Error::Api(status) = error {
         let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);

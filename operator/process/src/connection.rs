@@ -1,4 +1,4 @@
-//! A connection to the API server that notices when the other end is gone.
+//! Connections to the API server that detect an unreachable peer.
 
 use std::time::Duration;
 
@@ -11,35 +11,36 @@ use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
-/// Silence after which the other end is asked whether it is still there, and between two questions.
+/// Silence before the first TCP keepalive probe, and interval of the probes.
 const PROBE: Duration = Duration::from_secs(10);
-/// Questions without an answer after which a connection is over.
+/// Number of unanswered probes after which a connection fails.
 const PROBES: u32 = 3;
-/// How long what was sent may go unacknowledged: as long as silence may last. The kernel sends no probes
-/// meanwhile, and of itself would try for a quarter of an hour.
+/// How long sent data may stay unacknowledged (TCP_USER_TIMEOUT): as long as the peer may be
+/// silent. While data is unacknowledged, the kernel sends no probes, and by default retransmits for
+/// 15 minutes.
 const UNACKNOWLEDGED: Duration = PROBE.saturating_mul(PROBES + 1);
-/// Silence after which a server is asked on a connection that all requests share, as by client-go. The
-/// kernel of one that hangs answers probes.
+/// Silence after which a shared connection sends an HTTP/2 ping, as in client-go. TCP probes do not
+/// suffice: the kernel of a hanging server answers them.
 const SILENT: Duration = Duration::from_secs(30);
-/// How long it has to answer, as with client-go: longer than one that is overloaded needs, which all
-/// agents would come back to with handshakes and lists. Until then requests that ended at their
-/// deadlines are repeated on the same connection.
+/// How long the server may take to answer the ping, as in client-go. It exceeds the delay of an
+/// overloaded server: otherwise all agents would reconnect to it at once, with handshakes and
+/// lists. Until then, retries of requests use the same connection.
 const UNANSWERED: Duration = Duration::from_secs(15);
 
-/// Connects as kube's own client does, and has the kernel probe what is silent. Requests that are
-/// under way at a time have a connection each (HTTP/1.1).
+/// Connects like kube's client, with TCP keepalive probes. Concurrent requests use separate
+/// connections (HTTP/1.1).
 ///
-/// A watch is silent while nothing changes, so that a connection whose other end is gone without a
-/// word (a node cut off, a load balancer that forgot it) looks the same. kube gives such a watch up
-/// after 300 s; with probes it is over after 40 s. Where the kubeconfig names a proxy or a program
-/// that gives credentials, the client is kube's own, without probes: what runs in a pod has neither.
+/// A watch is silent while nothing changes, and so is a connection whose peer has vanished (an
+/// isolated node, a load balancer that dropped its state). kube ends such a watch after 300 s. With
+/// probes, the connection fails after 40 s. If the kubeconfig names a proxy or a credential plugin,
+/// kube's own client without probes is used. Pods need neither.
 ///
-/// Nothing is repeated, whatever `config` says of retries.
+/// The client never retries, whatever `config` says.
 ///
 /// # Errors
-/// The configuration has no certificate or credentials that can be used.
+/// The certificates or credentials of the configuration cannot be used.
 pub fn connect(mut config: Config) -> kube::Result<Client> {
-    // Stock retries repeat every verb for up to 15 times and minutes.
+    // kube's default policy retries every verb up to 15 times, for minutes.
     config.default_retry = false;
     if is_kubes_own(&config) {
         return Client::try_from(config);
@@ -53,16 +54,16 @@ pub fn connect(mut config: Config) -> kube::Result<Client> {
     )
 }
 
-/// Connects as [`connect`] does, with one connection for all requests (HTTP/2), as clients in Go have:
-/// a write shares that of the watches, which is always there. It is for a process on every node, where
-/// a second connection is thousands of them. One whose other end does not answer, even where its
-/// kernel does, is over after 45 s.
+/// Connects like [`connect`], with one connection for all requests (HTTP/2), like clients in Go.
+/// Writes share the permanent connection of the watches. Use it for processes on every node, where
+/// a second connection would add thousands. The connection fails after 45 s if the server stops
+/// responding, even if its kernel still does.
 ///
-/// A server, or what stands before it, that speaks HTTP/1.1 alone is spoken to so; one that has another
-/// name in its certificate ([`Config::tls_server_name`]), too.
+/// Falls back to HTTP/1.1 if the server or a proxy supports nothing else, and if its certificate
+/// has another name ([`Config::tls_server_name`]).
 ///
 /// # Errors
-/// The configuration has no certificate or credentials that can be used.
+/// The certificates or credentials of the configuration cannot be used.
 pub fn connect_http2(config: Config) -> kube::Result<Client> {
     if is_kubes_own(&config) || config.tls_server_name.is_some() {
         return connect(config);
@@ -75,8 +76,8 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
         .wrap_connector(tcp_connector(&config));
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder
-        // By default a connection is not used again 90 s after a request was last made, though a watch
-        // still reads from it.
+        // By default, a connection is not reused 90 s after its last request started, even while a
+        // watch reads from it.
         .pool_idle_timeout(None)
         .timer(TokioTimer::new())
         .http2_keep_alive_interval(SILENT)
@@ -84,24 +85,24 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
     over(connector, &builder, config)
 }
 
-/// Whether only kube's own client can do what the configuration asks for.
+/// True if only kube's own client supports this configuration.
 fn is_kubes_own(config: &Config) -> bool {
     config.proxy_url.is_some() || config.auth_info.exec.is_some()
 }
 
-/// The same choice as kube's, which makes it where it builds a client of its own.
+/// Installs the crypto provider that kube selects when it builds its own client.
 fn use_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A client over a connector, with the layers of kube's own but for its retries.
+/// A client over a connector, with the layers of kube's client except retries.
 fn over(
     connector: HttpsConnector<HttpConnector>,
     builder: &legacy::Builder,
     config: Config,
 ) -> kube::Result<Client> {
-    // The TCP connector's own deadline leaves the TLS handshake out: the kernel of a server that hangs
-    // accepts connections.
+    // The deadline of the TCP connector excludes the TLS handshake, but the kernel of a hanging
+    // server accepts connections.
     let mut connector = TimeoutConnector::new(connector);
     connector.set_connect_timeout(config.connect_timeout);
     let service = ServiceBuilder::new()
@@ -117,8 +118,8 @@ fn tcp_connector(config: &Config) -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(config.connect_timeout);
-    // A request is two frames and more (HTTP/2): the second would wait until the first is acknowledged,
-    // which the other end puts off for 40 ms.
+    // An HTTP/2 request has several frames. With Nagle's algorithm, the second frame waits for an
+    // acknowledgement, which the peer delays by 40 ms.
     connector.set_nodelay(true);
     connector.set_keepalive(Some(PROBE));
     connector.set_keepalive_interval(Some(PROBE));

@@ -15,13 +15,13 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
 
-/// The registry of a process; its endpoint reads it while parts are still registering.
+/// Metrics registry of a process. Components may register while the endpoint serves it.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
 
-/// Listens where an endpoint is to be served.
+/// Binds the address of an endpoint.
 ///
 /// # Errors
-/// The address is not this machine's, or in use.
+/// The address is not local, or in use.
 pub async fn listen(endpoint: &str, address: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(address)
         .await
@@ -30,8 +30,8 @@ pub async fn listen(endpoint: &str, address: SocketAddr) -> Result<TcpListener> 
     Ok(listener)
 }
 
-/// Serves `/healthz` (the process runs) and `/readyz`. `ready`: what to say of a process that can do
-/// its work, or what it waits for.
+/// Serves `/healthz` (the process runs) and `/readyz`. `ready` returns the body of the response, or
+/// why the process is not ready.
 pub async fn serve_health<R>(listener: TcpListener, ready: R)
 where
     R: Fn() -> Result<String, String> + Clone + Send + Sync + 'static,
@@ -42,7 +42,6 @@ where
     serve(listener, routes).await;
 }
 
-/// The answer of a process that says this of its work, or what it waits for.
 fn readiness(said: Result<String, String>) -> (StatusCode, String) {
     match said {
         Ok(said) => (StatusCode::OK, said),
@@ -84,7 +83,7 @@ async fn metrics(State(registry): State<SharedRegistry>, headers: HeaderMap) -> 
     ([(header::CONTENT_TYPE, content_type)], text)
 }
 
-/// OpenMetrics in the older text format, in which counters are called what their series are called,
+/// Converts OpenMetrics to the older text format: counter names include the suffix of their series,
 /// and infos are gauges.
 fn plain(open_metrics: &str) -> String {
     // Writing to a string cannot fail.
@@ -113,7 +112,7 @@ fn plain(open_metrics: &str) -> String {
     out
 }
 
-/// What the series of a metric have behind its name, from the line that says of what type it is.
+/// Suffix of the series of a metric, from its TYPE line.
 fn suffix_of(type_line: &str) -> &'static str {
     match type_line.rsplit(' ').next() {
         Some("counter") => "_total",

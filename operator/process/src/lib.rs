@@ -1,12 +1,12 @@
-//! What the manager and the node agent have in common as processes.
+//! Parts that the manager and the node agent share as processes.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`api_server`] | which API server to talk to, and when to come back to one that is busy |
-//! | [`connection`] | connections that notice when the other end is gone |
+//! | [`api_server`] | which API server to connect to, and its Retry-After responses |
+//! | [`connection`] | connections that detect an unreachable peer |
 //! | [`endpoints`] | health and metrics over HTTP |
-//! | [`log`] | arguments and start of the log |
-//! | [`signals`] | the signals that end a process |
+//! | [`log`] | command-line arguments and setup of the log |
+//! | [`signals`] | SIGTERM and SIGINT |
 
 pub mod api_server;
 pub mod connection;

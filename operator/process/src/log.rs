@@ -1,4 +1,4 @@
-//! The log: one line for each event, on standard error.
+//! The log: one line per event, on standard error.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -17,29 +17,29 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 /// What is logged, and how.
 #[derive(Clone, Debug, Args)]
 pub struct LogArgs {
-    /// Form of a line.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// Least level, or levels of modules, such as `info,kube=warn`.
+    /// Minimum level, or levels per module, such as `info,kube=warn`.
     #[arg(long, default_value = "info")]
     pub log_level: LogLevel,
 }
 
-/// Form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 
-/// The least level that is logged, and other ones for modules: `info,kube=warn`.
+/// Minimum level that is logged, and levels per module: `info,kube=warn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLevel(String);
 
-/// A text that names no level. (A word that is none would be taken for a module of which everything
-/// is logged, and nothing of the others.)
+/// The text contains no valid level. The filter library would read an unknown word as a module
+/// name, log everything of that module and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("must be off, error, warn, info, debug or trace, and so for modules: info,kube=warn")]
 pub struct NoLevel;
@@ -56,11 +56,11 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Whether one part of the text names a level, by itself or for a module.
+/// True if this part of the text names a level, alone or for a module.
 fn names_level(part: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
     let (module, level) = part.split_once('=').unwrap_or(("", part));
-    // A number is a level to the library, and not to people.
+    // The library accepts numbers as levels. Reject them, because their meaning is not obvious.
     module.chars().all(is_name)
         && !part.starts_with('=')
         && level.chars().all(char::is_alphabetic)
@@ -80,12 +80,12 @@ impl LogLevel {
     }
 }
 
-/// Changes what the process logs.
+/// Changes the log level at run time.
 #[derive(Clone, Debug)]
 pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
 
 impl LogHandle {
-    /// Logs by this level from now on.
+    /// Sets the log level.
     ///
     /// # Errors
     /// The log has ended.
@@ -98,7 +98,7 @@ impl LogArgs {
     /// Starts the log of the process.
     ///
     /// # Errors
-    /// The process has a log already.
+    /// A log is already running.
     pub fn start(&self) -> Result<LogHandle> {
         let colours = std::io::stderr().is_terminal();
         let (log, handle) = self.log(std::io::stderr, colours);
@@ -106,7 +106,7 @@ impl LogArgs {
         Ok(handle)
     }
 
-    /// A log that nobody writes to yet.
+    /// A log that is not installed yet.
     pub fn log<W>(&self, writer: W, colours: bool) -> (Dispatch, LogHandle)
     where
         W: for<'w> MakeWriter<'w> + Send + Sync + 'static,

@@ -1,13 +1,14 @@
-//! The signals that end a process.
+//! SIGTERM and SIGINT.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Name of the first SIGTERM or SIGINT. From now on neither ends the process by itself.
+/// Waits for the first SIGTERM or SIGINT and returns its name. From the call on, these signals do
+/// not end the process.
 ///
 /// # Errors
-/// The kernel takes no handler.
+/// The kernel refuses the handler.
 pub fn ended_by_signal() -> io::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,12 +1,12 @@
-//! Which build a program is.
+//! Version information of a build.
 
 /// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commit of the sources, in full; `unknown` where they were built without git.
+/// Full hash of the source commit; `unknown` if built without git.
 pub const COMMIT: &str = env!("LOCKSTEP_COMMIT");
 
-/// What `--version` prints after the name of the program; the date is that of the commit, in UTC.
+/// Text of `--version` after the program's name. The date is the commit's, in UTC.
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",

@@ -1,4 +1,4 @@
-//! What the components are made with, from the configuration. They know nothing of it.
+//! Converts the configuration to the settings of each component.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::queue::RetryBackoff;
 use crate::workload::Limits;
 
 impl Config {
-    /// Constants of the scheduler. Nothing is evicted in the operator's own namespaces.
+    /// Settings of the scheduler. Pods in the operator's own namespaces are never evicted.
     pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
         let mut settings = SchedulerSettings::from(&self.scheduler);
         let excluded = &mut settings.rules.victims.excluded_namespaces;
@@ -41,7 +41,7 @@ impl Config {
         }
     }
 
-    /// Period of the pass over everything; zero: none.
+    /// Period of the resync; zero disables it.
     pub fn resync_period(&self) -> Duration {
         time(self.resync_period)
     }
@@ -70,7 +70,7 @@ impl Config {
         }
     }
 
-    /// How the index recognises agents, for a manager in this namespace.
+    /// Selects the agents' pods, for a manager in this namespace.
     pub fn agent_selector(&self, namespace: &str) -> AgentSelector {
         let own = self.agents.namespace.is_empty();
         AgentSelector {
@@ -86,7 +86,7 @@ impl Config {
         }
     }
 
-    /// Constants of the decisions.
+    /// Settings of the decisions about workloads.
     pub fn settings(&self) -> LifecycleSettings {
         let w = &self.workloads;
         LifecycleSettings {
@@ -107,7 +107,7 @@ impl Config {
     }
 }
 
-/// A duration as one between times; the longest there is for one that is longer.
+/// Converts a duration. Durations out of range become the maximum.
 fn delta(span: Span) -> TimeDelta {
     TimeDelta::from_std(time(span)).unwrap_or(TimeDelta::MAX)
 }

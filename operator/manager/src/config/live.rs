@@ -1,9 +1,9 @@
-//! What is taken over from the configuration file while the manager runs: all that it says of
-//! preemption, so that evictions can be stopped at once, and the level of the log, so that what is
-//! going on can be looked at before a restart has ended it.
+//! Applies parts of the configuration file while the manager runs: the preemption settings, so that
+//! evictions can be stopped at once, and the log level, so that a running problem can be examined
+//! without a restart.
 //!
-//! The file is a mounted `ConfigMap`, which the kubelet replaces as a whole by changing a symbolic
-//! link: it is read again from time to time and compared. One that is refused changes nothing.
+//! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link.
+//! Therefore the file is polled and compared. An invalid file changes nothing.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use tracing::{error, info, warn};
 
 use super::{Config, ConfigError, ConfigSource};
 
-/// Time between two looks at the file. The kubelet takes up to a minute to bring a change there.
+/// Polling interval. The kubelet itself takes up to a minute to update the file.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What came of a look at the file.
+/// Which settings a new version of the file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TakenOver {
-    /// Whether it says something else of preemption than before.
+    /// True if preemption settings have changed.
     preemption: bool,
-    /// Whether it says another level of the log than before.
+    /// True if the log level has changed.
     log_level: bool,
-    /// Whether it says something else of what is read at start only.
+    /// True if settings that are only read at start have changed.
     restart: bool,
 }
 
-/// Takes over what the text says of preemption and of the log.
+/// Applies the preemption settings and the log level of a configuration text.
 fn take_over(
     source: &ConfigSource,
     config: &mut Config,
@@ -51,8 +51,8 @@ fn take_over(
     })
 }
 
-/// Follows the file for ever, where there is one. `config` is what it said at start, `text` its
-/// content then.
+/// Follows the configuration file, if there is one, until the process exits. `config` and `text`
+/// are its parsed and original content at start.
 pub async fn follow(
     source: ConfigSource,
     mut text: String,
@@ -103,16 +103,16 @@ pub async fn follow(
     }
 }
 
-/// The log of the process, at the level of the configuration.
+/// The process's log, whose level follows the configuration.
 #[derive(Clone, Debug)]
 pub struct LiveLog {
     log: LogHandle,
-    /// The level where the configuration names none.
+    /// Level if the configuration names none.
     otherwise: LogLevel,
 }
 
 impl LiveLog {
-    /// A log at the level that the configuration names; `otherwise` where it names none.
+    /// Sets the configured level, or `otherwise` if the configuration names none.
     pub fn new(log: LogHandle, otherwise: LogLevel, configured: &str) -> Self {
         let live = Self { log, otherwise };
         if !configured.is_empty() {
@@ -132,18 +132,19 @@ impl LiveLog {
     }
 }
 
-/// The constants of the scheduler as the configuration has them now.
+/// Settings of the scheduler that follow the configuration.
 #[derive(Debug)]
 pub struct LiveSettings {
     config: Config,
-    /// Namespaces of the operator itself.
+    /// Namespaces of the manager and the agents.
     own: [String; 2],
     preemption: watch::Receiver<PreemptionConfig>,
     keeps_nominations: watch::Receiver<bool>,
 }
 
 impl LiveSettings {
-    /// Follows what is said of preemption, and whether kube-scheduler keeps nominations that others make.
+    /// Follows the preemption settings, and whether kube-scheduler keeps nominations of other
+    /// controllers.
     pub fn new(
         config: Config,
         own: [String; 2],
@@ -158,7 +159,7 @@ impl LiveSettings {
         }
     }
 
-    /// A configuration that nobody changes, of a manager without namespaces of its own.
+    /// Fixed settings, for a manager without its own namespaces.
     pub fn unchanging(config: Config) -> Self {
         let (_, preemption) = watch::channel(config.scheduler.preemption.clone());
         let (_, keeps_nominations) = watch::channel(true);
@@ -166,9 +167,9 @@ impl LiveSettings {
         Self::new(config, own, preemption, keeps_nominations)
     }
 
-    /// The constants, if they have changed since the last call.
+    /// The settings, if they have changed since the last call.
     pub fn take(&mut self) -> Option<SchedulerSettings> {
-        // Nobody changes what has no sender any more.
+        // Without a sender, the value cannot change.
         let preemption = self.preemption.has_changed().unwrap_or(false);
         let nominations = self.keeps_nominations.has_changed().unwrap_or(false);
         if !preemption && !nominations {
@@ -180,7 +181,7 @@ impl LiveSettings {
         Some(self.settings())
     }
 
-    /// The constants; what is said of preemption as of the last call of [`Self::take`].
+    /// The settings, with the preemption settings of the last call of [`Self::take`].
     pub fn settings(&self) -> SchedulerSettings {
         let [manager, agents] = &self.own;
         SchedulerSettings {
@@ -189,14 +190,14 @@ impl LiveSettings {
         }
     }
 
-    /// Returns when the constants have changed since the last call of [`Self::take`].
+    /// Returns when the settings have changed since the last call of [`Self::take`].
     pub async fn changed(&self) {
         let (mut preemption, mut nominations) =
             (self.preemption.clone(), self.keeps_nominations.clone());
         tokio::select! {
             Ok(()) = preemption.changed() => {}
             Ok(()) = nominations.changed() => {}
-            // Nobody changes what has no sender any more.
+            // Without a sender, the value cannot change.
             else => std::future::pending().await,
         }
     }

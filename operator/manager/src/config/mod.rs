@@ -1,6 +1,6 @@
-//! The configuration file: YAML, strict. A key that does not exist ends the process, because a
-//! setting that is silently not applied is worse than none. What it says of preemption and of the log is
-//! taken over when the file changes ([`live`]), everything else is read once.
+//! The configuration file: strict YAML. An unknown key ends the process, because a setting that is
+//! silently ignored is worse than none. Preemption settings and the log level follow changes of the
+//! file ([`live`]). All other settings are read once.
 
 mod convert;
 pub mod live;
@@ -304,7 +304,7 @@ fn millis(ms: u64) -> Span {
     Duration::from_millis(ms).into()
 }
 
-/// What is wrong with the text, with the key and the value where they can be told.
+/// Describes an error in the text, with key and value if possible.
 fn explained(text: &str, error: &str) -> String {
     let Ok(all) = serde_saphyr::from_str::<Value>(text) else {
         return one_line(error);
@@ -320,7 +320,7 @@ fn explained(text: &str, error: &str) -> String {
     }
 }
 
-/// The first line of a parser's message: it names key and place; the rest is a picture of the text.
+/// The first line of a parser's message, which names key and place. The other lines quote the text.
 fn one_line(message: &str) -> String {
     message
         .lines()

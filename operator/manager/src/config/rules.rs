@@ -1,4 +1,4 @@
-//! What the values of a configuration must be.
+//! Rules for the values of the configuration.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use lockstep_scheduler::config::{ValueRule, time};
 
 use super::{Config, ConfigError, LeaderElection, WorkloadConfig};
 
-/// Least wait before something that has failed is tried again.
+/// Least wait before a failed operation is retried.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 
 impl Config {
-    /// Whether all values are in range and fit together.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        // A span below zero first: the other rules read it as zero and would name another key.
+        // Check for negative spans first. The other rules read these as zero and would report
+        // another key.
         let rules = self
             .spans()
             .into_iter()
@@ -27,7 +27,7 @@ impl Config {
         broken.map_or(Ok(()), |rule| Err(ConfigError::Value(rule)))
     }
 
-    /// Spans that no other rule keeps from being negative.
+    /// Spans that no other rule protects from negative values.
     fn spans(&self) -> [ValueRule; 12] {
         let (client, w) = (&self.client, &self.workloads);
         let renew = self.leader_election.renew_deadline;
@@ -69,7 +69,7 @@ impl Config {
                 client.read_timeout,
                 "positive",
             ),
-            // A wait of nothing would list everything again and again while the API server is in trouble.
+            // A wait of zero would repeat lists without pause while the API server fails.
             ValueRule::new(
                 time(client.watch_backoff_min) >= LEAST_WAIT,
                 "client.watchBackoffMin",
@@ -183,7 +183,7 @@ impl WorkloadConfig {
         ]
     }
 
-    /// No wait begins longer than it may become: it would be cut without a word.
+    /// A first wait above the longest wait would be shortened silently, so it is refused.
     fn backoff_rules(&self) -> [ValueRule; 4] {
         [
             ValueRule::new(

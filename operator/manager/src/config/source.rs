@@ -1,4 +1,4 @@
-//! Where the configuration comes from: a file, over what an installation takes for granted.
+//! Source of the configuration: a file, merged over the defaults of the installation.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use serde_json::Value;
 use super::{Config, ConfigError};
 use crate::merge;
 
-/// A file, and what holds where it says nothing.
+/// Configuration file and defaults.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// The file; without one the defaults are all.
+    /// The file. If `None`, only the defaults apply.
     pub file: Option<PathBuf>,
-    /// Defaults of the installation as YAML. With them the file may be absent.
+    /// Defaults of the installation, as YAML. If present, the file is optional.
     pub defaults: Option<String>,
 }
 
 impl ConfigSource {
-    /// The text that a look at the file has found.
+    /// Content of the file. Empty if the file does not exist and defaults are given.
     pub fn text(&self, read: io::Result<String>) -> io::Result<String> {
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound && self.defaults.is_some() => {
@@ -28,9 +28,9 @@ impl ConfigSource {
         }
     }
 
-    /// The configuration that a text of the file makes.
+    /// Merges the file's text over the defaults and parses the result.
     pub fn parse(&self, text: &str) -> Result<Config, ConfigError> {
-        // By itself first: what is wrong in it is said with its key and value.
+        // Parse the text alone first, so that errors name its keys and values.
         let alone = Config::parse(text)?;
         let Some(defaults) = &self.defaults else {
             return Ok(alone);
@@ -48,7 +48,7 @@ fn value(text: &str) -> Result<Value, ConfigError> {
         return Ok(nothing());
     }
     match serde_saphyr::from_str(text) {
-        // Comments alone.
+        // The text contains only comments.
         Ok(Value::Null) => Ok(nothing()),
         read => read.map_err(|error| ConfigError::Syntax(error.to_string())),
     }
