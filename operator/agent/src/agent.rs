@@ -1,4 +1,5 @@
-//! The loop of one agent: look, decide, persist, stop and tell, publish.
+//! The main loop of an agent: list containers, decide, persist, stop containers, notify
+//! supervisors, publish.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -22,33 +23,33 @@ use crate::supervisors::Supervisors;
 
 pub use crate::reconcile::Now;
 
-/// What one agent runs on.
+/// Dependencies of one agent.
 pub struct Agent<R, S, V> {
     /// Name of the node.
     pub node: String,
     /// Its runtime.
     pub runtime: R,
-    /// Where its records are kept.
+    /// Storage of the agent's records.
     pub store: S,
     /// The supervisors in the containers of its members.
     pub supervisors: V,
     /// Client with the agent's own identity.
     pub client: Client,
-    /// The orders of the cluster.
+    /// Restart orders of the cluster.
     pub orders: watch::Receiver<Orders>,
-    /// The node's clock.
+    /// Clock of the node.
     pub now: Now,
-    /// Changes within this time are told in one write.
+    /// Changes within this time share one write of the `NodeAgent`.
     pub debounce: Duration,
     /// What it counts.
     pub metrics: Metrics,
-    /// What it waits for.
+    /// Reasons why the agent is not ready yet.
     pub readiness: Readiness,
 }
 
 impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
-    /// Works until it is dropped. A crash at any point loses nothing: what matters is in the store
-    /// before it shows.
+    /// Runs until it is dropped. A crash loses nothing: the store has all decisions before they
+    /// take effect.
     pub async fn run(mut self) -> Infallible {
         let runtime_version = loop {
             match in_time("version", self.runtime.version()).await {
@@ -68,7 +69,8 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             ..found.clone()
         };
         let found_records = load_records(&self.store, &self.node).await;
-        // Until it has seen what runs, it cannot say for which attempt.
+        // Without records, the agent cannot match running containers to attempts before its first
+        // listing.
         let remembers = found_records.is_some();
         let records = found_records.unwrap_or_else(|| Records::from_published(&found));
         info!(
@@ -93,7 +95,8 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         }
     }
 
-    /// The runtime, and all that goes on while it is busy with a call.
+    /// Splits the agent into its runtime and the part that continues while the runtime is busy with
+    /// a call.
     pub(crate) fn reconciler(
         self,
         records: Records,
@@ -120,7 +123,7 @@ async fn work<R: Runtime, S: Store, V: Supervisors>(
 ) -> Infallible {
     let mut failed = false;
     loop {
-        // A runtime that restarts between two looks shows in a stop that it did not answer alone.
+        // If the runtime restarts between two listings, only the stops in flight fail.
         let recovering = node.stop_failed() || failed;
         let turn = turn(&mut runtime, &mut node, recovering).await;
         failed = turn.is_err();
@@ -133,8 +136,8 @@ async fn work<R: Runtime, S: Store, V: Supervisors>(
     }
 }
 
-/// One step; the first that succeeds after a failure looks whether the runtime is another version
-/// of itself.
+/// Runs one step. After a failure, the first successful step reads the runtime's version again,
+/// because an upgrade may have restarted it.
 async fn turn<R: Runtime, S: Store, V: Supervisors>(
     runtime: &mut R,
     node: &mut Reconciler<S, V>,
@@ -142,14 +145,14 @@ async fn turn<R: Runtime, S: Store, V: Supervisors>(
 ) -> Result<(), StepError> {
     step(runtime, node).await?;
     if recovering {
-        // Nothing is followed meanwhile: nobody would look again at what came in this time.
+        // No call of `meanwhile` here: no later step would process events that it consumes.
         let version = in_time("version", runtime.version()).await?;
         node.works_again(version);
     }
     Ok(())
 }
 
-/// One look and what follows from it.
+/// Lists the pods, decides and carries out the decision.
 async fn step<R: Runtime, S: Store, V: Supervisors>(
     runtime: &mut R,
     node: &mut Reconciler<S, V>,
@@ -168,7 +171,7 @@ async fn step<R: Runtime, S: Store, V: Supervisors>(
     }
 }
 
-/// What was persisted; None: nothing, or nothing that can be read.
+/// Loads the persisted records; `None` if there are none or they are unreadable.
 async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
     match store.load().await {
         Ok(records) => records,

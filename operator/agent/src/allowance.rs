@@ -1,10 +1,10 @@
-//! So many at once, and then one in each stretch of time.
+//! A token bucket.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What may be done now, and when the next of it.
+/// Token bucket with the time of the next token.
 pub(crate) struct Allowance {
     burst: u32,
     each: Duration,
@@ -13,7 +13,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// `burst` of them at once, after a rest; one more in each `each`.
+    /// Starts with `burst` tokens, which is also the maximum. One token is added every `each`.
     pub(crate) fn new(burst: u32, each: Duration, now: Instant) -> Self {
         Self {
             burst,
@@ -23,7 +23,7 @@ impl Allowance {
         }
     }
 
-    /// Takes one, if there is one.
+    /// Takes a token. Returns false if there is none.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         self.fill(now);
         let may = self.left > 0;
@@ -31,7 +31,7 @@ impl Allowance {
         may
     }
 
-    /// When there is one to take: now, or later.
+    /// Returns the time of the next token: now if there is one.
     pub(crate) fn next(&mut self, now: Instant) -> Instant {
         self.fill(now);
         if self.left > 0 {

@@ -1,4 +1,4 @@
-//! Command line of an agent, as the `DaemonSet` writes it.
+//! Command line of the agent, as the `DaemonSet` writes it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub struct AgentArgs {
     /// Name of the node.
     #[arg(long, env = "NODE_NAME")]
     pub node_name: String,
-    /// Folder for what must survive a restart of the agent.
+    /// Folder for records that must survive a restart of the agent.
     #[arg(long, default_value = "/var/lib/lockstep")]
     pub state_dir: PathBuf,
     /// Unix socket of the container runtime.
@@ -26,25 +26,25 @@ pub struct AgentArgs {
         default_value = "unix:///run/containerd/containerd.sock"
     )]
     pub runtime_endpoint: Socket,
-    /// Folder of the kubelet, in which the supervisors of pods are reached.
+    /// Folder of the kubelet; the agent reaches the supervisors of pods in it.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
-    /// UID of the agent's own pod, by which it knows that folder to be that of its own kubelet.
+    /// UID of the agent's own pod, to check that the folder belongs to its own kubelet.
     #[arg(long, value_name = "UID", env = "POD_UID")]
     pub pod_uid: Option<String>,
-    /// Whether to link to supervisors.
+    /// Connect to supervisors.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub supervise: bool,
-    /// Kubeconfig. Default: that of the environment, else the service account of the pod.
+    /// Kubeconfig. Default: the environment's, else the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Where /healthz and /readyz are served.
+    /// Address of /healthz and /readyz.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
     pub health_address: SocketAddr,
-    /// Where /metrics is served.
+    /// Address of /metrics.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub metrics_address: SocketAddr,
-    /// Changes within this many milliseconds are told in one write.
+    /// Changes within this many milliseconds share one write of the NodeAgent.
     #[arg(long, default_value_t = 20)]
     pub debounce_millis: u64,
     /// Logging.

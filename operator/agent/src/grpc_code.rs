@@ -2,8 +2,8 @@
 
 use tonic::Code;
 
-/// As gRPC's libraries write it. Dashboards ask for these words, so they are not left to the `Debug` of a type
-/// of another library.
+/// Spelled as in gRPC's libraries. Dashboards query these names, so they do not depend on the
+/// `Debug` output of tonic.
 pub(crate) fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "Ok",

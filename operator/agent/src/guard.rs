@@ -1,9 +1,9 @@
-//! The self-test before an agent acts: is the policy in force that lets it write the NodeAgent of
-//! its own node only?
+//! Self-test before the agent acts: is the admission policy in force that restricts the agent to
+//! the NodeAgent of its own node?
 //!
-//! Without it a token taken from one node could speak for every node. The API server is asked, as a
-//! dry run, to make the NodeAgent of another node; nothing but a refusal by an admission policy
-//! will do.
+//! Without the policy, a token stolen from one node could write the status of every node. The test
+//! creates the NodeAgent of another node as a dry run. It passes only if an admission policy
+//! refuses the request.
 
 use std::time::Duration;
 
@@ -18,40 +18,43 @@ use tracing::{error, info};
 
 use crate::health::{Part, Readiness};
 
-/// Longest time that the question may take.
+/// Deadline of the request.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause before it is asked again: an applied policy takes a moment to be in force.
+/// Pause between two tests: an applied policy takes effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
-/// Names of nodes that are not there; two, because one of them might be the name of this one.
+/// Names that no node has. There are two in case the agent's node has one of them.
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
-/// The policy.
+/// Name of the policy.
 const POLICY: &str = "lockstep-node-agents";
-/// The right that makes an account that of an agent; the policy names it to who lacks it.
+/// RBAC resource that identifies an agent's account. The policy's refusal names it if the account
+/// lacks it.
 const RIGHT: &str = "nodeagents.admission.lockstep.dev";
 
-/// Why an agent does not act.
+/// Why the agent does not act.
 #[derive(Debug, Error)]
 pub enum GuardError {
-    /// The API server would have taken it.
+    /// The API server accepted the request.
     #[error(
         "this agent may write the NodeAgent of other nodes: the policy lockstep-node-agents is not in force; \
          apply config/policies"
     )]
     NotInForce,
-    /// Refused as somebody who is no agent: nothing that this one writes would be taken.
+    /// The policy refused the account because it is not an agent's. It would also refuse the
+    /// agent's own writes.
     #[error(
         "the policy does not take this account for an agent: {0}; the ClusterRole of config/components/agent has the right"
     )]
     NoAgent(String),
-    /// Refused, but not by a policy: what the policy says is not known.
+    /// The refusal did not come from a policy, so the policy's decision is unknown.
     #[error("the API server refused the self-test for another reason: {0}")]
     Unclear(String),
-    /// No answer.
+    /// The API server did not answer.
     #[error("the API server did not answer the self-test: {0}")]
     NoAnswer(String),
 }
 
-/// Waits until the policy is in force. Until then the agent is not ready and says why.
+/// Returns when the policy is in force. Until then the agent is not ready, and `/readyz` reports
+/// the reason.
 pub async fn policy_in_force(client: &Client, node: &str, readiness: &Readiness) {
     let mut last = None;
     loop {
@@ -97,7 +100,7 @@ fn judge(answer: kube::Result<NodeAgent>) -> Result<(), GuardError> {
             } else if by_policy {
                 Ok(())
             } else if status.is_already_exists() {
-                // Admission comes first: it let the object pass.
+                // Admission runs before storage, so the policy accepted the object.
                 Err(GuardError::NotInForce)
             } else {
                 Err(GuardError::Unclear(status.message.clone()))
@@ -131,7 +134,7 @@ mod tests {
             "message": message})
     }
 
-    /// An API server that gives these answers in turn, and the last one for ever.
+    /// An API server that gives these answers in order, then repeats the last one.
     fn server(answers: Vec<Value>) -> Client {
         let answers = std::sync::Mutex::new(answers.into_iter().peekable());
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,21 +1,21 @@
-//! What the agent waits for.
+//! Readiness of the agent.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something without which an agent does not work.
+/// A precondition of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The policy that binds it to its node is in force.
+    /// The policy that restricts the agent to its node is in force.
     Policy,
-    /// Its NodeAgent says what it can do.
+    /// The NodeAgent reports the agent's capabilities.
     Object,
     /// The restart orders are listed.
     Orders,
     /// The container runtime answers.
     Runtime,
-    /// What it must not forget can be written.
+    /// The records can be written.
     Records,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Display for Part {
     }
 }
 
-/// Whether the agent is ready: its manager counts on it only then. Clones share it; everything is
-/// waited for at first.
+/// Readiness of the agent, shared by clones. All parts are pending at first. The manager relies
+/// only on ready agents.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<Known>>);
 
 #[derive(Debug)]
 struct Known {
     pending: BTreeMap<Part, String>,
-    /// Why supervisors are out of reach. An agent works without them.
+    /// Why supervisors are unreachable. The agent is ready without them.
     without_supervisors: Option<String>,
 }
 
@@ -66,24 +66,25 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// The part is there.
+    /// Marks a part as ready.
     pub fn done(&self, part: Part) {
         self.known().pending.remove(&part);
     }
 
-    /// The part is missing, and why.
+    /// Marks a part as pending, with the reason.
     pub fn waits_for(&self, part: Part, why: &impl fmt::Display) {
         self.known().pending.insert(part, why.to_string());
     }
 
-    /// Why a part is not there yet; one that was there once stays.
+    /// Updates the reason of a pending part. A ready part stays ready.
     pub fn still_waits_for(&self, part: Part, why: &impl fmt::Display) {
         if let Some(known) = self.known().pending.get_mut(&part) {
             *known = why.to_string();
         }
     }
 
-    /// Why supervisors are out of reach; None: they are not. Returns whether that is news.
+    /// Sets why supervisors are unreachable; `None` if they are reachable. Returns true if this has
+    /// changed.
     pub fn without_supervisors(&self, why: Option<&str>) -> bool {
         let mut known = self.known();
         let news = known.without_supervisors.as_deref() != why;
@@ -93,7 +94,7 @@ impl Readiness {
         news
     }
 
-    /// What a ready agent says of itself.
+    /// Remarks of a ready agent.
     pub fn remarks(&self) -> String {
         let known = self.known();
         let why = known.without_supervisors.as_ref();
@@ -104,7 +105,7 @@ impl Readiness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is waited for, a line each; None when ready.
+    /// Lists the pending parts, one per line; `None` if all are ready.
     pub fn pending(&self) -> Option<String> {
         let known = self.known();
         let lines: Vec<String> = known
@@ -115,7 +116,7 @@ impl Readiness {
         (!lines.is_empty()).then(|| lines.concat())
     }
 
-    /// What a ready agent says, or what is waited for.
+    /// Response of `/readyz`: the remarks, or the pending parts as the error.
     pub fn answer(&self) -> Result<String, String> {
         match self.pending() {
             None => Ok(format!("ok\n{}", self.remarks())),

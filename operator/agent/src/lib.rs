@@ -1,19 +1,19 @@
 //! The node agent: a thin shell around the decisions in `lockstep_lifecycle::node`.
 //!
-//! It looks at the runtime and at the restart orders, persists what it must not forget, stops
-//! containers, and tells the manager of exits and arrivals through the `NodeAgent` of its node.
+//! The agent lists the runtime's containers and watches restart orders. It persists its records,
+//! stops containers, and reports exits and arrivals in the `NodeAgent` of its node.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`runtime`] | what the agent needs of a container runtime |
 //! | [`cri`] | a container runtime over CRI v1 |
-//! | [`orders`] | the restart orders of the cluster, by one watch |
-//! | [`supervisors`] | the supervisors in the members' training containers, by a link to each |
-//! | [`store`] | records that survive the agent |
+//! | [`orders`] | the watch of the cluster's restart orders |
+//! | [`supervisors`] | links to the supervisors in the members' training containers |
+//! | [`store`] | persistent records |
 //! | [`agent`] | the loop |
-//! | `reconcile` | what the loop does while the runtime is busy |
-//! | [`guard`] | the self-test before it |
-//! | [`health`], [`metrics`] | what the process says about itself |
+//! | `reconcile` | the work of the loop while the runtime is busy |
+//! | [`guard`] | the self-test before the loop starts |
+//! | [`health`], [`metrics`] | readiness and metrics of the process |
 //! | [`args`] | command line |
 
 pub mod agent;

@@ -1,5 +1,5 @@
-//! `lockstep-agent`: arguments, logging, connections, signals, exit codes. Everything else is in
-//! the library.
+//! `lockstep-agent`: arguments, logging, connections, signals, exit codes. The library has the
+//! rest.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-/// Exit code of wrong arguments, as clap's.
+/// Exit code for wrong arguments, the same as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -33,7 +33,8 @@ fn main() -> ExitCode {
         eprintln!("lockstep-agent: {error:#}");
         return ExitCode::from(USAGE);
     }
-    // One thread: an agent waits nearly always, and each more has a stack and an allocator arena.
+    // One thread: an agent is mostly idle, and each further thread costs a stack and an allocator
+    // arena.
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -53,8 +54,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Works until a signal asks for the end. Dropping the work loses nothing: what matters is on disk
-/// before it shows.
+/// Runs until a signal arrives. Dropping the tasks loses nothing: the store has all decisions
+/// before they take effect.
 async fn serve(args: AgentArgs) -> Result<()> {
     let ended = ended_by_signal()?;
     let client = connect(&args).await?;

@@ -1,4 +1,4 @@
-//! What an agent counts.
+//! Metrics of the agent.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use tonic::Code;
 
 use crate::grpc_code;
 
-/// Counters of one agent. Clones share them.
+/// Metrics of one agent, shared by clones.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     calls: Family<CallLabels, Counter>,
     call_time: Family<CallLabel, Histogram>,
     stops: Family<StopLabels, Counter>,
-    /// Steps that failed and are repeated.
+    /// Steps that failed and are retried.
     pub failed_steps: Counter,
-    /// 1 while the runtime is expected to tell of container events.
+    /// 1 while the runtime is expected to send container events.
     pub subscribed: Gauge,
     /// Members' pods on the node.
     pub members: Gauge,
-    /// Supervisors that the agent is linked to.
+    /// Supervisors linked to the agent.
     pub links: Gauge,
-    /// Links made to a supervisor whose container was linked before.
+    /// Links to a supervisor whose container had a link before.
     pub relinks: Counter,
-    /// Reports of a supervisor that processes have outlived SIGKILL.
+    /// Reports of supervisors about processes that survived SIGKILL.
     pub survivors: Counter,
     refused: Family<RefusalLabels, Counter>,
 }
@@ -55,23 +55,23 @@ struct RefusalLabels {
     reason: &'static str,
 }
 
-/// What comes of stops.
+/// Results of stops.
 const RESULTS: [&str; 2] = ["stopped", "failed"];
 
 /// Why a socket or a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRefusal {
-    /// What is at the socket's place is no socket.
+    /// The file at the socket's path is no socket.
     Path,
-    /// No greeting came, or something else first.
+    /// No greeting arrived, or another frame came first.
     Greeting,
-    /// The other side knows no version of ours.
+    /// There is no common version.
     Version,
-    /// It breaks the protocol.
+    /// The supervisor violated the protocol.
     Frame,
-    /// It sends too much.
+    /// The supervisor exceeded the rate limit.
     Flood,
-    /// It does not read.
+    /// The supervisor does not read.
     Unread,
 }
 
@@ -115,7 +115,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A call to the runtime has ended.
+    /// Counts a call to the runtime.
     pub fn called(&self, call: &'static str, code: Code, time: Duration) {
         self.calls
             .get_or_create(&CallLabels {
@@ -128,20 +128,20 @@ impl Metrics {
             .observe(time.as_secs_f64());
     }
 
-    /// A stop has ended.
+    /// Counts a stop.
     pub fn stopped(&self, done: bool) {
         let [stopped, failed] = RESULTS;
         let result = if done { stopped } else { failed };
         self.stops.get_or_create(&StopLabels { result }).inc();
     }
 
-    /// A socket or a connection was refused, and why.
+    /// Counts a refused socket or connection.
     pub fn refused(&self, refusal: LinkRefusal) {
         let reason = refusal.as_str();
         self.refused.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Registers everything, known values from the start.
+    /// Registers all metrics. Known label values start at 0.
     pub fn register(&self, registry: &mut Registry) {
         for result in RESULTS {
             drop(self.stops.get_or_create(&StopLabels { result }));
@@ -214,7 +214,7 @@ impl Metrics {
     }
 }
 
-/// 1 ms to 16 s, in steps of four.
+/// Histogram of 1 ms to 16 s with factor 4.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 4.0, 8))
 }

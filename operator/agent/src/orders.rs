@@ -1,4 +1,4 @@
-//! The restart orders of the cluster: one watch, read by any number of agents in the process.
+//! The restart orders of the cluster: one watch for all agents of the process.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,10 +12,10 @@ use lockstep_api::{RestartOrder, RestartOrderSpec};
 use tokio::sync::watch;
 use tracing::warn;
 
-/// Orders by workload UID; None until the watch has listed all of them.
+/// Orders by workload UID; `None` until the watch has listed all orders.
 pub type Orders = Option<BTreeMap<String, RestartOrderSpec>>;
 
-/// Keeps `orders` equal to what the API server has, until it is dropped. Failures are retried with
+/// Keeps `orders` equal to the API server's state until it is dropped. Retries failures with
 /// back-off.
 pub async fn follow(client: Client, orders: watch::Sender<Orders>) -> Infallible {
     loop {

@@ -1,4 +1,4 @@
-//! How long an agent waits before it asks an API server again that did not take what it sent.
+//! Back-off of an agent after failed requests to the API server.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -11,15 +11,14 @@ use tower::{BoxError, service_fn};
 
 /// Wait after the first failure.
 const FIRST: Duration = Duration::from_millis(100);
-/// Longest wait for a server that is not there.
+/// Longest wait for an unreachable server.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Longest wait for one that has too much to do: thousands of agents must not keep it down.
+/// Longest wait for an overloaded server, which retries of thousands of agents must not keep down.
 const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
-/// Longest time that a server's word is taken for: a proxy that asks for an hour would silence a node
-/// that is ready.
+/// Longest accepted Retry-After. A proxy that demands an hour would silence a ready node.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
-/// A client that fails with [`ComeBack`] where the server says when: it does so in a header, which
+/// Wraps a client so that it fails with [`ComeBack`] if a response has a Retry-After header, which
 /// kube drops.
 pub(crate) fn with_retry_after(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
@@ -36,15 +35,15 @@ pub(crate) fn with_retry_after(client: Client) -> Client {
     Client::new(send, namespace)
 }
 
-/// Waits between attempts at one thing: doubling, and each node's a little different, so that nodes
-/// that failed together do not come back together.
+/// Exponential back-off with jitter per node, so that nodes that failed together do not retry
+/// together.
 pub(crate) struct Backoff {
     random: fastrand::Rng,
     wait: Duration,
 }
 
 impl Backoff {
-    /// Of one node, the same each time.
+    /// Creates the back-off of one node. The node's name seeds the jitter.
     pub(crate) fn of(node: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
@@ -54,14 +53,14 @@ impl Backoff {
         }
     }
 
-    /// It went well.
+    /// Resets the wait after a success.
     pub(crate) fn reset(&mut self) {
         self.wait = FIRST;
     }
 
-    /// How long to wait after one more failure: between half of the wait and all of it, shorter
-    /// where the server is not `busy`. What it asks for comes first; where that is more than a minute,
-    /// half a minute to one.
+    /// Returns the wait after one more failure: 50 % to 100 % of the current wait, plus `asked`
+    /// from the server. The limit is lower unless the server is `busy`. If `asked` exceeds a
+    /// minute, 30 s to 60 s replace it.
     pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
         let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
         let whole = self.wait.min(longest);

@@ -26,20 +26,19 @@ use crate::allowance::Allowance;
 use crate::health::{Part, Readiness};
 use crate::patience::{Backoff, with_retry_after};
 
-/// Longest time that one call may take: longer than an API server keeps a request in its queues, a
-/// quarter of its request timeout of one minute. What is given up earlier is sent again while the
-/// first still waits there, and a storm of writes feeds itself.
+/// Deadline of a call. It exceeds the time that an API server keeps a request queued, a quarter of
+/// its request timeout of one minute. A retry after a shorter deadline would join the first request
+/// in the queue, and a write storm would feed itself.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Writes that are made at once, after a rest, and then one in each such time: members that crash as
-/// soon as they are started may do so several times a second. A restart in place takes two or three,
-/// so that the next failure is told as quickly as the first.
+/// Writes allowed at once; afterwards one per `ONE_WRITE`. Members that crash right after their
+/// start can do so several times a second. A restart in place takes two or three writes, so the
+/// next failure is still reported at once.
 const BURST: u32 = 10;
 const ONE_WRITE: Duration = Duration::from_secs(1);
-/// How often the object is looked at while there is nothing to tell: somebody may have deleted it.
+/// Interval of reads while nothing changes, in case the object was deleted.
 const LOOK: Duration = Duration::from_mins(1);
 
-/// Why a write failed.
 #[derive(Debug, Error)]
 pub(crate) enum PublishError {
     #[error("API server did not answer in time")]
@@ -53,12 +52,12 @@ pub(crate) enum PublishError {
 }
 
 impl PublishError {
-    /// Whether the object is not the one that was to be changed.
+    /// Returns true if the object was deleted or has another resource version.
     fn is_about_another_version(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found())
     }
 
-    /// Whether the server has too much to do.
+    /// Returns true if the server is overloaded.
     fn is_overload(&self) -> bool {
         match self {
             Self::Deadline => true,
@@ -71,7 +70,7 @@ impl PublishError {
         }
     }
 
-    /// How long the server asks to wait.
+    /// Wait that the server requested.
     fn asked(&self) -> Duration {
         match self {
             Self::Api(error) => asked_wait(error),
@@ -80,19 +79,19 @@ impl PublishError {
     }
 }
 
-/// What an agent wants to tell.
+/// Content of the next write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct News {
-    /// The status that its object is to have.
+    /// Desired status of the agent's object.
     pub status: NodeAgentStatus,
-    /// How long the latest of it may be kept back: this node's turn among those that tell the same.
+    /// Longest delay of the write: the slot of this node among nodes that report the same.
     pub slot: Duration,
-    /// How often there was something that may not.
+    /// Number of changes that allow no delay.
     pub hurries: u64,
 }
 
 impl News {
-    /// Takes a new status in; whether it is one.
+    /// Replaces the status. Returns true if it differs.
     pub(crate) fn update(&mut self, status: NodeAgentStatus, slot: Duration) -> bool {
         let different = self.status != status;
         if different {
@@ -107,7 +106,7 @@ impl News {
     }
 }
 
-/// The object of one node.
+/// Writer of the `NodeAgent` of one node.
 pub(crate) struct Publisher {
     api: Api<NodeAgent>,
     nodes: Api<Node>,
@@ -115,12 +114,12 @@ pub(crate) struct Publisher {
     resource_version: Option<String>,
     backoff: Backoff,
     allowance: Allowance,
-    /// Hurries that were written.
+    /// Value of [`News::hurries`] at the last write.
     hurries: u64,
 }
 
 impl Publisher {
-    /// Reads or makes the object; returns what it says.
+    /// Reads or creates the object, and returns its status.
     pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
         let client = with_retry_after(client);
         let nodes = Api::all(client.clone());
@@ -180,8 +179,8 @@ impl Publisher {
         Ok(object.status.unwrap_or_default())
     }
 
-    /// Asks the API server to keep no account of who wrote which field. One agent writes them all, and
-    /// the account is a quarter of what a write costs the server; once it is empty, it stays so
+    /// Clears `managedFields`. Only the agent writes the object, and field ownership costs the
+    /// server a quarter of each write. Once the list is empty, it stays empty
     /// (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields`).
     async fn without_managers(&self, object: NodeAgent) -> Result<NodeAgent, PublishError> {
         if object.metadata.managed_fields.is_none() {
@@ -193,7 +192,7 @@ impl Publisher {
         in_time(self.api.patch(&self.node, &params, &patch)).await
     }
 
-    /// The node, with which the object is garbage-collected.
+    /// Owner reference to the node, so that the object is garbage-collected with it.
     async fn owner(&self) -> Result<OwnerReference, PublishError> {
         let node = in_time(self.nodes.get_metadata(&self.node)).await?;
         node.owner_ref(&()).ok_or(PublishError::NoUid)
@@ -204,7 +203,8 @@ impl Publisher {
         reason = "nobody else writes the object, so a field that this version does not know is one of another version's"
     )]
     async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {
-        // Whole, since nobody else writes it: a patch is decoded, merged and decoded again.
+        // An update instead of a patch: the server would decode a patch, merge it and decode again.
+        // The agent is the only writer.
         let mut object = NodeAgent::new(&self.node, NodeAgentSpec {});
         object.metadata.resource_version = self.resource_version.clone();
         object.status = Some(status.clone());
@@ -214,12 +214,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for something to tell: a change, or that the object has lost what was told.
+    /// Returns if `wanted` has changed, or if the object no longer has the wanted status.
     async fn news(&mut self, wanted: &mut watch::Receiver<News>) {
         loop {
             match timeout(LOOK, wanted.changed()).await {
                 Ok(Ok(())) => return,
-                // Nobody will want anything any more: the agent is being dropped.
+                // The sender is gone: the agent is being dropped.
                 Ok(Err(_)) => std::future::pending::<()>().await,
                 Err(_) => match self.read().await {
                     Ok(found) if found == wanted.borrow().status => {}
@@ -230,8 +230,8 @@ impl Publisher {
         }
     }
 
-    /// Gathers changes for one write: for `debounce`, while there is no allowance for one, and until
-    /// it is this node's turn unless one of them is in a hurry.
+    /// Collects changes for one write. Waits for `debounce`, for the rate limit, and for this
+    /// node's slot unless a change allows no delay.
     async fn gather(&mut self, wanted: &mut watch::Receiver<News>, debounce: Duration) {
         let begun = Instant::now();
         let earliest = (begun + debounce).max(self.allowance.next(begun));
@@ -250,9 +250,9 @@ impl Publisher {
         }
     }
 
-    /// Writes each status that `wanted` shows, the latest when it changes faster than it can be
-    /// written; one write at a time. Never gives up. The agent is ready only once it is known what it
-    /// can do: what the manager makes on its node before that has no supervisor.
+    /// Writes each status in `wanted`, one write at a time, and skips statuses that are already
+    /// superseded. Retries forever. The agent becomes ready after the first write: pods that the
+    /// manager creates without known capabilities get no supervisor.
     pub(crate) async fn run(
         mut self,
         mut wanted: watch::Receiver<News>,
@@ -284,8 +284,8 @@ impl Publisher {
         }
     }
 
-    /// After a write that failed: whether the object says all the same what was to be written. The
-    /// answer to an earlier attempt may have been lost.
+    /// After a failed write, returns true if the object already has the wanted status. The response
+    /// to an earlier write may have been lost.
     async fn is_there(&mut self, status: &NodeAgentStatus, error: &PublishError) -> bool {
         let node = self.node.clone();
         if !error.is_about_another_version() {

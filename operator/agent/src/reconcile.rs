@@ -1,5 +1,5 @@
-//! What an agent does between two answers of its runtime: decide over what was seen last, persist,
-//! tell supervisors, publish.
+//! The work of an agent between two responses of its runtime: decide on the last listing, persist,
+//! notify supervisors, publish.
 
 #![expect(
     clippy::disallowed_methods,
@@ -29,10 +29,10 @@ use crate::stops::{Stopped, Stops};
 use crate::store::{Store, StoreError};
 use crate::supervisors::Supervisors;
 
-/// Pause after something failed.
+/// Pause after a failure.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// Within this time a runtime usually answers, and what follows is decided once.
+/// A runtime usually answers within this time. A decision then waits for the response.
 const SOON: Duration = Duration::from_millis(50);
 
 /// Reads the node's clock.
@@ -46,15 +46,15 @@ pub(crate) enum StepError {
     Store(#[from] StoreError),
 }
 
-/// An agent without its runtime, which may be busy with a call.
+/// The agent without its runtime, which may be busy with a call.
 pub(crate) struct Reconciler<S, V> {
     /// Name of the node.
     pub node: String,
-    /// Where its records are kept.
+    /// Storage of the agent's records.
     pub store: S,
     /// The supervisors in the containers of its members.
     pub supervisors: V,
-    /// The orders of the cluster.
+    /// Restart orders of the cluster.
     pub orders: watch::Receiver<Orders>,
     /// The node's clock.
     pub now: Now,
@@ -62,28 +62,28 @@ pub(crate) struct Reconciler<S, V> {
     pub metrics: Metrics,
     /// What it waits for.
     pub readiness: Readiness,
-    /// What is to be published.
+    /// Content of the next write of the `NodeAgent`.
     pub wanted: watch::Sender<News>,
     /// What it knows of its node.
     pub known: Known,
 }
 
-/// What an agent knows of its node.
+/// What an agent knows about its node.
 pub(crate) struct Known {
     records: Records,
-    /// Members' pods, as the runtime was listed last; None: not yet.
+    /// Members' pods of the last listing; `None` before the first.
     pods: Option<Vec<NodePod>>,
     stops: Stops,
-    /// Whether the runtime has failed to stop a container since this was asked last.
+    /// A stop has failed since the last call of [`Reconciler::stop_failed`].
     stop_failed: bool,
-    /// Why the last turn failed.
+    /// Error of the last turn, to log each cause once.
     failure: Option<String>,
-    /// When to look again although nothing changed.
+    /// Time of the next decision without a change.
     look_at: Option<Instant>,
 }
 
 impl Known {
-    /// What was persisted.
+    /// Starts from the persisted records.
     pub fn new(records: Records) -> Self {
         Self {
             records,
@@ -97,14 +97,14 @@ impl Known {
 }
 
 impl<S: Store, V: Supervisors> Reconciler<S, V> {
-    /// Returns when there is something to look at that the runtime does not tell. May be dropped at any
-    /// time, if what happens instead leads to a look.
+    /// Returns if an order, a stop, a supervisor or the timer requires a new decision. May be
+    /// dropped at any time, provided that the caller then decides anyway.
     pub async fn changed(&mut self) {
         let look_at = self.known.look_at;
         tokio::select! {
             biased;
             changed = self.orders.changed() => if changed.is_err() {
-                // The watch is gone with its process.
+                // The sender of the watch is gone: the process is ending.
                 std::future::pending::<()>().await;
             },
             stopped = self.known.stops.next() => self.stopped(&stopped),
@@ -113,8 +113,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// Waits for an answer of the runtime. If it does not come soon, what has changed is followed by what
-    /// was seen last: a runtime that hangs must not hold up what needs nothing of it.
+    /// Waits for a response of the runtime. After 50 ms, it decides on the last listing with each
+    /// change, so a hung runtime does not block decisions that do not need it.
     pub async fn meanwhile<T>(&mut self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
         let mut answer = pin!(answer);
         if let Ok(answer) = timeout(SOON, &mut answer).await {
@@ -130,16 +130,16 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// Takes in what the runtime has listed.
+    /// Records a listing of the runtime.
     pub fn listed(&mut self, sandboxes: Vec<Sandbox>) {
         self.readiness.done(Part::Runtime);
         let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
         self.known.pods = Some(pods.collect());
     }
 
-    /// What follows from the last look; nothing where there was none yet. `listed`: it was just now.
-    /// Until the runtime answers again supervisors can be held and released all the same, and their
-    /// members' peers wait for that. Returns what is to be stopped: nothing unless it was listed.
+    /// Decides on the last listing, if there is one. `listed`: the listing is new. Without a new
+    /// listing the agent still holds and releases supervisors, because the members' peers wait for
+    /// them. Returns the containers to stop, which are empty unless `listed`.
     pub async fn follow(&mut self, listed: bool) -> Result<Vec<Stop>, StoreError> {
         self.known.look_at = None;
         let Some(pods) = &mut self.known.pods else {
@@ -172,8 +172,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         self.carry_out(plan).await
     }
 
-    /// What was decided, in an order in which a crash loses nothing; what is to be stopped is left to
-    /// the caller.
+    /// Carries out a plan in an order in which a crash loses nothing. Returns the containers to
+    /// stop.
     pub async fn carry_out(&mut self, plan: NodePlan) -> Result<Vec<Stop>, StoreError> {
         if let Some(new) = plan.records {
             self.store.save(&new).await?;
@@ -194,7 +194,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         self.known.look_at = self.known.look_at.into_iter().chain(at).min();
     }
 
-    /// Begins to stop all of these at once, but for those that were asked just now.
+    /// Starts to stop these containers concurrently, except those whose stop is in flight or
+    /// recent.
     pub fn stop(
         &mut self,
         wanted: &[Stop],
@@ -222,9 +223,9 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         self.look_again_by(again);
     }
 
-    /// Publishes a status, and what the agent can do. `remembers`: it knows what runs on its node, from
-    /// its records or because it has looked; until then members there are not to be stopped by it.
-    /// `slot`: how long this may be kept back. Returns whether it is news.
+    /// Publishes a status with the agent's capabilities. `remembers`: the agent knows what runs on
+    /// its node, from its records or a listing. Until then it lacks the capability to stop members.
+    /// `slot`: longest delay of the write. Returns true if the status differs.
     pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
         let status = self.able(status, remembers);
         self.wanted
@@ -255,7 +256,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// A turn has ended. Of a failure it says so once for each cause.
+    /// Records the result of a turn, and logs each cause of failure once.
     pub fn ended(&mut self, turn: Result<(), StepError>) {
         let Err(error) = turn else {
             self.known.failure = None;
@@ -279,7 +280,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// The runtime, of this version, answers again.
+    /// The runtime answers again after a failure. Publishes its version.
     pub fn works_again(&mut self, runtime: String) {
         info!(node = self.node, runtime, "working again");
         self.wanted.send_if_modified(|told| {
@@ -291,7 +292,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         });
     }
 
-    /// Whether the runtime has failed to stop a container since this was asked last.
+    /// Returns true if a stop has failed since the last call.
     pub fn stop_failed(&mut self) -> bool {
         std::mem::take(&mut self.known.stop_failed)
     }

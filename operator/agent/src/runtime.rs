@@ -1,4 +1,4 @@
-//! What the agent needs of a container runtime.
+//! The agent's interface to a container runtime.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -9,25 +9,23 @@ use lockstep_lifecycle::node::{NodePod, SeenContainer};
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// Longest time that a call may take.
+/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A container runtime as one node's agent sees it.
+/// A container runtime, as the agent of one node uses it.
 pub trait Runtime: Send {
-    /// Name and version, such as `containerd 2.4.2`.
+    /// Returns name and version, such as `containerd 2.4.2`.
     fn version(&mut self) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
-    /// Every pod of a training workload on the node. A container that ended since the last call is
-    /// listed even if it has been removed in between (a runtime's event stream tells of it): its
-    /// exit code is true only there.
+    /// Lists every pod of a training workload on the node. The list includes containers that ended
+    /// and were removed since the last call: their exit code is not available elsewhere.
     fn list(&mut self) -> impl Future<Output = Result<Vec<Sandbox>, RuntimeError>> + Send;
 
-    /// Kills a container without grace and returns when it has ended. One that has ended or is gone
-    /// is no error. Runs beside every other call.
+    /// Kills a container without grace period, and returns when it has ended. An ended or removed
+    /// container is no error. Runs concurrently with all other calls.
     fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
-    /// Returns when something may have changed since the last call of [`Runtime::list`]. May be
-    /// dropped at any time without a loss.
+    /// Returns if something may have changed since the last call of [`Runtime::list`]. Cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -40,12 +38,12 @@ pub struct Sandbox {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
-    /// Its containers that were started, by name.
+    /// Started containers of the pod, by name.
     pub containers: BTreeMap<String, Vec<SeenContainer>>,
 }
 
 impl Sandbox {
-    /// A member's pod with its training containers; None for other pods.
+    /// Converts a member's pod; `None` for other pods.
     pub fn into_member(mut self) -> Option<NodePod> {
         let mut pod = NodePod::read(&self.pod_uid, &self.labels, &self.annotations)?;
         pod.containers = self.containers.remove(&pod.training).unwrap_or_default();
@@ -54,26 +52,26 @@ impl Sandbox {
     }
 }
 
-/// Why the runtime did not answer.
+/// Error of a call to the runtime.
 #[derive(Clone, Debug, Error)]
 pub enum RuntimeError {
     /// The call failed.
     #[error("container runtime refused {call}: {message}")]
     Refused {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// What the runtime said.
+        /// Message of the runtime.
         message: String,
     },
-    /// The call took too long.
+    /// The call exceeded its deadline.
     #[error("container runtime did not answer {call} in time")]
     Deadline {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
     },
 }
 
-/// The answer to a call, or an error when it takes too long.
+/// Adds the deadline to a call.
 pub(crate) async fn in_time<T>(
     call: &'static str,
     answer: impl Future<Output = Result<T, RuntimeError>>,

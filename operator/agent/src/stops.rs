@@ -1,6 +1,6 @@
-//! Stops in flight. They run beside the agent's loop, so that a runtime that hangs on one container
-//! delays no other, and no container is asked to stop again while its stop is on its way or has
-//! just come back.
+//! Stops in flight. They run concurrently with the agent's loop, so a runtime that hangs on one
+//! container delays no other. A container gets no second stop while the first is in flight or has
+//! just returned.
 
 #![expect(
     clippy::disallowed_methods,
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::runtime::RuntimeError;
 
-/// How a stop ended.
+/// Result of a stop.
 pub(crate) struct Stopped {
     pub container_id: String,
     pub result: Result<(), RuntimeError>,
@@ -26,13 +26,13 @@ pub(crate) struct Stopped {
 /// Stops by container.
 pub(crate) struct Stops {
     running: FuturesUnordered<BoxFuture<'static, Stopped>>,
-    /// Containers that are not stopped again before this time; None while their stop runs.
+    /// Time of the earliest next stop of each container; `None` while a stop is in flight.
     asked: BTreeMap<String, Option<Instant>>,
     retry: Duration,
 }
 
 impl Stops {
-    /// A container whose stop has come back is asked again after `retry`, if it still runs then.
+    /// `retry`: pause before a container that still runs is stopped again.
     pub(crate) fn new(retry: Duration) -> Self {
         Self {
             running: FuturesUnordered::new(),
@@ -41,7 +41,7 @@ impl Stops {
         }
     }
 
-    /// Whether the container may be asked to stop now.
+    /// Returns true if a stop of this container may start now.
     pub(crate) fn is_due(&self, container_id: &str, now: Instant) -> bool {
         match self.asked.get(container_id) {
             None => true,
@@ -49,7 +49,6 @@ impl Stops {
         }
     }
 
-    /// Begins to stop a container.
     pub(crate) fn start(
         &mut self,
         container_id: &str,
@@ -68,7 +67,7 @@ impl Stops {
         );
     }
 
-    /// The next stop that ends; pending when none runs.
+    /// Returns the next stop that ends; pending while none is in flight.
     pub(crate) async fn next(&mut self) -> Stopped {
         let Some(stopped) = self.running.next().await else {
             return std::future::pending().await;
@@ -78,7 +77,8 @@ impl Stops {
         stopped
     }
 
-    /// Forgets what is not wanted any more; when the next of the wanted ones may be asked again.
+    /// Drops the entries of all other containers, except stops in flight. Returns the earliest time
+    /// of a next stop.
     pub(crate) fn keep_only(&mut self, wanted: &[&str]) -> Option<Instant> {
         self.asked
             .retain(|id, again| again.is_none() || wanted.contains(&id.as_str()));

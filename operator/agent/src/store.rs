@@ -1,4 +1,4 @@
-//! Where an agent keeps what must survive it: which containers are released for which attempt.
+//! Persistent records of an agent: the attempt that each container is released for.
 
 use std::future::Future;
 use std::io;
@@ -10,19 +10,19 @@ use thiserror::Error;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
 
-/// Keeps the records of one node.
+/// Storage for the records of one node.
 pub trait Store: Send {
-    /// What was saved last; None when nothing ever was.
+    /// Returns the last saved records; `None` if there are none.
     fn load(&self) -> impl Future<Output = Result<Option<Records>, StoreError>> + Send;
 
-    /// Replaces what was saved, durably.
+    /// Replaces the saved records durably.
     fn save(&self, records: &Records) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Why records were not read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot keep records in {}", path.display())]
     Io {
         /// The file.
@@ -31,7 +31,7 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// The file is not what an agent wrote.
+    /// The content is not that of an agent.
     #[error("records in {} are damaged", path.display())]
     Damaged {
         /// The file.
@@ -42,15 +42,15 @@ pub enum StoreError {
     },
 }
 
-/// One file in the agent's state folder, replaced by renaming so that a crash leaves the old or the
-/// new one.
+/// One file in the agent's state folder. It is replaced by a rename, so a crash leaves the old or
+/// the new version.
 #[derive(Clone, Debug)]
 pub struct FileStore {
     folder: PathBuf,
 }
 
 impl FileStore {
-    /// A store in this folder, which is made when it is first written.
+    /// Uses this folder, which the first write creates.
     pub fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -68,7 +68,7 @@ impl FileStore {
         file.write_all(text).await?;
         file.sync_all().await?;
         fs::rename(&new, self.path()).await?;
-        // The rename itself is durable only when its folder is.
+        // The rename is durable only after a sync of the folder.
         fs::File::open(&self.folder).await?.sync_all().await
     }
 }
@@ -97,7 +97,7 @@ impl Store for FileStore {
     }
 }
 
-/// Memory that outlives the agent of a simulated node.
+/// In-memory storage that outlives the agent of a simulated node.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore(Arc<Mutex<Option<Records>>>);
 

@@ -1,4 +1,4 @@
-//! Fields of a frame. Numbers are big-endian; a text is its length in two bytes and its UTF-8.
+//! Fields of a frame. Numbers are big-endian. A text is a length of two bytes and its UTF-8.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,29 +6,29 @@ use thiserror::Error;
 
 use crate::text::Text;
 
-/// Why bytes are no frame. What follows on the connection cannot be trusted either: it has to be
-/// closed.
+/// Decode error of a frame. After an error the rest of the stream cannot be trusted: the reader
+/// closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// The length in front of the frame is zero or beyond [`crate::MAX_BODY`].
+    /// The length prefix is zero or exceeds [`crate::MAX_BODY`].
     #[error("a frame of {0} bytes")]
     Length(u32),
-    /// No frame of this kind goes in this direction in this version.
+    /// This version defines no frame of this kind in this direction.
     #[error("frame kind {0} is unknown")]
     Kind(u8),
-    /// The frame ends within a field.
+    /// The frame ends inside a field.
     #[error("a frame ends too early")]
     Short,
-    /// Bytes follow after the last field.
+    /// The frame has bytes after its last field.
     #[error("a frame has bytes after its last field")]
     Trailing,
     /// A text is not UTF-8.
     #[error("a text is not UTF-8")]
     Utf8,
-    /// A text is longer than its field allows.
+    /// A text exceeds the maximum length of its field.
     #[error("a text of {0} bytes is too long for its field")]
     TextTooLong(u16),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{0} has a value that it cannot have")]
     Value(&'static str),
 }
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// A byte 0 for none, or 1 and then the field.
+    /// Reads a presence byte (0 or 1), then the field if the byte is 1.
     pub(crate) fn optional<T>(
         &mut self,
         name: &'static str,
@@ -109,12 +109,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes a frame: space for the length, the kind, the fields, then the length.
+/// Writes one frame: a placeholder for the length, the kind, the fields, then the length.
 pub(crate) struct Writer {
     bytes: Vec<u8>,
 }
 
-/// Bytes of the length in front of a frame.
+/// Bytes of the length prefix.
 pub(crate) const LENGTH: usize = 4;
 
 impl Writer {

@@ -1,25 +1,24 @@
-//! From a stream of bytes to frames.
+//! Splits a byte stream into frames.
 
 use crate::codec::{FrameError, LENGTH};
 
-/// Longest body of a frame, in bytes, the kind included. The longest frame of this version is a
-/// `Release` with all of its text, well below.
+/// Longest body of a frame in bytes, including the kind. The longest frame of version 1 is a
+/// `Release` with the longest `peers`, below this limit.
 pub const MAX_BODY: usize = 40 * 1024;
 
-/// What goes in one direction.
+/// The messages of one direction.
 pub trait Message: Sized {
-    /// Reads the body of one frame: the kind and the fields.
+    /// Decodes the body of one frame: the kind and the fields.
     fn decode(body: &[u8]) -> Result<Self, FrameError>;
 
-    /// The whole frame, its length in front.
+    /// Encodes the whole frame, including the length prefix.
     fn encode(&self) -> Vec<u8>;
 }
 
-/// Puts frames together from the pieces in which a stream delivers them.
+/// Assembles frames from the chunks of a stream.
 ///
-/// Give it what one read returned, then take frames until there is none. Memory follows what was
-/// received, never the length that a frame claims to have. After an error it returns that error for
-/// ever.
+/// Push the bytes of each read, then take frames until there is none. Memory grows with received
+/// bytes, never with a claimed length. After an error, every call returns that error.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     received: Vec<u8>,
@@ -27,14 +26,14 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// Adds received bytes.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             self.received.extend_from_slice(bytes);
         }
     }
 
-    /// The next frame; none while its end has not been received.
+    /// Returns the next frame, or `None` if the frame is incomplete.
     pub fn next_frame<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
         if let Some(error) = self.failed {
             return Err(error);

@@ -1,14 +1,13 @@
 //! Frames between the node agent and the supervisor inside a training container (`docs/wire.md`).
 //!
-//! The two talk over a unix stream socket: the supervisor listens at [`SOCKET`] in its folder, the
-//! agent connects. Each frame is its length, a byte that names its kind, and its fields in a fixed
-//! order. The supervisor speaks first: [`FromSupervisor::Hello`] has the versions that it knows,
-//! [`FromAgent::Welcome`] the one that the agent has chosen. No other frame passes before these
-//! two, and their layout never changes, so that any two versions can find out what they have in
-//! common.
+//! The transport is a unix stream socket: the supervisor listens at [`SOCKET`] in its folder, and
+//! the agent connects. A frame is a length, a kind byte, and fields in a fixed order. The
+//! supervisor sends [`FromSupervisor::Hello`] with its range of versions first. The agent answers
+//! with [`FromAgent::Welcome`] and the version it chose. No other frame precedes these two. Their
+//! layout never changes, so any two versions can negotiate.
 //!
-//! Parsing is total: any bytes give frames or a [`FrameError`], and [`FrameReader`] holds at most
-//! one frame of [`MAX_BODY`] beyond the bytes that it was given last. The crate does no I/O.
+//! Parsing is total: any bytes give frames or a [`FrameError`]. [`FrameReader`] buffers at most one
+//! frame of [`MAX_BODY`] bytes beyond the last chunk. The crate does no I/O.
 //!
 //! ```
 //! use lockstep_wire::{FrameReader, FromAgent, Message};
@@ -34,8 +33,9 @@ pub use message::{
 pub use text::Text;
 pub use version::{VERSIONS, Versions};
 
-/// Variables that a supervisor sets for its child as the release says. Whoever writes its command names
-/// those among them that it is to keep (`--keep-env`): the user's own.
+/// Environment variables that a supervisor sets for its child from the release. The argument
+/// `--keep-env` of the supervisor's command lists variables to keep because the user's manifest
+/// sets them.
 pub const SET_BY_SUPERVISOR: [&str; 15] = [
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",

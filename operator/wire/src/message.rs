@@ -1,4 +1,4 @@
-//! What the two sides say to each other.
+//! Messages of both directions.
 
 use std::net::IpAddr;
 
@@ -7,152 +7,152 @@ use crate::frame::Message;
 use crate::text::Text;
 use crate::version::Versions;
 
-/// Where the members of an attempt rendezvous.
+/// Address where the members of an attempt rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     /// IP of the coordinator's pod.
     pub ip: IpAddr,
-    /// Port, other for each attempt, so that a straggler of an old attempt finds no listener.
+    /// Port of the coordinator. It changes with each attempt, so a straggler of an earlier attempt
+    /// finds no listener.
     pub port: u16,
 }
 
-/// How long a child may go without progress before it has hung.
+/// Limits after which a child without progress counts as hung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressLimits {
-    /// From one step to the next, in seconds.
+    /// Longest time between two steps, in seconds.
     pub timeout_seconds: u32,
-    /// Before that long after its start, in seconds, no child has hung.
+    /// Grace period after the start of the child, in seconds. Within it, the child never counts as
+    /// hung.
     pub startup_seconds: u32,
 }
 
-/// Lets the child of one attempt start.
+/// Order to start the child of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// The attempt. Only a supervisor that is held for exactly this attempt starts its child.
+    /// The attempt. The supervisor starts the child only if it is held at the barrier of exactly
+    /// this attempt.
     pub attempt: u64,
-    /// Where the members rendezvous; without it the child keeps the addresses of its pod's
-    /// environment.
+    /// Rendezvous address. Without it the child keeps the addresses of the pod's environment.
     pub coordinator: Option<Rendezvous>,
-    /// Number of members of this attempt; 0: that of the pod's environment.
+    /// Number of members of this attempt. 0: the number in the pod's environment.
     pub world: u32,
-    /// This member's rank among them, where it differs from that of its pod's environment: ranks of
-    /// an elastic gang close up.
+    /// Rank of this member, if it differs from the rank in the pod's environment: ranks of an
+    /// elastic gang have no gaps.
     pub rank: Option<u32>,
-    /// The members of this attempt, as ranges. For the child, in `LOCKSTEP_PEERS`.
+    /// Members of this attempt as ranges, for variable `LOCKSTEP_PEERS` of the child.
     pub peers: Text<32_768>,
-    /// A child that reports progress and stops doing so is ended; without limits it never is.
+    /// Limits for a child that reports progress. Without limits the supervisor never kills it for a
+    /// hang.
     pub progress: Option<ProgressLimits>,
 }
 
-/// Why a child ended. Names are the reasons of a container status.
+/// Why a child ended, with the reasons of a Kubernetes container status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It exited 0.
+    /// Exit code 0.
     Completed,
-    /// It exited otherwise, or a signal ended it.
+    /// Another exit code, or a signal.
     Error,
-    /// It did not exit 0, and the kernel has killed a process of the container for memory since it
+    /// Not exit code 0, and the kernel OOM-killed a process of the container since the child
     /// started.
     OomKilled,
-    /// It could not be started. A container without supervisor shows code 128 then; here it is 127
-    /// where the program does not exist and 126 where it cannot be executed.
+    /// The child did not start. The exit code is 127 if the program does not exist, 126 if it is
+    /// not executable. A container without supervisor has code 128.
     StartError,
-    /// It ended after the supervisor had passed on a signal to stop.
+    /// The child ended after the supervisor forwarded a stop signal.
     Terminated,
-    /// It made no progress within the limits of its release, and the supervisor has killed it.
+    /// The child made no progress within the limits of its release, so the supervisor killed it.
     Hang,
 }
 
-/// How the child of one attempt ended.
+/// Exit of the child of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildExit {
-    /// The attempt.
+    /// Attempt of the child.
     pub attempt: u64,
-    /// Its exit code; 128 + number for a signal. 0 after a signal to stop is 128 + number of that
-    /// signal.
+    /// Exit code, or 128 + signal number. If the child exits 0 after a stop signal, the code is 128
+    /// + number of that signal.
     pub code: u8,
-    /// The signal that ended it.
+    /// Signal that ended the child.
     pub signal: Option<u8>,
-    /// Processes of the container that the kernel has killed for memory since the child started.
+    /// Processes of the container that the kernel has OOM-killed since the child started.
     pub oom_kills: u32,
-    /// What it means.
+    /// Reason of the exit.
     pub reason: ExitReason,
-    /// For people: why the child could not be started, or where it hung.
+    /// Message for people: why the child did not start, or where it hung.
     pub message: Text<1024>,
 }
 
-/// How far the child of one attempt has come, by what it says itself.
+/// Progress of the child of one attempt, as the child reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The attempt.
+    /// Attempt of the child.
     pub attempt: u64,
-    /// The step that it is at.
+    /// Current step.
     pub step: u64,
-    /// When it came to that step, in seconds since 1970 by the node's clock.
+    /// Time of the current step, in seconds since 1970 by the node's clock.
     pub step_time: u64,
-    /// Its last checkpoint, if it has told of one.
+    /// Last checkpoint, if the child has reported any.
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// A checkpoint that the child says it has saved.
+/// A checkpoint that the child reports as saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// The step that it holds.
+    /// Step of the checkpoint.
     pub step: u64,
-    /// When the child first told of it, in seconds since 1970 by the node's clock.
+    /// Time of the first report of this checkpoint, in seconds since 1970 by the node's clock.
     pub time: u64,
 }
 
-/// From the supervisor to the agent.
+/// Messages from the supervisor to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromSupervisor {
-    /// First frame of a connection. Its layout never changes; later versions may add fields at its
-    /// end.
+    /// First frame of a connection. Its layout never changes. Later versions may append fields.
     Hello {
-        /// Versions that the supervisor knows.
+        /// Versions that the supervisor supports.
         versions: Versions,
-        /// UID of the pod, empty if the supervisor does not know it. A hint: which pod it is
-        /// follows from the socket's path.
+        /// UID of the pod, empty if unknown. Only a hint: the path of the socket identifies the
+        /// pod.
         pod_uid: Text<64>,
-        /// Random number of this start of the container. Reports of two starts are never taken for
-        /// one.
+        /// Random number of this start of the container. It separates the reports of two starts.
         start_id: u64,
     },
-    /// No process of an earlier attempt is alive, and the supervisor is held at the barrier of this
-    /// attempt. 0 before the first `Hold`.
+    /// All processes of earlier attempts have exited, and the supervisor is held at the barrier of
+    /// this attempt.
     Arrived {
-        /// The attempt of the last `Hold`.
+        /// Attempt of the last `Hold`; 0 before the first `Hold`.
         attempt: u64,
     },
     /// The child of this attempt runs.
     Started {
-        /// The attempt.
+        /// Attempt of the child.
         attempt: u64,
     },
-    /// The child has ended by itself, without an order.
+    /// The child ended without an order.
     Exited {
-        /// How.
+        /// Exit of the child.
         exit: ChildExit,
-        /// When, in milliseconds since 1970 by the node's clock: an agent that has been away hears
-        /// of it late, and which member of a gang failed first is to be known all the same.
+        /// Time of the exit, in milliseconds since 1970 by the node's clock. It orders the failures
+        /// of a gang even if a disconnected agent receives the report later.
         time: u64,
     },
-    /// Processes of this attempt are still alive although they were killed some time ago: the node
-    /// cannot be used.
+    /// Processes of this attempt are still alive some time after SIGKILL: the node is unusable.
     Survivors {
-        /// The attempt that they belong to.
+        /// Attempt of the processes.
         attempt: u64,
-        /// How many.
+        /// Number of processes.
         count: u32,
-        /// For people: process IDs, names and states of the first of them.
+        /// Message for people: process IDs, names and states of the first processes.
         message: Text<1024>,
     },
-    /// How far the child that runs has come.
+    /// Progress of the running child.
     Progress(Progress),
 }
 
 impl FromSupervisor {
-    /// Its name in `docs/wire.md`, for messages.
+    /// Name of the message in `docs/wire.md`, for logs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "Hello",
@@ -165,31 +165,31 @@ impl FromSupervisor {
     }
 }
 
-/// From the agent to the supervisor.
+/// Messages from the agent to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromAgent {
-    /// First frame of a connection, answers `Hello`. Its layout never changes; later versions may
-    /// add fields at its end.
+    /// First frame of a connection, the answer to `Hello`. Its layout never changes. Later versions
+    /// may append fields.
     Welcome {
-        /// Version that both sides speak from here on.
+        /// Version for the rest of the connection.
         version: u16,
     },
-    /// Stop what runs of any earlier attempt, and arrive at the barrier of this one.
+    /// Stop all processes of earlier attempts and arrive at the barrier of this attempt.
     Hold {
-        /// The attempt.
+        /// Attempt of the barrier.
         attempt: u64,
     },
     /// Start the child.
     Release(Release),
     /// All members of the restart domain have exited 0: exit.
     Complete {
-        /// The attempt whose child exited 0.
+        /// Attempt of the child that exited 0.
         attempt: u64,
     },
-    /// The policy recreates the pod or fails the workload: exit with the child's code, so that the
-    /// pod's status has it.
+    /// Exit with the child's code, so that the pod status reports it. The failure policy recreates
+    /// the pod or fails the workload.
     Exit {
-        /// The attempt whose child has ended.
+        /// Attempt of the child that ended.
         attempt: u64,
     },
 }
@@ -233,7 +233,7 @@ fn number_of(reason: ExitReason) -> u8 {
         .map_or(1, |(number, _)| *number)
 }
 
-/// Attempts are numbered from 1.
+/// Reads an attempt; attempts start at 1.
 fn attempt(fields: &mut Fields<'_>) -> Result<u64, FrameError> {
     match fields.u64()? {
         0 => Err(FrameError::Value("attempt")),
@@ -302,7 +302,7 @@ impl Message for FromSupervisor {
                     oldest: fields.u16()?,
                     newest: fields.u16()?,
                 };
-                // Not to the end: a later version may say more.
+                // No check for trailing bytes: a later version may append fields.
                 return Ok(Self::Hello {
                     versions,
                     pod_uid: fields.text()?,
@@ -390,7 +390,7 @@ impl Message for FromAgent {
     fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let mut fields = Fields::new(body);
         let message = match fields.u8()? {
-            // Not to the end: a later version may say more.
+            // No check for trailing bytes: a later version may append fields.
             kind::WELCOME => {
                 return Ok(Self::Welcome {
                     version: fields.u16()?,

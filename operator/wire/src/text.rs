@@ -8,13 +8,13 @@ use std::ops::Deref;
 pub struct Text<const MAX: usize>(String);
 
 impl<const MAX: usize> Text<MAX> {
-    /// The text, or none if it is too long: for text that a program reads.
+    /// Returns the text, or `None` if it exceeds `MAX`. For text that programs read.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (text.len() <= MAX).then_some(Self(text))
     }
 
-    /// The text, cut where it becomes too long: for text that people read.
+    /// Truncates the text to `MAX` bytes at a character boundary. For text that people read.
     pub fn cut(text: impl Into<String>) -> Self {
         let mut text = text.into();
         let mut end = text.len().min(MAX);

@@ -1,28 +1,28 @@
-//! Which version of the protocol two sides speak.
+//! Negotiation of the protocol version.
 
-/// The versions that this crate reads and writes.
+/// Versions that this crate supports.
 pub const VERSIONS: Versions = Versions {
     oldest: 1,
     newest: 1,
 };
 
-/// A range of versions, both ends included.
+/// An inclusive range of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// Oldest version that is understood.
+    /// Oldest supported version.
     pub oldest: u16,
-    /// Newest version that is understood.
+    /// Newest supported version.
     pub newest: u16,
 }
 
 impl Versions {
-    /// The newest version that both sides know; none where the ranges do not meet.
+    /// Returns the newest common version, or `None` if the ranges do not overlap.
     pub fn agree(self, other: Self) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
-    /// Whether a version is in the range.
+    /// Returns true if the range contains the version.
     pub fn contains(self, version: u16) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }

@@ -1,4 +1,4 @@
-//! Frames survive the way, and no bytes do harm.
+//! Round trips of frames, and reads of arbitrary bytes.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -124,8 +124,8 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
     ]
 }
 
-/// What a reader makes of bytes that come in pieces of these sizes, over and over: frames, then the
-/// error if there is one.
+/// Feeds the bytes to a reader in chunks of these sizes, cyclically. Returns the frames and the
+/// error, if any.
 fn read<M: Message>(bytes: &[u8], pieces: &[usize]) -> (Vec<M>, Option<FrameError>) {
     let mut reader = FrameReader::default();
     let mut frames = Vec::new();
@@ -148,7 +148,7 @@ fn read<M: Message>(bytes: &[u8], pieces: &[usize]) -> (Vec<M>, Option<FrameErro
     (frames, None)
 }
 
-/// Messages come out as they went in, however the stream is cut.
+/// Messages survive encoding and decoding for any chunk sizes.
 fn round_trip<M: Message + PartialEq + Debug>(
     messages: &[M],
     pieces: &[usize],
@@ -159,7 +159,7 @@ fn round_trip<M: Message + PartialEq + Debug>(
     Ok(())
 }
 
-/// Bytes either are the frames that they encode to, or an error that stays.
+/// Arbitrary bytes give frames or an error, without a panic.
 fn harmless<M: Message>(bytes: &[u8], pieces: &[usize]) -> Result<(), TestCaseError> {
     let (frames, _) = read::<M>(bytes, pieces);
     prop_assert!(
@@ -186,8 +186,7 @@ proptest! {
         harmless::<FromSupervisor>(&bytes, &pieces)?;
     }
 
-    /// Bytes that look like frames get further than arbitrary ones: right lengths and kinds, wrong
-    /// fields.
+    /// Valid lengths and kinds with arbitrary fields reach the field decoders.
     #[test]
     fn arbitrary_fields_do_no_harm(kind in 0u8..80, fields in vec(any::<u8>(), 0..120), pieces in vec(1usize..50, 1..4)) {
         let mut bytes = (1 + fields.len() as u32).to_be_bytes().to_vec();
@@ -262,7 +261,6 @@ fn a_reader_that_has_failed_reads_nothing_more() {
     assert_eq!(reader.next_frame::<FromAgent>(), Err(FrameError::Length(0)));
 }
 
-/// A frame with this kind and these fields.
 fn frame(kind: u8, fields: &[u8]) -> Vec<u8> {
     let mut bytes = (1 + fields.len() as u32).to_be_bytes().to_vec();
     bytes.push(kind);
@@ -274,7 +272,7 @@ fn frame(kind: u8, fields: &[u8]) -> Vec<u8> {
 fn wrong_fields_are_named() {
     const HOLD: u8 = 65;
     const SURVIVORS: u8 = 5;
-    // Attempt 1 and one process, before the text.
+    // Attempt 1 and a count of 1, before the text.
     let survivors = |text: &[u8]| {
         let fields = [&1_u64.to_be_bytes()[..], &1_u32.to_be_bytes(), text].concat();
         error_of::<FromSupervisor>(&frame(SURVIVORS, &fields))

@@ -1,4 +1,4 @@
-//! The calls that are made, each with a deadline and counted.
+//! Calls to the runtime. Each has a deadline and is counted.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -20,15 +20,15 @@ use crate::grpc_code;
 use crate::metrics::Metrics;
 use crate::runtime::RuntimeError;
 
-/// Largest answer that is read, as the kubelet has it: a listing of a full node is beyond gRPC's
-/// default of 4 MiB.
+/// Largest response in bytes, the same limit as in the kubelet. The listing of a full node exceeds
+/// gRPC's default of 4 MiB.
 const MAX_ANSWER: usize = 16 << 20;
-/// Version of the kubelet's runtime API that is asked for.
+/// Requested version of the kubelet's runtime API.
 const KUBELET_API: &str = "0.1.0";
-/// Condition without which a runtime takes no orders.
+/// While this condition is not true, the runtime accepts no calls.
 const RUNTIME_READY: &str = "RuntimeReady";
 
-/// The socket of a runtime, from `unix:///run/containerd/containerd.sock` or a path.
+/// The socket of a runtime, parsed from `unix:///run/containerd/containerd.sock` or a path.
 #[derive(Clone, Debug)]
 pub struct Socket {
     text: String,
@@ -63,7 +63,6 @@ impl std::fmt::Display for Socket {
     }
 }
 
-/// Why a call failed.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub code: Code,
@@ -96,7 +95,7 @@ impl Failure {
     }
 }
 
-/// The runtime's calls. Clones share one connection.
+/// gRPC client of the runtime. Clones share one connection.
 #[derive(Clone)]
 pub(super) struct Calls {
     client: RuntimeServiceClient<Channel>,
@@ -115,7 +114,7 @@ impl Calls {
         }
     }
 
-    /// Ends in time, whatever the runtime does.
+    /// Runs one call with the deadline, and counts it.
     async fn call<T>(
         &self,
         call: &'static str,
@@ -150,7 +149,7 @@ impl Calls {
         ))
     }
 
-    /// An error while the runtime says that it takes no orders.
+    /// Returns an error while condition `RuntimeReady` is false.
     pub(super) async fn ready(&self) -> Result<(), RuntimeError> {
         let mut client = self.client.clone();
         let answer = client.status(StatusRequest {});
@@ -199,7 +198,7 @@ impl Calls {
             .containers)
     }
 
-    /// None when there is no such container.
+    /// Returns `None` if the container does not exist.
     pub(super) async fn container_status(
         &self,
         id: &str,
@@ -218,7 +217,8 @@ impl Calls {
         }
     }
 
-    /// SIGKILL, at once; returns when the container has ended. One that is gone is no error.
+    /// Sends SIGKILL without a grace period, and returns when the container has ended. A removed
+    /// container is no error.
     pub(super) async fn stop_container(&self, id: String) -> Result<(), RuntimeError> {
         let request = StopContainerRequest {
             container_id: id,
@@ -234,8 +234,8 @@ impl Calls {
         }
     }
 
-    /// Without a deadline: a Go server answers with its first event, which on a quiet node may be
-    /// hours away.
+    /// No deadline: a Go server sends the response headers with its first event, which can take
+    /// hours on a quiet node.
     pub(super) async fn events(mut self) -> Result<Streaming<ContainerEventResponse>, Failure> {
         match self.client.get_container_events(GetEventsRequest {}).await {
             Ok(stream) => Ok(stream.into_inner()),

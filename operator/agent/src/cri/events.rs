@@ -1,4 +1,4 @@
-//! The runtime's stream of container events, asked for again whenever it is lost.
+//! The runtime's stream of container events. A lost stream is requested again.
 
 use std::time::Duration;
 
@@ -11,23 +11,22 @@ use tracing::{debug, info};
 use super::api::ContainerEventResponse;
 use super::calls::{Calls, Failure};
 
-/// What [`Events::next`] returns.
+/// Result of [`Events::next`].
 pub(super) enum Event {
-    /// Something happened to a container.
+    /// A container changed.
     Container(ContainerEventResponse),
-    /// The stream was lost or refused: events may be missing from here on.
+    /// The stream was lost or refused: events may be missing.
     Interrupted,
 }
 
 enum State {
-    /// Not before this time.
+    /// Back-off until this time.
     Waiting(Instant),
-    /// Asked for. A runtime that has events may leave that unanswered until the first one.
+    /// The request is sent. A runtime may delay the response until its first event.
     Asked(BoxFuture<'static, Result<Streaming<ContainerEventResponse>, Failure>>),
     Open(Box<Streaming<ContainerEventResponse>>),
 }
 
-/// The stream.
 pub(super) struct Events {
     calls: Calls,
     state: State,
@@ -47,12 +46,12 @@ impl Events {
         }
     }
 
-    /// Whether the runtime has not refused to tell of changes.
+    /// Returns true unless the runtime has refused the stream.
     pub(super) fn are_expected(&self) -> bool {
         !matches!(self.state, State::Waiting(_))
     }
 
-    /// The next event. May be dropped and called again at any time without a loss.
+    /// Returns the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Event {
         loop {
             match &mut self.state {

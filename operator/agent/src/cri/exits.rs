@@ -1,7 +1,7 @@
-//! How containers ended, by pod: from events, and asked for once where no event told.
+//! Exits of containers by pod, from events, or from a status call if no event reported the exit.
 //!
-//! The end of a container is final, so what is known once stays true however late or often an event
-//! arrives: a runtime that keeps events for the next subscriber can tell nothing wrong here.
+//! The exit of a container is final. Delayed or repeated events of a runtime cannot make a known
+//! exit wrong.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,26 +12,27 @@ use lockstep_lifecycle::node::{Exit, SeenContainer};
 
 use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
 
-/// A container that ended, under its name.
+/// Name and state of a container that ended.
 pub(super) type Ended = (String, SeenContainer);
 
-/// Most ends that are kept for one pod. A runtime lists one or two per container; the rest are
-/// removed ones.
+/// Most exits kept for one pod. A runtime lists one or two per container; the others belong to
+/// removed containers.
 const MAX_PER_POD: usize = 64;
 
-/// The kubelet numbers the containers of one name in a pod by its restart count.
+/// The kubelet uses the restart count as the CRI attempt number of a container.
 pub(super) fn restarts(attempt: u32) -> i32 {
     i32::try_from(attempt).unwrap_or(i32::MAX)
 }
 
-/// Ends by pod UID and container id.
+/// Exits by pod UID and container id.
 #[derive(Debug, Default)]
 pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
 
 impl Exits {
-    /// Learns what an event says. Whether it concerns a member's pod, or may do so.
+    /// Records the exits in an event. Returns true if the event concerns, or may concern, a
+    /// member's pod.
     pub(super) fn learn(&mut self, event: ContainerEventResponse) -> bool {
-        // Without a sandbox the event is about a pod that is being removed.
+        // An event without a sandbox belongs to a pod that is being removed.
         let Some(sandbox) = event.pod_sandbox_status else {
             return true;
         };
@@ -45,12 +46,12 @@ impl Exits {
         true
     }
 
-    /// Learns how a container ended, if it did.
+    /// Records the exit of a container that has ended.
     pub(super) fn insert(&mut self, pod_uid: &str, status: &ContainerStatus) {
         if status.state() != ContainerState::ContainerExited {
             return;
         }
-        // Runtimes leave the time out for a container whose end they did not see.
+        // Runtimes omit `finished_at` if they did not see the container end.
         let at = if status.finished_at == 0 {
             status.created_at
         } else {
@@ -88,12 +89,11 @@ impl Exits {
             .is_some_and(|ends| ends.contains_key(container_id))
     }
 
-    /// Forgets the pods that are gone; these, by UID, are left.
+    /// Drops the exits of all pods except these UIDs.
     pub(super) fn keep_only(&mut self, uids: &BTreeSet<&str>) {
         self.0.retain(|uid, _| uids.contains(uid.as_str()));
     }
 
-    /// The ended containers of a pod.
     pub(super) fn of(&self, pod_uid: &str) -> impl Iterator<Item = &Ended> {
         self.0.get(pod_uid).into_iter().flat_map(BTreeMap::values)
     }

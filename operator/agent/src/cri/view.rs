@@ -1,4 +1,4 @@
-//! Members' pods out of the runtime's lists. Pure.
+//! Converts the runtime's lists to pods of members. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::api::{Container, ContainerState, PodSandbox};
 use super::exits::{Exits, restarts};
 use crate::runtime::Sandbox;
 
-/// Pods of this namespace are never touched, whatever their labels say.
+/// The agent never stops pods of this namespace, whatever their labels are.
 const PROTECTED_NAMESPACE: &str = "kube-system";
 
 /// A member's pod.
@@ -19,11 +19,11 @@ pub(super) struct Pod {
     pub uid: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    /// Ids of its sandboxes: a pod has several while one replaces another.
+    /// Ids of the pod's sandboxes: several while one replaces another.
     sandboxes: Vec<String>,
 }
 
-/// The members' pods, sorted by UID. Labels and annotations are those of the newest sandbox.
+/// Returns the pods of members, sorted by UID. Labels and annotations are from the newest sandbox.
 pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
     sandboxes.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     let mut pods: BTreeMap<String, Pod> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
     pods.into_values().collect()
 }
 
-/// The members' containers, each with its pod. A container says only which sandbox it is in.
+/// Pairs the members' containers with their pods. A container refers only to its sandbox.
 pub(super) fn join<'a>(
     pods: &'a [Pod],
     containers: &'a [Container],
@@ -63,12 +63,12 @@ pub(super) fn join<'a>(
         .filter_map(move |c| Some((*by_sandbox.get(c.pod_sandbox_id.as_str())?, c)))
 }
 
-/// What the agent sees: containers that run by the list, containers that ended by what is known of
-/// their end.
+/// Returns each pod with its running containers from the listing and its ended containers from the
+/// known exits.
 pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits) -> Vec<Sandbox> {
     let mut running: BTreeMap<String, Vec<(String, SeenContainer)>> = BTreeMap::new();
     for (pod, container) in join(&pods, containers) {
-        // A state that the runtime does not know is that of a container that may run.
+        // A container in state Unknown may still run.
         let runs = matches!(
             container.state(),
             ContainerState::ContainerRunning | ContainerState::ContainerUnknown

@@ -1,7 +1,7 @@
-//! One link: connect, listen, say, and begin again when it breaks.
+//! One link to a supervisor: connect, read, write, and reconnect after a failure.
 //!
-//! Whatever is at the other end harms its own pod only: what is kept of it is one state and at most
-//! one unfinished frame, what it says is taken in at a limited rate, and each wait for it ends.
+//! The peer is untrusted and can harm only its own pod. The link buffers one state and at most one
+//! unfinished frame, limits the rate of frames, and limits each wait.
 
 #![expect(
     clippy::disallowed_methods,
@@ -28,42 +28,42 @@ use super::words::hear;
 use crate::allowance::Allowance;
 use crate::metrics::{LinkRefusal, Metrics};
 
-/// From the connection to its welcome.
+/// Time limit from the connection to `Welcome`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// For the supervisor to take what is said.
+/// Time limit of a write.
 const WRITE: Duration = Duration::from_secs(5);
-/// A supervisor that is on its way to a barrier says nothing after its welcome. Until this has
-/// passed, it may just not have said it yet.
+/// A supervisor on its way to a barrier sends nothing after `Welcome`. Before this time has passed,
+/// its first frame may still be in flight.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Words on their way to the supervisor.
+/// Capacity of the queue of outgoing frames.
 const WORDS: usize = 16;
 /// Bytes of one read.
 const READ: usize = 4096;
-/// Frames that are taken in at once, and then one in each such time. A supervisor whose child ends
-/// as soon as it starts sends a few a second.
+/// Frames accepted at once; afterwards one per `ONE_FRAME`. A supervisor whose child exits right
+/// after its start sends a few per second.
 const BURST: u32 = 100;
 const ONE_FRAME: Duration = Duration::from_millis(100);
-/// Pause before the first attempt to connect again: the supervisor is about to listen.
+/// First pause before a reconnect: the supervisor is about to listen.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Longest pause while nothing listens.
+/// Longest pause while no process listens.
 const ABSENT_PAUSE: Duration = Duration::from_secs(2);
-/// Longest pause where something was refused.
+/// Longest pause after a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-/// A link that lasted this long was none that breaks again and again.
+/// A link of this length resets the pause.
 const LASTING: Duration = Duration::from_secs(10);
 
-/// What one link shows to the loop.
+/// State of a link that the agent's loop reads.
 #[derive(Debug)]
 pub(super) struct Up {
-    /// What the supervisor has told.
+    /// State that the supervisor reported.
     pub state: SupervisorState,
-    /// For what is said to it.
+    /// Queue of outgoing frames.
     pub outbox: mpsc::Sender<FromAgent>,
     /// Number of this connection.
     pub number: u64,
 }
 
-/// The connection of one link; None while there is none that was welcomed.
+/// The connection of one link; `None` without a welcomed connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slot(Arc<Mutex<Option<Up>>>);
 
@@ -73,23 +73,23 @@ impl Slot {
     }
 }
 
-/// What a link works with.
+/// Task that maintains one link.
 pub(super) struct Linking {
     /// The kubelet's folder of pods.
     pub pods: PathBuf,
     /// UID of the pod.
     pub pod_uid: String,
-    /// Where it shows what it hears.
+    /// Receives the state of the connection.
     pub slot: Slot,
-    /// Told of each change of that.
+    /// Notified of each change of `slot`.
     pub changed: Arc<Notify>,
     /// What it counts.
     pub metrics: Metrics,
-    /// For the jitter of pauses.
+    /// Source of jitter for pauses.
     pub random: fastrand::Rng,
 }
 
-/// Why a connection is over, or did not come to be.
+/// Why a connection ended or failed.
 #[derive(Debug, Error)]
 enum LinkEnd {
     #[error(transparent)]
@@ -115,7 +115,7 @@ enum LinkEnd {
 }
 
 impl LinkEnd {
-    /// In the metric of what was refused; None for what is no fault of the other side.
+    /// Label for the metric of refusals; `None` if the peer is not at fault.
     fn refusal(&self) -> Option<LinkRefusal> {
         match self {
             Self::Socket(SocketError::Absent { .. } | SocketError::Failed { .. })
@@ -132,7 +132,7 @@ impl LinkEnd {
 }
 
 impl Linking {
-    /// Links again and again, until it is dropped.
+    /// Reconnects until it is dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let (mut pause, mut said, mut number) = (PAUSE, String::new(), 0);
         loop {
@@ -151,7 +151,7 @@ impl Linking {
         }
     }
 
-    /// Says each cause once, unless it is none.
+    /// Counts and logs the end of a connection: a warning once per cause, debug for usual causes.
     fn ended(&self, end: &LinkEnd, said: &mut String) {
         if let Some(reason) = end.refusal() {
             self.metrics.refused(reason);
@@ -173,7 +173,7 @@ impl Linking {
         }
     }
 
-    /// One connection from its beginning to its end. `number`: how many were welcomed.
+    /// Runs one connection to its end. `number`: number of welcomed connections.
     async fn link(&mut self, number: &mut u64) -> Result<Infallible, LinkEnd> {
         let greeted = timeout(HANDSHAKE, Connection::greet(&self.pods, &self.pod_uid));
         let mut connection = greeted.await.map_err(|_| LinkEnd::Silent)??;
@@ -204,7 +204,8 @@ impl Linking {
         }
     }
 
-    /// Says and counts processes that outlive SIGKILL; the supervisor repeats itself on a new link.
+    /// Counts and logs processes that survived SIGKILL. The supervisor repeats its report on each
+    /// new link.
     fn survivors(&self, frame: &FromSupervisor, last: &mut Option<(u64, u32)>) {
         let FromSupervisor::Survivors {
             attempt,
@@ -216,7 +217,7 @@ impl Linking {
         };
         self.metrics.survivors.inc();
         if last.replace((*attempt, *count)) != Some((*attempt, *count)) {
-            // Quoted, since the text is the tenant's.
+            // Debug format, because the text comes from the tenant.
             warn!(
                 pod = self.pod_uid,
                 attempt,
@@ -228,7 +229,7 @@ impl Linking {
     }
 }
 
-/// What a connection shows, for as long as it lasts.
+/// Publishes the state of a connection to the slot, and clears it on drop.
 struct Shown {
     slot: Slot,
     changed: Arc<Notify>,
@@ -279,7 +280,7 @@ impl Drop for Shown {
     }
 }
 
-/// A connection that was greeted and welcomed.
+/// A welcomed connection.
 struct Connection {
     stream: UnixStream,
     reader: FrameReader,
@@ -304,7 +305,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The next frame. May be dropped without a loss.
+    /// Returns the next frame. Cancel safe.
     async fn next(&mut self) -> Result<FromSupervisor, LinkEnd> {
         loop {
             if let Some(frame) = self.reader.next_frame()? {

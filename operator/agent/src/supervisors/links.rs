@@ -1,4 +1,4 @@
-//! The links of one node: one for each training container that runs with a supervisor.
+//! The links of one node: one for each running training container with a supervisor.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,10 +23,10 @@ use super::socket::is_there;
 use super::words::{frame, named};
 use crate::metrics::Metrics;
 
-/// A word is not said again to one supervisor before this has passed.
+/// Shortest time between two identical words to one supervisor.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Links to the supervisors of a node, through the kubelet's folder. Dropping it ends all of them.
+/// Links to the supervisors of a node through the kubelet's folder. Dropping it ends all links.
 pub struct SupervisorLinks {
     /// The kubelet's folder of pods.
     pods: PathBuf,
@@ -34,7 +34,7 @@ pub struct SupervisorLinks {
     debounce: Duration,
     metrics: Metrics,
     random: fastrand::Rng,
-    /// By UID of the pod.
+    /// Links by pod UID.
     links: BTreeMap<String, Link>,
     tasks: JoinSet<Infallible>,
     changed: Arc<Notify>,
@@ -42,8 +42,8 @@ pub struct SupervisorLinks {
 }
 
 impl SupervisorLinks {
-    /// No link yet. `kubelet`: the kubelet's folder, which is another one's if the folder of the
-    /// agent's own pod is not in it. Changes within `debounce` wake the agent once.
+    /// Starts without links. `kubelet`: the kubelet's folder. If the folder of the agent's own pod
+    /// is not in it, it belongs to another kubelet. Changes within `debounce` wake the agent once.
     pub fn new(
         kubelet: &Path,
         own_pod_uid: Option<&str>,
@@ -97,7 +97,7 @@ impl Supervisors for SupervisorLinks {
             if !pod.supervised {
                 continue;
             }
-            // Another container is another supervisor; without one there is none.
+            // Each container has its own supervisor; without a running container there is none.
             let Some(container_id) = pod.newest_running().map(|c| &*c.id) else {
                 continue;
             };
@@ -130,7 +130,7 @@ impl Supervisors for SupervisorLinks {
         Some(next.saturating_duration_since(now))
     }
 
-    /// The first change wakes at once; more of them soon after it are gathered.
+    /// Returns at once for the first change. Further changes within `debounce` share one wake-up.
     async fn changed(&mut self) {
         self.changed.notified().await;
         if let Some(woke_at) = self.woke_at {
@@ -140,17 +140,17 @@ impl Supervisors for SupervisorLinks {
     }
 }
 
-/// The link to one container's supervisor.
+/// The link to the supervisor of one container.
 struct Link {
     container_id: String,
     slot: Slot,
     said: Said,
-    /// The connection that was up when its container was seen to run.
+    /// The connection that was up in the last call of `look`.
     looked_at: Option<u64>,
     task: AbortHandle,
 }
 
-/// What was said on one connection, and when it may be said again.
+/// Words sent on one connection, with the earliest time to repeat each.
 #[derive(Default)]
 struct Said {
     connection: u64,
@@ -158,13 +158,14 @@ struct Said {
 }
 
 impl Link {
-    /// What it tells, and the number of the connection that it does so on.
+    /// State that the supervisor reported, with the number of the connection.
     fn state(&self) -> Option<(SupervisorState, u64)> {
         let slot = self.slot.get();
         slot.as_ref().map(|up| (up.state.clone(), up.number))
     }
 
-    /// Says the word unless it was said just now; when it is due again.
+    /// Sends the word unless it was sent within [`REPEAT`]. Returns the time of the next
+    /// repetition.
     fn tell(&mut self, tell: &Tell, now: Instant) -> Option<Instant> {
         let slot = self.slot.get();
         let up = slot.as_ref()?;
@@ -180,7 +181,7 @@ impl Link {
         }
         let (word, attempt) = named(&tell.word);
         match frame(&tell.word) {
-            // One that takes nothing in is about to be unlinked, and hears it then.
+            // If the queue is full, the write times out and a new link repeats the word.
             Some(frame) => {
                 info!(pod = tell.pod_uid, word, attempt, "telling a supervisor");
                 let _ = up.outbox.try_send(frame);
@@ -209,7 +210,7 @@ mod tests {
     use super::super::link::Up;
     use super::*;
 
-    /// A link that is up, and what is said on it.
+    /// A link that is up, with the receiver of its outgoing frames.
     fn link() -> (Link, mpsc::Receiver<lockstep_wire::FromAgent>, JoinSet<()>) {
         let (outbox, said) = mpsc::channel(16);
         let slot = Slot::default();

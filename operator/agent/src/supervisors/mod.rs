@@ -1,12 +1,12 @@
-//! The supervisors of a node's members (`docs/supervisor.md`), as its agent reaches them.
+//! The agent's side of the supervisors (`docs/supervisor.md`).
 //!
 //! | file | content |
 //! |---|---|
-//! | this one | what the agent's loop needs of them |
-//! | `links` | the links of one node: who is linked, what was said when |
-//! | `link` | one link: connect, listen, say, begin again |
-//! | `socket` | the way to the socket, through folders that a tenant may have changed |
-//! | `words` | frames of the protocol to and from the words of the decision |
+//! | this one | what the agent's loop needs of supervisors |
+//! | `links` | the links of one node and the words sent on them |
+//! | `link` | one link: connect, read, write, reconnect |
+//! | `socket` | the path to the socket, through folders that a tenant may have changed |
+//! | `words` | conversion of frames to and from the words of the decision |
 
 mod link;
 mod links;
@@ -19,31 +19,32 @@ use lockstep_lifecycle::node::{NodePod, Tell};
 
 pub use self::links::SupervisorLinks;
 
-/// The supervisors of one node as its agent sees them.
+/// The supervisors of one node, as the agent uses them.
 pub trait Supervisors: Send {
-    /// Why no supervisor of this node can be reached, for people; None: they can, which the agent
-    /// tells as capability `Supervise`.
+    /// Why no supervisor of this node is reachable, for people. `None`: supervisors are reachable,
+    /// and the agent publishes capability `Supervise`.
     fn out_of_reach(&self) -> Option<String>;
 
-    /// Sets [`NodePod::supervisor`] of each pod, and keeps links to supervised ones only. The
-    /// pods are all that there are on the node. States that pass between two looks are not seen: a
-    /// child that starts and ends at once is one that has ended.
+    /// Sets [`NodePod::supervisor`] of each pod, and keeps links only to supervised pods. `pods`
+    /// are all pods of the node. It sees the latest state only: a child that started and ended
+    /// since the last call has ended.
     fn look(&mut self, pods: &mut [NodePod]);
 
-    /// The same while the runtime does not answer: the pods are those of the last [`Supervisors::look`].
-    /// A connection that is newer than that may be another container's, and tells nothing.
+    /// The same while the runtime does not answer: the pods are those of the last
+    /// [`Supervisors::look`]. A newer connection may belong to another container, so its state is
+    /// ignored.
     fn look_again(&mut self, pods: &mut [NodePod]);
 
-    /// Says these words, each at once on a link that has not said it, and otherwise not before it
-    /// is due again. Never waits. Returns when the next of them is due.
+    /// Sends these words. A word that was sent on the same link is repeated only when it is due.
+    /// Never blocks. Returns the time until the next repetition.
     fn tell(&mut self, words: &[Tell]) -> Option<Duration>;
 
-    /// Returns when a supervisor has told something since the last [`Supervisors::look`]. May be
-    /// dropped at any time, if what happens instead leads to a look.
+    /// Returns if a supervisor has sent a change since the last [`Supervisors::look`]. May be
+    /// dropped at any time, provided that the caller then calls `look` anyway.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// None: an agent that was told to leave supervisors alone.
+/// `None`: supervision is switched off (`--supervise=false`).
 impl<S: Supervisors> Supervisors for Option<S> {
     fn out_of_reach(&self) -> Option<String> {
         let switched_off = || Some("switched off".to_owned());

@@ -1,10 +1,10 @@
-//! The way to a supervisor's socket, through the kubelet's folder of its pod.
+//! The path to a supervisor's socket, through the kubelet's folder of its pod.
 //!
-//! What is in the volume belongs to the tenant: the socket may be a link to anywhere, another kind
-//! of file, or one that is exchanged between two looks. So each step of the way is one name that is
-//! opened beneath the folder before it and is no link; what is connected to is the very file that
-//! was looked at. That is what `openat2` with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS does for a
-//! longer path, on every kernel and under every seccomp profile.
+//! The tenant owns the volume. The socket may be a symlink to any place, a file of another kind, or
+//! replaced between check and use. So each step opens one name beneath the previous folder and
+//! follows no symlink, and the agent connects to the checked file itself. `openat2` with
+//! RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS would do the same in one call, but not on every kernel
+//! and under every seccomp profile.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,21 +17,21 @@ use rustix::io::Errno;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
-/// Where the kubelet keeps the volumes of a pod that are emptyDirs, beneath the pod's folder.
+/// The kubelet's folder for emptyDir volumes, beneath the pod's folder.
 const EMPTY_DIRS: [&str; 2] = ["volumes", "kubernetes.io~empty-dir"];
-/// Longest UID of a pod; a kubelet's are 36 or 32 characters.
+/// Longest accepted UID of a pod; UIDs of a kubelet have 36 or 32 characters.
 const MAX_UID: usize = 64;
 
-/// Why a socket was not connected to.
+/// Why the agent did not connect to a socket.
 #[derive(Debug, Error)]
 pub(super) enum SocketError {
-    /// Nothing is there or listens there, yet or any more.
+    /// The socket does not exist, or no process listens.
     #[error("{name}: {why}")]
     Absent { name: String, why: io::Error },
-    /// What is there is not what a supervisor makes.
+    /// The file is of a kind that no supervisor creates.
     #[error("{name} is {what}")]
     Wrong { name: String, what: &'static str },
-    /// The kernel refuses.
+    /// The kernel returned another error.
     #[error("{name}: {why}")]
     Failed { name: String, why: io::Error },
 }
@@ -39,7 +39,8 @@ pub(super) enum SocketError {
 /// Connects to the supervisor of the pod. `pods` is the kubelet's folder of pods.
 pub(super) async fn connect(pods: &Path, pod_uid: &str) -> Result<UnixStream, SocketError> {
     let socket = find(pods, pod_uid)?;
-    // The path of a socket can have 107 bytes; this one is short, and cannot come to mean another.
+    // A socket path is limited to 107 bytes. This path is short and always refers to the checked
+    // file.
     UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
         .await
         .map_err(|why| match why.kind() {
@@ -55,7 +56,7 @@ fn find(pods: &Path, pod_uid: &str) -> Result<OwnedFd, SocketError> {
             what: "no UID of a pod",
         });
     }
-    // This one is the administrator's and may be a link.
+    // The administrator owns this folder, so it may be a symlink.
     let mut folder = open(
         pods,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
@@ -80,7 +81,7 @@ fn find(pods: &Path, pod_uid: &str) -> Result<OwnedFd, SocketError> {
     }
 }
 
-/// Opens one name in a folder without reading, following or waking anything.
+/// Opens one name in a folder with O_PATH and O_NOFOLLOW, without reading it.
 fn step(folder: impl AsFd, name: &str, flags: OFlags) -> Result<OwnedFd, SocketError> {
     let flags = flags | OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(folder, name, flags, Mode::empty()).map_err(|why| step_failed(name, why))
@@ -107,13 +108,13 @@ fn failed(name: &str, why: io::Error) -> SocketError {
     SocketError::Failed { name, why }
 }
 
-/// Whether the text can be the UID of a pod: it becomes the name of a folder.
+/// Returns true if the text is a valid UID of a pod. The UID becomes a folder name.
 fn is_uid(text: &str) -> bool {
     (1..=MAX_UID).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Whether the folder of pods is there, and is that of the kubelet that runs this pod.
+/// Checks that the folder of pods exists and belongs to the kubelet of this pod.
 pub(super) fn is_there(pods: &Path, own_pod_uid: Option<&str>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(pods, flags, Mode::empty())?;

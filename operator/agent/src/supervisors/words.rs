@@ -1,4 +1,4 @@
-//! Frames of the protocol to and from the words of the decision. Pure.
+//! Converts frames of the protocol to and from the words of the decision. Pure.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::workload::{CauseKind, ProgressPolicy};
@@ -8,10 +8,10 @@ use lockstep_wire::{
     Rendezvous, Text,
 };
 
-/// Longest message of a report, in bytes: an agent's object has 64 of them.
+/// Longest message of a report in bytes. The `NodeAgent` has up to 64 reports.
 const MESSAGE: usize = 256;
 
-/// The state after a frame; None if the frame makes no sense after the greeting.
+/// Returns the state after a frame; `None` if the frame is invalid after the greeting.
 pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
     Some(match frame {
         FromSupervisor::Hello { .. } => return None,
@@ -24,7 +24,7 @@ pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<Superviso
             held: None,
             running: Some(number(*attempt)?),
             exit: None,
-            // Said again of a child that runs already, it takes nothing back.
+            // A repeated `Started` of the running child keeps its progress.
             progress: (state.progress).filter(|p| p.attempt.unsigned_abs() == *attempt),
         },
         FromSupervisor::Exited { exit, time } => SupervisorState {
@@ -52,17 +52,17 @@ fn child_progress(told: &Progress) -> Option<ChildProgress> {
     })
 }
 
-/// Steps are signed in the API, and what a child calls its step is its own affair.
+/// Steps are signed in the API. A child may report any step, so larger steps are clamped.
 fn count(step: u64) -> i64 {
     step.try_into().unwrap_or(i64::MAX)
 }
 
-/// Seconds since 1970.
+/// Parses seconds since 1970.
 fn time(seconds: u64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(seconds.try_into().ok()?, 0)
 }
 
-/// `millis`: when, since 1970.
+/// `millis`: time of the exit in milliseconds since 1970.
 fn end(exit: &ChildExit, millis: u64) -> Option<ChildEnd> {
     Some(ChildEnd {
         attempt: number(exit.attempt)?,
@@ -73,8 +73,8 @@ fn end(exit: &ChildExit, millis: u64) -> Option<ChildEnd> {
     })
 }
 
-/// As in a container status, which has no word for an end after a signal to stop; a hang, of which
-/// the kubelet knows nothing, has the word of failure rules.
+/// Reason as in a container status. A container status has no reason for an exit after a stop
+/// signal. A hang, unknown to the kubelet, uses the name from failure rules.
 fn reason(reason: ExitReason) -> &'static str {
     match reason {
         ExitReason::Completed => "Completed",
@@ -85,13 +85,13 @@ fn reason(reason: ExitReason) -> &'static str {
     }
 }
 
-/// Attempts are signed in the API. No supervisor comes to one beyond it by itself.
+/// Attempts are signed in the API. A correct supervisor never sends a larger number.
 fn number(attempt: u64) -> Option<i64> {
     attempt.try_into().ok()
 }
 
-/// The frame that says the word; None if the word has values that no frame can have, which is not
-/// said rather than said otherwise: a child without its coordinator would wait for nobody.
+/// Returns the frame for a word. `None` if a value does not fit the frame: the word is then not
+/// sent at all, because a child without its coordinator would wait forever.
 pub fn frame(word: &Word) -> Option<FromAgent> {
     Some(match word {
         Word::Hold { attempt } => FromAgent::Hold {
@@ -117,10 +117,11 @@ pub fn frame(word: &Word) -> Option<FromAgent> {
                 }),
                 None => None,
             },
-            // Those of the pod's environment hold: a change of either makes new pods.
+            // The values of the pod's environment apply: a change of either recreates the pods.
             world: 0,
             rank: None,
-            // A range has commas of its own. Longer than a child's environment can well be: none.
+            // Separated by spaces, because a range contains commas. If the text exceeds the limit,
+            // the variable is empty.
             peers: Text::new(peers.join(" ")).unwrap_or_default(),
             progress: match progress {
                 Some(policy) => Some(limits(*policy)?),
@@ -137,7 +138,7 @@ fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
     })
 }
 
-/// Kind and attempt, for people.
+/// Kind and attempt of a word, for logs.
 pub(super) fn named(word: &Word) -> (&'static str, i64) {
     match word {
         Word::Hold { attempt } => ("Hold", *attempt),
