@@ -8,7 +8,7 @@ use crate::probe::{self, ProbeKind};
 use crate::supervise::{self, SharedMemoryFolder};
 use lockstep_run::machine::Waits;
 
-/// What `lockstep-run help` prints.
+/// Output of `lockstep-run help`.
 pub const HELP: &str = "\
 lockstep-run: the supervisor inside a training container
 
@@ -41,7 +41,7 @@ Exit codes of exec: that of COMMAND; 128 + number of the signal that ended it; 1
 does not exist, 126 if it cannot be executed; 125 if the supervisor itself fails.
 ";
 
-/// What is asked for.
+/// A parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     Help,
@@ -51,7 +51,7 @@ pub enum Call {
     Probe(probe::ProbeOptions),
 }
 
-/// Reads the arguments after the program's name. `home` is the folder that the program is in.
+/// Parses the arguments after the program's name. `home` is the folder of the program.
 pub fn parse(args: impl IntoIterator<Item = OsString>, home: PathBuf) -> Result<Call, String> {
     let mut args = args.into_iter();
     let verb = args.next().unwrap_or_default();
@@ -130,7 +130,7 @@ fn probe(
     Ok(options)
 }
 
-/// The next option; none at `--`, which has to come.
+/// Returns the next option, or `None` at the mandatory `--`.
 fn option(args: &mut impl Iterator<Item = OsString>) -> Result<Option<OsString>, String> {
     let option = args.next().ok_or("-- and a command are missing")?;
     Ok((option != "--").then_some(option))

@@ -10,25 +10,25 @@ use std::process::Command;
 use lockstep_wire::Release;
 use rustix::process::Pid;
 
-/// The program does not exist; what a shell says then.
+/// The program does not exist; the same code as in a shell.
 const NOT_FOUND: u8 = 127;
-/// The program cannot be executed.
+/// The program is not executable; the same code as in a shell.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// The variable by which torchrun tells one rendezvous from another.
+/// torchrun separates rendezvous by this variable.
 const RENDEZVOUS: &str = "PET_RDZV_ID";
 
-/// Why the child does not run.
+/// Why the child did not start.
 #[derive(Debug)]
 pub struct NotStarted {
     pub code: u8,
     pub message: String,
 }
 
-/// Starts the command with these variables on top of the environment.
+/// Starts the command with these variables in addition to the supervisor's environment.
 ///
-/// It gets a process group of its own: scripts kill theirs on exit, and the supervisor is not part
-/// of that. Signal handlers and the signal mask are those of a fresh process.
+/// The child gets its own process group, because scripts kill their group on exit and must not kill
+/// the supervisor. Signal handlers and the signal mask are reset.
 pub fn start(
     command: &[OsString],
     environment: Vec<(&'static str, OsString)>,
@@ -42,7 +42,8 @@ pub fn start(
         .envs(environment)
         .process_group(0)
         .spawn();
-    // Dropping the handle neither waits nor kills: the child is reaped with its orphans.
+    // Dropping the handle neither waits nor kills: the supervisor reaps the child together with its
+    // orphans.
     let child = child.map_err(|error| NotStarted {
         code: code_of(&error),
         message: format!("{}: {error}", program.display()),
@@ -50,7 +51,7 @@ pub fn start(
     Ok(Pid::from_child(&child))
 }
 
-/// The exit code for a program that could not be executed.
+/// Exit code for a program that did not start.
 pub fn code_of(error: &io::Error) -> u8 {
     if error.kind() == ErrorKind::NotFound {
         NOT_FOUND
@@ -59,8 +60,8 @@ pub fn code_of(error: &io::Error) -> u8 {
     }
 }
 
-/// What the child of this attempt finds in its environment, beyond or instead of what the pod says.
-/// Variables to keep are those that the user's manifest sets.
+/// Variables that the child of this attempt gets in addition to, or instead of, the pod's
+/// environment. `keep` lists the variables that the user's manifest sets.
 pub fn environment(
     release: &Release,
     rendezvous: Option<OsString>,
@@ -84,7 +85,8 @@ pub fn environment(
         }
     }
     if let Some(coordinator) = release.coordinator {
-        // Where the place does not move with the attempt, others meet there that know another one.
+        // Only with a coordinator: otherwise the rendezvous address is the same in each attempt,
+        // and members without a supervisor meet there under the pod's id.
         let mut id = rendezvous.unwrap_or_default();
         if !id.is_empty() {
             id.push("-");
@@ -107,7 +109,7 @@ pub fn environment(
     all
 }
 
-/// The rendezvous id that all attempts of the workload have in common.
+/// The rendezvous id of the pod's environment, which all attempts share.
 pub fn common_rendezvous() -> Option<OsString> {
     std::env::var_os(RENDEZVOUS)
 }

@@ -1,4 +1,4 @@
-//! The one place that reads clocks.
+//! The only module that reads clocks.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use lockstep_run::machine::Moment;
 
-/// Time since the machine booted: the same in every process, so that probes can compare it with
-/// what the supervisor wrote.
+/// Time since boot. It is the same in every process, so probes can compare it with the supervisor's
+/// state file.
 pub fn now() -> Moment {
     read(ClockId::Monotonic)
 }
 
-/// Time since 1970 by the node's clock, which other programs read, too.
+/// Time since 1970 by the node's clock, for messages to other programs.
 pub fn time_of_day() -> Duration {
     read(ClockId::Realtime)
 }

@@ -1,5 +1,5 @@
-//! Files in the supervisor's folder. The child may be of the same user, so whatever it has put in the
-//! way is neither written through nor waited for.
+//! Files in the supervisor's folder. The child may run as the same user, so the functions follow no
+//! symlink and never block on a file that the child put there.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// Replaces a file as a whole: a reader finds the old content or the new one.
+/// Replaces a file atomically: a reader sees the old or the new content.
 pub fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     let next = folder.join(format!(".{name}.next"));
     match fs::remove_file(&next) {
@@ -18,7 +18,7 @@ pub fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     fs::rename(next, folder.join(name))
 }
 
-/// The first bytes of a regular file.
+/// Reads at most `longest` bytes of a regular file.
 pub fn read(path: &Path, longest: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(open(path, flags, Mode::empty()).ok()?);

@@ -1,5 +1,4 @@
-//! `lockstep-run init DIR`: the init container puts the supervisor into the volume that it shares
-//! with the others.
+//! `lockstep-run init DIR`: the init container copies the supervisor into the shared volume.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -11,9 +10,9 @@ use crate::shared_memory::SharedMemory;
 /// Name of the program in the folder.
 const PROGRAM: &str = "lockstep-run";
 
-/// Copies this program into the folder, for any user to execute. Again is no error: init containers
-/// can run again, also while the program in the folder runs. It comes before all others, so what is in
-/// shared memory then is of containers that have ended.
+/// Copies this program into the folder, executable for all users. Init containers can run again,
+/// even while the program in the folder runs, so a second copy is no error. This init container is
+/// the first one, so files in shared memory now belong to ended containers.
 pub fn init(folder: &Path) -> io::Result<()> {
     let next = folder.join(".lockstep-run.next");
     fs::copy("/proc/self/exe", &next)?;

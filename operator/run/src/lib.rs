@@ -1,3 +1,3 @@
-//! What the supervisor decides, without its shell: for models of it in tests.
+//! The supervisor's decisions without I/O, for models in tests.
 
 pub mod machine;

@@ -1,8 +1,7 @@
 //! The socket that the agent connects to.
 //!
-//! The agent reaches it through the pod's folder on the node, so it listens rather than connects,
-//! and a new connection is how an agent that restarted comes back. Of several agents the last that
-//! was welcomed counts.
+//! The agent reaches the socket through the pod's folder on the node, so the supervisor listens. An
+//! agent that restarted opens a new connection. The last welcomed connection is the current one.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,22 +19,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::say::say;
 use lockstep_run::machine::Moment;
 
-/// Connections that have not been welcomed; further ones push out the oldest.
+/// Most connections without `Welcome`. A further connection displaces the oldest.
 const UNWELCOMED: usize = 4;
-/// What an agent that does not read may leave unread, in bytes.
+/// Most unsent bytes for an agent that does not read.
 const UNREAD: usize = 256 * 1024;
-/// Bytes of one read, and reads in one turn: what is left is read in the next.
+/// Bytes of one read, and most reads in one turn. The next turn reads the rest.
 const READ: usize = 4096;
 const READS: usize = 32;
-/// For the answer to `Hello`.
+/// Time limit for the answer to `Hello`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How often the socket's file is looked after while no agent is connected.
+/// Interval of checks for the socket's file while no agent is connected.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two attempts to listen: at first, and at most.
+/// First and longest pause between two attempts to listen.
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// What the agent does.
+/// Event of the connection to the agent.
 #[derive(Debug)]
 pub enum LinkEvent {
     Came,
@@ -48,7 +47,7 @@ pub struct Link {
     path: PathBuf,
     hello: Vec<u8>,
     listener: Option<Listener>,
-    /// When to listen again, or to look whether the socket's file is still there.
+    /// Time of the next attempt to listen, or of the next check for the socket's file.
     look_at: Moment,
     retry: Duration,
     unwelcomed: Vec<Connection>,
@@ -67,7 +66,7 @@ struct Connection {
     since: Moment,
 }
 
-/// Why a connection is over.
+/// Why a connection ended.
 #[derive(Debug)]
 enum Over {
     Closed,
@@ -91,28 +90,29 @@ impl Link {
         }
     }
 
-    /// Does whatever can be done without waiting.
+    /// Does all work that does not block.
     pub fn turn(&mut self, now: Moment) -> Vec<LinkEvent> {
         self.keep_listening(now);
         self.accept(now);
         let mut events = Vec::new();
-        // First, so that what an agent said before another one took its place is not lost.
+        // Before `welcome`, so that frames of the previous agent are not lost.
         self.converse(&mut events);
         self.welcome(now, &mut events);
         events
     }
 
-    /// Sends to the agent, if there is one. What it does not take now is sent in a later turn.
+    /// Sends a message to the connected agent. Later turns send what does not fit into the socket's
+    /// buffer.
     pub fn send(&mut self, message: &FromSupervisor) {
         if let Some(agent) = &mut self.agent {
             agent.unsent.extend(message.encode());
-            // Errors show in the next turn.
+            // The next turn reports errors.
             let _ = agent.flush();
         }
     }
 
-    /// Waits until all is sent, at most so long. What was sent can be read after this process has
-    /// ended.
+    /// Blocks until everything is sent, or until the time limit. The agent can read sent bytes
+    /// after this process has ended.
     pub fn flush(&mut self, clock: fn() -> Moment, at_most: Duration) {
         let end = clock() + at_most;
         while let Some(agent) = &mut self.agent
@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// When a turn is due even if nothing happens.
+    /// Time at which a turn is due without an event.
     pub fn next_deadline(&self) -> Option<Moment> {
         let look = self.agent.is_none().then_some(self.look_at);
         let handshake = self
@@ -138,7 +138,7 @@ impl Link {
         [look, handshake].into_iter().flatten().min()
     }
 
-    /// What to wait for.
+    /// File descriptors to poll.
     pub fn fds(&self) -> Vec<PollFd<'_>> {
         let listener = self
             .listener
@@ -155,8 +155,8 @@ impl Link {
         listener.chain(connections).collect()
     }
 
-    /// Listens, and listens again where the socket's file is gone. While an agent is connected
-    /// nothing is missed.
+    /// Listens, and listens again if the socket's file was removed. No check is needed while an
+    /// agent is connected.
     fn keep_listening(&mut self, now: Moment) {
         if self.agent.is_some() || now < self.look_at {
             return;
@@ -223,15 +223,14 @@ impl Link {
         }
     }
 
-    /// Hears from those that have not been welcomed. The last one that is takes the place of the
-    /// agent before.
+    /// Handles connections without `Welcome`. A welcomed connection replaces the current one.
     fn welcome(&mut self, now: Moment, events: &mut Vec<LinkEvent>) {
         for mut connection in std::mem::take(&mut self.unwelcomed) {
             match connection.handshake(now) {
                 Ok(true) => {
                     self.agent = Some(connection);
                     events.push(LinkEvent::Came);
-                    // What came together with the welcome does not wake up again.
+                    // Frames that arrived with `Welcome` cause no further wake-up.
                     self.converse(events);
                 }
                 Ok(false) => self.unwelcomed.push(connection),
@@ -242,9 +241,8 @@ impl Link {
 }
 
 impl Listener {
-    /// Listens under a name of its own first: the file that the agent knows is replaced when it can
-    /// be connected to. Any user may connect, since the agent may run without the right to pass
-    /// over permissions; the folder is the pod's.
+    /// Binds under a temporary name, then replaces the file that the agent knows. All users may
+    /// connect, because the agent may lack CAP_DAC_OVERRIDE. The folder belongs to the pod.
     fn bind(path: &Path) -> io::Result<Self> {
         let next = path.with_extension("next");
         match fs::remove_file(&next) {
@@ -263,7 +261,7 @@ impl Listener {
 }
 
 impl Connection {
-    /// A connection that is to be greeted; none if it is useless already.
+    /// A new connection with `Hello` to send; `None` if the stream cannot be used.
     fn new(stream: UnixStream, hello: Vec<u8>, now: Moment) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         Some(Self {
@@ -274,7 +272,7 @@ impl Connection {
         })
     }
 
-    /// Whether the agent has welcomed this connection.
+    /// Returns true if the agent has sent `Welcome`.
     fn handshake(&mut self, now: Moment) -> Result<bool, Over> {
         self.flush()?;
         let closed = self.receive()?;
@@ -288,10 +286,10 @@ impl Connection {
         }
     }
 
-    /// Sends what is unsent and takes in what the agent says.
+    /// Sends unsent bytes and reads frames.
     fn converse(&mut self, events: &mut Vec<LinkEvent>) -> Result<(), Over> {
         let closed = self.receive();
-        // What came before an error or the end still counts.
+        // Frames that precede an error or the end are valid.
         while let Some(order) = self.reader.next_frame().map_err(Over::Frame)? {
             events.push(LinkEvent::Said(order));
         }
@@ -306,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// Reads what there is, and whether that was the end.
+    /// Reads available bytes. Returns true at the end of the stream.
     fn receive(&mut self) -> Result<bool, Over> {
         let mut bytes = [0; READ];
         for _ in 0..READS {
@@ -337,7 +335,7 @@ impl Connection {
 }
 
 impl Over {
-    /// An agent that goes is said by the machine; anything else is a fault of the other side.
+    /// Logs the cause, except for a closed connection: the machine logs that.
     fn say(self) {
         match self {
             Self::Closed => {}

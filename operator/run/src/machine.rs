@@ -1,4 +1,4 @@
-//! What the supervisor does: a function of its state, an event and the time. No I/O.
+//! Decisions of the supervisor: a function of its state, an event and the time. No I/O.
 //!
 //! ```text
 //!              Hold            Release of exactly this attempt
@@ -11,10 +11,12 @@
 //!   every state --> Leaving: kills what is left, then exits with one code
 //! ```
 //!
-//! What holds whatever happens, and is held by the property tests: a child starts only on the
-//! release of the attempt that the supervisor is held for, and only while no process of an earlier
-//! one is left; attempts rise; an arrival is said only when nothing runs; every way out has its
-//! code.
+//! Invariants, checked by the property tests:
+//! - A child starts only on the release of the attempt that the supervisor is held for, and only if
+//!   no process of an earlier attempt is alive.
+//! - Attempts increase.
+//! - The supervisor sends an arrival only if no process runs.
+//! - Each path to the exit has its exit code.
 
 mod deadlines;
 mod event;
@@ -31,12 +33,12 @@ use words::{ended, rendezvous};
 
 const SIGKILL: SignalNumber = 9;
 
-/// Signals that ask a process to end: SIGINT, SIGQUIT, SIGTERM. A pod can name its own stop signal.
+/// Signals that stop a process: SIGINT, SIGQUIT, SIGTERM. A pod can define its own stop signal.
 const STOPPING: [SignalNumber; 3] = [2, 3, 15];
-/// What a shell adds to the number of the signal that ended a process.
+/// A shell adds this to the number of the signal that ended a process.
 const SIGNAL_BASE: u8 = 128;
 
-/// The child and what descends from it.
+/// The child and its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tree {
     None,
@@ -46,17 +48,17 @@ enum Tree {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// At the barrier of this attempt; of none yet if 0.
+    /// At the barrier of this attempt; 0 before the first order.
     Held { attempt: u64 },
     /// The child runs.
     Running,
-    /// On order, on the way to the barrier of this attempt.
+    /// Stopped by an order, on the way to the barrier of this attempt.
     Stopping { attempt: u64 },
-    /// The child has ended by itself; the decision is awaited.
+    /// The child ended without an order; the decision is pending.
     Ended,
-    /// On the way out.
+    /// Exits once no process is left.
     Leaving { code: u8 },
-    /// Out.
+    /// Has returned [`Effect::Exit`].
     Left,
 }
 
@@ -66,26 +68,25 @@ pub struct Machine {
     waits: Waits,
     phase: Phase,
     tree: Tree,
-    /// Attempt of the child that runs, or ran last; 0 before the first.
+    /// Attempt of the running or last child; 0 before the first.
     ran: u64,
-    /// The signal to stop that was passed on to that child. No other child follows: its end ends
-    /// the container.
+    /// Stop signal forwarded to that child. No other child follows: the container ends with it.
     stop: Option<SignalNumber>,
-    /// How that child ended, unless by order.
+    /// Exit of that child, unless an order ended it.
     exit: Option<OwnExit>,
-    /// What that child has told of its progress.
+    /// Progress of that child.
     watch: Watch,
-    /// Since when there is no agent.
+    /// Start of the agent's absence.
     agent_away: Option<Moment>,
-    /// Since when there is no child.
+    /// Start of the time without a child.
     idle_since: Moment,
-    /// What [`Machine::print_once`] printed last.
+    /// Last line of [`Machine::print_once`].
     notice: String,
     actions: Vec<Effect>,
 }
 
 impl Machine {
-    /// Held at no barrier, and without an agent.
+    /// Starts at no barrier and without an agent.
     pub fn new(waits: Waits, now: Moment) -> Self {
         Self {
             waits,
@@ -104,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Takes an event and returns what is to be done, in this order.
+    /// Handles an event and returns the effects in order.
     pub fn on(&mut self, event: Event, now: Moment) -> Vec<Effect> {
         if self.phase != Phase::Left {
             match event {
@@ -124,17 +125,17 @@ impl Machine {
         std::mem::take(&mut self.actions)
     }
 
-    /// When [`Event::Time`] is to be given, at the latest.
+    /// Time at which [`Event::Time`] is due.
     pub fn next_deadline(&self) -> Option<Moment> {
         self.due().map(|(at, _)| at)
     }
 
-    /// Whether descendants are to be killed until none is left.
+    /// Returns true while descendants must be killed.
     pub fn kills_tree(&self) -> bool {
         matches!(self.tree, Tree::Dying { .. })
     }
 
-    /// What probes need to know.
+    /// State for probes.
     pub fn visible(&self) -> Visible {
         match self.phase {
             Phase::Running => Visible::Running,
@@ -171,7 +172,7 @@ impl Machine {
 
     fn order(&mut self, order: FromAgent, now: Moment) {
         match order {
-            // The connection is the shell's business.
+            // The shell handles the connection.
             FromAgent::Welcome { .. } => {}
             FromAgent::Hold { attempt } => self.hold(attempt, now),
             FromAgent::Release(release) => self.release(release, now),
@@ -187,7 +188,7 @@ impl Machine {
                 self.phase = Phase::Stopping { attempt }
             }
             Phase::Running if attempt > self.ran => self.stop_for(attempt, now),
-            // The agent has missed that the release arrived.
+            // The agent has not seen the start that its release caused.
             Phase::Running if attempt == self.ran => self.send(FromSupervisor::Started { attempt }),
             Phase::Ended if attempt > self.ran => {
                 if self.tree == Tree::None {
@@ -213,8 +214,8 @@ impl Machine {
                 self.phase = Phase::Stopping { attempt };
                 self.kill_tree(now);
             }
-            // The container is about to end: it does not come back to a barrier, but it must not
-            // hold one up either.
+            // The container is about to end. It does not arrive at a barrier again, and must not
+            // delay one.
             Some(signal) => self.leave(code_of_signal(signal), now),
         }
     }
@@ -309,7 +310,7 @@ impl Machine {
         }
     }
 
-    /// It has failed, whether or not it can be killed.
+    /// A hang is a failure even if the child survives SIGKILL.
     fn hung(&mut self, message: String, now: Moment) {
         self.phase = Phase::Ended;
         let exit = ChildExit {
@@ -353,10 +354,10 @@ impl Machine {
                     Phase::Ended
                 };
                 self.report(exit, now);
-                // Where the first process of a container ends, all others end.
+                // When the first process of a container ends, the kernel ends all others.
                 self.kill_tree(now);
             }
-            // SIGKILL was ordered. An end of another kind came before it, and is a fact of its own.
+            // The order sent SIGKILL. Another kind of exit happened before it and is reported.
             Phase::Stopping { .. } | Phase::Leaving { .. } => {
                 if ending != Ending::Signal(SIGKILL) && self.exit.is_none() {
                     let exit = self.exit_of(ending, oom_kills);
@@ -373,7 +374,7 @@ impl Machine {
     fn exit_of(&self, ending: Ending, oom_kills: u32) -> ChildExit {
         let (code, signal) = match (ending, self.stop) {
             (Ending::Signal(signal), _) => (code_of_signal(signal), Some(signal)),
-            // It was stopped, not done, even if it says so.
+            // The child was stopped and has not completed, even if it exits 0.
             (Ending::Code(0), Some(signal)) => (code_of_signal(signal), None),
             (Ending::Code(code), _) => (code, None),
         };
@@ -395,7 +396,7 @@ impl Machine {
 
     fn report(&mut self, exit: ChildExit, now: Moment) {
         self.print(&ended(&exit));
-        // What it has done last is known before it is known to have failed.
+        // Progress first, so that the agent knows the last step before the failure.
         self.send_progress(self.watch.unreported(self.ran), now);
         let own = OwnExit { exit, at: now };
         self.actions.push(Effect::SendExit(own.clone()));
@@ -445,7 +446,7 @@ impl Machine {
             Tree::Dying {
                 reported: false, ..
             } => {}
-            // What has outlived its time is not waited for again.
+            // Processes that are overdue are not awaited a second time.
             Tree::None | Tree::Dying { reported: true, .. } => self.exit(code),
         }
     }
@@ -460,7 +461,7 @@ impl Machine {
         self.actions.push(Effect::Send(message));
     }
 
-    /// What is said again and again is printed once.
+    /// Prints a repeated line once.
     fn print_once(&mut self, line: &str) {
         if self.notice != line {
             self.print(line);
@@ -473,7 +474,7 @@ impl Machine {
     }
 }
 
-/// The exit code that stands for the end by a signal.
+/// Exit code for a signal.
 fn code_of_signal(signal: SignalNumber) -> u8 {
     SIGNAL_BASE.saturating_add(signal)
 }

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use crate::args::{Call, HELP};
 use crate::say::say;
 
-/// The supervisor itself fails; what `env` and `nohup` say then.
+/// Exit code for failures of the supervisor itself, as in `env` and `nohup`.
 const OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {

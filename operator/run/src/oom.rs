@@ -1,16 +1,16 @@
-//! How many processes of the container the kernel has killed for memory.
+//! Number of processes of the container that the kernel has OOM-killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel counts, for the memory cgroup of this process.
+/// Counter of the kernel for the memory cgroup of this process.
 #[derive(Debug, Default)]
 pub struct OomCounter {
     files: Vec<PathBuf>,
 }
 
 impl OomCounter {
-    /// Finds the counter by what `/proc` says of this process. Without one nothing is ever counted.
+    /// Locates the counter through `/proc`. Without a counter the number stays 0.
     pub fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -19,7 +19,7 @@ impl OomCounter {
         }
     }
 
-    /// Processes killed so far, in any life of the container.
+    /// Processes killed so far, including earlier starts of the container.
     pub fn read(&self) -> u64 {
         self.files
             .iter()
@@ -28,14 +28,14 @@ impl OomCounter {
     }
 }
 
-/// The line `oom_kill N` of cgroup v2's `memory.events` or of cgroup v1's `memory.oom_control`.
+/// Parses line `oom_kill N` of cgroup v2's `memory.events` or cgroup v1's `memory.oom_control`.
 fn count(text: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
 }
 
-/// The files that may hold the count, the most likely first. A machine can have both versions, with
-/// memory in one of them.
+/// Candidate files of the counter, most likely first. A machine can mount both cgroup versions,
+/// with the memory controller in one of them.
 fn files(mounts: &str, cgroups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for mount in mounts.lines().filter_map(Mount::parse) {
@@ -52,8 +52,8 @@ fn files(mounts: &str, cgroups: &str) -> Vec<PathBuf> {
         let Some(path) = path else {
             continue;
         };
-        // Inside a container the mount begins at the container's own cgroup, whose path may be the
-        // host's.
+        // In a container the mount starts at the container's own cgroup, while the path may be
+        // relative to the host's root.
         let below = Path::new(path)
             .strip_prefix(mount.root)
             .unwrap_or(Path::new(""));
@@ -62,7 +62,7 @@ fn files(mounts: &str, cgroups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Path of this process in the hierarchy whose controllers are these. Lines are
+/// Path of this process in the hierarchy with these controllers. Format of a line:
 /// `number:controllers:path`.
 fn path_of(cgroups: &str, controllers: impl Fn(&str) -> bool) -> Option<&str> {
     for line in cgroups.lines() {
@@ -78,7 +78,7 @@ fn path_of(cgroups: &str, controllers: impl Fn(&str) -> bool) -> Option<&str> {
 
 /// A line of `/proc/self/mountinfo`.
 struct Mount<'a> {
-    /// What of the file system is mounted.
+    /// Mounted directory within the file system.
     root: &'a str,
     point: &'a str,
     kind: &'a str,

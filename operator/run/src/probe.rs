@@ -1,4 +1,4 @@
-//! Probes of a container whose child may be held: `lockstep-run probe KIND -- COMMAND`.
+//! Probes of a container with a supervised child: `lockstep-run probe KIND -- COMMAND`.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use crate::say::say;
 use crate::state;
 use lockstep_run::machine::{Moment, Visible};
 
-/// What the kubelet does with the answer.
+/// Kind of the kubelet's probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
     Liveness,
@@ -20,7 +20,7 @@ pub enum ProbeKind {
     Readiness,
 }
 
-/// One call of a probe.
+/// Arguments of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     pub kind: ProbeKind,
@@ -35,11 +35,11 @@ pub struct ProbeOptions {
 enum Answer {
     Yes,
     No,
-    /// What the user's probe says.
+    /// Run the user's probe.
     Ask,
 }
 
-/// Answers for a held child, or becomes the user's probe. Returns the exit code.
+/// Answers for a held child, or executes the user's probe. Returns the exit code.
 pub fn probe(options: &ProbeOptions) -> u8 {
     match answer(
         options.kind,
@@ -65,8 +65,8 @@ fn ask(command: &[OsString]) -> u8 {
     child::code_of(&error)
 }
 
-/// A child that is held is healthy. A restart is over before readiness would be lost, so that it
-/// causes no write of the pod's status; before its first start a member is not ready.
+/// A held child is healthy. It stays ready for `ready_while_held`, so that a restart causes no
+/// write of the pod's status. Before its first start a member is not ready.
 fn answer(
     kind: ProbeKind,
     state: Option<Visible>,

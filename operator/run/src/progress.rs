@@ -1,8 +1,8 @@
-//! The file in which the child tells how far it has come: its step and, after a space, the step of
-//! the last checkpoint that it has saved, both decimal.
+//! The file in which the child reports its progress: the step and, after a space, the step of the
+//! last saved checkpoint, both decimal.
 //!
-//! A file, because any program can write one without waiting and without failing when nobody reads:
-//! `echo 1200 > "$LOCKSTEP_PROGRESS"`.
+//! A file, because any program can write one without blocking, and without failing if no process
+//! reads: `echo 1200 > "$LOCKSTEP_PROGRESS"`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,16 +13,16 @@ use lockstep_run::machine::Event;
 
 /// File name in the supervisor's folder.
 const FILE: &str = "progress";
-/// Two numbers of twenty digits, a space and the end of the line.
+/// Two numbers of 20 digits, a space and a line break, rounded up.
 const LONGEST: u64 = 48;
 
-/// The file of one supervisor.
+/// The progress file of one supervisor.
 pub struct ProgressFile {
     path: PathBuf,
     last: Option<Written>,
 }
 
-/// What the child tells.
+/// Content of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Written {
     step: u64,
@@ -30,7 +30,7 @@ struct Written {
 }
 
 impl ProgressFile {
-    /// In the supervisor's folder.
+    /// Uses the file in the supervisor's folder.
     pub fn new(folder: &Path) -> Self {
         Self {
             path: folder.join(FILE),
@@ -38,12 +38,12 @@ impl ProgressFile {
         }
     }
 
-    /// Where it is, for the child.
+    /// Path of the file, for the child.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Forgets what the last child has told.
+    /// Removes the progress of the previous child.
     pub fn clear(&mut self) -> io::Result<()> {
         self.last = None;
         match fs::remove_file(&self.path) {
@@ -52,8 +52,8 @@ impl ProgressFile {
         }
     }
 
-    /// What the child tells, if that is another thing than before. What makes no sense may be half
-    /// written.
+    /// Returns new progress, if it has changed. Invalid content is ignored, because the child may
+    /// be writing.
     pub fn look(&mut self) -> Option<Event> {
         let written = parse(&read(&self.path)?)?;
         if self.last.replace(written) == Some(written) {

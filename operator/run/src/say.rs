@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
-/// `PIPE_BUF` of Linux: a pipe takes a line of this length whole or not at all.
+/// `PIPE_BUF` of Linux: a pipe accepts a line of this length as a whole or not at all.
 const LONGEST: usize = 4096;
 
-/// The log, if it is a pipe that can be opened. `O_NONBLOCK` belongs to an open file description, and
-/// the child shares that of file descriptor 2.
+/// The log, if it is a pipe that can be opened again. `O_NONBLOCK` is a flag of the open file
+/// description, and the child shares that of file descriptor 2.
 static PIPE: LazyLock<Option<File>> = LazyLock::new(|| {
     let kind = FileType::from_raw_mode(fstat(io::stderr()).ok()?.st_mode);
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -26,8 +26,8 @@ static PIPE: LazyLock<Option<File>> = LazyLock::new(|| {
 /// Dropped lines that the log does not mention yet.
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
-/// Writes one line, or drops it if the log is full: while the container runtime is down no process
-/// reads the log. Control characters in the text cannot forge a line.
+/// Writes one line, or drops it if the log is full, for example while the container runtime is
+/// down. Control characters in the text cannot forge a line.
 pub fn say(line: &str) {
     let dropped = DROPPED.load(Ordering::Relaxed);
     if dropped > 0

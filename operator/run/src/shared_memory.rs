@@ -1,5 +1,5 @@
-//! What a child leaves in `/dev/shm`: a process that is killed cannot unlink its segments, and each
-//! attempt adds some.
+//! Files that a child leaves in `/dev/shm`. A killed process cannot unlink its segments, and each
+//! attempt adds more.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -12,58 +12,58 @@ use rustix::process::geteuid;
 
 use crate::files;
 
-/// Inode of the IPC namespace that the machine boots with (`PROC_IPC_INIT_INO` of the kernel).
+/// Inode of the host's IPC namespace (`PROC_IPC_INIT_INO` of the kernel).
 const HOST_IPC: u64 = 0xEFFF_FFFF;
 
-/// File name in the supervisor's folder, which outlives the container as `/dev/shm` does: both are the
-/// pod's.
+/// File name in the supervisor's folder. The folder and `/dev/shm` belong to the pod, so both
+/// outlive the container.
 const FILE: &str = "shared-memory";
-/// Beside it, from when all containers of the pod restart until a child starts: what was there before
-/// the other init containers ran again.
+/// File next to it, from a restart of all containers until a child starts. It lists the files in
+/// shared memory before the other init containers ran again.
 const AT_RESTART: &str = "shared-memory-at-restart";
-/// A list of this many bytes is not read back: some of it may be missing.
+/// A list of this many bytes or more is ignored, because it may be incomplete.
 const LONGEST: u64 = 1 << 20;
-/// More files are not noted when all containers restart: the container that does it has 16 MiB.
+/// Most files in the list at a restart: the init container has a memory limit of 16 MiB.
 const MOST: usize = 10_000;
 
-/// A file: its inode and its name.
+/// Inode and name of a file.
 type Entry = (u64, OsString);
 
-/// The folder, and what was in it when the child started.
+/// The folder, and its content when the child started.
 #[derive(Debug)]
 pub struct SharedMemory {
     folder: PathBuf,
     /// The supervisor's folder.
     own: PathBuf,
-    /// None: no child has started in this pod.
+    /// Content when the last child started; `None` if none has started in this pod.
     before: Option<BTreeSet<Entry>>,
-    /// Where all containers have restarted since: what is newer is none of the child's.
+    /// Content when all containers restarted, if they did. Files that are not in it were not left
+    /// by the child.
     at_restart: Option<BTreeSet<Entry>>,
 }
 
 impl SharedMemory {
-    /// `own`: the supervisor's folder, where one before it may have left what it remembered.
+    /// `own`: the supervisor's folder, with the lists of an earlier supervisor.
     pub fn new(folder: &Path, own: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
             own: own.to_owned(),
             before: read(&own.join(FILE)),
-            // One that cannot be read leaves everything in place.
+            // If the list is unreadable, `clean` removes nothing.
             at_restart: fs::symlink_metadata(own.join(AT_RESTART))
                 .is_ok()
                 .then(|| read(&own.join(AT_RESTART)).unwrap_or_default()),
         }
     }
 
-    /// `/dev/shm` of a container; none in a pod with `hostIPC`, where other pods' files are in it,
-    /// too.
+    /// `/dev/shm` of the container; `None` with `hostIPC`, where it also has files of other pods.
     pub fn of_container(own: &Path) -> Option<Self> {
         let ipc = fs::metadata("/proc/self/ns/ipc").ok()?;
         (ipc.ino() != HOST_IPC).then(|| Self::new(Path::new("/dev/shm"), own))
     }
 
-    /// Remembers what is left there of the pod's containers, all of which start again: what init containers
-    /// and sidecars put there from now on is new, and theirs. Called by the first of them, whose user may be another.
+    /// Lists the files that remain when all containers of the pod restart. Init containers and
+    /// sidecars own all later files. The first init container calls this, possibly as another user.
     pub fn note_restart(&self) -> io::Result<()> {
         if self.before.is_none() {
             return Ok(());
@@ -77,8 +77,8 @@ impl SharedMemory {
         files::replace(&self.own, AT_RESTART, &list)
     }
 
-    /// Remembers what is there, for the supervisor of the next container, too: this one may be
-    /// killed together with its child.
+    /// Lists the current files. The list is persisted, because the kernel may kill the supervisor
+    /// together with its child.
     pub fn remember(&mut self) -> io::Result<()> {
         let before = self.own_files().collect();
         let list = print(&before);
@@ -91,8 +91,8 @@ impl SharedMemory {
         }
     }
 
-    /// Unlinks files of this user that have appeared since [`SharedMemory::remember`], and returns
-    /// how many.
+    /// Unlinks files of this user that appeared after [`SharedMemory::remember`]. Returns their
+    /// number.
     pub fn clean(&self) -> usize {
         let Some(before) = &self.before else {
             return 0;
@@ -104,13 +104,13 @@ impl SharedMemory {
             .count()
     }
 
-    /// Names and inodes of the regular files of this user.
+    /// Regular files of this user.
     fn own_files(&self) -> impl Iterator<Item = Entry> {
         let user = geteuid().as_raw();
         self.files(move |owner| owner == user)
     }
 
-    /// The same of the users for which that holds.
+    /// Regular files of all users that match.
     fn files(&self, of: impl Fn(u32) -> bool) -> impl Iterator<Item = Entry> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
@@ -121,13 +121,13 @@ impl SharedMemory {
     }
 }
 
-/// A list that was noted; none if there is none, or some of it may be missing.
+/// Reads a list; `None` if it is missing or may be incomplete.
 fn read(path: &Path) -> Option<BTreeSet<Entry>> {
     let list = files::read(path, LONGEST)?;
     ((list.len() as u64) < LONGEST).then(|| parse(&list))
 }
 
-/// Inode, a space, name; a name can have any byte but the one that ends it here.
+/// Format: inode, a space, the name, a zero byte. File names cannot contain zero bytes.
 fn print(entries: &BTreeSet<Entry>) -> Vec<u8> {
     let each = entries.iter().flat_map(|(inode, name)| {
         let inode = format!("{inode} ");
@@ -136,13 +136,12 @@ fn print(entries: &BTreeSet<Entry>) -> Vec<u8> {
     each.collect()
 }
 
-/// What makes no sense is left out.
+/// Skips invalid entries.
 fn parse(list: &[u8]) -> BTreeSet<Entry> {
     let entries = list.split(|byte| *byte == 0);
     entries.filter_map(parse_entry).collect()
 }
 
-/// One entry of such a list.
 fn parse_entry(entry: &[u8]) -> Option<Entry> {
     let space = entry.iter().position(|byte| *byte == b' ')?;
     let (inode, name) = entry.split_at(space);
@@ -194,7 +193,7 @@ mod tests {
         new().remember().unwrap();
         for attempt in 0..3 {
             fs::write(path("nccl"), "").unwrap();
-            // The container is killed whole, and the kubelet restarts all of them.
+            // The kernel kills the whole container, and the kubelet restarts all containers.
             new().note_restart().unwrap();
             fs::write(path("next"), "").unwrap();
             fs::rename(path("next"), path("data")).unwrap();

@@ -1,4 +1,4 @@
-//! Signals as something that `poll` wakes up for.
+//! Signals that wake up `poll`.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +11,7 @@ use signal_hook::{flag, low_level::pipe};
 
 use lockstep_run::machine::SignalNumber;
 
-/// Signals that are passed on to the child. Handlers are needed for that, and for pid 1 to receive
-/// them at all.
+/// Signals forwarded to the child. Without a handler, pid 1 would not receive them.
 const PASSED_ON: [Signal; 6] = [
     Signal::HUP,
     Signal::INT,
@@ -22,14 +21,13 @@ const PASSED_ON: [Signal; 6] = [
     Signal::TERM,
 ];
 
-/// The handlers, and what they have seen.
+/// Installed handlers and the signals they received.
 pub struct Signals {
     wakes: UnixStream,
     seen: Vec<(SignalNumber, Arc<AtomicBool>)>,
 }
 
 impl Signals {
-    /// Installs the handlers.
     pub fn new() -> io::Result<Self> {
         let (wakes, wake) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
@@ -37,7 +35,7 @@ impl Signals {
         let mut seen = Vec::new();
         for signal in PASSED_ON.map(Signal::as_raw) {
             let flag = Arc::new(AtomicBool::new(false));
-            // The flag first: who is woken up finds it.
+            // The flag first, so that it is set when `poll` wakes up.
             flag::register(signal, flag.clone())?;
             pipe::register(signal, wake.try_clone()?)?;
             seen.push((signal as SignalNumber, flag));
@@ -45,11 +43,11 @@ impl Signals {
         Ok(Self { wakes, seen })
     }
 
-    /// Signals that have arrived since the last call. Of SIGCHLD nothing is said: who wakes up
-    /// looks for the dead.
+    /// Returns the signals since the last call, without SIGCHLD: the caller reaps after each
+    /// wake-up.
     pub fn take(&mut self) -> Vec<SignalNumber> {
         let mut bytes = [0; 64];
-        // Drained before the flags are read, so that a signal in between wakes up again.
+        // Drained before the flags are read: a signal in between causes another wake-up.
         while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
         let arrived = self
             .seen

@@ -1,4 +1,4 @@
-//! The file by which probes learn what the supervisor does.
+//! The file with the supervisor's state for probes.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use lockstep_run::machine::Visible;
 /// File name in the supervisor's folder.
 const FILE: &str = "state";
 
-/// A probe reads the old state or the new one.
+/// Replaces the state atomically.
 pub fn write(folder: &Path, visible: Visible) -> io::Result<()> {
     files::replace(folder, FILE, print(visible).as_bytes())
 }
 
-/// What the supervisor wrote last; none if there is no such file, or none that makes sense.
+/// Reads the last state; `None` if the file is missing or invalid.
 pub fn read(folder: &Path) -> Option<Visible> {
     parse(&fs::read_to_string(folder.join(FILE)).ok()?)
 }

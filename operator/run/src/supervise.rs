@@ -1,4 +1,4 @@
-//! The shell around the machine: signals, processes, the socket. Decides nothing.
+//! The shell around the machine: signals, processes, the socket. It makes no decisions.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -24,45 +24,44 @@ use crate::state;
 use crate::tree;
 use lockstep_run::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
 
-/// Variable that holds the UID of the pod, where the manifest sets it.
+/// Variable with the UID of the pod, if the manifest sets it.
 const POD_UID: &str = "LOCKSTEP_POD_UID";
-/// For the last report to leave the process.
+/// Time limit for sending the last report.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Between two looks at processes that are being killed: at first, and at most. SIGCHLD wakes up
-/// earlier.
+/// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(250);
-/// Between two attempts to write the state for probes.
+/// Pause after a failed write of the state for probes.
 const RETRY_STATE: Duration = Duration::from_secs(1);
-/// Between two looks at what the child tells of its progress.
+/// Interval of reads of the child's progress.
 const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
-/// What to supervise, and how.
+/// Options of `lockstep-run exec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperviseOptions {
-    /// The folder that the agent can reach.
+    /// Folder that the agent can reach.
     pub folder: PathBuf,
     pub command: Vec<OsString>,
     pub waits: Waits,
-    /// Where children leave segments of shared memory.
+    /// Folder in which children leave shared memory segments.
     pub shared_memory: SharedMemoryFolder,
-    /// Variables that the child gets as the pod has them.
+    /// Variables for which the child keeps the pod's value.
     pub keep: Vec<OsString>,
 }
 
-/// Which leftovers are cleaned.
+/// Where leftover files are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedMemoryFolder {
-    /// `/dev/shm`, unless the pod has it in common with the host.
+    /// `/dev/shm`, unless the pod shares it with the host.
     OfContainer,
     Folder(PathBuf),
     None,
 }
 
-/// Supervises until there is an exit code.
+/// Runs until there is an exit code.
 pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
     let mut supervisor = Supervisor::new(options)?;
-    // Of a container before this one that was killed together with its supervisor.
+    // The kernel may have killed an earlier container together with its supervisor.
     supervisor.clean_shared_memory();
     loop {
         if let Some(code) = supervisor.turn() {
@@ -80,15 +79,15 @@ struct Supervisor {
     link: Link,
     shared_memory: Option<SharedMemory>,
     oom: OomCounter,
-    /// The counter when the child started.
+    /// OOM counter when the child started.
     oom_before: u64,
     /// The child, until it is reaped.
     child: Option<Pid>,
     progress: ProgressFile,
     look_at_progress: Moment,
-    /// The state for probes, as the file has it.
+    /// State in the file for probes.
     visible: Option<Visible>,
-    /// When to write that state again, after a failure.
+    /// Time of the next write of the state after a failure.
     retry_state: Option<Moment>,
     look_at: Moment,
     look_again: Duration,
@@ -98,7 +97,7 @@ impl Supervisor {
     fn new(options: SuperviseOptions) -> io::Result<Self> {
         let now = clock::now();
         let signals = Signals::new()?;
-        // Orphans of the child become children of this process, also where it is not pid 1.
+        // Orphaned descendants become children of this process, even if it is not pid 1.
         set_child_subreaper(Some(getpid()))?;
         let mut start_id = [0; 8];
         getrandom(&mut start_id, GetRandomFlags::empty())?;
@@ -131,16 +130,15 @@ impl Supervisor {
         })
     }
 
-    /// Does all that can be done without waiting. The dead come first, then signals, then the
-    /// agent: a child that ended by itself was neither stopped by a signal nor by an order that
-    /// arrived in the same turn.
+    /// Does all work that does not block. It reaps first, then handles signals, then the agent. So
+    /// a child that ended by itself never counts as ended by a signal or order of the same turn.
     fn turn(&mut self) -> Option<u8> {
-        // Drained before the dead are looked for, so that one who dies meanwhile wakes up again.
+        // Drained before reaping: a process that dies in between causes another wake-up.
         let signals = self.signals.take();
         if let Some(code) = self.reap() {
             return Some(code);
         }
-        // Before anything that looks at the time.
+        // Before any check of deadlines.
         if let Some(seen) = self.look_at_progress()
             && let Some(code) = self.give(seen)
         {
@@ -188,10 +186,10 @@ impl Supervisor {
         }
     }
 
-    /// What the child tells now, if it is time to look.
+    /// Returns new progress of the child, if a read is due.
     fn look_at_progress(&mut self) -> Option<Event> {
         let now = clock::now();
-        // What it has told counts before it is judged.
+        // Progress is read before a deadline is checked.
         let judged = self.machine.next_deadline().is_some_and(|at| at <= now);
         if self.child.is_none() || (now < self.look_at_progress && !judged) {
             return None;
@@ -209,7 +207,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives an event to the machine, does what it says, and gives it what came of that.
+    /// Passes an event to the machine, performs the effects, and passes on the resulting events.
     fn give(&mut self, event: Event) -> Option<u8> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -249,7 +247,7 @@ impl Supervisor {
             Effect::SendExit(own) => self.link.send(&own.into_frame(time_of_day)),
             Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
             Effect::Print(line) => say(&line),
-            // Ends the loop that calls this.
+            // `give` returns the exit code.
             Effect::Exit(_) => {}
         }
         None
@@ -262,7 +260,7 @@ impl Supervisor {
             say(&format!("cannot write what is in shared memory: {error}"));
         }
         self.oom_before = self.oom.read();
-        // Of what an earlier child has told nothing is left.
+        // Removes the progress of the previous child.
         if let Err(error) = self.progress.clear() {
             say(&format!(
                 "cannot clear {}: {error}",
@@ -286,8 +284,8 @@ impl Supervisor {
 
     fn forward(&self, signal: SignalNumber) {
         if let (Some(child), Some(signal)) = (self.child, Signal::from_named_raw(signal.into())) {
-            // The child is not reaped yet, so this is no other process; if it has ended, that shows
-            // in the next turn.
+            // The child is not reaped yet, so the pid still belongs to it. If it has ended, the
+            // next turn reports that.
             let _ = kill_process(child, signal);
         }
     }
@@ -300,7 +298,8 @@ impl Supervisor {
         }
     }
 
-    /// Writes the state for probes if it has changed. Until that succeeds probes answer as before.
+    /// Writes the state for probes if it has changed. If the write fails, probes read the old
+    /// state.
     fn show(&mut self) {
         let (visible, now) = (self.machine.visible(), clock::now());
         if self.visible == Some(visible) || self.retry_state.is_some_and(|at| now < at) {
@@ -318,7 +317,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until something happens or is due.
+    /// Blocks until an event or a deadline.
     fn wait(&self) -> io::Result<()> {
         let look = self.machine.kills_tree().then_some(self.look_at);
         let look_at_progress = self.child.map(|_| self.look_at_progress);
@@ -345,7 +344,7 @@ impl Supervisor {
     }
 }
 
-/// A moment by the node's clock: time since 1970.
+/// Converts a moment to time since 1970 by the node's clock.
 fn time_of_day(at: Moment) -> Duration {
     let ago = clock::now().saturating_sub(at);
     clock::time_of_day().saturating_sub(ago)

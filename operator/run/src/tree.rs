@@ -1,8 +1,8 @@
-//! The processes that descend from the supervisor: found, killed, reaped.
+//! Descendants of the supervisor: find, kill, reap.
 //!
-//! The supervisor is the child subreaper, so whatever is orphaned below it becomes its child. That
-//! makes "none is left" an exact question to the kernel, `wait` without a child to wait for,
-//! whatever `/proc` showed a moment ago. `/proc` only says whom to kill.
+//! The supervisor is the child subreaper, so orphaned descendants become its children. `wait`
+//! without a child to wait for is then proof that none is left, whatever `/proc` showed before.
+//! `/proc` is used only to find processes to kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,16 +15,16 @@ use rustix::process::{
 
 use lockstep_run::machine::Ending;
 
-/// What `wait` found.
+/// Result of [`reap`].
 #[derive(Debug, Default)]
 pub struct Reaped {
-    /// How the child itself ended, if it is among the dead.
+    /// How the child ended, if it was reaped.
     pub child: Option<Ending>,
-    /// No process descends from this one.
+    /// This process has no descendants.
     pub none_left: bool,
 }
 
-/// Reaps all that have died.
+/// Reaps all dead processes.
 pub fn reap(child: Option<Pid>) -> Reaped {
     let mut reaped = Reaped::default();
     loop {
@@ -46,14 +46,14 @@ pub fn reap(child: Option<Pid>) -> Reaped {
     }
 }
 
-/// One process, as `/proc/PID/stat` shows it.
+/// A process from `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
     parent: i32,
     name: String,
     state: char,
-    /// In clock ticks since boot: with the pid, one process and no later one.
+    /// Start time in clock ticks since boot. Together with the pid it identifies one process.
     started: u64,
 }
 
@@ -62,7 +62,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// `PID (NAME) STATE PPID ...`; the name can hold anything, parentheses too.
+    /// Format: `PID (NAME) STATE PPID ...`. The name can contain any character, even parentheses.
     fn parse(stat: &str) -> Option<Self> {
         let (pid, rest) = stat.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;
@@ -84,8 +84,8 @@ impl Process {
     }
 }
 
-/// Living descendants of this process; none where `/proc` is that of another pid namespace, in
-/// which the same numbers are other processes.
+/// Living descendants of this process; empty if `/proc` belongs to another pid namespace, where the
+/// same pids are other processes.
 fn descendants() -> Vec<Process> {
     let own = getpid().as_raw_nonzero().get();
     if fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() != own.to_string().as_str()) {
@@ -99,7 +99,7 @@ fn descendants() -> Vec<Process> {
     below
 }
 
-/// Those of the processes that descend from `root`, by pid.
+/// The descendants of `root`, by pid.
 fn below(root: i32, all: Vec<Process>) -> Vec<Process> {
     let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
     for process in all {
@@ -116,11 +116,11 @@ fn below(root: i32, all: Vec<Process>) -> Vec<Process> {
     found.into_values().collect()
 }
 
-/// Sends SIGKILL to everything that descends from this process now. What it forks meanwhile is
-/// found the next time. The child is killed even where `/proc` cannot be read.
+/// Sends SIGKILL to all current descendants. Processes forked during this call are found by the
+/// next call. The child is killed even if `/proc` is unreadable.
 pub fn kill_all(child: Option<Pid>) {
     if let Some(child) = child {
-        // Not reaped yet, so this is no other process.
+        // Not reaped yet, so the pid still belongs to the child.
         let _ = kill_process(child, Signal::KILL);
     }
     for process in descendants() {
@@ -128,9 +128,9 @@ pub fn kill_all(child: Option<Pid>) {
     }
 }
 
-/// A pid may belong to another process by now, in a shared pid namespace even to another
-/// container's. So the process is pinned down first and looked at again. Errors mean that it is
-/// gone, or that it survives and will be reported.
+/// Kills a process if it still descends from this one. The pid may have been reused, in a shared
+/// pid namespace even by another container. So the process is pinned by a pidfd and checked again.
+/// After an error the process is gone, or it survives and is reported.
 fn kill(process: &Process) {
     let Some(pid) = Pid::from_raw(process.pid) else {
         return;
@@ -139,8 +139,7 @@ fn kill(process: &Process) {
         Ok(pinned) if descends(process) => {
             let _ = pidfd_send_signal(pinned, Signal::KILL);
         }
-        // Kernels and sandboxes without pidfd: a moment remains in which the pid could change
-        // hands.
+        // Without pidfd in the kernel or sandbox, the pid could be reused between check and kill.
         Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) if descends(process) => {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -148,7 +147,7 @@ fn kill(process: &Process) {
     }
 }
 
-/// Whether this very process is alive and descends from this one.
+/// Returns true if the same process is alive and descends from this one.
 fn descends(process: &Process) -> bool {
     let own = getpid().as_raw_nonzero().get();
     let Some(mut at) = Process::read(process.pid).filter(|now| now.started == process.started)
@@ -168,14 +167,14 @@ fn descends(process: &Process) -> bool {
     true
 }
 
-/// How many descendants are alive, and the first of them in words.
+/// Number of living descendants, and a description of the first 8.
 pub fn survivors() -> (u32, String) {
     const SHOWN: usize = 8;
     let alive = descendants();
     let mut text = String::new();
     for process in alive.iter().take(SHOWN) {
         let separator = if text.is_empty() { "" } else { ", " };
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "{separator}pid {} {} (state {})",

@@ -1,15 +1,15 @@
-//! What the supervisor does because time has passed.
+//! Decisions of the supervisor when time passes.
 
 use super::event::{Effect, Moment};
 use super::{Machine, Phase, SIGKILL, Tree, code_of_signal};
 
-/// What is due.
+/// A decision that is due.
 pub(super) enum Due {
     /// Killed processes are still alive.
     Survivors,
-    /// Leave with the child's code, for this reason.
+    /// Exit with the child's code, for this reason.
     GiveUp(String),
-    /// The child has hung, as this says.
+    /// The child hangs, with this description.
     Hang(String),
 }
 
@@ -44,7 +44,8 @@ impl Machine {
         }
     }
 
-    /// What happens next by itself, and when. Nothing that is due twice at the same moment.
+    /// The next decision and its time. Each decision changes the state, so none is due twice at the
+    /// same time.
     pub(super) fn due(&self) -> Option<(Moment, Due)> {
         let survivors = match self.tree {
             Tree::Dying {
@@ -64,14 +65,14 @@ impl Machine {
             .min_by_key(|(at, _)| *at)
     }
 
-    /// When the child will have hung. One that was told to stop has its grace period instead.
+    /// Time of the hang. After a stop signal the grace period applies instead.
     fn hangs(&self) -> Option<(Moment, Due)> {
         let hang = self.watch.hang().filter(|_| self.stop.is_none())?;
         Some((hang.at, Due::Hang(hang.message)))
     }
 
-    /// When waiting ends, with the child's code. A child that was stopped on order has no code of
-    /// its own, and waits on.
+    /// Time at which the supervisor stops waiting and exits with the child's code. A child stopped
+    /// by an order has no code of its own, so the supervisor keeps waiting.
     fn gives_up(&self) -> Option<(Moment, Due)> {
         let own = self.exit.as_ref()?;
         if own.exit.code == 0 {
@@ -85,7 +86,7 @@ impl Machine {
                 "the agent stays away",
             )
         });
-        // From the order to hold on, the incident is decided and recorded.
+        // After the order to hold, the incident is decided and recorded.
         let decided = self.phase != Phase::Ended;
         let manager =
             (!decided).then(|| (own.at + self.waits.manager_away, "no decision has come"));

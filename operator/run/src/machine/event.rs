@@ -1,22 +1,22 @@
-//! What goes into the machine and what comes out.
+//! Input and output of the machine.
 
 use std::time::Duration;
 
 use lockstep_wire::{Checkpoint, ChildExit, FromAgent, FromSupervisor, Progress, Release};
 
-/// Time since the machine booted.
+/// Time since boot.
 pub type Moment = Duration;
 
-/// How long the supervisor waits for what.
+/// Time limits of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// After a failure, for an agent that is away.
+    /// Longest absence of the agent after a failure; default 60 s.
     pub agent_away: Duration,
-    /// After a failure, for a decision of the manager.
+    /// Longest wait for the manager's decision after a failure; default 120 s.
     pub manager_away: Duration,
-    /// After exit 0, for the other members of the domain.
+    /// Longest wait for the other members of the domain after exit 0; default 300 s.
     pub complete: Duration,
-    /// For killed processes to be gone.
+    /// Time after SIGKILL until living processes are reported; default 10 s.
     pub survivors: Duration,
 }
 
@@ -37,91 +37,92 @@ pub type SignalNumber = u8;
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this code.
+    /// Exit with this code.
     Code(u8),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(SignalNumber),
 }
 
-/// What happens to the supervisor.
+/// Input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An agent is connected, in place of the one before if there was one. It knows nothing yet.
+    /// An agent has connected and replaces the previous one. It knows no state yet.
     AgentCame,
     /// The connection to the agent has ended.
     AgentWent,
-    /// The agent says something.
+    /// The agent has sent a message.
     Order(FromAgent),
     /// A signal other than SIGCHLD has arrived.
     Signal(SignalNumber),
-    /// The child asked for by [`Effect::Start`] runs.
+    /// The child of [`Effect::Start`] runs.
     Started,
-    /// The child asked for by [`Effect::Start`] could not be started.
+    /// The child of [`Effect::Start`] did not start.
     NotStarted {
-        /// Exit code that stands for it.
+        /// Exit code for this failure.
         code: u8,
-        /// For people.
+        /// Message for people.
         message: String,
     },
     /// The child has ended.
     ChildEnded {
-        /// How.
+        /// How it ended.
         ending: Ending,
-        /// Processes of the container that the kernel has killed for memory since it started.
+        /// Processes of the container that the kernel has OOM-killed since the child started.
         oom_kills: u32,
     },
-    /// No process that descends from the supervisor is left.
+    /// The supervisor has no descendants left.
     TreeGone,
-    /// The child has told another step or checkpoint than before.
+    /// The child has reported a new step or checkpoint.
     Progress {
-        /// The step that it is at.
+        /// Current step.
         step: u64,
-        /// The step of the last checkpoint that it has saved, if it tells of one.
+        /// Step of the last saved checkpoint, if the child reports checkpoints.
         checkpoint: Option<u64>,
     },
-    /// Time has passed: [`Machine::next_deadline`].
+    /// The time of [`Machine::next_deadline`] has passed.
     Time,
 }
 
-/// What is to be done.
+/// Output of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Start the child; answered by [`Event::Started`] or [`Event::NotStarted`].
     Start(Release),
     /// Send a signal to the child.
     Forward(SignalNumber),
-    /// Kill every descendant until none is left; answered by [`Event::TreeGone`].
+    /// Kill all descendants repeatedly; answered by [`Event::TreeGone`].
     KillTree,
-    /// Unlink what the child has left in shared memory.
+    /// Unlink files that the child left in shared memory.
     CleanSharedMemory,
-    /// Send to the agent. Lost if there is none: what matters is said again when one comes.
+    /// Send a message to the agent. Without an agent it is lost; a new connection gets the current
+    /// state.
     Send(FromSupervisor),
-    /// Send how the child has ended by itself. Lost if there is no agent.
+    /// Send the exit of the child. Lost without an agent.
     SendExit(OwnExit),
-    /// Send which descendants of this attempt are still alive.
+    /// Report the living descendants of this attempt.
     ReportSurvivors {
-        /// The attempt.
+        /// Attempt of the descendants.
         attempt: u64,
     },
-    /// Send how far the child has come. Lost if there is no agent.
+    /// Send the child's progress. Lost without an agent.
     SendProgress(ProgressSeen),
     /// Print a line.
     Print(String),
-    /// Exit. The last action there is.
+    /// Exit. No effect follows.
     Exit(u8),
 }
 
-/// How a child ended by itself, and when.
+/// Exit of a child without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnExit {
-    /// How.
+    /// Exit of the child.
     pub exit: ChildExit,
-    /// When.
+    /// Time of the exit.
     pub at: Moment,
 }
 
 impl OwnExit {
-    /// For the agent; `time_of_day`: a moment as time since 1970.
+    /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
     pub fn into_frame(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         FromSupervisor::Exited {
             exit: self.exit,
@@ -130,21 +131,21 @@ impl OwnExit {
     }
 }
 
-/// How far a child has come, and when that was seen.
+/// Progress of a child and the times at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressSeen {
-    /// The attempt.
+    /// Attempt of the child.
     pub attempt: u64,
-    /// The step that it is at.
+    /// Current step.
     pub step: u64,
-    /// When it came to that step.
+    /// Time of the current step.
     pub step_at: Moment,
-    /// The step of its last checkpoint, and when it first told of that.
+    /// Step of the last checkpoint and the time of its first report.
     pub checkpoint: Option<(u64, Moment)>,
 }
 
 impl ProgressSeen {
-    /// For the agent; `time_of_day`: a moment as time since 1970.
+    /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
     pub fn to_frame(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
         let seconds = |at| time_of_day(at).as_secs();
         FromSupervisor::Progress(Progress {
@@ -159,12 +160,12 @@ impl ProgressSeen {
     }
 }
 
-/// What probes need to know.
+/// State for probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// No child has run yet.
     Starting,
-    /// There is no child, since this moment.
+    /// No child runs since this moment.
     Held(Moment),
     /// The child runs.
     Running,

@@ -1,4 +1,4 @@
-//! What a child tells of its progress, and when it has hung.
+//! Progress of a child, and detection of hangs.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use lockstep_wire::ProgressLimits;
 
 use super::event::{Moment, ProgressSeen};
 
-/// Between two words to the agent about steps alone; each of them wakes it up. A new checkpoint is
-/// told at once.
+/// Shortest time between two progress messages about steps, because each wakes the agent. A new
+/// checkpoint is sent at once.
 const TELL: Duration = Duration::from_secs(10);
 
-/// The progress of the child that runs, or ran last.
+/// Progress of the running or last child.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     started_at: Moment,
     limits: Option<ProgressLimits>,
-    /// Whether this child, or one before it in this container, has told a step. A child that never
-    /// does is left alone: in most jobs one member tells for all.
+    /// This child, or an earlier one in this container, has reported a step. A child that never
+    /// reports never counts as hung: in most jobs only one member reports.
     tells: bool,
     last: Option<Step>,
     checkpoint: Option<(u64, Moment)>,
     reported_at: Option<Moment>,
-    /// Whether the agent has not heard the last of it.
+    /// The agent does not know the latest progress.
     unreported: bool,
 }
 
@@ -31,16 +31,16 @@ struct Step {
     at: Moment,
 }
 
-/// A child that has made no progress in time.
+/// A child without progress in time.
 pub(super) struct Hang {
-    /// Since when it has hung.
+    /// Time of the hang.
     pub at: Moment,
-    /// For people.
+    /// Message for people.
     pub message: String,
 }
 
 impl Watch {
-    /// Another child starts.
+    /// Resets the state for another child.
     pub fn start(&mut self, limits: Option<ProgressLimits>, now: Moment) {
         *self = Self {
             started_at: now,
@@ -50,7 +50,7 @@ impl Watch {
         };
     }
 
-    /// Takes what the child tells; whether the agent is to hear of it now.
+    /// Records reported progress. Returns true if it must be sent now.
     pub fn take(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) -> bool {
         self.tells = true;
         if self.last.is_none_or(|last| last.number != step) {
@@ -68,18 +68,18 @@ impl Watch {
         due || saved.is_some()
     }
 
-    /// What the agent has not heard; none: it has heard all.
+    /// Progress that the agent does not know; `None` if it knows all.
     pub fn unreported(&self, attempt: u64) -> Option<ProgressSeen> {
         self.seen(attempt).filter(|_| self.unreported)
     }
 
-    /// The agent is told all of it.
+    /// Marks the current progress as sent.
     pub fn mark_reported(&mut self, now: Moment) {
         self.reported_at = Some(now);
         self.unreported = false;
     }
 
-    /// What is known of the progress of this attempt.
+    /// Progress of this attempt.
     pub fn seen(&self, attempt: u64) -> Option<ProgressSeen> {
         let last = self.last?;
         Some(ProgressSeen {
@@ -90,12 +90,13 @@ impl Watch {
         })
     }
 
-    /// When the child will have hung if nothing else is heard of it.
+    /// The hang that occurs if the child reports nothing more.
     pub fn hang(&self) -> Option<Hang> {
         let limits = self.limits.filter(|_| self.tells)?;
         let timeout = Duration::from_secs(limits.timeout_seconds.into());
         let started = self.started_at + Duration::from_secs(limits.startup_seconds.into());
-        // Before and after it restores a checkpoint it may tell steps, and then compile for long.
+        // `startup_seconds` applies even after a step: a child may report steps before and after it
+        // restores a checkpoint, and then compile for a long time.
         let (at, since) = match self.last {
             None => (started, "it started".to_owned()),
             Some(step) => (

@@ -1,11 +1,11 @@
-//! What the supervisor prints of attempts.
+//! Log lines about attempts.
 
 use std::net::SocketAddr;
 
 use lockstep_wire::{ChildExit, ExitReason, Release};
 
-/// Whom an attempt meets, and where. How many they are is not known here where the pod's environment
-/// says it, as agents have it.
+/// Members and coordinator of an attempt. World size 0 means that the pod's environment has the
+/// number, as with current agents.
 pub(super) fn rendezvous(release: &Release) -> String {
     let members = match release.world {
         0 => None,
@@ -21,7 +21,7 @@ pub(super) fn rendezvous(release: &Release) -> String {
     format!(": {}", known.join(", "))
 }
 
-/// How an attempt has ended.
+/// Exit of an attempt.
 pub(super) fn ended(exit: &ChildExit) -> String {
     let what = match (exit.reason, exit.signal) {
         (ExitReason::StartError, _) => format!("could not start: {}", exit.message),
