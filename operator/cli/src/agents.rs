@@ -1,4 +1,4 @@
-//! Node agents and their pods: which nodes restart members in place.
+//! Node agents and their pods: nodes on which members restart in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
 
-/// The agents, by node.
+/// Report of all agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
-    /// By node.
+    /// Sorted by node.
     pub agents: Vec<AgentOfNode>,
 }
 
@@ -30,7 +30,7 @@ impl AgentReport {
     }
 }
 
-/// What is known of the agent of a node.
+/// State of the agent of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentOfNode {
@@ -38,41 +38,41 @@ pub struct AgentOfNode {
     pub node: String,
     /// How it is.
     pub state: AgentState,
-    /// Members that it answers for.
+    /// Members that the agent reports arrivals for.
     pub members: usize,
-    /// Its version.
+    /// Version of the agent.
     pub version: String,
     /// Container runtime and its version.
     pub runtime: String,
-    /// When it last reported the end of a container.
+    /// Time of the last reported container exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_report: Option<DateTime<Utc>>,
     /// Name of its pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// Since when its pod is there.
+    /// Creation time of the agent's pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<DateTime<Utc>>,
 }
 
-/// How an agent is.
+/// State of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum AgentState {
-    /// Its pod is ready: members of its node restart in place.
+    /// The pod is ready: members of the node restart in place.
     Ready,
-    /// Its pod is not ready.
+    /// The pod is not ready.
     NotReady,
-    /// It has an object and no pod: members of its node are recreated.
+    /// The NodeAgent exists, but no pod: members of the node are recreated.
     Gone,
-    /// Its pod has not written its object yet.
+    /// The pod has not created its NodeAgent yet.
     Silent,
-    /// Pods may not be read.
+    /// The user may not list pods.
     Unknown,
 }
 
-/// Joins what agents have written with their pods; `None`: pods may not be read.
+/// Joins NodeAgents with the agents' pods. `None`: the user may not list pods.
 pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
-    // A pod that is ending gives way to the one that takes its place.
+    // A terminating pod yields to its replacement.
     let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
     for pod in pods.unwrap_or_default() {
         let Some(node) = node(pod) else { continue };
@@ -100,7 +100,7 @@ pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
     }
 }
 
-/// How an agent is, where pods may be read.
+/// State of an agent if pods are known.
 fn state(object: Option<&NodeAgent>, pod: Option<&Pod>) -> AgentState {
     match (object, pod) {
         (None, _) => AgentState::Silent,
@@ -110,7 +110,6 @@ fn state(object: Option<&NodeAgent>, pod: Option<&Pod>) -> AgentState {
     }
 }
 
-/// What an agent in this state has written, with its pod.
 fn agent(
     node: String,
     state: AgentState,

@@ -1,4 +1,4 @@
-//! The one field that a verb writes, and how to say what it does.
+//! The field that a command writes, and its description.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
@@ -8,16 +8,16 @@ use lockstep_api::workload::Phase;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// What a user asks of a workload.
+/// A change that a user requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// All members start again, once, without cost to the restart budget.
+    /// Restart all members once, without use of the restart budget.
     Restart,
-    /// All pods end and their nodes are released.
+    /// Delete all pods and release their nodes.
     Suspend,
-    /// It queues again.
+    /// Queue the workload again.
     Resume,
-    /// Its state was saved at this time.
+    /// Record a checkpoint of this time.
     Checkpoint(DateTime<Utc>),
 }
 
@@ -26,34 +26,34 @@ pub enum Wish {
 pub struct FieldChange {
     /// Path of the field.
     pub field: String,
-    /// Its value now, as JSON; null: none.
+    /// Current value as JSON; null if unset.
     pub from: Value,
-    /// Its value afterwards.
+    /// New value.
     pub to: Value,
-    /// What follows, for people.
+    /// Consequence of the change, for people.
     pub effect: &'static str,
-    /// Merge patch that writes it, if the object is still the one that was read.
+    /// Merge patch with the resource version that was read.
     pub patch: Value,
 }
 
-/// Why a wish cannot be granted.
+/// Why a request is declined.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Declined {
-    /// It is over.
+    /// The workload has ended.
     #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it again")]
     Ended(String, &'static str),
-    /// Somebody else acts on it.
+    /// Another controller manages the workload.
     #[error("spec.managedBy of {0:?} is {1:?}: Lockstep leaves it alone")]
     Foreign(String, String),
-    /// There is nothing to restart.
+    /// The workload is suspended, so nothing can restart.
     #[error("{0:?} is suspended: `kubectl lockstep resume` lets it run")]
     Suspended(String),
-    /// A checkpoint that is yet to be made.
+    /// The time of the checkpoint is in the future.
     #[error("{0} is in the future: a checkpoint has a time that is over")]
     Future(String),
 }
 
-/// The field that grants a wish; `None`: it is as wished already.
+/// Returns the field to write; `None` if it already has the requested value.
 pub fn change(
     workload: &TrainingWorkload,
     wish: Wish,
@@ -108,7 +108,7 @@ pub fn change(
     })
 }
 
-/// The change of `spec.suspend` to this; `None`: it is that already.
+/// Changes `spec.suspend`; `None` if it already has this value.
 fn suspend(workload: &TrainingWorkload, to: bool, effect: &'static str) -> Option<FieldChange> {
     let version = workload.metadata.resource_version.as_deref();
     let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"suspend": to}});

@@ -1,4 +1,4 @@
-//! Whether the installation is healthy: one line for each thing that can be wrong, with what to read.
+//! Checks of the installation. Each check gives one line with the page to read.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
@@ -13,13 +13,13 @@ use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
 
-/// First minor version of Kubernetes that has admission policies.
+/// First minor version of Kubernetes with admission policies.
 const POLICIES_SINCE: u32 = 30;
-/// First minor version whose kube-scheduler keeps nominations of others (KEP-5278).
+/// First minor version whose kube-scheduler keeps nominations by other components (KEP-5278).
 const NOMINATIONS_SINCE: u32 = 34;
 /// First minor version whose kubelets restart containers in place.
 const IN_PLACE_SINCE: u32 = 35;
-/// Names that a line has room for.
+/// Most names in one line.
 const NAMED: usize = 3;
 
 const INSTALL: &str = "README.md#install";
@@ -28,47 +28,47 @@ const AGENTS: &str = "docs/architecture.md";
 const CONCEPTS: &str = "docs/concepts.md#native-scheduling-objects";
 const LIMITS: &str = "README.md#limits-honestly";
 
-/// What was found.
+/// Result of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
-    /// In the order in which to mend them.
+    /// In the order of repair.
     pub checks: Vec<Check>,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     /// How it is.
     pub level: CheckLevel,
-    /// What was looked at.
+    /// Subject of the check.
     pub check: &'static str,
-    /// What was found, and what to do.
+    /// Finding and remedy.
     pub message: String,
-    /// What to read.
+    /// Page to read.
     pub page: &'static str,
 }
 
-/// How a thing is.
+/// Level of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CheckLevel {
-    /// As it should be.
+    /// Healthy.
     Ok,
-    /// Something is lost, or could not be looked at.
+    /// Degraded, or not checkable.
     Warn,
-    /// Lockstep does not work until it is mended.
+    /// Lockstep does not work until this is repaired.
     Fail,
 }
 
 impl Diagnosis {
-    /// Whether anything keeps Lockstep from working.
+    /// Returns true if any check has level `Fail`.
     pub fn failed(&self) -> bool {
         self.checks.iter().any(|c| c.level == CheckLevel::Fail)
     }
 }
 
-/// A level with what is said about it.
+/// Level and message.
 type Finding = (CheckLevel, String);
 
 fn ok(message: impl Into<String>) -> Finding {
@@ -87,7 +87,6 @@ fn unseen(what: &str) -> Finding {
     warn(format!("{what} may not be read by you: not looked at"))
 }
 
-/// What was found of a thing, with the page to read about it.
 fn check(check: &'static str, (level, message): Finding, page: &'static str) -> Check {
     Check {
         level,
@@ -97,7 +96,7 @@ fn check(check: &'static str, (level, message): Finding, page: &'static str) -> 
     }
 }
 
-/// Looks at everything that is known.
+/// Runs all checks.
 pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
     let checks = vec![
         check("kubernetes", kubernetes(facts), LIMITS),
@@ -386,7 +385,7 @@ fn objects(facts: &InstallFacts) -> Finding {
     ))
 }
 
-/// The verb of so many.
+/// The verb for this number.
 fn are(n: usize) -> &'static str {
     if n == 1 { "is" } else { "are" }
 }

@@ -1,4 +1,4 @@
-//! What is known of an installation. What may not be read is absent.
+//! Facts about an installation. Forbidden facts are absent.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use crate::agents::AgentReport;
 use crate::version::VersionReport;
 
-/// Kinds that Lockstep brings, as `plural.group`.
+/// Kinds of Lockstep, as `plural.group`.
 pub const RESOURCES: [&str; 5] = [
     "nodeagents.training.lockstep.dev",
     "podgroups.scheduling.lockstep.dev",
@@ -16,66 +16,67 @@ pub const RESOURCES: [&str; 5] = [
     "workloads.scheduling.lockstep.dev",
 ];
 
-/// Admission policies that Lockstep brings; an overlay may put a prefix before the names.
+/// Admission policies of Lockstep. An overlay may prefix the names.
 pub const POLICIES: [&str; 3] = [
     "lockstep-members",
     "lockstep-node-agents",
     "lockstep-operator-objects",
 ];
 
-/// What is known of an installation.
+/// Facts about an installation.
 #[derive(Clone, Debug, Default)]
 pub struct InstallFacts {
     /// Version of Kubernetes.
     pub kubernetes: String,
-    /// Kinds of ours that are served as v1alpha1, as `plural.group`.
+    /// Kinds of Lockstep that are served as v1alpha1, as `plural.group`.
     pub served: BTreeSet<String>,
-    /// Other API groups with kinds called as ours.
+    /// Other API groups with kinds of the same name as Lockstep's.
     pub other_groups: BTreeSet<String>,
     /// Pods of managers.
     pub managers: Option<Vec<ManagerPod>>,
-    /// The lease, where there is one.
+    /// The lease; inner `None`: it does not exist.
     pub lease: Option<Option<LeaseFacts>>,
-    /// Versions that meet.
+    /// Versions of all components.
     pub versions: VersionReport,
     /// Each of [`POLICIES`].
     pub policies: Option<Vec<PolicyFacts>>,
-    /// Service accounts of managers, and whether the policies let them write.
+    /// Service accounts of managers, and their rights under the policies.
     pub accounts: Vec<AccountFacts>,
     /// Node agents.
     pub agents: Option<AgentReport>,
     /// Nodes.
     pub nodes: Option<Vec<NodeFacts>>,
-    /// What the user may do.
+    /// Rights of the user.
     pub rights: Vec<RightFacts>,
     /// Versions of upstream's group `scheduling.k8s.io` that serve pod groups.
     pub native: Vec<String>,
-    /// What Kueue does with jobs that name no queue.
+    /// Kueue's handling of jobs without a queue.
     pub kueue: KueueFacts,
     /// Objects of each kind that the manager watches.
     pub objects: Vec<ObjectFacts>,
 }
 
-/// Objects of a kind of Lockstep.
+/// Objects of a Lockstep kind.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectFacts {
-    /// Kind, as `podgroups`.
+    /// Plural name, such as `podgroups`.
     pub kind: String,
-    /// How many can be read, and a sentence for each that cannot; absent: they may not be listed.
+    /// Number of readable objects and a message for each unreadable one; absent if the user may not
+    /// list them.
     pub read: Option<(usize, Vec<String>)>,
 }
 
-/// What Kueue does with jobs that name no queue.
+/// Kueue's handling of jobs without a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KueueFacts {
-    /// It is not installed.
+    /// Kueue is not installed.
     #[default]
     Absent,
-    /// Its configuration may not be read, or is not where its manifests put it.
+    /// Its configuration is forbidden, or not where Kueue's manifests put it.
     Unseen,
-    /// It leaves them alone.
+    /// It ignores them.
     LeavesThem,
-    /// It manages them, pods included.
+    /// It manages them, including pods.
     TakesAll,
 }
 
@@ -88,36 +89,36 @@ pub struct ManagerPod {
     pub name: String,
     /// Whether it is ready.
     pub ready: bool,
-    /// Last warning in its log; absent: it is ready, there is none, or the log may not be read.
+    /// Last warning in its log; absent if the pod is ready, there is none, or the log is forbidden.
     pub warning: Option<String>,
 }
 
-/// The service account of a Deployment of managers.
+/// The service account of a manager's Deployment.
 #[derive(Clone, Debug, Default)]
 pub struct AccountFacts {
     /// User name.
     pub account: String,
-    /// Whether it has the rights that the policies ask for; absent: that may not be asked.
+    /// True if it has the rights that the policies require; absent if the user may not check it.
     pub writes: Option<bool>,
 }
 
-/// Who leads.
+/// The lease of the leader.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseFacts {
     /// Identity of the holder.
     pub holder: String,
-    /// When it was renewed.
+    /// Time of the last renewal.
     pub renewed: Option<DateTime<Utc>>,
-    /// How long others wait after that.
+    /// Duration of the lease in seconds: other candidates wait this long after a renewal.
     pub duration_seconds: i64,
 }
 
 /// An admission policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
-    /// Name, without the prefix that it is installed with.
+    /// Name without the prefix of an overlay.
     pub name: String,
-    /// Whether it is bound and denies.
+    /// True if it is bound with action Deny.
     pub denies: bool,
 }
 
@@ -126,14 +127,14 @@ pub struct PolicyFacts {
 pub struct NodeFacts {
     /// Name.
     pub name: String,
-    /// Whether its kubelet restarts all containers of a pod.
+    /// True if its kubelet can restart all containers of a pod.
     pub restarts_all: bool,
 }
 
-/// Something that the user may do, or may not.
+/// A right of the user.
 #[derive(Clone, Copy, Debug)]
 pub struct RightFacts {
-    /// Verbs of this program that need it, with what is missing.
+    /// Commands of this program that need the right, and the right.
     pub verbs: &'static str,
     /// Whether it is allowed.
     pub allowed: bool,

@@ -1,4 +1,4 @@
-//! Snapshots and manifests on disk.
+//! Snapshot and manifest files.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -9,19 +9,19 @@ use lockstep_api::TrainingWorkload;
 use lockstep_model::SnapshotFile;
 use serde_json::Value;
 
-/// Level of compression: the library's default.
+/// Compression level: the library's default.
 const LEVEL: i32 = 3;
-/// Largest snapshot that is read, unpacked: ten times what a hundred thousand pods take.
+/// Largest snapshot in bytes, decompressed: ten times the size for 100,000 pods.
 const LARGEST: u64 = 1 << 30;
-/// Stands for standard input or output.
+/// Path of standard input or output.
 const DASH: &str = "-";
 
-/// A snapshot as the bytes of its file.
+/// Compresses a snapshot.
 pub fn pack(file: &SnapshotFile) -> Result<Vec<u8>> {
     Ok(zstd::encode_all(file.to_json()?.as_slice(), LEVEL)?)
 }
 
-/// The snapshot in the bytes of a file.
+/// Decompresses and parses a snapshot.
 pub fn unpack(bytes: &[u8]) -> Result<SnapshotFile> {
     let mut json = Vec::new();
     let decoder = zstd::Decoder::new(bytes)?;
@@ -35,7 +35,7 @@ pub fn unpack(bytes: &[u8]) -> Result<SnapshotFile> {
     Ok(SnapshotFile::from_json(&json)?)
 }
 
-/// Writes a snapshot; a file appears whole or not at all.
+/// Writes a snapshot; a file is replaced atomically.
 pub fn write_snapshot(path: &Path, file: &SnapshotFile) -> Result<()> {
     let bytes = pack(file)?;
     let written = if path.as_os_str() == DASH {
@@ -65,7 +65,7 @@ pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
     parse_workload(&text).with_context(|| format!("manifest {}", path.display()))
 }
 
-/// The workload in a manifest. What only the API server checks (CEL rules, limits) is not checked.
+/// Parses a manifest, without the checks of the API server (CEL rules, limits).
 pub fn parse_workload(text: &str) -> Result<TrainingWorkload> {
     let value: Value = serde_saphyr::from_str(text)?;
     let expected = [

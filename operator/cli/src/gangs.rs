@@ -1,4 +1,4 @@
-//! The gangs that a manifest would make.
+//! The gangs that a manifest would create.
 
 use anyhow::{Context, Result, anyhow};
 use chrono::{DateTime, Utc};
@@ -14,20 +14,20 @@ use lockstep_model::PriorityClass;
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_scheduler::{GangInput, GangSources, PodSource};
 
-/// UID of a workload that does not exist yet.
+/// UID of the workload in the manifest.
 const NO_UID: &str = "asked";
 
-/// A gang that a manifest would make.
+/// A gang of the manifest.
 #[derive(Clone, Debug)]
 pub struct AskedGang {
     /// Key of the gang in the workload.
     pub key: GangKey,
-    /// The gang as the scheduler would read it.
+    /// The scheduler's view of the gang.
     pub input: GangInput,
 }
 
-/// The gangs that a manifest would make in a cluster with these priority classes: new, and the last
-/// in the queue among their equals.
+/// Returns the gangs that a manifest would create with these priority classes. They are new, and
+/// last in the queue among equals.
 pub fn asked(
     workload: &TrainingWorkload,
     classes: &[PriorityClassRecord],
@@ -66,8 +66,7 @@ pub fn asked(
     Ok(out)
 }
 
-/// The workload as it is once nothing keeps its gangs from requesting capacity. Its deadline runs
-/// from now.
+/// The workload in the state in which its gangs request capacity. Its deadline starts now.
 fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> TrainingWorkload {
     let mut workload = workload.clone();
     workload.metadata.uid = Some(NO_UID.to_owned());
@@ -86,7 +85,7 @@ fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> Tra
     workload
 }
 
-/// The pod group that the manager would make.
+/// The pod group that the manager would create.
 fn pod_group(
     workload: &TrainingWorkload,
     gang: &Gang,
@@ -99,7 +98,7 @@ fn pod_group(
         metadata: ObjectMeta {
             name: Some(pod_group_name(&name, NO_UID, gang.key.as_str())),
             namespace: workload.metadata.namespace.clone(),
-            // Behind every real UID: the last among equals.
+            // Sorts after every real UID: last among equals.
             uid: Some(format!("~{NO_UID}-{number:06}")),
             ..ObjectMeta::default()
         },

@@ -1,29 +1,29 @@
-//! `kubectl lockstep`: why a workload waits or was preempted, what would happen to one that is not
-//! there yet, and the cluster as a file in which to look that up later.
+//! `kubectl lockstep`: explains why a workload waits or was preempted, predicts the placement of a
+//! new workload, and saves the cluster as a snapshot file.
 //!
 //! | module | content | client |
 //! |---|---|---|
 //! | [`args`] | commands and flags | no |
-//! | [`change`] | the one field that a verb writes | no |
-//! | [`cluster`] | everything that is read from and written to the API server | yes |
-//! | [`objects`] | what every command asks of objects | no |
-//! | [`problem`] | what goes wrong there, in one sentence each | no |
-//! | [`record`], [`gangs`] | what was read as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
-//! | [`file`] | snapshots and manifests on disk | no |
-//! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
-//! | [`published`] | what the manager's configuration says of preemption | no |
-//! | [`queue`] | which gangs wait, in their order | no |
-//! | [`list`], [`status`] | how workloads are, many or one | no |
-//! | [`logs`] | whose log is asked for | no |
-//! | [`top`], [`agents`] | accelerators that gangs hold, agents of nodes | no |
-//! | [`doctor`], [`doctor_facts`] | whether the installation is healthy | no |
-//! | [`version`] | which versions meet here | no |
-//! | [`explain`] | what status and events say about a workload | no |
-//! | [`view`] | how answers look | no |
-//! | [`commands`], [`outcome`] | each command from arguments to exit code | in `cluster` alone |
+//! | [`change`] | the field that a command writes | no |
+//! | [`cluster`] | all access to the API server | yes |
+//! | [`objects`] | helpers for objects | no |
+//! | [`problem`] | errors of requests, in one sentence each | no |
+//! | [`record`], [`gangs`] | input as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
+//! | [`file`] | snapshot and manifest files | no |
+//! | [`whatif`] | the scheduler's answer for a manifest over a snapshot | no |
+//! | [`published`] | preemption rules of the manager's configuration | no |
+//! | [`queue`] | waiting gangs in their order | no |
+//! | [`list`], [`status`] | state of many workloads, or of one | no |
+//! | [`logs`] | selection of members' logs | no |
+//! | [`top`], [`agents`] | accelerators of gangs, agents of nodes | no |
+//! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
+//! | [`version`] | versions of the components | no |
+//! | [`explain`] | status and events of a workload | no |
+//! | [`view`] | output formats | no |
+//! | [`commands`], [`outcome`] | commands from arguments to exit code | in `cluster` alone |
 //!
-//! `restart`, `suspend`, `resume` and `checkpoint` write one field each; nothing else writes to a cluster. Equal input gives equal output: a snapshot carries the time at
-//! which it is judged.
+//! Only `restart`, `suspend`, `resume` and `checkpoint` write to a cluster, one field each. Equal
+//! input gives equal output: a snapshot contains the time of its evaluation.
 
 pub mod agents;
 pub mod args;

@@ -1,4 +1,4 @@
-//! Workloads, one line each.
+//! Table of workloads.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
@@ -14,14 +14,14 @@ use crate::view::{Look, View, workload_name};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
-    /// The one namespace that was read; absent: all of them.
+    /// The only namespace read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
-    /// By namespace and name.
+    /// Sorted by namespace and name.
     pub workloads: Vec<ListedWorkload>,
 }
 
-/// What a line says of a workload.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedWorkload {
@@ -29,34 +29,34 @@ pub struct ListedWorkload {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Phase, once the operator has seen the workload.
+    /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Members that are ready or have succeeded, of all that should run.
+    /// Members that are ready or have succeeded, of all members that should run.
     pub ready: String,
     /// Restarts.
     pub restarts: i64,
-    /// Accelerators that it holds.
+    /// Accelerators in use.
     pub accelerators: i64,
     /// Highest attempt.
     pub attempt: i64,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: i64,
     /// Priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
-    /// Since when a gang of it waits for capacity; absent: none does.
+    /// Queue time of the longest waiting gang; absent if none waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_since: Option<DateTime<Utc>>,
-    /// Why it is in that phase, in a word.
+    /// Reason of the phase, one word.
     pub reason: String,
-    /// The same for people.
+    /// Message of the phase, for people.
     pub message: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<DateTime<Utc>>,
 }
 
-/// The workloads of a namespace, or of all.
+/// Builds the table for one namespace, or for all.
 pub fn list(workloads: &[TrainingWorkload], namespace: Option<&str>) -> Listing {
     Listing {
         only_namespace: namespace.map(str::to_owned),
@@ -94,7 +94,7 @@ impl View for Listing {
                 None => "no TrainingWorkload\n".to_owned(),
             };
         }
-        // As kubectl: the namespace is shown where there may be several.
+        // As in kubectl, the namespace column is shown only for several namespaces.
         let namespace = match self.only_namespace {
             None => "NAMESPACE",
             Some(_) => "+NAMESPACE",

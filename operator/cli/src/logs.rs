@@ -1,4 +1,4 @@
-//! Whose log is asked for.
+//! Selection of members' logs.
 
 mod attempt;
 
@@ -16,20 +16,20 @@ use crate::objects::member;
 
 pub use attempt::AttemptLog;
 
-/// Which members.
+/// Selection by the arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Members of this group.
     pub group: Option<String>,
-    /// The member with this rank: in each of the worlds, where there are several.
+    /// The member with this rank, in each world if there are several.
     pub rank: Option<i32>,
-    /// The one that failed first, in the last failure.
+    /// The member that failed first in the last failure.
     pub failed: bool,
-    /// All of them.
+    /// All members.
     pub all: bool,
-    /// Name of a container. Default: the one that trains, or that failed.
+    /// Name of a container. Default: the training container, or the container that failed.
     pub container: Option<String>,
-    /// The container before the present one.
+    /// The previous container.
     pub previous: bool,
 }
 
@@ -42,53 +42,53 @@ pub struct LogSource {
     pub pod: String,
     /// Name of the container.
     pub container: String,
-    /// The container before the present one.
+    /// The previous container.
     pub previous: bool,
-    /// What its lines begin with, when they do.
+    /// Prefix of its lines, if prefixes are shown.
     pub prefix: String,
-    /// Only the lines of one attempt: the last one up to this number. None: all lines.
+    /// Restricts the log to one attempt: the last one up to this number. `None`: all lines.
     pub up_to_attempt: Option<i64>,
 }
 
 /// Why there is no log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoLog {
-    /// It has no pods.
+    /// The workload has no pods.
     #[error("{name:?} has no pods now; `kubectl lockstep status {name} -n {namespace}` says why")]
     NoPods {
         /// Name of the workload.
         name: String,
-        /// Its namespace.
+        /// Namespace of the workload.
         namespace: String,
     },
-    /// No member fits.
+    /// No member matches.
     #[error("no member of {name:?} is {wanted}; it has {there}")]
     NoMember {
         /// Name of the workload.
         name: String,
-        /// What was asked for.
+        /// The selection.
         wanted: String,
-        /// The members that there are.
+        /// The existing members.
         there: String,
     },
-    /// Nothing has failed.
+    /// No member has failed.
     #[error(
         "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows how it is"
     )]
     NothingFailed {
         /// Name of the workload.
         name: String,
-        /// Its namespace.
+        /// Namespace of the workload.
         namespace: String,
     },
-    /// The pod was replaced.
+    /// The failed pod was replaced.
     #[error("pod {pod:?}, which failed {when}, was replaced, and its log went with it: {why}")]
     Gone {
         /// Name of the pod.
         pod: String,
-        /// When it failed.
+        /// Time of the failure.
         when: DateTime<Utc>,
-        /// What is known of it.
+        /// Cause of the failure.
         why: String,
     },
     /// No workload has the labels.
@@ -99,10 +99,10 @@ pub enum NoLog {
     NoWorkload {
         /// The labels.
         labels: String,
-        /// Where they were looked for; none: everywhere.
+        /// The searched namespace; `None`: all.
         namespace: Option<String>,
     },
-    /// None of several workloads has such a log; why was said of each.
+    /// None of several workloads has such a log; warnings gave the reasons.
     #[error("none of {0} workloads has such a log")]
     NoneOf(usize),
 }
@@ -110,8 +110,8 @@ pub enum NoLog {
 /// A workload with its pods.
 pub type WithPods = (TrainingWorkload, Vec<Pod>);
 
-/// The logs that are wanted of each workload, and why others have none. Where there are several
-/// workloads prefixes name them, with the namespace where there may be several of those.
+/// Selects the logs of each workload, with the reason for each workload without one. With several
+/// workloads the prefixes name them, with the namespace if there may be several.
 pub fn sources_of_each(
     workloads: &[WithPods],
     wanted: &Wanted,
@@ -141,7 +141,7 @@ fn namespace(workload: &TrainingWorkload) -> String {
     workload.namespace().unwrap_or_default()
 }
 
-/// The logs of the members that are wanted, in the order of groups and ranks.
+/// Selects the logs of members, sorted by group and rank.
 pub fn sources(
     workload: &TrainingWorkload,
     pods: &[Pod],
@@ -165,7 +165,7 @@ pub fn sources(
             there: there(&members),
         });
     }
-    // One member tells what most want to know: all of them log the same.
+    // The log of one member is usually enough, because all log the same.
     if !wanted.all && wanted.rank.is_none() {
         chosen.truncate(1);
     }
@@ -180,7 +180,7 @@ pub fn sources(
     Ok(sources.collect())
 }
 
-/// A member's pod, with its rank where it runs.
+/// A member's pod, with its rank if it runs.
 struct RankedPod<'a> {
     member: Member,
     rank: Option<i32>,
@@ -188,7 +188,7 @@ struct RankedPod<'a> {
 }
 
 impl RankedPod<'_> {
-    /// Whether group and rank are those that are wanted.
+    /// Returns true if group and rank match.
     fn is_wanted(&self, wanted: &Wanted) -> bool {
         let (group, rank) = (&wanted.group, wanted.rank);
         let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
@@ -210,12 +210,12 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
         let group = groups.iter().position(|g| g.name == m.member.group);
         (group, m.member.clone())
     });
-    // A pod that is being replaced comes after its replacement (pods are sorted so), and is not it.
+    // Drops terminating pods that have a replacement: `pods` has them last.
     ranked.dedup_by(|later, first| later.member == first.member);
     ranked
 }
 
-/// The member that failed first in the last failure, and its container that failed.
+/// The member that failed first in the last failure, and the container that failed.
 fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
     let (cause, attempt) = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
         name: workload.name_any(),
@@ -249,7 +249,7 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     })
 }
 
-/// What happened first in the open restart, else in the last failure, and the attempt that failed.
+/// First cause of the open incident, else of the last failure, and the attempt that failed.
 fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     let status = workload.status.as_ref()?;
     let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
@@ -260,30 +260,30 @@ fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     failures.find(|(c, _)| !c.pod.is_empty())
 }
 
-/// The attempt that failed, from the attempt that an incident leads to.
+/// The attempt that failed, from the attempt that the incident leads to.
 fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
     attempt - i64::from(action.raises_attempt())
 }
 
-/// Whether the container that runs is a later one than that which failed.
+/// Returns true if the current container is newer than the failure.
 fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     let statuses = pod.status.iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();
         init.chain(s.container_statuses.iter().flatten())
     });
     let mut of_container = statuses.filter(|s| s.name == container);
-    // The kubelet keeps whole seconds.
+    // The kubelet truncates times to seconds.
     let is_later = |at: DateTime<Utc>| at.timestamp() >= failed_at.timestamp();
     of_container.any(|s| s.restart_count > 0 && started_at(s).is_some_and(is_later))
 }
 
-/// When the container that runs was started.
+/// Start time of the running container.
 fn started_at(status: &ContainerStatus) -> Option<DateTime<Utc>> {
     let running = status.state.as_ref()?.running.as_ref()?;
     utc(running.started_at.as_ref()?)
 }
 
-/// The container that trains: the annotated one, else the first.
+/// The training container: the annotated one, else the first.
 fn training(pod: &Pod) -> String {
     let annotated = pod
         .annotations()

@@ -1,4 +1,4 @@
-//! `kubectl-lockstep`: arguments in, exit code out. Everything else is in the library.
+//! `kubectl-lockstep`: arguments in, exit code out. The library has the rest.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,9 +8,9 @@ use lockstep_cli::args::Args;
 use lockstep_cli::commands;
 use lockstep_cli::outcome::Outcome;
 
-/// The command failed.
+/// Exit code if the command failed.
 const ERROR: u8 = 1;
-/// The answer is no: the workload does not fit, the installation is not healthy.
+/// Exit code for a negative result: the workload does not fit, or the installation is unhealthy.
 const NO: u8 = 2;
 
 fn main() -> ExitCode {
@@ -19,10 +19,10 @@ fn main() -> ExitCode {
         let done = commands::complete(words);
         return ExitCode::from(u8::from(done.is_err()));
     }
-    // clap's own code for wrong usage would be taken for a verdict.
+    // clap's own exit code for wrong usage, 2, would be mistaken for a negative result.
     let args = Args::try_parse().unwrap_or_else(|error| {
         let code = if error.use_stderr() { ERROR } else { 0 };
-        // Whoever closed the pipe does not read the message either.
+        // The reader of a closed pipe does not need the message.
         let _ = error.print();
         std::process::exit(code.into())
     });

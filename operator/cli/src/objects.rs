@@ -1,4 +1,4 @@
-//! What every command asks of objects.
+//! Helpers for objects.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
@@ -6,14 +6,14 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::names::member_of;
 
-/// Whether an object was made for a workload.
+/// Returns true if the workload is the controller of the object.
 pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: &K) -> bool {
     let uid = workload.metadata.uid.as_deref();
     let mut owners = object.owner_references().iter();
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
 }
 
-/// Which member a pod of ours is.
+/// The member that a pod of Lockstep is.
 pub fn member(pod: &Pod) -> Option<Member> {
     member_of(pod.labels())
 }
@@ -23,7 +23,7 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Whether a condition of a pod holds.
+/// Returns true if a condition of the pod is True.
 pub fn holds(pod: &Pod, condition: &str) -> bool {
     let conditions = pod
         .status

@@ -1,12 +1,12 @@
-//! How a command ended.
+//! Result of a command.
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it was asked for.
+    /// Success.
     Done,
     /// The workload would not fit.
     DoesNotFit,
-    /// Something keeps Lockstep from working.
+    /// A check of the installation has failed.
     Unhealthy,
 }

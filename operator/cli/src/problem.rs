@@ -1,4 +1,4 @@
-//! What goes wrong between here and the cluster, each in one sentence that says what to do.
+//! Errors of requests to the cluster, each one sentence with the remedy.
 
 use std::error::Error;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use kube::config::KubeconfigError;
 use kube::core::Status;
 use thiserror::Error;
 
-/// Why a request has no answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     /// No connection.
@@ -17,10 +17,10 @@ pub enum Problem {
     Unreachable {
         /// Address of the API server.
         server: String,
-        /// What the system says.
+        /// Error of the system.
         why: String,
     },
-    /// No answer in time.
+    /// Deadline exceeded.
     #[error(
         "the API server at {server} has not answered within {}s; a longer --request-timeout waits for it",
         .after.as_secs()
@@ -28,7 +28,7 @@ pub enum Problem {
     NoAnswer {
         /// Address of the API server.
         server: String,
-        /// How long was waited.
+        /// The deadline.
         after: Duration,
     },
     /// The server's certificate is not trusted.
@@ -38,26 +38,26 @@ pub enum Problem {
     Untrusted {
         /// Address of the API server.
         server: String,
-        /// What is wrong with it.
+        /// Error of the verification.
         why: String,
     },
-    /// The credentials are not accepted, or cannot be had.
+    /// The credentials are rejected or unavailable.
     #[error(
         "the API server does not accept these credentials ({why}): they have expired or are of another cluster; sign in again, or choose with --context, --user or --token"
     )]
     NotSignedIn {
-        /// What is said of them.
+        /// Error about the credentials.
         why: String,
     },
-    /// The user may not do that.
+    /// The user lacks the right.
     #[error(
         "not allowed: {message}; docs/cli.md names the role that each command needs, and -n NAMESPACE asks for one namespace only"
     )]
     NotAllowed {
-        /// What the API server says.
+        /// Message of the API server.
         message: String,
     },
-    /// The API server does not know the kind.
+    /// The API server does not serve the kind.
     #[error(
         "Lockstep is not installed in this cluster: its API server does not know {kind}; `kubectl apply -k config/overlays/default` installs it"
     )]
@@ -65,7 +65,7 @@ pub enum Problem {
         /// Plural name of the kind.
         kind: String,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error(
         "there is no {kind} {name:?} in namespace {namespace:?}; `kubectl lockstep list -A` shows those that there are"
     )]
@@ -77,13 +77,13 @@ pub enum Problem {
         /// Namespace.
         namespace: String,
     },
-    /// The object was there a moment ago.
+    /// The object was deleted after it was read.
     #[error("{name:?} has gone meanwhile; look again and repeat the command")]
     Gone {
         /// Name of the object.
         name: String,
     },
-    /// Somebody else wrote the object first.
+    /// The object was changed after it was read.
     #[error(
         "{name:?} has been changed meanwhile: nothing was written; look again and repeat the command"
     )]
@@ -91,28 +91,28 @@ pub enum Problem {
         /// Name of the object.
         name: String,
     },
-    /// The object is not the one that was read.
+    /// Conflict without a changed object, with the API server's message.
     #[error("the API server refuses: {0}")]
     Conflict(String),
-    /// The kubeconfig is no help.
+    /// The kubeconfig is unusable.
     #[error("{0}")]
     Kubeconfig(String),
-    /// Any other refusal, in the words of the API server.
+    /// Any other refusal, with the API server's message.
     #[error("the API server refuses: {0}")]
     Refused(String),
-    /// An answer that cannot be read.
+    /// The response is unreadable.
     #[error(
         "the answer of the API server at {server} cannot be read: {why}; is it a Kubernetes API server?"
     )]
     Unreadable {
         /// Address of the API server.
         server: String,
-        /// Why.
+        /// Error of the decoder.
         why: String,
     },
 }
 
-/// What was asked for, to say it in a sentence.
+/// Context of a request, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Address of the API server.
@@ -122,7 +122,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The sentence for an error of the client.
+    /// Converts an error of the client.
     pub fn problem(&self, error: &kube::Error) -> Problem {
         let server = self.server.to_owned();
         match error {
@@ -139,7 +139,7 @@ impl Asked<'_> {
                     let why = about.to_owned();
                     return Problem::Untrusted { server, why };
                 }
-                // A plugin of the kubeconfig that signs in fails inside the connection.
+                // A login plugin of the kubeconfig fails inside the connection.
                 if let Some(auth) = inside::<kube::client::AuthError>(other) {
                     return Problem::NotSignedIn { why: root(auth) };
                 }
@@ -162,7 +162,7 @@ impl Asked<'_> {
     }
 }
 
-/// The sentence for a kubeconfig that leads nowhere.
+/// Converts an error of the kubeconfig.
 pub fn kubeconfig(error: &KubeconfigError) -> Problem {
     Problem::Kubeconfig(match error {
         KubeconfigError::CurrentContextNotSet => {
@@ -184,7 +184,7 @@ pub fn kubeconfig(error: &KubeconfigError) -> Problem {
     })
 }
 
-/// The first cause of an error: those above it repeat it.
+/// The root cause of an error: the errors above it repeat it.
 pub fn root(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(below) = cause.source() {
@@ -193,7 +193,7 @@ pub fn root(error: &(dyn Error + 'static)) -> String {
     plain(&cause.to_string())
 }
 
-/// An error of a type among the causes of another.
+/// An error of this type among the causes.
 fn inside<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
     let mut cause = Some(error);
     while let Some(at) = cause {
@@ -205,7 +205,7 @@ fn inside<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'
     None
 }
 
-/// What the system says, without its number, as a part of a sentence.
+/// Message of the system as part of a sentence, without the error number.
 fn plain(text: &str) -> String {
     let text = match text.rsplit_once(" (os error ") {
         Some((words, _)) => words,
@@ -213,7 +213,7 @@ fn plain(text: &str) -> String {
     };
     let mut rest = text.chars();
     match (rest.next(), rest.clone().next()) {
-        // An abbreviation stays.
+        // Abbreviations keep their capitals.
         (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
             first.to_lowercase().chain(rest).collect()
         }
@@ -221,7 +221,7 @@ fn plain(text: &str) -> String {
     }
 }
 
-/// Without the full stop, since more follows.
+/// Removes the final full stop, because more text follows.
 fn one_sentence(text: &str) -> String {
     text.trim_end_matches(['.', '\n']).to_owned()
 }

@@ -1,21 +1,21 @@
-//! What the manager's configuration says of preemption.
+//! Preemption rules of the manager's configuration.
 
 use lockstep_model::Rules;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::SchedulerConfig;
 use serde::Deserialize;
 
-/// The rules that the manager decides by.
+/// Rules of the manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRules {
     /// The rules.
     pub rules: Rules,
-    /// Whether anything is evicted at all.
+    /// True if preemption is enabled.
     pub evicts: bool,
 }
 
-/// The parts of the configuration that matter here. The manager refuses keys that it does not know;
-/// one that is newer than this program may know more.
+/// The relevant parts of the configuration. Unlike the manager, this type ignores unknown keys,
+/// because the manager may be newer than this program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ManagerConfig {
@@ -29,7 +29,7 @@ struct AgentsPart {
     namespace: String,
 }
 
-/// Reads the configuration of a manager in this namespace.
+/// Parses the configuration of a manager in this namespace.
 pub fn published(text: &str, namespace: &str) -> Result<PublishedRules, String> {
     let config: ManagerConfig = if text.trim().is_empty() {
         ManagerConfig::default()
@@ -39,7 +39,7 @@ pub fn published(text: &str, namespace: &str) -> Result<PublishedRules, String> 
     };
     let settings = SchedulerSettings::from(&config.scheduler);
     let mut rules = settings.rules;
-    // As the manager: nothing of its own is evicted.
+    // As in the manager, Lockstep's own pods are never victims.
     let own = [namespace, &config.agents.namespace];
     let own = own.into_iter().filter(|n| !n.is_empty());
     rules

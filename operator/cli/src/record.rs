@@ -1,4 +1,4 @@
-//! The objects of a cluster as a snapshot.
+//! Converts the objects of a cluster to a snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use lockstep_scheduler::{GangSources, PodSource, snapshot};
 
 use crate::cluster::Objects;
 
-/// The snapshot of what was read, and what had to be left out, for people. Of pods it has the
-/// labels that budgets ask for, and those of these keys.
+/// Returns the snapshot, with messages about objects left out. Pods keep the labels with these keys
+/// and the labels that budgets select.
 pub fn record(
     objects: Objects,
     keys: &BTreeSet<&str>,
@@ -52,11 +52,11 @@ pub fn record(
             group,
             workload,
             preemption_priority: class.ok().flatten().and_then(|c| c.preemption_priority),
-            // Who is held for want of storage says so itself.
+            // Gangs held for missing storage have a condition.
             storage: None,
             pods: PodSource::Templates,
         };
-        // A pod group that its workload has not made is none of ours.
+        // Pod groups that are not created by a workload are not Lockstep's.
         let Some(gang) = sources.read(None) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Accelerators that gangs hold and wait for.
+//! Accelerators that gangs use and request.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,39 +19,39 @@ use crate::view::{Look, View};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceleratorUse {
-    /// By namespace, then by priority, the highest first.
+    /// Sorted by namespace, then by descending priority.
     pub rows: Vec<UseOfPriority>,
-    /// Accelerators that nodes have to give; absent where nodes may not be read.
+    /// Allocatable accelerators of nodes; absent if the user may not list nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocatable: Option<i64>,
-    /// The one namespace that was read; absent: all of them.
+    /// The only namespace read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
-    /// The labels of the workloads that were read; absent: all of them.
+    /// Label selector of the workloads read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_labels: Option<String>,
 }
 
-/// What the workloads of a namespace with one priority hold and wait for.
+/// Accelerators of the workloads with one namespace and priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UseOfPriority {
     /// Namespace.
     pub namespace: String,
-    /// Priority; absent before the operator has looked at them.
+    /// Priority; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Workloads that hold some.
+    /// Workloads that use accelerators.
     pub holding: usize,
-    /// Accelerators that they hold.
+    /// Accelerators in use.
     pub held: i64,
-    /// Workloads that wait for some.
+    /// Workloads that wait for accelerators.
     pub waiting: usize,
-    /// Accelerators that they ask for and do not hold.
+    /// Accelerators requested but not in use.
     pub wanted: i64,
 }
 
-/// What all workloads hold and wait for. `allocatable`: what nodes have, where it is known.
+/// Sums up all workloads. `allocatable`: accelerators of nodes, if known.
 pub fn top(
     workloads: &[TrainingWorkload],
     groups: &[PodGroup],
@@ -92,14 +92,14 @@ pub fn top(
     }
 }
 
-/// Accelerators of all members that the spec asks for. A template that cannot be read asks for none:
-/// its workload is stalled and says so.
+/// Accelerators that the spec requests for all members. An unreadable template counts as 0: its
+/// workload is Stalled.
 fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
     let groups = workload.spec.groups.iter();
     groups.filter_map(|group| asked_by(group, costs)).sum()
 }
 
-/// Accelerators of the members of a group; `None`: its template cannot be read.
+/// Accelerators of a group; `None` if its template is unreadable.
 fn asked_by(group: &Group, costs: &CostModel) -> Option<i64> {
     let spec = serde_json::to_value(&group.template.0.spec).ok()?;
     let spec: PodSpecView = serde_json::from_value(spec).ok()?;
@@ -128,7 +128,7 @@ impl View for AcceleratorUse {
         if self.rows.len() > 1 {
             table.row(cells(&all, "(all)".to_owned()));
         }
-        // What others hold is not among the rows: nothing is said of what is left.
+        // With a filter, the rows do not cover all use, so the free number is unknown.
         let some = self.only_namespace.is_some() || self.only_labels.is_some();
         let mut out = if self.rows.is_empty() {
             let of_these = if some { " of these" } else { "" };

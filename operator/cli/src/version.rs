@@ -1,4 +1,4 @@
-//! Which versions of Lockstep meet here.
+//! Versions of Lockstep's components.
 
 use std::collections::BTreeSet;
 
@@ -10,28 +10,29 @@ use crate::view::{Look, View};
 /// Version of this program.
 pub const CLIENT: &str = lockstep_version::VERSION;
 
-/// What is known of the versions in a cluster. What may not be read is absent.
+/// Versions in a cluster. Forbidden values are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionReport {
-    /// Of this program.
+    /// Version of this program.
     pub client: String,
-    /// Of Kubernetes.
+    /// Version of Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// VersionReport of the API group that are served; empty: none.
+    /// Served versions of the API group; empty: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<BTreeSet<String>>,
     /// Tags of the manager's images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managers: Option<BTreeSet<String>>,
-    /// Of the node agents.
+    /// Versions of the node agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<BTreeSet<String>>,
 }
 
 impl VersionReport {
-    /// Manager and agents of other versions than this program. Tags that are no version say nothing.
+    /// Managers and agents with another version than this program. Tags that are not versions are
+    /// ignored.
     pub fn skew(&self) -> Vec<String> {
         let known = [("manager", &self.managers), ("agents", &self.agents)];
         let known = known.into_iter();
@@ -40,7 +41,7 @@ impl VersionReport {
             .collect()
     }
 
-    /// What is said of versions that are not that of this program; `None`: there are none.
+    /// Message about versions that differ from this program's; `None` if there are none.
     fn skew_of(&self, what: &str, versions: &BTreeSet<String>) -> Option<String> {
         let others = versions.iter().filter(|v| {
             let plain = v.trim_start_matches('v');
@@ -57,14 +58,14 @@ impl VersionReport {
     }
 }
 
-/// The tag of an image; none for one that is named by digest alone.
+/// Tag of an image; `None` for an image with only a digest.
 pub fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
     last.split_once(':').map(|(_, tag)| tag)
 }
 
-/// What is shown of versions, and where there are none.
+/// Cell with versions, or with `none` if there are none.
 fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
     match versions {
         None => unknown(),
@@ -73,7 +74,7 @@ fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
     }
 }
 
-/// What is shown of what may not be read.
+/// Cell for a forbidden value.
 fn unknown() -> Cell {
     Cell::from("not known: it may not be read")
 }

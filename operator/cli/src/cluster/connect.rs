@@ -1,4 +1,4 @@
-//! The connection, and requests that end in an answer or in a sentence.
+//! Connection to the API server. Each failed request gives a [`Problem`].
 
 use std::future::Future;
 use std::path::Path;
@@ -16,28 +16,29 @@ use serde::de::DeserializeOwned;
 use crate::args::Connection;
 use crate::problem::{Asked, Problem, kubeconfig};
 
-/// Objects asked for at once: a page of pods stays a few megabytes.
+/// Objects per list request: a page of pods has a few megabytes.
 const PAGE: u32 = 1000;
-/// Name of what the flags make of a context.
+/// Name of the context that combines the kubeconfig with the flags.
 const CHOSEN: &str = "chosen by flags";
 
 /// A connection to the cluster.
 pub struct ClusterReader {
     pub(super) client: Client,
     server: String,
-    /// Longest wait for an answer; none: for ever.
+    /// Deadline of a request; `None`: no limit.
     deadline: Option<Duration>,
 }
 
 impl ClusterReader {
-    /// Connects as kubectl would.
+    /// Connects as kubectl does.
     pub async fn connect(connection: &Connection) -> Result<Self, Problem> {
         let deadline = Some(connection.request_timeout).filter(|t| !t.is_zero());
         let mut config = config(connection).await?;
-        // What is followed may be silent for long; every other request has the deadline of `ask`.
+        // A followed stream may be silent for a long time. All other requests have the deadline of
+        // `ask`.
         config.read_timeout = None;
         config.connect_timeout = deadline;
-        // A command that is typed again costs less than one that hangs.
+        // No retries: a user can repeat a failed command.
         config.default_retry = false;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
@@ -63,7 +64,7 @@ impl ClusterReader {
         &self.server
     }
 
-    /// The answer to a request, or a sentence that names the kind that was asked for.
+    /// Awaits a request, and converts errors to a problem that names the kind.
     pub(super) async fn ask<T>(
         &self,
         request: impl Future<Output = kube::Result<T>>,
@@ -80,7 +81,7 @@ impl ClusterReader {
         answer.map_err(|error| Asked { server, kind }.problem(&error))
     }
 
-    /// All objects of a kind, by namespace and name.
+    /// Lists all objects of a kind, sorted by namespace and name.
     pub(super) async fn list<K>(&self, api: Api<K>, labels: Option<&str>) -> Result<Vec<K>, Problem>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
@@ -105,7 +106,7 @@ impl ClusterReader {
         Ok(all)
     }
 
-    /// Objects of a namespace, or of all.
+    /// API for one namespace, or for all.
     pub(super) fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
         &self,
         namespace: Option<&str>,
@@ -124,7 +125,8 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
     };
     let file = match read {
         Ok(file) => file,
-        // As kubectl: a pod has its service account, and flags alone are enough.
+        // As in kubectl: without a kubeconfig, the pod's service account or the flags alone
+        // suffice.
         Err(error) if connection.kubeconfig.is_none() && is_no_file(&error) => {
             if connection.server.is_none() {
                 let inside = Config::incluster().map(|c| impersonating(c, connection));
@@ -140,7 +142,7 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
         .map_err(|error| kubeconfig(&error))
 }
 
-/// Whether there is no kubeconfig.
+/// Returns true if there is no kubeconfig.
 fn is_no_file(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::FindPath => true,
@@ -168,7 +170,7 @@ fn override_user(user: &mut AuthInfo, connection: &Connection) {
     }
 }
 
-/// A kubeconfig whose current context is what the flags choose and change.
+/// Applies the flags to a kubeconfig and its current context.
 pub fn with_flags(
     mut file: Kubeconfig,
     connection: &Connection,
@@ -230,7 +232,7 @@ pub fn with_flags(
     Ok(file)
 }
 
-/// Names of `contexts`, `clusters` or `users` in the kubeconfig; none where it cannot be read.
+/// Names of `contexts`, `clusters` or `users` in the kubeconfig; empty if it is unreadable.
 pub fn names_in_kubeconfig(path: Option<&Path>, what: &str) -> Vec<String> {
     let read = match path {
         Some(path) => Kubeconfig::read_from(path),

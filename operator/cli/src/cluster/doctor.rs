@@ -1,4 +1,4 @@
-//! What `doctor` looks at.
+//! Reads the facts for `doctor`.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -35,28 +35,28 @@ use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
 
-/// Where the manager is installed, unless its pods or its Deployment say otherwise.
+/// Namespace of the manager, unless its pods or its Deployment are elsewhere.
 const NAMESPACE: &str = "lockstep-system";
 /// Lines of a manager's log that are searched for a warning.
 const LOG_LINES: i64 = 200;
-/// Rights that the policies ask the manager for, as resources of a group that has no kinds.
+/// Rights that the policies require of the manager, as resources of a virtual API group.
 const MANAGER_WRITES: (&str, [&str; 2]) =
     ("admission.lockstep.dev", ["operatorobjects", "members"]);
-/// Label of everything that is installed.
+/// Label of all installed objects.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
-/// Groups of others with a PodGroup or a Workload.
+/// Groups of other projects with a PodGroup or a Workload.
 const CALLED_ALIKE: [&str; 4] = [
     "kueue.x-k8s.io",
     "scheduling.sigs.k8s.io",
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
 ];
-/// Upstream's group, which every cluster has; pod groups are in it where a feature is on.
+/// Upstream's group. Every cluster serves it; pod groups depend on a feature gate.
 const UPSTREAM: &str = "scheduling.k8s.io";
 /// Namespace and name of Kueue's configuration.
 const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 
-/// Verbs of this program, and what they need: verb, group, resource, subresource.
+/// Commands of this program and the right that each needs: verb, group, resource, subresource.
 const RIGHTS: [(&str, [&str; 4]); 5] = [
     (
         "list, status, explain (list trainingworkloads)",
@@ -78,7 +78,7 @@ const RIGHTS: [(&str, [&str; 4]); 5] = [
 ];
 
 impl ClusterReader {
-    /// What can be seen of the installation. Only a server that does not answer is an error.
+    /// Reads what the user may read of the installation. Only an unreachable server is an error.
     pub async fn install_facts(
         &self,
         agent_namespace: Option<&str>,
@@ -134,7 +134,7 @@ impl ClusterReader {
         facts
     }
 
-    /// Last warning in the log of a manager; `None`: there is none, or the log cannot be read.
+    /// Last warning in the log of a manager; `None` if there is none or the log is unreadable.
     async fn last_warning(&self, pod: &Pod) -> Option<String> {
         let source = LogSource {
             namespace: pod.namespace()?,
@@ -154,7 +154,7 @@ impl ClusterReader {
         warnings.last().cloned()
     }
 
-    /// How many objects of Lockstep can be read, by kind; those that the manager watches.
+    /// Number of readable objects for each kind that the manager watches.
     async fn object_facts(&self) -> Result<Vec<ObjectFacts>, Problem> {
         Ok(vec![
             self.facts_of::<TrainingWorkload>().await?,
@@ -164,7 +164,8 @@ impl ClusterReader {
         ])
     }
 
-    /// What a list says of a kind. What is not served has no objects: that is another line's.
+    /// Number of readable objects of a kind. A kind that is not served has no objects: another
+    /// check reports it.
     async fn facts_of<K>(&self) -> Result<ObjectFacts, Problem>
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -257,7 +258,7 @@ impl ClusterReader {
         Ok(facts)
     }
 
-    /// Whether an account has a right of the manager; `None`: that may not be asked.
+    /// Returns true if the account has a right of the manager; `None` if the user may not check it.
     async fn may_write(&self, account: &str, resource: &str) -> Result<Option<bool>, Problem> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let review = SubjectAccessReview {
@@ -333,14 +334,14 @@ impl ClusterReader {
     }
 }
 
-/// Groups of others that have kinds called as ours.
+/// Groups of other projects with kinds of the same name as Lockstep's.
 fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String> {
     let alike = CALLED_ALIKE.into_iter().filter(|g| groups.contains(*g));
     let upstream = (!native.is_empty()).then_some(UPSTREAM);
     alike.chain(upstream).map(str::to_owned).collect()
 }
 
-/// `None` for what may not be read or is not there.
+/// Maps a forbidden or missing object to `None`.
 fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     match answer {
         Err(Problem::NotInstalled { .. }) => Ok(None),
@@ -348,14 +349,13 @@ fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     }
 }
 
-/// Whether a policy is the one of ours with this name. An overlay may have put a prefix before the names;
-/// the labels stay.
+/// Returns true if a policy is Lockstep's policy of this name. An overlay may prefix the names; the
+/// labels stay.
 fn is_ours(policy: &ValidatingAdmissionPolicy, name: &str) -> bool {
     let label = policy.labels().get(LABEL.0);
     policy.name_any().ends_with(name) && label.is_some_and(|l| l == LABEL.1)
 }
 
-/// What is looked at of a node.
 fn node_facts(node: &Node) -> NodeFacts {
     let status = node.status.iter();
     let mut features = status.flat_map(|s| s.declared_features.iter().flatten());
@@ -365,7 +365,8 @@ fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
-/// What a line of the manager's log warns of (`--log-format=json`, as installed); `None`: another line.
+/// Warning or error in a line of the manager's log (`--log-format=json`, as installed); `None` for
+/// other lines.
 fn warning(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let field = |name: &str| line[name].as_str();

@@ -1,4 +1,4 @@
-//! What is installed in the cluster.
+//! Reads the installed components.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,12 @@ use super::workloads::permitted;
 use crate::problem::Problem;
 use crate::version::{CLIENT, VersionReport, tag};
 
-/// Labels of the manager's Deployment and pods, whatever they are called and wherever they are.
+/// Labels of the manager's Deployment and pods, for any name and namespace.
 const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
 /// Label of the pods of node agents.
 const AGENTS: &str = "app.kubernetes.io/name=lockstep-agent";
-/// Key of the manager's configuration in the ConfigMap that its pods mount.
+/// Key of the manager's configuration in the mounted ConfigMap.
 const CONFIG: &str = "config.yaml";
-/// The API group.
 const GROUP: &str = "training.lockstep.dev";
 
 /// A Deployment of managers.
@@ -28,9 +27,9 @@ const GROUP: &str = "training.lockstep.dev";
 pub struct ManagerDeployment {
     /// Namespace.
     pub namespace: String,
-    /// User name of its service account.
+    /// User name of the service account.
     pub account: String,
-    /// ConfigMap with its configuration: its name ends in a hash of its content.
+    /// ConfigMap with the configuration. Its name ends in a hash of its content.
     config_map: Option<ConfigMapVolumeSource>,
 }
 
@@ -49,7 +48,7 @@ impl From<&Deployment> for ManagerDeployment {
     }
 }
 
-/// User name of a service account; none is the account `default`.
+/// User name of a service account; without a name, account `default`.
 fn account_name(namespace: &str, account: Option<&str>) -> String {
     format!(
         "system:serviceaccount:{namespace}:{}",
@@ -58,7 +57,7 @@ fn account_name(namespace: &str, account: Option<&str>) -> String {
 }
 
 impl ClusterReader {
-    /// The versions that meet here.
+    /// Versions of client, API server, manager and agents.
     pub async fn versions(&self) -> Result<VersionReport, Problem> {
         let kubernetes = self.ask(self.client.apiserver_version(), "version").await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;
@@ -78,13 +77,13 @@ impl ClusterReader {
         })
     }
 
-    /// Pods of managers, in any namespace.
+    /// Lists the managers' pods in all namespaces.
     pub(super) async fn managers(&self) -> Result<Vec<Pod>, Problem> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         self.list(pods, Some(MANAGERS)).await
     }
 
-    /// Deployments of managers, in this namespace or in any; `None`: they may not be read.
+    /// Lists the managers' Deployments in one or all namespaces; `None` if forbidden.
     pub(super) async fn manager_deployments(
         &self,
         namespace: Option<&str>,
@@ -94,12 +93,12 @@ impl ClusterReader {
         Ok(found.map(|all| all.iter().map(ManagerDeployment::from).collect()))
     }
 
-    /// Pods of the node agents, in this namespace or in any; `None`: they may not be read.
+    /// Lists the agents' pods in one or all namespaces; `None` if forbidden.
     pub async fn agent_pods(&self, namespace: Option<&str>) -> Result<Option<Vec<Pod>>, Problem> {
         permitted(self.list(self.scoped(namespace), Some(AGENTS)).await)
     }
 
-    /// Accelerators that nodes have to give; `None`: nodes may not be read.
+    /// Allocatable accelerators of all nodes; `None` if the user may not list nodes.
     pub async fn accelerators_of_nodes(&self) -> Result<Option<i64>, Problem> {
         let costs = CostModel::default();
         let nodes: Option<Vec<PartialNode>> =
@@ -109,8 +108,8 @@ impl ClusterReader {
         Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
     }
 
-    /// The manager's namespace and configuration; `None`: it may not be read, or is not there. It is
-    /// the one that its Deployment mounts, in this namespace or in any.
+    /// Namespace and configuration of the manager, from the ConfigMap that its Deployment mounts.
+    /// `None` if it is missing or forbidden.
     pub async fn manager_config(
         &self,
         namespace: Option<&str>,
@@ -125,28 +124,28 @@ impl ClusterReader {
         let api: Api<ConfigMap> = self.scoped(Some(&manager.namespace));
         let map = permitted(self.ask(api.get_opt(&source.name), "configmaps").await)?;
         let text = match map {
-            // Nothing is configured.
+            // The ConfigMap is optional and absent: the defaults apply.
             Some(None) if source.optional == Some(true) => Some(String::new()),
             map => map.flatten().and_then(|m| m.data?.remove(CONFIG)),
         };
         Ok(text.map(|text| (manager.namespace, text)))
     }
 
-    /// What node agents have written; what cannot be read is left out.
+    /// Lists the NodeAgents, without unreadable ones.
     pub async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
         let (agents, _) = self.readable(Api::all(self.client.clone()), None).await?;
         Ok(agents)
     }
 }
 
-/// Tags of the images of the pods' first containers.
+/// Image tags of the pods' first containers.
 fn image_tags(pods: &[Pod]) -> BTreeSet<String> {
     let specs = pods.iter().filter_map(|p| p.spec.as_ref());
     let images = specs.filter_map(|s| s.containers.first()?.image.as_deref());
     images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
 }
 
-/// Versions that agents say they have.
+/// Versions that agents have published.
 fn agent_versions(agents: Vec<NodeAgent>) -> BTreeSet<String> {
     let statuses = agents.into_iter().filter_map(|a| a.status);
     let versions = statuses.map(|s| s.agent_version);

@@ -1,4 +1,4 @@
-//! Logs of members, line by line.
+//! Reads logs of members.
 
 use futures_util::stream::{BoxStream, SelectAll, StreamExt, select_all};
 use futures_util::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
@@ -10,23 +10,22 @@ use super::ClusterReader;
 use crate::logs::LogSource;
 use crate::problem::Problem;
 
-/// How much of a log.
+/// Range of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowMuch {
-    /// Go on with what is written from now on.
+    /// Continue with new lines.
     pub follow: bool,
-    /// So many of the last lines.
+    /// Number of lines from the end.
     pub tail: Option<i64>,
-    /// What was written in the last seconds.
+    /// Age of the oldest line, in seconds.
     pub since_seconds: Option<i64>,
 }
 
-/// Lines as they come, of several logs each with the number of its source.
+/// Lines of several logs as they arrive, each with the number of its source.
 pub type Lines = SelectAll<BoxStream<'static, (usize, std::io::Result<String>)>>;
 
 impl ClusterReader {
-    /// The logs. Of several, those that are not there yet, or no more, are left out as long as there is
-    /// another, each with a sentence.
+    /// Opens the logs. If at least one of several opens, the failures are returned as problems.
     pub async fn logs(
         &self,
         sources: &[LogSource],

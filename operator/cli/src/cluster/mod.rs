@@ -1,4 +1,4 @@
-//! Everything that is read from and written to the API server, and nothing else is in here.
+//! All access to the API server.
 
 mod connect;
 mod doctor;

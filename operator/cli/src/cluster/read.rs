@@ -1,4 +1,4 @@
-//! What a decision depends on, and what status and events say.
+//! Reads the input of scheduling decisions, and the status and events of a workload.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1 as core;
@@ -16,10 +16,10 @@ use super::ClusterReader;
 use crate::explain::{Happened, Story};
 use crate::problem::Problem;
 
-/// Gangs of one workload whose events are looked up: each costs a request.
+/// Gangs of one workload whose events are read: each costs a request.
 const GANGS_WITH_EVENTS: usize = 8;
 
-/// The objects that a decision depends on, each sorted by namespace and name.
+/// Objects that a decision depends on, each sorted by namespace and name.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// Nodes.
@@ -36,12 +36,12 @@ pub struct Objects {
     pub workloads: Vec<TrainingWorkload>,
     /// Weights of namespaces in the queue.
     pub weights: Weights,
-    /// Objects that could not be read and were left out, for people.
+    /// Messages about unreadable objects, for people.
     pub unread: Vec<String>,
 }
 
 impl ClusterReader {
-    /// Everything that a decision depends on; pods and gangs of one namespace, or of all.
+    /// Reads all input of a decision. Pods and gangs are of one namespace, or of all.
     pub async fn objects(&self, namespace: Option<&str>) -> Result<Objects, Problem> {
         let mut unread = Vec::new();
         let nodes: Vec<PartialNode> = self.list(Api::all(self.client.clone()), None).await?;
@@ -82,7 +82,7 @@ impl ClusterReader {
         })
     }
 
-    /// Weights of this namespace, or of all. Who may not see namespaces takes all for equals.
+    /// Weights of one namespace, or of all. Without access to namespaces all weights are equal.
     async fn weights(&self, namespace: Option<&str>, unread: &mut Vec<String>) -> Weights {
         let all: Result<Vec<PartialNamespace>, Problem> =
             self.list(Api::all(self.client.clone()), None).await;
@@ -99,7 +99,7 @@ impl ClusterReader {
             .collect()
     }
 
-    /// What status and events say about a workload.
+    /// Reads the status and events of a workload.
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {
         let workload = self.workload(namespace, name).await?;
         let own = workload.metadata.uid.clone();
@@ -132,7 +132,7 @@ impl ClusterReader {
     }
 }
 
-/// Those that can be read; of the others the sentences go to `unread`.
+/// Returns the readable objects, and appends the messages about the rest to `unread`.
 pub(super) fn readable<T>(
     objects: impl Iterator<Item = Result<T, String>>,
     unread: &mut Vec<String>,
@@ -142,7 +142,7 @@ pub(super) fn readable<T>(
         .collect()
 }
 
-/// What an object was read as, or which object it is that cannot be read, and why.
+/// Names the object in the message if it is unreadable.
 fn named<K, T>(kind: &str, object: &K, read: Result<T, Unreadable>) -> Result<T, String>
 where
     K: Resource<DynamicType = ()>,
@@ -154,7 +154,7 @@ where
     })
 }
 
-/// The object, or which it is that cannot be read, and why.
+/// Names the object in the message if it is unreadable.
 pub(super) fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
     object.0.map_err(|e| {
         let name = e.metadata.name.as_deref().unwrap_or_default();

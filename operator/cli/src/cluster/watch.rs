@@ -1,4 +1,4 @@
-//! When to look again.
+//! Watches for changes of the output.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 
 use super::ClusterReader;
 
-/// Ages grow even while nothing changes.
+/// Interval without changes: ages grow.
 const REFRESH: Duration = Duration::from_secs(10);
-/// One change seldom comes alone.
+/// Changes within this time share one refresh.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// Changes of workloads and of their gangs: whatever else matters shows in their status.
+/// Changes of workloads and their pod groups, whose status reflects all other changes.
 pub struct Changes(SelectAll<BoxStream<'static, bool>>);
 
 impl ClusterReader {
-    /// Changes in a namespace, or in all.
+    /// Watches one namespace, or all.
     pub fn changes(&self, namespace: Option<&str>) -> Changes {
         let workloads = self.scoped::<PartialObjectMeta<TrainingWorkload>>(namespace);
         let groups = self.scoped::<PartialObjectMeta<PodGroup>>(namespace);
@@ -32,13 +32,13 @@ impl ClusterReader {
     }
 }
 
-/// Whether there is news: a watch that is refused has none, and the first list was shown already.
+/// Returns true for changes after the first list. A refused watch has none.
 fn tells<K>(event: &Result<Event<K>, watcher::Error>) -> bool {
     matches!(event, Ok(Event::Apply(_) | Event::Delete(_)))
 }
 
 impl Changes {
-    /// Waits for a change, or until ages have grown.
+    /// Returns at the next change, or after [`REFRESH`].
     pub async fn next(&mut self) {
         let news = async {
             while let Some(news) = self.0.next().await {
@@ -50,7 +50,7 @@ impl Changes {
         };
         if tokio::time::timeout(REFRESH, news).await.is_ok() {
             let more = async { while self.0.next().await.is_some() {} };
-            // What comes within this time is shown with it.
+            // Changes within this time share the refresh.
             let _ = tokio::time::timeout(TOGETHER, more).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Workloads and what was made for them.
+//! Reads workloads and their objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::status::WorkloadObjects;
 
 impl ClusterReader {
-    /// Workloads, and a sentence for each that cannot be read.
+    /// Lists workloads, with a message for each unreadable one.
     pub async fn workloads(
         &self,
         namespace: Option<&str>,
@@ -27,8 +27,8 @@ impl ClusterReader {
         self.readable(self.scoped(namespace), labels).await
     }
 
-    /// Objects of a kind of ours, and a sentence for each that cannot be read: one that another version
-    /// wrote hides none of the others.
+    /// Lists objects of a Lockstep kind, with a message for each unreadable one. An object of
+    /// another version does not hide the rest.
     pub(super) async fn readable<K>(
         &self,
         api: Api<DeserializeGuard<K>>,
@@ -53,7 +53,7 @@ impl ClusterReader {
         if let Some(found) = found {
             return Ok(found);
         }
-        // A 404 for one object does not tell whether its kind is there: a list does.
+        // A 404 for an object does not show whether its kind exists; a list does.
         self.ask(api.list_metadata(&ListParams::default().limit(1)), &kind)
             .await?;
         Err(Problem::NotFound {
@@ -78,7 +78,7 @@ impl ClusterReader {
         Ok(names.collect())
     }
 
-    /// Pod groups; those that cannot be read are left out.
+    /// Lists pod groups, without unreadable ones.
     pub async fn groups(&self, namespace: Option<&str>) -> Result<Vec<PodGroup>, Problem> {
         let (groups, _) = self.readable(self.scoped(namespace), None).await?;
         Ok(groups)
@@ -98,7 +98,7 @@ impl ClusterReader {
         Ok(groups.filter(|group| owns(workload, group)).collect())
     }
 
-    /// The pods of a workload, those that are ending last.
+    /// Lists the pods of a workload, terminating pods last.
     pub async fn pods_of(&self, workload: &TrainingWorkload) -> Result<Vec<Pod>, Problem> {
         let Some(uid) = &workload.metadata.uid else {
             return Ok(Vec::new());
@@ -111,7 +111,7 @@ impl ClusterReader {
         Ok(pods)
     }
 
-    /// What `status` shows of a workload. Pods and nodes that may not be read are left out.
+    /// Reads the input of `status`. Forbidden pods and nodes are left out.
     pub async fn of_workload(
         &self,
         namespace: &str,
@@ -133,7 +133,7 @@ impl ClusterReader {
         })
     }
 
-    /// Value of a label of nodes, by name of the node.
+    /// Values of a node label, by node name.
     async fn domains(&self, key: &str) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         let nodes = self.list(nodes, Some(key)).await?;
@@ -143,7 +143,7 @@ impl ClusterReader {
     }
 }
 
-/// `None` for what may not be read; other problems stay.
+/// Maps a forbidden answer to `None`; other problems stay.
 pub(super) fn permitted<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     match answer {
         Err(Problem::NotAllowed { .. }) => Ok(None),

@@ -1,4 +1,4 @@
-//! The only writes: one field of one workload, if it is still as it was read.
+//! The only write: one field of one workload, provided that it has not changed since it was read.
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -8,11 +8,11 @@ use super::ClusterReader;
 use crate::change::FieldChange;
 use crate::problem::Problem;
 
-/// Who wrote a field, in `managedFields`.
+/// Field manager in `managedFields`.
 const MANAGER: &str = "kubectl-lockstep";
 
 impl ClusterReader {
-    /// Writes a field, or asks the API server whether it could be written.
+    /// Writes a field, or validates the write in a dry run.
     pub async fn write(
         &self,
         workload: &TrainingWorkload,

@@ -1,4 +1,4 @@
-//! Completion as kubectl asks for it: words in, a candidate a line out, and a directive.
+//! Shell completion in kubectl's protocol: words in, one candidate per line and a directive out.
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::args::{Args, CompletionArgs, Connection};
 use crate::cluster::{ClusterReader, names_in_kubeconfig};
 use crate::outcome::Outcome;
 
-/// Who presses the tabulator waits no longer.
+/// Longest wait for the cluster after a press of the tab key.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// cobra's `ShellCompDirectiveNoFileComp`.
 const NO_FILES: u8 = 4;
-/// cobra's `ShellCompDirectiveNoSpace`, for a folder of which the rest is yet to be typed.
+/// cobra's `ShellCompDirectiveNoSpace`, for an incomplete folder path.
 const NO_SPACE: u8 = 2;
-/// Name of the program that kubectl asks.
+/// Name of the program that kubectl calls for completion.
 const HOOK: &str = "kubectl_complete-lockstep";
 const HOOK_SCRIPT: &str = "#!/bin/sh\n# kubectl asks this program how `kubectl lockstep` goes on.\nexec kubectl-lockstep __complete \"$@\"\n";
 
-/// Writes a completion script, or the program that kubectl asks.
+/// Writes a completion script, or the program that kubectl calls.
 pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
     if let Some(folder) = &wanted.kubectl {
         let path = folder.join(HOOK);
@@ -45,7 +45,7 @@ pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What a word of the command line can be.
+/// Kind of a word on the command line.
 #[derive(Clone, Copy, Debug)]
 enum Live {
     Workloads,
@@ -72,7 +72,7 @@ impl Live {
     }
 }
 
-/// What has been typed already, as far as candidates depend on it.
+/// Words already typed that candidates depend on.
 #[derive(Clone, Debug, Default)]
 struct Typed {
     connection: Connection,
@@ -80,7 +80,7 @@ struct Typed {
     name: Option<String>,
 }
 
-/// Prints how the last of these words can go on.
+/// Prints the candidates for the last word.
 pub fn complete(words: &[OsString]) -> Result<Outcome> {
     let program = OsString::from("kubectl-lockstep");
     let mut line = vec![program];
@@ -98,7 +98,7 @@ pub fn complete(words: &[OsString]) -> Result<Outcome> {
     let mut directive = NO_FILES;
     for candidate in found.unwrap_or_default() {
         let value = candidate.get_value().to_string_lossy();
-        // Flags come when a dash is typed, as kubectl's do.
+        // As in kubectl, flags are candidates only after a dash.
         let flag = value.starts_with('-') && !current.starts_with('-');
         if flag || candidate.is_hide_set() || !value.starts_with(&current) {
             continue;
@@ -134,7 +134,7 @@ fn typed(line: &[OsString]) -> Typed {
     }
 }
 
-/// The command with candidates that only the cluster and the kubeconfig know.
+/// Adds candidates from the cluster and the kubeconfig to a command.
 fn with_live(command: clap::Command, typed: &Typed) -> clap::Command {
     let mut command = command.mut_args(|arg| live_arg(arg, typed));
     for verb in command.get_subcommands_mut() {
@@ -154,7 +154,7 @@ fn live_arg(arg: clap::Arg, typed: &Typed) -> clap::Arg {
     }))
 }
 
-/// None where the cluster does not answer in time: a shell is no place for errors.
+/// Candidates; empty if the cluster does not answer in time. Completion never prints errors.
 fn candidates(live: Live, typed: &Typed) -> Vec<String> {
     let file = |what| names_in_kubeconfig(typed.connection.kubeconfig.as_deref(), what);
     match live {
@@ -199,7 +199,7 @@ async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
     })
 }
 
-/// The groups of the workload that is named.
+/// Groups of the named workload.
 async fn groups(
     cluster: &ClusterReader,
     namespace: &str,
@@ -209,7 +209,7 @@ async fn groups(
     Ok(cluster.workload(namespace, name).await?.spec.groups)
 }
 
-/// Whether these are the words by which kubectl asks for completion.
+/// Returns the words to complete if kubectl requests completion.
 pub fn asks_for_completion(words: &[OsString]) -> Option<&[OsString]> {
     let (first, rest) = words.split_first()?;
     (first == OsStr::new("__complete")).then_some(rest)

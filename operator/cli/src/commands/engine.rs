@@ -1,4 +1,4 @@
-//! Verbs that ask the engine.
+//! Commands that use the engine.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
@@ -16,7 +16,7 @@ use crate::published::published;
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
-/// Namespace of objects that name none, where no context says otherwise.
+/// Namespace if neither the object nor the context has one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 pub async fn whatif(
@@ -78,8 +78,7 @@ async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> 
         .with_context(|| format!("manifest {}", manifest.display()))
 }
 
-/// The rules of the manager's configuration where it may be read, else its defaults; flags override
-/// both.
+/// Rules of the manager's configuration if readable, else the defaults. Flags override both.
 async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<Rules> {
     let namespace = args.manager_namespace.as_deref();
     let read = match &cluster.manager_config(namespace).await? {
@@ -115,7 +114,7 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     Ok(rules)
 }
 
-/// Keys of the labels by which the configuration puts pods out of reach.
+/// Keys of the labels by which the configuration protects pods from preemption.
 fn excluded_labels(rules: &Rules) -> BTreeSet<&str> {
     let labels = rules.victims.excluded_labels.keys();
     labels.map(String::as_str).collect()
@@ -131,7 +130,7 @@ async fn take(
     Ok(snapshot)
 }
 
-/// The snapshot, and the pod groups that it was made of.
+/// Takes a snapshot. Also returns the pod groups in it.
 pub async fn taken(
     cluster: &ClusterReader,
     label_keys: &BTreeSet<&str>,

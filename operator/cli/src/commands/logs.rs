@@ -1,4 +1,4 @@
-//! `logs`.
+//! Command `logs`.
 
 use anyhow::{Result, anyhow};
 use futures_util::StreamExt;
@@ -30,7 +30,7 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     }
     let how_much = HowMuch {
         follow: args.follow,
-        // The last lines of a failed attempt are not those of its container.
+        // The last lines of a failed attempt differ from the last lines of its container.
         tail: args.tail.filter(|_| !args.failed),
         since_seconds: args
             .since
@@ -61,7 +61,7 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whether standard output takes further lines.
+/// Returns false if standard output is closed.
 fn write_line(prefix: Option<&LogSource>, line: &str) -> Result<bool> {
     match prefix {
         Some(source) => write(&format!("[{}] {line}\n", source.prefix)),
@@ -69,10 +69,10 @@ fn write_line(prefix: Option<&LogSource>, line: &str) -> Result<bool> {
     }
 }
 
-/// The workload that is named, or those that have the labels.
+/// The named workload, or the workloads with the labels.
 async fn chosen(cluster: &ClusterReader, args: &LogsArgs) -> Result<Vec<WithPods>> {
     let namespace = args.scope.or_of(cluster.namespace());
-    // A name goes with no other namespaces.
+    // The arguments do not allow a name with `--all-namespaces`.
     let workloads = if let (Some(name), Some(namespace)) = (&args.name, namespace) {
         vec![cluster.workload(namespace, name).await?]
     } else {

@@ -1,4 +1,4 @@
-//! Verbs that show how things are.
+//! Commands that show state.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::status::StatusReport;
 use crate::top::AcceleratorUse;
 use crate::view::View;
 
-/// Shows what is read once, or again and again.
+/// Shows a view once, or repeatedly.
 async fn show_or_watch<V: View>(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -51,7 +51,7 @@ pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) ->
     .await
 }
 
-/// The workloads with these labels, and a word about those that cannot be read.
+/// Lists the workloads with these labels, and warns about unreadable ones.
 async fn listing(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -80,7 +80,6 @@ pub async fn status(
     .await
 }
 
-/// How a workload is.
 async fn report(
     cluster: &ClusterReader,
     namespace: &str,
@@ -176,7 +175,7 @@ pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) 
     .await
 }
 
-/// The queue, of gangs of workloads with these labels only.
+/// The queue, reduced to gangs of workloads with these labels.
 async fn waiting(
     cluster: &ClusterReader,
     namespace: Option<&str>,

@@ -1,4 +1,4 @@
-//! Each command from its arguments to its exit code.
+//! Commands, from arguments to exit code.
 
 mod complete;
 mod engine;
@@ -29,7 +29,7 @@ pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
 }
 
 async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
-    // A snapshot needs no cluster.
+    // `whatif` over a snapshot needs no cluster.
     if let Command::Whatif(asked) = &args.command {
         return engine::whatif(&args.connection, asked, clock).await;
     }
@@ -49,7 +49,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Agents(args) => look::agents(&cluster, args, clock).await,
         Command::Doctor(args) => look::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
-        // Need no cluster and were done before.
+        // Handled before the connection.
         Command::Whatif(_) | Command::Completion(_) => Ok(Outcome::Done),
     }
 }

@@ -1,4 +1,4 @@
-//! Answers on their way to the terminal.
+//! Writes views to standard output.
 
 use std::io::{IsTerminal, Write};
 
@@ -13,10 +13,10 @@ use crate::view::{Look, View, render};
 /// Reads the wall clock.
 pub type WallClock = fn() -> DateTime<Utc>;
 
-/// Clears the screen and goes to its first line.
+/// Escape sequence: clear the screen, move to the first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// How things look on this terminal, or in this file, now.
+/// Presentation for the current standard output.
 pub fn look(clock: WallClock) -> Look {
     Look {
         color: AutoStream::choice(&std::io::stdout()) != ColorChoice::Never,
@@ -24,24 +24,23 @@ pub fn look(clock: WallClock) -> Look {
     }
 }
 
-/// Writes to standard output; whether somebody still reads it.
+/// Writes to standard output. Returns false if it is closed.
 pub fn write(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever closed the pipe has read enough.
+        // The reader of the pipe has enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.map(|()| true)?),
     }
 }
 
-/// Shows an answer.
+/// Writes a view.
 pub fn show(view: &impl View, format: Format, clock: WallClock) -> Result<()> {
     write(&render(view, format, &look(clock))?)?;
     Ok(())
 }
 
-/// Shows an answer, and again whenever it has changed: on a terminal in the place of the last one,
-/// else below it.
+/// Writes a view after each change: on a terminal in place, else below the last one.
 pub async fn watch<V: View>(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -54,7 +53,7 @@ pub async fn watch<V: View>(
     let mut last = None;
     loop {
         let view = read().await?;
-        // Without ages, which always change.
+        // Without ages, which change constantly.
         let content = serde_json::to_string(&view)?;
         if terminal || last.as_ref() != Some(&content) {
             let text = render(&view, format, &look(clock))?;
@@ -72,7 +71,7 @@ pub async fn watch<V: View>(
     }
 }
 
-/// Says on standard error what could not be read.
+/// Prints warnings about unreadable objects to standard error.
 pub fn left_out(unread: impl IntoIterator<Item = impl std::fmt::Display>) {
     for why in unread {
         eprintln!("warning: left out: {why}");

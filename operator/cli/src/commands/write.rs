@@ -1,4 +1,4 @@
-//! Verbs that write: one field each.
+//! Commands that write one field.
 
 use anyhow::Result;
 use chrono::{DateTime, Utc};
@@ -18,7 +18,7 @@ pub async fn checkpoint(
     grant(cluster, &args.write, Wish::Checkpoint(at), clock()).await
 }
 
-/// Reads the workload, writes the field that grants the wish, and says so.
+/// Reads the workload, writes the field and reports the result.
 pub async fn grant(
     cluster: &ClusterReader,
     args: &WriteArgs,

@@ -1,5 +1,4 @@
-//! Why a workload waits, was preempted or preempts: what the operator has written into status and
-//! events.
+//! Why a workload waits, was preempted or preempts, from status and events.
 
 mod render;
 
@@ -10,18 +9,18 @@ use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
-/// What status and events say about one workload.
+/// Status and events of one workload.
 #[derive(Debug)]
 pub struct Story {
     /// The workload.
     pub workload: TrainingWorkload,
     /// Its pod groups.
     pub groups: Vec<PodGroup>,
-    /// Events about it and about its pod groups.
+    /// Events of the workload and its pod groups.
     pub events: Vec<Happened>,
 }
 
-/// What there is to say about a workload.
+/// Explanation of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
@@ -29,20 +28,20 @@ pub struct WorkloadReport {
     pub namespace: String,
     /// Name.
     pub workload: String,
-    /// Phase, once the operator has seen the workload.
+    /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: i64,
-    /// Conditions of the workload that say something about waiting, trouble or preemption.
+    /// Conditions of the workload about waiting, failure or preemption.
     pub conditions: Vec<Condition>,
-    /// Its gangs, by name of their pod group.
+    /// Gangs, sorted by the name of their pod group.
     pub gangs: Vec<GangStory>,
-    /// What happened, in order of time.
+    /// Events, sorted by time.
     pub events: Vec<Happened>,
 }
 
-/// What there is to say about a gang.
+/// Explanation of a gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangStory {
@@ -54,72 +53,72 @@ pub struct GangStory {
     pub priority: i32,
     /// In a word.
     pub state: GangReportState,
-    /// Since when it has been in the queue; kept while it runs, for the case that it is preempted.
+    /// Queue time. It is kept while the gang runs, in case of a preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Members that are placed.
+    /// Placed members.
     pub members: i32,
-    /// Nodes that they are placed on.
+    /// Nodes of the placement.
     pub nodes: usize,
-    /// What the scheduler says about its placement.
+    /// The scheduler's message about the placement.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What it was told when it was preempted last.
+    /// Condition of the last preemption of this gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempted: Option<Condition>,
-    /// What it evicts now.
+    /// Preemption in progress by this gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evicts: Option<Evicts>,
-    /// Nodes that it stays away from, with the reason.
+    /// Nodes that the gang avoids, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoids: Vec<(String, String)>,
 }
 
-/// A preemption under way.
+/// A preemption in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evicts {
-    /// Id of the intent, which the victims carry too.
+    /// Id of the intent, which the victims also carry.
     pub intent: String,
-    /// When it was decided.
+    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
     /// Who leaves.
     pub victims: Vec<Victim>,
-    /// Accelerator-seconds of work lost.
+    /// Accelerator-seconds of lost work.
     pub lost: i64,
-    /// Why these.
+    /// Why these victims.
     pub explanation: String,
-    /// Whether no cheaper set frees enough capacity.
+    /// True if no cheaper set of victims frees enough capacity.
     pub proven: bool,
-    /// No set that frees enough capacity costs less than this, in accelerator-seconds.
+    /// Lower bound for the cost of any set that frees enough capacity, in accelerator-seconds.
     pub at_least: i64,
-    /// The next best set that was found.
+    /// Next best set of victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_best: Option<NextBest>,
 }
 
-/// How a gang is, in a word.
+/// State of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GangReportState {
-    /// The scheduler has not said anything yet.
+    /// The scheduler has not processed it yet.
     Unseen,
-    /// It waits for capacity.
+    /// It is queued.
     Waits,
-    /// It is not in the queue now, or waits for what no node can offer: a volume or quota.
+    /// It is not in the queue, or lacks something that no node provides, such as a volume or quota.
     Held,
-    /// It waits for its victims to leave.
+    /// Its victims are terminating.
     Preempts,
     /// It is placed.
     Placed,
-    /// It has to leave.
+    /// It is a victim.
     IsPreempted,
 }
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Happened {
-    /// When, the last time.
+    /// Time of the last occurrence.
     pub time: Option<DateTime<Utc>>,
     /// Kind of the object, in lower case.
     pub kind: String,
@@ -131,11 +130,11 @@ pub struct Happened {
     pub reason: String,
     /// What happened.
     pub message: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: i32,
 }
 
-/// Puts together what status and events say.
+/// Builds the explanation.
 pub fn explain(story: &Story) -> WorkloadReport {
     let Story {
         workload,
@@ -168,7 +167,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
     }
 }
 
-/// Whether a condition of a workload says why it is not simply running.
+/// Returns true for conditions that explain why the workload does not simply run.
 fn telling(condition: &Condition) -> bool {
     let holds = condition.status == ConditionStatus::True;
     match condition.type_.as_str() {

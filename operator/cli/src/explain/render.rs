@@ -1,4 +1,4 @@
-//! The explanation for people.
+//! Text output of the explanation.
 
 use std::fmt::Write;
 
@@ -93,7 +93,7 @@ impl GangReportState {
     }
 }
 
-/// What does not fit into a row. Writing to a String does not fail.
+/// Prints what does not fit into a row. Writing to a String cannot fail.
 fn details(out: &mut String, gang: &GangStory, look: &Look) {
     let name = &gang.gang;
     if let Some(evicts) = &gang.evicts {

@@ -1,9 +1,9 @@
-//! The lines of one attempt in the log of a container that lives on. The supervisor writes a line at
-//! the start of each attempt (`docs/supervisor.md`).
+//! The lines of one attempt in the log of a container with several attempts. The supervisor writes
+//! a line at the start of each attempt (`docs/supervisor.md`).
 
 use std::collections::VecDeque;
 
-/// The start of the supervisor's lines about an attempt.
+/// Start of the supervisor's lines about an attempt.
 const MARK: &str = "lockstep-run: attempt ";
 
 /// Collects the lines of the last attempt up to a number. A log without marks is one attempt.
@@ -16,7 +16,7 @@ pub struct AttemptLog {
 }
 
 impl AttemptLog {
-    /// `tail`: the number of lines to keep, from the end.
+    /// `tail`: number of lines to keep, from the end.
     pub fn new(up_to: i64, tail: Option<i64>) -> Self {
         let tail = tail.and_then(|lines| usize::try_from(lines).ok());
         Self {
@@ -27,7 +27,7 @@ impl AttemptLog {
         }
     }
 
-    /// Takes the next line of the log.
+    /// Adds the next line of the log.
     pub fn push(&mut self, line: String) {
         if let Some(attempt) = started_attempt(&line) {
             self.is_past = attempt > self.up_to;
@@ -49,7 +49,7 @@ impl AttemptLog {
     }
 }
 
-/// The attempt that a line marks as started. The training process may have written the beginning of
+/// The attempt whose start a line marks. The training process may have written the beginning of
 /// that line.
 fn started_attempt(line: &str) -> Option<i64> {
     let (_, mark) = line.rsplit_once(MARK)?;

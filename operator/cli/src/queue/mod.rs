@@ -1,4 +1,4 @@
-//! Which gangs wait, in the order in which the scheduler serves them, and why.
+//! Waiting gangs in the order in which the scheduler serves them, with reasons.
 
 mod render;
 
@@ -15,22 +15,22 @@ use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{GangState, Memory, SchedulerSettings, namespace_shares, schedule};
 use serde::Serialize;
 
-/// The gangs that wait.
+/// Waiting gangs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueAnswer {
-    /// The one namespace that was read; absent: all of them.
+    /// The only namespace read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
-    /// In the order of the queue; after them those that are not in it now.
+    /// Gangs in queue order, then gangs that are not in the queue.
     pub gangs: Vec<QueuedGang>,
 }
 
-/// One gang that waits.
+/// A waiting gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedGang {
-    /// Its place in the queue, from 1; absent while it is not in it.
+    /// Position in the queue, from 1; absent if the gang is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
     /// Namespace.
@@ -41,28 +41,28 @@ pub struct QueuedGang {
     pub pod_group: String,
     /// Priority.
     pub priority: i32,
-    /// What its namespace has of the cluster in proportion to its weight, 1 for all of it; absent for
-    /// one without weight, which comes last.
+    /// Share of the namespace in the cluster, relative to its weight; 1 is the whole cluster.
+    /// Absent for a namespace without weight, which is served last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     /// How it is, in a word.
     pub state: QueueState,
-    /// Since when it asks for capacity.
+    /// Start of the request for capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Nodes that are reserved for it.
+    /// Nodes reserved for the gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
     /// Reason of its condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What the scheduler says.
+    /// Message of the scheduler.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl QueuedGang {
-    /// What it is listed by: those that are in the queue in its order, then the others by priority and age.
+    /// Sort key: gangs in the queue by position, then the rest by priority and age.
     fn order(&self) -> impl Ord {
         (
             self.position.is_none(),
@@ -74,29 +74,28 @@ impl QueuedGang {
     }
 }
 
-/// How a gang that waits is, in a word.
+/// State of a waiting gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum QueueState {
-    /// It waits for capacity.
+    /// It is queued for capacity.
     Waits,
-    /// It waits, and nodes are reserved for it.
+    /// It is queued, and nodes are reserved for it.
     Reserves,
-    /// It runs, or starts, and waits for members that it lacks.
+    /// It runs or starts, and lacks members.
     Replaces,
-    /// It has all members that it needs, and waits for more.
+    /// It has all required members, and is queued for more.
     Grows,
-    /// It has nodes, and waits for its victims to leave.
+    /// It has nodes, and its victims are terminating.
     Preempts,
-    /// Something is missing that no node can offer, or it waits for another time: it is not in the
-    /// queue.
+    /// It is not in the queue: it lacks something that no node provides, or waits for a later time.
     Held,
 }
 
-/// The queue as the scheduler's next cycle would serve it, over a snapshot and the pod groups that it
-/// was made of.
+/// Builds the queue as the scheduler's next cycle would serve it, from a snapshot and its pod
+/// groups.
 pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     let input = scheduling_input(file, Vec::new());
-    // Whom it would evict is not asked.
+    // Victims are not needed, so no search runs.
     let settings = SchedulerSettings {
         searches_per_cycle: 0,
         ..SchedulerSettings::default()
@@ -126,15 +125,15 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     }
 }
 
-/// What is known besides of the gangs of a cycle.
+/// Further data about the gangs of a cycle.
 struct Asks<'a> {
     shares: BTreeMap<String, u64>,
-    /// Statuses of the pod groups as they are, by UID.
+    /// Current statuses of the pod groups, by UID.
     statuses: BTreeMap<&'a str, &'a PodGroupStatus>,
 }
 
 impl Asks<'_> {
-    /// A gang that waits; `None` for one that does not.
+    /// Returns a waiting gang; `None` if it does not wait.
     fn queued(&self, gang: &GangState, place: Option<(usize, bool)>) -> Option<QueuedGang> {
         let nothing = PodGroupStatus::default();
         let status = self.statuses.get(gang.uid()).copied().unwrap_or(&nothing);
@@ -147,7 +146,7 @@ impl Asks<'_> {
             Some(_) if status.reservation.is_some() => QueueState::Reserves,
             Some(_) => QueueState::Waits,
             None if status.placement.is_some() => return None,
-            // A workload that is suspended does not ask.
+            // A suspended workload does not request capacity.
             None => {
                 let reason = &waits?.reason;
                 if *reason == *reasons::SUSPENDED {

@@ -1,4 +1,4 @@
-//! The queue for people.
+//! Text output of the queue.
 
 use super::{QueueAnswer, QueueState, QueuedGang};
 use crate::view::age::age;

@@ -1,4 +1,4 @@
-//! What to do next about a workload, from where it stands.
+//! Advice about a workload from its status.
 
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, reasons, types};
@@ -7,7 +7,7 @@ use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
 use super::budget::RestartsLeft;
 
-/// Sentences, the most important first; never none.
+/// Returns at least one sentence, the most important first.
 pub fn next(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,
@@ -85,7 +85,7 @@ pub fn next(
     said
 }
 
-/// What to correct where the template keeps members from starting.
+/// Remedy for a template that keeps members from starting.
 fn start_problem(reason: &str) -> Option<&'static str> {
     match reason {
         reasons::IMAGE_UNAVAILABLE => Some(
@@ -101,7 +101,7 @@ fn start_problem(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// What ends the wait.
+/// Remedy for a waiting workload.
 fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
     match reason {
         reasons::QUOTA_EXCEEDED => format!(

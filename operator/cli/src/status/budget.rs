@@ -5,19 +5,19 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use serde::Serialize;
 
-/// What is left of the restart budget.
+/// Remainder of the restart budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartsLeft {
-    /// Failures that it still survives.
+    /// Restarts left.
     pub left: i64,
-    /// Of how many.
+    /// Size of the budget.
     pub of: i64,
-    /// Within how many seconds.
+    /// Window of the budget in seconds.
     pub window_seconds: i64,
 }
 
-/// How many counted failures are left now.
+/// Counts the restarts left now.
 pub fn left(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

@@ -1,4 +1,4 @@
-//! How one workload is: where its members are, what happens to it, what happened, and what to do.
+//! State of one workload: members, restarts in progress, past failures and advice.
 
 mod advice;
 mod budget;
@@ -21,23 +21,23 @@ use serde::Serialize;
 pub use self::budget::RestartsLeft;
 use crate::objects::{holds, member, node};
 
-/// Failures that are shown, of the last 20 that the status keeps.
+/// Number of shown failures. The status keeps the last 20.
 const FAILURES: usize = 3;
 
-/// What was read of a workload.
+/// Objects of a workload.
 #[derive(Debug)]
 pub struct WorkloadObjects {
     /// The workload.
     pub workload: TrainingWorkload,
     /// Its pod groups.
     pub groups: Vec<PodGroup>,
-    /// Its pods; `None`: they may not be read.
+    /// Pods; `None` if the user may not list them.
     pub pods: Option<Vec<Pod>>,
-    /// Topology domain of nodes, by name, where nodes may be read and the workload has a topology.
+    /// Topology domains by node name; empty without a topology or access to nodes.
     pub domains: BTreeMap<String, String>,
 }
 
-/// How a workload is.
+/// State of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
@@ -45,39 +45,39 @@ pub struct StatusReport {
     pub namespace: String,
     /// Name.
     pub workload: String,
-    /// Phase, once the operator has seen the workload.
+    /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Why, in a word.
+    /// Reason of the phase, one word.
     pub reason: String,
-    /// Why, for people.
+    /// Message of the phase, for people.
     pub message: String,
-    /// Members that are ready or have succeeded, of all that should run.
+    /// Members that are ready or have succeeded, of all members that should run.
     pub ready: String,
     /// Highest attempt.
     pub attempt: i64,
-    /// Accelerators that it holds.
+    /// Accelerators in use.
     pub accelerators: i64,
-    /// How far training has come, where its processes tell it.
+    /// Training progress, if its processes report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
-    /// When it was made.
+    /// Creation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
     /// Its groups.
     pub groups: Vec<ReportedGroup>,
-    /// Label of nodes that the topology is about.
+    /// Node label of the topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// Where members are or will be, by domain and node; those without a node last.
+    /// Nodes of members or of their placement, by domain and node; members without a node last.
     pub nodes: Vec<NodeShare>,
-    /// Restarts that are under way.
+    /// Restarts in progress.
     pub restarting: Vec<OpenRestart>,
-    /// The last failures, newest first.
+    /// Last failures, newest first.
     pub failures: Vec<PastFailure>,
     /// The restart budget.
     pub budget: RestartsLeft,
-    /// What to do next, as sentences.
+    /// Advice, as sentences.
     pub next: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ pub struct ReportedGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeShare {
-    /// Name of the node; absent for members that have none.
+    /// Name of the node; absent for members without a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Topology domain of the node.
@@ -109,60 +109,61 @@ pub struct NodeShare {
     pub domain: Option<String>,
     /// Members, as ranges.
     pub members: Vec<String>,
-    /// How many members are ready; absent where pods may not be read.
+    /// Ready members; absent if the user may not list pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
     /// Number of members.
     pub count: usize,
 }
 
-/// A restart that is under way.
+/// A restart in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenRestart {
     /// Restart domain.
     pub domain: String,
-    /// Attempt that it leads to.
+    /// Attempt that the restart leads to.
     pub attempt: i64,
-    /// What is done.
+    /// Action of the failure policy.
     pub action: String,
     /// How far it is.
     pub stage: IncidentStage,
-    /// Since when it is there.
+    /// Start of the stage.
     pub since: DateTime<Utc>,
-    /// It begins at this time: a back-off.
+    /// End of the back-off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<DateTime<Utc>>,
-    /// Whether it took a unit of the budget.
+    /// True if it used the restart budget.
     pub counted: bool,
     /// What happened.
     pub cause: Cause,
 }
 
-/// A failure that is over.
+/// A past failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PastFailure {
-    /// When.
+    /// Time of the failure.
     pub time: DateTime<Utc>,
     /// Restart domain.
     pub domain: String,
-    /// Attempt that it led to.
+    /// Attempt that the failure led to.
     pub attempt: i64,
-    /// What happened first.
+    /// First cause.
     pub cause: Cause,
-    /// What was done.
+    /// Action of the failure policy.
     pub action: String,
-    /// Whether it took a unit of the budget.
+    /// True if it used the restart budget.
     pub counted: bool,
-    /// From the failure until all members ran again, in milliseconds; absent when they did not.
+    /// Time from the failure until all members ran again, in milliseconds; absent if they never
+    /// did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_after_ms: Option<i64>,
-    /// Accelerator-seconds lost.
+    /// Lost accelerator-seconds.
     pub lost_accelerator_seconds: i64,
 }
 
-/// Puts together how a workload is.
+/// Builds the report.
 pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
     let workload = &objects.workload;
     let status = workload.status.clone().unwrap_or_default();
@@ -202,7 +203,6 @@ fn is_failure(kind: CauseKind) -> bool {
     !kind.is_requested() && kind != CauseKind::Preempted
 }
 
-/// What is shown of a group.
 fn group(status: &GroupStatus) -> ReportedGroup {
     ReportedGroup {
         group: status.name.clone(),
@@ -213,7 +213,7 @@ fn group(status: &GroupStatus) -> ReportedGroup {
     }
 }
 
-/// Members by node: of pods where they may be read, else as placed.
+/// Members by node, from pods if known, else from placements.
 fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
     let mut by_node: BTreeMap<Option<String>, (BTreeSet<Member>, usize)> = BTreeMap::new();
     for (at, who) in placed(&objects.groups) {
@@ -242,7 +242,7 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
     shares
 }
 
-/// Node and member of every placement.
+/// Node and member of each placement.
 fn placed(groups: &[PodGroup]) -> impl Iterator<Item = (String, Member)> {
     let statuses = groups.iter().filter_map(|g| g.status.as_ref());
     let placements = statuses.filter_map(|s: &PodGroupStatus| s.placement.as_ref());

@@ -1,4 +1,4 @@
-//! The status for people.
+//! Text output of the status.
 
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ impl StatusReport {
     }
 
     fn nodes(&self) -> Table {
-        // `topology.kubernetes.io/rack` is known as the rack.
+        // The column for `topology.kubernetes.io/rack` is called RACK.
         let key = self.topology.as_deref().unwrap_or_default();
         let domain = key.rsplit('/').next().unwrap_or_default().to_uppercase();
         let mut header = vec!["NODE", "READY", "MEMBERS"];
@@ -139,7 +139,7 @@ impl StatusReport {
     }
 }
 
-/// How far training has come.
+/// Training progress in words.
 fn training(progress: &TrainingProgress, look: &Look) -> String {
     let ago = |time| age(Some(time), look.now);
     let step = format!("Step {}, {} ago", progress.step, ago(progress.step_time));
@@ -188,7 +188,7 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
     out
 }
 
-/// What happened, in a sentence without an end.
+/// Cause of a failure in words, without a full stop.
 pub(super) fn words(cause: &Cause) -> String {
     let mut text = match (cause.exit_code, cause.container.as_str()) {
         (Some(code), "") => format!("exit code {code}"),

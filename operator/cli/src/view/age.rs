@@ -1,14 +1,14 @@
-//! Times as kubectl shows them.
+//! Times in kubectl's format.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// How long ago something was, as kubectl writes it (`duration.HumanDuration`): two units at most,
-/// the smaller one only while it tells something.
+/// Time since an event, as in kubectl (`duration.HumanDuration`): at most two units, the smaller
+/// one only for short times.
 pub fn age(since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
     since.map_or_else(|| "-".to_owned(), |since| span(now - since))
 }
 
-/// A length of time in the same form. What lies ahead, by a clock that differs, counts as now.
+/// A duration in the same format. A negative one, from clock skew, counts as 0.
 pub fn span(length: TimeDelta) -> String {
     let seconds = length.num_seconds().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -25,7 +25,7 @@ pub fn span(length: TimeDelta) -> String {
     }
 }
 
-/// A number of each of two units; the smaller one only where there is any.
+/// Two units; the smaller one is omitted if it is 0.
 fn two_units([(big, unit), (small, small_unit)]: [(i64, char); 2]) -> String {
     match small {
         0 => format!("{big}{unit}"),
@@ -33,7 +33,7 @@ fn two_units([(big, unit), (small, small_unit)]: [(i64, char); 2]) -> String {
     }
 }
 
-/// A length of time that may be less than a second.
+/// A duration with tenths of a second below 10 s.
 pub fn precise(length: TimeDelta) -> String {
     let milliseconds = length.num_milliseconds().max(0);
     if milliseconds < 10_000 {

@@ -1,20 +1,20 @@
-//! What decides how an answer looks besides its content.
+//! Presentation of a view, apart from its content.
 
 use chrono::{DateTime, Utc};
 
-/// How an answer looks.
+/// Presentation of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// The moment that ages count from.
+    /// Reference time of ages.
     pub now: DateTime<Utc>,
-    /// Whether columns that are left out otherwise are shown.
+    /// Show the columns of `-o wide`.
     pub wide: bool,
-    /// Whether words that tell good from bad have colours.
+    /// Use colours.
     pub color: bool,
 }
 
 impl Look {
-    /// As it is written to a file.
+    /// Presentation for a file.
     pub fn plain(now: DateTime<Utc>) -> Self {
         Self {
             now,

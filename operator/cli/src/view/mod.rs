@@ -1,4 +1,4 @@
-//! How answers look: tables with ages for people, JSON and YAML for programs, names for scripts.
+//! Output formats: tables with ages for people, JSON and YAML for programs, names for scripts.
 
 pub mod age;
 mod look;
@@ -10,21 +10,21 @@ use serde::Serialize;
 pub use self::look::Look;
 use crate::args::Format;
 
-/// An answer.
+/// Result of a command, ready for output.
 pub trait View: Serialize {
-    /// For people; ends with a newline.
+    /// Text for people, with a final newline.
     fn screen(&self, look: &Look) -> String;
 
-    /// Objects that the answer is about, as `kubectl get -o name` writes them.
+    /// Objects of the view, as `kubectl get -o name` prints them.
     fn names(&self) -> Vec<String>;
 }
 
-/// Name of a workload as `kubectl get -o name` writes it.
+/// Name of a workload, as `kubectl get -o name` prints it.
 pub fn workload_name(name: &str) -> String {
     format!("trainingworkload.training.lockstep.dev/{name}")
 }
 
-/// The answer in a format.
+/// Renders a view in a format.
 pub fn render(view: &impl View, format: Format, look: &Look) -> Result<String> {
     let wide = format == Format::Wide;
     Ok(match format {

@@ -8,17 +8,17 @@ use super::look::Look;
 /// Spaces between two columns.
 const GAP: usize = 3;
 
-/// What a word tells, which its colour says on a terminal.
+/// Meaning of a cell, shown as a colour on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Nothing.
+    /// No meaning.
     #[default]
     Plain,
-    /// As it should be.
+    /// Healthy.
     Good,
-    /// It will change by itself, or is worth a look.
+    /// Temporary, or worth attention.
     Busy,
-    /// Somebody has to act.
+    /// Needs action by a user.
     Bad,
 }
 
@@ -32,7 +32,7 @@ impl Tone {
         }
     }
 
-    /// A text in this tone, in colour where there are colours.
+    /// Colours a text if the presentation has colours.
     pub fn paint(self, text: &str, look: &Look) -> String {
         if look.color && self != Self::Plain {
             let style = self.style();
@@ -43,7 +43,6 @@ impl Tone {
     }
 }
 
-/// What a phase tells.
 pub(crate) fn phase_tone(phase: Option<Phase>) -> Tone {
     match phase {
         Some(Phase::Running | Phase::Succeeded) => Tone::Good,
@@ -55,7 +54,6 @@ pub(crate) fn phase_tone(phase: Option<Phase>) -> Tone {
     }
 }
 
-/// One cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -78,19 +76,18 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Rows under a header, columns as wide as they have to be. Cells of one line each: newlines become
-/// spaces.
+/// Rows below a header, with column widths to fit. In cells, newlines become spaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<Cell>>,
 }
 
-/// What the header of a column begins with that only `-o wide` shows.
+/// Prefix of headers that only `-o wide` shows.
 const WIDE: char = '+';
 
 impl Table {
-    /// A table without rows. Columns whose header begins with `+` are shown by `-o wide` only.
+    /// Creates an empty table. Columns with prefix `+` appear only with `-o wide`.
     pub fn new(header: &[&str]) -> Self {
         Self {
             header: header.iter().map(|&h| h.to_owned()).collect(),
@@ -110,12 +107,12 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    /// Whether there is nothing below the header.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The lines.
+    /// Renders header and rows.
     pub fn render(&self, look: &Look) -> String {
         let columns: Vec<usize> = (0..self.header.len())
             .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))

@@ -1,11 +1,11 @@
-//! The answer as data: what `-o json` prints.
+//! The answer of `whatif` as data, for `-o json`.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::gangs::AskedGang;
 
-/// What would become of a workload.
+/// Prediction for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
@@ -15,18 +15,18 @@ pub struct Answer {
     pub workload: String,
     /// Its priority.
     pub priority: i32,
-    /// As of when.
+    /// Time of the snapshot.
     pub taken_at: DateTime<Utc>,
-    /// Whether all of its gangs would be placed.
+    /// True if all gangs would be placed.
     pub fits: bool,
-    /// Its gangs, in the order in which they are asked about.
+    /// Gangs in the order of placement.
     pub gangs: Vec<GangAnswer>,
-    /// The one namespace that the snapshot knows; what others hold counts as free.
+    /// The only namespace in the snapshot. Capacity used in other namespaces counts as free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
 }
 
-/// What would become of one gang.
+/// Prediction for a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangAnswer {
@@ -34,42 +34,42 @@ pub struct GangAnswer {
     pub gang: String,
     /// In a word.
     pub verdict: Verdict,
-    /// Members that it wants.
+    /// Requested members.
     pub members: usize,
-    /// Members without which it is useless.
+    /// Fewest members with which the gang runs.
     pub min_count: u32,
-    /// Members that get a node.
+    /// Members with a node.
     pub placed: usize,
-    /// Where they go, by topology domain and name of the node.
+    /// Placement by topology domain and node.
     pub nodes: Vec<OnNode>,
     /// Who leaves for it.
     pub victims: Vec<EvictedUnit>,
     /// Accelerator-seconds of work that the victims lose.
     pub lost: u64,
-    /// Pods evicted although their disruption budgets do not allow it.
+    /// Pods evicted in violation of their disruption budgets.
     pub pods_beyond_budgets: u64,
-    /// No set of victims loses less than this, within the rules.
+    /// Lower bound for the lost work of any set of victims under the rules.
     pub at_least: u64,
-    /// Whether the search has shown that no better set exists.
+    /// True if the search has proven that no better set exists.
     pub proven: bool,
-    /// The next best set of victims that was found.
+    /// Next best set of victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_best: Option<SecondBest>,
-    /// Why it does not fit.
+    /// Why the gang does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What would become of a gang, in a word.
+/// Result for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
-    /// There is free capacity.
+    /// Enough capacity is free.
     Fits,
-    /// There is capacity once pods that are terminating already have left.
+    /// Enough capacity is free after terminating pods have exited.
     FitsOnceOthersHaveLeft,
-    /// Other work has to leave.
+    /// Victims must be evicted.
     Preempts,
-    /// It waits.
+    /// It would wait.
     DoesNotFit,
 }
 
@@ -79,14 +79,14 @@ pub enum Verdict {
 pub struct OnNode {
     /// The node.
     pub node: String,
-    /// Its domain, where the gang has a topology.
+    /// Domain of the node, if the gang has a topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Ranges of members.
+    /// Members, as ranges.
     pub members: Vec<String>,
 }
 
-/// A unit that leaves.
+/// A victim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvictedUnit {
@@ -108,13 +108,13 @@ pub struct EvictedUnit {
     pub nodes: Vec<String>,
 }
 
-/// Another set of victims, for comparison.
+/// The next best set of victims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecondBest {
-    /// Accelerator-seconds of work that they would lose.
+    /// Accelerator-seconds of work that its victims would lose.
     pub lost: u64,
-    /// Pods that would be evicted although their disruption budgets do not allow it.
+    /// Pods that would be evicted in violation of their disruption budgets.
     pub pods_beyond_budgets: u64,
     /// Who would leave.
     pub victims: Vec<EvictedUnit>,

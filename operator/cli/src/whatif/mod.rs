@@ -1,5 +1,5 @@
-//! Would a workload fit, where, and at the expense of which work: the scheduler's cycle over a
-//! snapshot.
+//! Predicts whether and where a workload fits, and which work it would preempt: one scheduler cycle
+//! over a snapshot.
 
 mod answer;
 mod render;
@@ -20,10 +20,10 @@ pub use answer::{Answer, EvictedUnit, GangAnswer, OnNode, SecondBest, Verdict};
 
 use crate::gangs::{self, AskedGang};
 
-/// Runs the scheduler's next cycle with the gangs that a manifest would make.
+/// Runs the scheduler's next cycle with the gangs of a manifest.
 ///
-/// The workload is taken as new and as the last in the queue among its equals. One of the same name
-/// that waits already is not counted; one that runs is.
+/// The workload counts as new, and as last in the queue among equals. A waiting workload of the
+/// same name is ignored; a running one counts.
 pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) -> Result<Answer> {
     let asked = gangs::asked(workload, &file.priority_classes, file.taken_at)?;
     let more = asked.iter().map(|a| a.input.clone()).collect();
@@ -128,7 +128,7 @@ fn shown(
     }
 }
 
-/// Members by node, in the order of topology domain and name.
+/// Members by node, sorted by topology domain and name.
 fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &MemberNodes) -> Vec<OnNode> {
     let topology = asked.input.group.topology.as_ref();
     let key = topology.and_then(|t| cluster.dims().key(&t.key));

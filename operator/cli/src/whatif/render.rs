@@ -1,4 +1,4 @@
-//! The answer for people.
+//! Text output of `whatif`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
 use crate::view::{Look, View, workload_name};
 
-/// Victims of the next best set that a line names; the others are counted.
+/// Most victims of the next best set in a line; the rest is only counted.
 const NAMED: usize = 4;
 
 impl View for Answer {
@@ -108,7 +108,7 @@ impl EvictedUnit {
     }
 }
 
-/// What does not fit into a row.
+/// Lines for what does not fit into a row.
 struct Remarks<'a>(&'a GangAnswer);
 
 impl fmt::Display for Remarks<'_> {
