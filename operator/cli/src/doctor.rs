@@ -25,7 +25,7 @@ const NAMED: usize = 3;
 const INSTALL: &str = "README.md#install";
 const DOCTOR: &str = "docs/cli.md#doctor";
 const AGENTS: &str = "docs/architecture.md";
-const CONCEPTS: &str = "docs/concepts.md#native-scheduling-objects";
+const NATIVE: &str = "docs/scheduling.md#native-scheduling-objects";
 const LIMITS: &str = "README.md#limits-honestly";
 
 /// Result of all checks.
@@ -112,7 +112,7 @@ pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
         ),
         check("nodes", nodes(facts), LIMITS),
         check("your rights", rights(facts), DOCTOR),
-        check("native", native(facts), CONCEPTS),
+        check("native", native(facts), NATIVE),
         check("names", names(facts), DOCTOR),
         check("kueue", kueue(facts), DOCTOR),
         check("objects", objects(facts), DOCTOR),

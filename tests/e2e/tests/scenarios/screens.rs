@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::console::{blocks, commands, prints};
 
 const NAMESPACE: &str = "screens";
-const PAGE: &str = "docs/concepts.md";
+const PAGE: &str = "docs/glossary.md";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_shows_a_workload_of_every_phase_as_the_page_has_it() -> Result<()> {
