@@ -1,14 +1,14 @@
-//! A cause for people.
+//! Texts of failure causes for people.
 
 use lockstep_api::workload::{Cause, CauseKind};
 
-/// Whether an exit is what a signal from outside leaves: SIGKILL or SIGTERM, and not for the
-/// container's own memory limit.
+/// True if an exit looks like a signal from outside: SIGKILL or SIGTERM, except by the container's
+/// own memory limit.
 pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
     matches!(code, 137 | 143) && reason != "OOMKilled"
 }
 
-/// What happened, where, and by which rule it was judged.
+/// Describes what happened, where, and which rule matched.
 pub(crate) fn describe(cause: &Cause) -> String {
     let container = match cause.container.as_str() {
         "" => "a container".to_owned(),
@@ -37,7 +37,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
     if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
         text = format!("{text} ({})", cause.reason);
     }
-    // Kubelets end their sentences.
+    // Messages of kubelets end with a period.
     let message = cause.message.trim_end_matches('.');
     if !message.is_empty() {
         text = format!("{text}: {message}");
@@ -48,7 +48,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
     text
 }
 
-/// The pod and its node, after a word that leads to them; empty where neither is known.
+/// The pod and its node after the preposition `before`. Empty if both are unknown.
 fn place(cause: &Cause, before: &str) -> String {
     match (cause.pod.as_str(), cause.node.as_str()) {
         ("", "") => String::new(),

@@ -1,19 +1,19 @@
-//! Decisions of Lockstep, as functions of what is seen and of the time.
+//! The decisions of Lockstep, as pure functions of observations and time.
 //!
-//! Nothing here reads a clock, holds a client or keeps state: [`decide`] turns the view of one
-//! workload into a [`Plan`], or, where nothing is to be done, into a status for people and tools;
-//! [`node::decide`] does the same for the agent of one node. Every decision is level-triggered: it
-//! depends on what is there and never on how it came about, so a pass from any intermediate state,
-//! after a crash at any point, goes on where the last one stopped.
+//! This crate reads no clock, holds no client and keeps no state. [`decide`] turns the view of one
+//! workload into a [`Plan`]: the next step, or a status if nothing is to be done. [`node::decide`]
+//! does the same for the agent of one node. Every decision is level-triggered: it depends on the
+//! current state only. A pass therefore continues correctly from any intermediate state, such as
+//! after a crash.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`view`], [`pods`], [`nodes`], [`zones`], [`settings`] | the input: one workload and everything that belongs to it |
-//! | [`plan`] | the output: record something in the ledger, or act, never both |
-//! | `pass` | the driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
-//! | `changes`, `status` | what stages change in the ledger in common; ledger and summary as a status |
-//! | `observed` | the input without the status, which is all that decisions may look at |
-//! | `objects` | the objects that are made for a workload: pods, scheduling objects, Service, orders |
+//! | [`view`], [`pods`], [`nodes`], [`zones`], [`settings`] | input: one workload and all objects that belong to it |
+//! | [`plan`] | output: a ledger to record, or actions, never both |
+//! | `pass` | driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
+//! | `changes`, `status` | ledger changes shared by stages; conversion of ledger and summary to a status |
+//! | `observed` | the input without the status, which decisions must not read |
+//! | `objects` | builds the objects of a workload: pods, scheduling objects, Service, orders |
 //! | [`node`] | decisions of a node's agent |
 
 mod arrivals;

@@ -1,4 +1,4 @@
-//! Members that restart together, and members that meet at one place.
+//! Members that restart together, and members that share a coordinator.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub(crate) fn has_peers(domain: &Domain) -> bool {
     domain.members.len() > 1
 }
 
-/// True if a restart of a domain may keep its pods. `has_barrier`: supervisors hold its members
-/// back until all have stopped.
+/// True if a restart of a domain may keep its pods. `has_barrier`: supervisors pause its members
+/// until all have stopped.
 pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool) -> bool {
     match policy.without_supervisor {
         WithoutSupervisor::Allow => true,
@@ -30,8 +30,8 @@ pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool
     }
 }
 
-/// Whether only members of this domain meet where its members do, now and after any resize. Only
-/// then may the place move when the domain restarts.
+/// True if no member outside of this domain shares the coordinator of its members, now and after
+/// any resize. Only then may the coordinator's address change when the domain restarts.
 pub(crate) fn meets_alone(
     spec: &TrainingWorkloadSpec,
     membership: &Membership<'_>,

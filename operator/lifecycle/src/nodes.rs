@@ -1,22 +1,22 @@
-//! What is kept of nodes and of their agents.
+//! Nodes and their agents as decisions read them.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
 
-/// A node that runs, or is to run, members.
+/// A node that members run on or are placed on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Since when the node's Ready condition is other than True; None while it is ready.
+    /// Since when the node is not Ready. `None` while it is Ready.
     pub not_ready_since: Option<DateTime<Utc>>,
-    /// When the node's Ready condition became True, by the node's clock: it tells one time from another
-    /// and is compared with nothing else.
+    /// When the condition Ready became True, by the node's clock. It only distinguishes transitions
+    /// and is never compared with other times.
     pub became_ready: Option<DateTime<Utc>>,
-    /// Since when it is True, by the manager's clock; None where the condition does not say.
+    /// When it became True, by the manager's clock. `None` if the condition has no time.
     pub ready_since: Option<DateTime<Utc>>,
-    /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
+    /// True if the node has the taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
-    /// Region and zone, from its labels; empty without them.
+    /// Region and zone from its labels. Empty without them.
     pub zone: String,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
@@ -25,8 +25,8 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// What is kept of a node that shows this now. One that has become ready since it was seen last is
-    /// ready from now on; one that is seen for the first time may have been for long.
+    /// Sets `ready_since` of a node received now. A new transition to Ready counts from now. For a
+    /// node without a previous version, the node's own time counts, up to now.
     #[must_use]
     pub fn heard(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         self.ready_since = self.became_ready.map(|at| match before {
@@ -37,7 +37,7 @@ impl NodeInfo {
         self
     }
 
-    /// Whether it is ready: what is known of it is not old.
+    /// True if the node is Ready and not out of service, so that its reports are current.
     pub fn answers(&self) -> bool {
         self.not_ready_since.is_none() && !self.out_of_service
     }
@@ -48,16 +48,17 @@ impl NodeInfo {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
-    /// What it published. The manager believes it only about pods bound to its node, and no progress of
-    /// later than it was heard of.
+    /// Its published status. The manager trusts it only about pods bound to the agent's node, and
+    /// caps progress times at the time of receipt.
     pub status: NodeAgentStatus,
-    /// When each of its arrivals was heard of, by the manager's clock; in their order.
+    /// When each of its arrivals was received, by the manager's clock, in the order of
+    /// `status.arrivals`.
     pub heard_at: Vec<DateTime<Utc>>,
 }
 
 impl AgentInfo {
-    /// What is kept of an agent that published this now. An arrival that was there before has been
-    /// heard of before.
+    /// Builds the info of an agent that published a status now. Arrivals that were known before
+    /// keep their time.
     pub fn heard(
         ready: bool,
         mut status: NodeAgentStatus,
@@ -72,7 +73,8 @@ impl AgentInfo {
         let known = |new| before.and_then(|b| b.heard_before(new));
         let heard_at = status.arrivals.iter();
         let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
-        // There are thousands of these, each as it was read: with room for twice as much.
+        // Deserialized vectors have up to twice the needed capacity, and there are thousands of
+        // agents.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
         Self {
@@ -82,15 +84,15 @@ impl AgentInfo {
         }
     }
 
-    /// When an arrival of the same pods was heard of that is among those that are known.
+    /// When an earlier arrival of the same pods at the same attempt was received.
     fn heard_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
         let mut known = self.status.arrivals.iter().zip(&self.heard_at);
         known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
     }
 }
 
-/// What a node tells has happened when it was first heard of at the latest, whatever the clock there
-/// says.
+/// Limits the times of a progress report to the time of its first receipt, because the node's clock
+/// may be ahead.
 fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: DateTime<Utc>) {
     let same_step = old.filter(|old| old.step == new.step);
     let same_checkpoint = old.filter(|old| old.checkpoint_step == new.checkpoint_step);
@@ -100,7 +102,7 @@ fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: Dat
     new.checkpoint_time = new.checkpoint_time.map(|at| at.min(first.unwrap_or(now)));
 }
 
-/// Whether two arrivals are about the same attempt of the same domain.
+/// True if two arrivals are about the same attempt of the same domain.
 fn is_same(a: &Arrival, b: &Arrival) -> bool {
     (&a.workload_uid, &a.domain, a.attempt) == (&b.workload_uid, &b.domain, b.attempt)
 }

@@ -1,4 +1,4 @@
-//! The one driver: from the view of a workload to what is done next.
+//! The driver of a pass: from the view of a workload to the next plan.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::names::MANAGED_BY;
@@ -13,11 +13,11 @@ use crate::summary::summarize;
 use crate::view::WorkloadView;
 use crate::wake::Wake;
 
-/// Decides what to do about a workload.
+/// Decides the next step for a workload.
 ///
-/// The stages that change the ledger come first, in a fixed order; if any of them has something to
-/// record, that is all this pass does. Otherwise the difference between what the ledger wants and
-/// what is there becomes actions; and where there is none, the summary is brought up to date.
+/// Stages that change the ledger run first, in a fixed order. If any stage changes it, the pass
+/// only records the ledger. Otherwise, the difference between the ledger and the observed objects
+/// becomes actions. Without actions, the summary is updated.
 pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let before = view.status();
     if hands_off(view) {
@@ -61,8 +61,8 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     }
 }
 
-/// Whether the object is another controller's, or on its way out: the garbage collector removes
-/// what is owned.
+/// True if another controller manages the object, or if it is being deleted. The garbage collector
+/// deletes owned objects.
 fn hands_off(view: &WorkloadView) -> bool {
     view.deleting() || view.spec().managed_by != MANAGED_BY
 }

@@ -1,48 +1,46 @@
-//! Constants of the decisions, from the manager's configuration.
+//! Settings of the decisions, from the manager's configuration.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
 
-/// What the decisions are tuned by. The defaults are those of the shipped configuration.
+/// Settings of the decisions. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifecycleSettings {
-    /// Wait before the second counted incident in a row is acted on; the first is not delayed. It
-    /// doubles from there.
+    /// Delay of the response to the second counted incident in a row; doubles with each further
+    /// incident. The first is not delayed.
     pub incident_backoff: TimeDelta,
     /// Longest wait between counted incidents.
     pub incident_backoff_max: TimeDelta,
-    /// A domain that ran this long without incident starts over: no back-off, all in-place
-    /// attempts.
+    /// After this time without incident, a domain starts over: no back-off, all in-place attempts.
     pub healthy_reset: TimeDelta,
     /// Wait after the first placement that ended before all members ran (refused pod, start
-    /// deadline). Doubles.
+    /// deadline); doubles.
     pub placement_backoff: TimeDelta,
     /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
-    /// How long a gang stays away from a node that did not start its pod in time.
+    /// How long a gang avoids a node that did not start its pod in time.
     pub avoid: TimeDelta,
-    /// After a refused request, how long until it is tried again, and how long a gang stays away
-    /// from a node whose kubelet rejected its pod.
+    /// Pause before a refused request is retried. Also how long a gang avoids a node whose kubelet
+    /// rejected its pod.
     pub retry: TimeDelta,
-    /// How long pod status waits for the agent's report of the true exit code, where only a masked
-    /// one is shown.
+    /// How long a decision waits for the agent's report of the true exit code, if pod status shows
+    /// a masked one.
     pub report_grace: TimeDelta,
-    /// How long what cannot be undone, because of an exit that looks like a kill, waits for pod
-    /// status to tell whether the kubelet evicts the pod or shuts its node down.
+    /// How long an irreversible response to an exit that looks like a kill is delayed. Pod status
+    /// may still show that the kubelet evicts the pod or shuts the node down.
     pub status_grace: TimeDelta,
-    /// How long a pod may outlive its grace period on a node that answers before it is deleted by
-    /// force. Longer than a silent node is taken for ready (`node-monitor-grace-period`, 50 s).
+    /// How long after its grace period a pod is deleted by force, if its node answers. Exceeds the
+    /// time after which a silent node becomes NotReady (`node-monitor-grace-period`, 50 s).
     pub overdue: TimeDelta,
-    /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in
-    /// place the slower one.
+    /// Duration of a restart with new pods. If the kubelet's back-off is longer, pods are replaced
+    /// instead.
     pub recreate_takes: TimeDelta,
-    /// Restarts with new pods, after the in-place attempts are used up, before a gang
-    /// releases its placement.
+    /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
-    /// Image that the supervisor is copied from; None: no pod gets one.
+    /// Image of the supervisor. `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
 }
 
@@ -68,7 +66,7 @@ impl Default for LifecycleSettings {
 }
 
 impl LifecycleSettings {
-    /// Accelerators of a container: its limits.
+    /// Accelerators in the limits of a container.
     pub(crate) fn accelerators_of(&self, container: &Container) -> i64 {
         let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
         let Some(limits) = limits else { return 0 };
@@ -79,11 +77,11 @@ impl LifecycleSettings {
     }
 }
 
-/// The `n`-th wait of a sequence that doubles from `first` up to `max`; the 0-th is none.
+/// The `n`-th wait of a sequence that doubles from `first` up to `max`. Zero for `n` = 0.
 pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
     match n {
         ..=0 => TimeDelta::zero(),
-        // 2^20 seconds is far beyond every maximum; more doublings could only overflow.
+        // 2^20 seconds exceed every maximum; more doublings could overflow.
         n => first
             .checked_mul(1 << (n - 1).min(20))
             .map_or(max, |wait| wait.min(max)),

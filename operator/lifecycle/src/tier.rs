@@ -1,4 +1,4 @@
-//! How a container of a pod restarts in place, decided from the node that the pod is placed on.
+//! How a pod restarts in place, depending on its node.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,26 +13,26 @@ use crate::nodes::NodeInfo;
 pub struct UnknownTier;
 
 worded! {
-    /// Restart tier of a pod, recorded on it as an annotation.
+    /// Restart tier of a pod, stored in an annotation of the pod.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Tier {
-        /// A supervisor restarts the training process inside its container, and holds it back until
-        /// all members of the domain have stopped. What happens to the container when it ends all the
-        /// same is decided by the tier below, which the node chooses.
+        /// A supervisor restarts the training process inside its container, after all members of
+        /// the domain have stopped. If the container itself ends, the tier that the node supports
+        /// applies.
         Supervised = "supervised",
         /// A restart rule restarts all containers of the pod (KEP-5532).
         RestartAll = "restart-all",
         /// A restart rule restarts the training container (KEP-5307).
         RestartRules = "restart-rules",
-        /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced
-        /// or failed.
+        /// `restartPolicy: OnFailure`. The manager deletes the pod if the failure policy requires a
+        /// new pod or a failure.
         Plain = "plain",
     }
 }
 
 impl Tier {
-    /// Action of the restart rule for exits of the training container; None: there is no rule, and
-    /// the kubelet follows `restartPolicy`.
+    /// Action of the restart rule for exits of the training container. `None`: there is no rule,
+    /// and the kubelet follows `restartPolicy`.
     pub fn restart_action(self) -> Option<&'static str> {
         match self {
             Self::RestartAll => Some("RestartAllContainers"),
@@ -41,7 +41,7 @@ impl Tier {
         }
     }
 
-    /// Whether a restart in place starts all containers of the pod again.
+    /// True if a restart in place restarts all containers of the pod.
     pub fn restarts_whole_pod(self) -> bool {
         match self {
             Self::RestartAll => true,
@@ -49,8 +49,8 @@ impl Tier {
         }
     }
 
-    /// Whether the kubelet delays restarts in a row. Restarting all containers removes them, and
-    /// with them that back-off; of a process that a supervisor starts again it knows nothing.
+    /// True if the kubelet delays consecutive restarts. Restarting all containers removes them, and
+    /// with them their back-off. The kubelet does not see restarts by a supervisor.
     pub fn kubelet_backs_off(self) -> bool {
         match self {
             Self::Supervised | Self::RestartAll => false,
@@ -58,8 +58,8 @@ impl Tier {
         }
     }
 
-    /// Whether something in the pod holds the member back until all have stopped, so that two
-    /// attempts never run at once.
+    /// True if the pod itself waits until all members have stopped, so that two attempts never run
+    /// at once.
     pub fn has_barrier(self) -> bool {
         match self {
             Self::Supervised => true,
@@ -67,10 +67,10 @@ impl Tier {
         }
     }
 
-    /// The tier of containers on a node. `server`: the highest whose rules the API server keeps.
+    /// Restart tier of pods on a node. `server`: the highest tier whose rules the API server keeps.
     ///
-    /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently
-    /// and would leave a failed container down.
+    /// Rules require kubelet 1.35, which enables them by default. Older kubelets ignore them
+    /// silently and would not restart a failed container.
     pub fn of(node: &NodeInfo, server: Self) -> Self {
         let mut features = node.declared_features.iter();
         let able = features.any(|f| f == RESTART_ALL_FEATURE);
@@ -80,13 +80,13 @@ impl Tier {
             Self::Supervised | Self::RestartAll | Self::RestartRules if has_rules => {
                 Self::RestartRules
             }
-            // The node ignores the rules, or, whatever it could do, the API server drops them.
+            // The node ignores the rules, or the API server drops them.
             Self::Supervised | Self::RestartAll | Self::RestartRules | Self::Plain => Self::Plain,
         }
     }
 }
 
-/// Minor number of a version such as `v1.37.2` or `v1.33.5-gke.1`.
+/// Minor version of a string such as `v1.37.2` or `v1.33.5-gke.1`.
 fn minor(version: &str) -> Option<u32> {
     let mut parts = version.trim_start_matches('v').split('.');
     (parts.next()? == "1").then_some(())?;

@@ -1,5 +1,5 @@
-//! The view of one workload: everything that a decision about it may depend on, built by the
-//! manager from its index.
+//! The view of one workload: all inputs of a decision about it, built by the manager from its
+//! index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,35 +22,35 @@ use crate::zones::ZoneInfo;
 pub struct WorkloadView {
     /// Which object it is.
     pub id: WorkloadId,
-    /// The object, with its status as last read.
+    /// The object, with its last read status.
     pub workload: Arc<TrainingWorkload>,
-    /// Pods that it controls, by the UID of the owner; labels decide about nothing. One of another
-    /// owner among them is left alone.
+    /// Pods that the workload controls, by the UID of the owner; labels are irrelevant. Pods of
+    /// other owners among them are ignored.
     pub pods: Vec<Arc<PodView>>,
-    /// Pod groups owned by the workload, by gang key.
+    /// Pod groups that the workload owns, by gang key.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
-    /// The Workload of that name, of any owner.
+    /// The Workload of this name, whoever owns it.
     pub scheduling: Option<Held<WorkloadSpec>>,
-    /// The Service named like the subdomain, of any owner.
+    /// The Service named like the subdomain, whoever owns it.
     pub service: Option<Held<ServiceContent>>,
-    /// The `RestartOrder` of that name, of any owner.
+    /// The `RestartOrder` of this name, whoever owns it.
     pub order: Option<Held<RestartOrderSpec>>,
-    /// Nodes named by pods and placements, by name. One that is not there does not exist.
+    /// Nodes that pods and placements name, by name. A missing node does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
     /// Zones of the cluster, by name.
     pub zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
-    /// Those of these nodes on which a pod of an agent is, or was, with since when one of these is ready,
-    /// or none is, by the manager's clock.
+    /// Nodes in `nodes` that have or had an agent pod. The time is the start of the current state
+    /// (some pod ready, or none), by the manager's clock.
     pub agent_pods: BTreeMap<String, DateTime<Utc>>,
-    /// What the priority class resolves to.
+    /// Result of resolving the priority class.
     pub priority: Priority,
-    /// What the API server says about the pods of the current spec; None: not asked yet.
+    /// Dry-run result for the pods of the current spec. `None`: no dry run yet.
     pub dry_run: Option<DryRun>,
-    /// Requests of earlier passes that were refused, until they succeed.
+    /// Refused requests of earlier passes, until they succeed.
     pub refusals: Vec<RefusedRequest>,
-    /// The request that the API server failed last, until one of its kind succeeds.
+    /// The last request that the API server failed, until a request of its kind succeeds.
     pub failed: Option<FailedRequest>,
     /// Constants.
     pub settings: Arc<LifecycleSettings>,
@@ -62,7 +62,7 @@ impl WorkloadView {
         &self.workload.spec
     }
 
-    /// The workload's status; the default before the first write.
+    /// The status. The default before the first write.
     pub fn status(&self) -> TrainingWorkloadStatus {
         self.workload.status.clone().unwrap_or_default()
     }
@@ -87,18 +87,18 @@ impl WorkloadView {
         self.id.generation
     }
 
-    /// Whether the object is being deleted. Its dependents are left to the garbage collector.
+    /// True if the object is being deleted. The garbage collector then deletes its dependents.
     pub fn deleting(&self) -> bool {
         self.workload.metadata.deletion_timestamp.is_some()
     }
 
-    /// Name of the headless Service and subdomain of the pods.
+    /// Name of the headless Service, and subdomain of the pods.
     pub fn subdomain(&self) -> &str {
         self.spec().network.subdomain_of(self.name())
     }
 }
 
-/// Which object a workload is.
+/// Identity of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadId {
     /// Namespace.
@@ -112,8 +112,8 @@ pub struct WorkloadId {
 }
 
 impl WorkloadId {
-    /// Reads metadata. None for an object that the API server has not stored: there is nothing to
-    /// own anything for it.
+    /// Reads metadata. `None` if the API server has not stored the object, because then it cannot
+    /// own others.
     pub fn read(workload: &TrainingWorkload) -> Option<Self> {
         let metadata = &workload.metadata;
         Some(Self {
@@ -125,14 +125,14 @@ impl WorkloadId {
     }
 }
 
-/// An object of a name that the workload needs.
+/// An object that the workload needs by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held<T> {
     /// UID of the object.
     pub uid: Uid,
-    /// Version that the content was read at; updates carry it.
+    /// Version at which the content was read. Updates carry it.
     pub resource_version: ResourceVersion,
-    /// Whether the workload is its controller, by UID.
+    /// True if the workload is its controller, by UID.
     pub owned: bool,
     /// What is in it.
     pub content: T,

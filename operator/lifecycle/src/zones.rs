@@ -1,4 +1,5 @@
-//! Nodes that are silent together: an outage between kubelets and the API server, not a loss of nodes.
+//! Detects zones whose nodes are silent together: an outage between kubelets and the API server,
+//! not a loss of nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +7,12 @@ use chrono::{DateTime, Utc};
 
 use crate::nodes::NodeInfo;
 
-/// The share of the nodes of a zone, in percent, that are NotReady in an outage: the default of
+/// Least percentage of NotReady nodes in a zone during an outage. Default of
 /// `--unhealthy-zone-threshold` of the node lifecycle controller.
 pub const OUTAGE_PERCENT: usize = 55;
 
-/// The fewest nodes of a zone that are NotReady in an outage, as in `ComputeZoneState` of the node lifecycle
-/// controller. A cluster without any Ready node has an outage, however small it is.
+/// Least number of NotReady nodes in a zone during an outage, as in `ComputeZoneState` of the node
+/// lifecycle controller. A cluster without any Ready node has an outage regardless of its size.
 const OUTAGE_NODES: usize = 3;
 
 /// The nodes of one zone.
@@ -21,13 +22,13 @@ pub struct ZoneInfo {
     pub nodes: usize,
     /// Whether there is an outage.
     pub outage: bool,
-    /// When the last outage ended, as far as the nodes show it. Before that the silence of a node is no
-    /// sign of its loss.
+    /// When the last outage ended, as far as the nodes show it. Silence of a node before this time
+    /// is no sign of its loss.
     pub outage_ended: Option<DateTime<Utc>>,
 }
 
 impl ZoneInfo {
-    /// Zones by name, from all nodes of the cluster.
+    /// Zones of the cluster by name, from all of its nodes.
     pub fn of<'n>(nodes: impl IntoIterator<Item = &'n NodeInfo>) -> BTreeMap<String, Self> {
         let mut zones: BTreeMap<&str, Readiness> = BTreeMap::new();
         let mut cluster = Readiness::default();
@@ -52,11 +53,10 @@ impl ZoneInfo {
     }
 }
 
-/// Which nodes are ready.
 #[derive(Default)]
 struct Readiness {
     not_ready: usize,
-    /// Since when the others are.
+    /// Since when each ready node is ready.
     ready_since: Vec<DateTime<Utc>>,
 }
 
@@ -72,8 +72,8 @@ impl Readiness {
         self.not_ready + self.ready_since.len()
     }
 
-    /// Whether there is an outage, which takes so many nodes that are NotReady, and when the last one
-    /// ended: when so many of the nodes that are ready now were not.
+    /// Whether there is an outage, and when the last one ended. `needed`: number of NotReady nodes
+    /// in an outage. An outage ends when fewer nodes than that remain NotReady.
     fn outage(&mut self, needed: usize) -> (bool, Option<DateTime<Utc>>) {
         let Some(missing) = needed.checked_sub(self.not_ready).filter(|n| *n > 0) else {
             return (self.nodes() > 0, None);

@@ -1,5 +1,5 @@
-//! Accelerator time: what the workload holds and has held, lost and waited for. Only its changes are
-//! recorded, so that nothing is written because time passes.
+//! Accelerator time that a workload has held, lost and waited for. Only changes are recorded, so
+//! that the passage of time causes no writes.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 
 impl Ledger {
-    /// Accounts for the time up to now, if the workload holds or wants something else now, or
-    /// something else is recorded.
+    /// Accounts for the time until now, if held or wanted capacity has changed or another change is
+    /// recorded.
     pub fn account(&mut self, facts: &Facts<'_>, recording: bool) {
         let holds = self.note_held(facts);
         let waits = facts.gangs.iter().any(|g| self.wants_capacity(facts, g));
@@ -35,7 +35,8 @@ impl Ledger {
         }
     }
 
-    /// Takes note of since when each gang holds its nodes; how many accelerators all of them hold.
+    /// Records since when each gang holds its nodes. Returns the number of accelerators that all
+    /// gangs hold.
     fn note_held(&mut self, facts: &Facts<'_>) -> i64 {
         let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
         let mut all = 0_i64;
@@ -58,15 +59,15 @@ impl Ledger {
         }
     }
 
-    /// From when on a gang holds its nodes that is seen to hold them: from now on, unless it came to run
-    /// before that was noted.
+    /// Start time for a gang that newly holds its nodes. Now, or the time of its placement if it
+    /// already runs.
     fn held_from(&self, facts: &Facts<'_>, key: &GangKey) -> DateTime<Utc> {
         let runs = facts.gang(key).is_some_and(|g| self.is_under_way(g));
         let placement = facts.placement(self, key).filter(|_| runs);
         placement.map_or(facts.now, |p| p.decided_at)
     }
 
-    /// Whether the nodes of a gang are its own: it is placed, and waits for nobody to leave them.
+    /// True if a gang is placed and no victims occupy its nodes.
     fn holds_nodes(&self, facts: &Facts<'_>, key: &GangKey) -> bool {
         let gang = facts.gang(key);
         facts.placement(self, key).is_some_and(|placement| {
@@ -74,8 +75,8 @@ impl Ledger {
         })
     }
 
-    /// Whether the nodes that a gang was placed on are others' until they have left. One that runs keeps
-    /// its nodes while it preempts for more.
+    /// True if victims still occupy the nodes of a gang's placement. A running gang that preempts
+    /// for more members keeps its nodes.
     pub(super) fn awaits_victims(
         &self,
         facts: &Facts<'_>,
@@ -85,7 +86,8 @@ impl Ledger {
         facts.is_preempting(&gang.key, &placement.id) && !self.is_under_way(gang)
     }
 
-    /// Nobody waits for capacity while suspended, when there is no start, or for another group.
+    /// A gang does not wait for capacity while suspended, before its start, or while it depends on
+    /// another group.
     fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
             && self.started_at.is_some()
@@ -95,7 +97,7 @@ impl Ledger {
     }
 }
 
-/// Accelerators of the members that a gang has nodes for.
+/// Accelerators of the placed members of a gang.
 fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
     let mut members: BTreeMap<&str, i64> = BTreeMap::new();
     for member in facts.assigned_nodes(gang).keys() {
@@ -107,7 +109,7 @@ fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
     of_groups.fold(0, i64::saturating_add)
 }
 
-/// Whole seconds between two times; clocks of two managers may differ.
+/// Whole seconds between two times, at least 0: clocks of two managers may differ.
 fn seconds(from: DateTime<Utc>, to: DateTime<Utc>) -> i64 {
     (to.timestamp() - from.timestamp()).max(0)
 }

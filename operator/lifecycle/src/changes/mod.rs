@@ -1,5 +1,5 @@
-//! The changes of the ledger that stages have in common. They call nothing above, and each leaves
-//! the ledger as a whole consistent.
+//! Changes of the ledger that several stages share. They call no stage, and each leaves the ledger
+//! consistent.
 
 mod accounting;
 mod progress;
@@ -19,36 +19,34 @@ use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::settings::doubling;
 
-/// Incidents that the history keeps.
+/// Number of incidents kept in the history.
 const HISTORY: usize = 20;
 
-/// Why a gang that releases its placement waits before it queues again.
+/// Why a gang that releases its placement backs off before it queues again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseReason {
-    /// Reason, from the table of condition reasons.
+    /// Reason from the table of condition reasons.
     pub reason: &'static str,
-    /// For people.
     pub message: String,
 }
 
-/// Restarts in a row of a domain.
+/// Consecutive restarts of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
-    /// For failures that take budget.
+    /// Restarts for failures that use budget.
     pub counted: i32,
-    /// For failures that take none.
+    /// Restarts for failures that use none.
     pub uncounted: i32,
 }
 
 impl Tries {
-    /// Both together.
     pub fn all(self) -> i32 {
         self.counted.saturating_add(self.uncounted)
     }
 }
 
 impl Ledger {
-    /// Opens an incident in a restart domain; one that is open has been closed before.
+    /// Opens an incident in a restart domain. A previous incident must be closed.
     pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
@@ -61,14 +59,14 @@ impl Ledger {
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
     }
 
-    /// Notes that all pods of a domain will be replaced together.
+    /// Counts a replacement of all pods of a domain.
     pub fn note_recreation(&mut self, domain: &DomainKey) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.recreations = entry.recreations.saturating_add(1);
         }
     }
 
-    /// Moves the open incident of a domain into the history. `recovered`: all members run again.
+    /// Moves the open incident of a domain to the history. `recovered`: all members run again.
     pub fn close_incident(
         &mut self,
         facts: &Facts<'_>,
@@ -104,7 +102,7 @@ impl Ledger {
         Some(incident)
     }
 
-    /// Puts what ended the run of a domain into the history, where no incident of its own follows.
+    /// Records in the history an event that ended the run of a domain without an incident.
     pub fn record_interruption(
         &mut self,
         facts: &Facts<'_>,
@@ -122,8 +120,8 @@ impl Ledger {
         self.push_history(entry);
     }
 
-    /// Puts restarts that the kubelet made, and that are over, into the history. `within_budget`:
-    /// the members run on.
+    /// Records in the history finished restarts by the kubelet. `within_budget`: the members
+    /// continue to run.
     pub fn record_kubelet_restarts(
         &mut self,
         facts: &Facts<'_>,
@@ -150,7 +148,7 @@ impl Ledger {
         self.history.truncate(HISTORY);
     }
 
-    /// Whether an incident superseded one that was charged and had not brought all members back.
+    /// True if an incident superseded a charged incident before all members had recovered.
     pub fn follows_charged(&self, domain: &DomainKey, incident: &OpenIncident) -> bool {
         let before = self
             .history
@@ -161,9 +159,9 @@ impl Ledger {
         })
     }
 
-    /// The accelerator time that a domain has lost and that no entry of the history has counted yet:
-    /// one failure may end in several, when the next one overtakes its restart. `alone`: members that have
-    /// failed without the others.
+    /// Accelerator time that a domain has lost and no history entry has counted. One failure may
+    /// produce several entries, if the next failure interrupts its restart. `alone`: members that
+    /// failed without the rest of their domain.
     fn count_lost(
         &mut self,
         facts: &Facts<'_>,
@@ -178,7 +176,7 @@ impl Ledger {
         lost
     }
 
-    /// Work of the domain since the last checkpoint, or since it began to run, plus the time of the
+    /// Work of the domain since the last checkpoint or since its start, plus the duration of the
     /// restart so far, in accelerator-seconds.
     fn lost_seconds(
         &self,
@@ -199,7 +197,7 @@ impl Ledger {
             .iter()
             .filter(|h| *domain == *h.domain)
             .find_map(|h| h.recovered_at);
-        // Time in the queue is no work, and the clock of a node may be anywhere.
+        // Queued time is no work, and the node's clock may be wrong.
         let held_since = self.held_since(facts, domain, cause, alone.is_some());
         let held_since = held_since.or(self.started_at);
         let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
@@ -223,10 +221,11 @@ impl Ledger {
         accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
     }
 
-    /// Since when the gang of a domain holds the capacity that it has, or has just released. A preemption's
-    /// nodes are others' until its victims have left them. A placement is decided anew when a member goes
-    /// elsewhere, too, and what was done before is none the less lost; members that join have done nothing,
-    /// and of those that fail alone nobody knows whether they were the last.
+    /// When the gang of a domain obtained the capacity that it holds or has just released. Nodes of
+    /// a preemption count only after their victims have terminated. A later placement does not
+    /// reset the time, because it may move a single member, and the earlier work of the gang is
+    /// lost too. Two cases use the later placement: a resize, because added members have done no
+    /// work, and members that fail alone, because they may be the moved members.
     fn held_since(
         &self,
         facts: &Facts<'_>,
@@ -245,9 +244,9 @@ impl Ledger {
         })
     }
 
-    /// Releases the placement of a gang: recorded first, its pods are deleted afterwards. Incidents
-    /// end, and what single members have finished of an unfinished group is done again, since the
-    /// gang starts over. With a reason the gang waits before it queues again.
+    /// Releases the placement of a gang. The release is recorded first, and pods are deleted later.
+    /// Incidents end. Members of unfinished groups run again even if they succeeded, because the
+    /// gang starts over. With a reason, the gang backs off before it queues again.
     pub fn release_gang(&mut self, facts: &Facts<'_>, key: &GangKey, why: Option<ReleaseReason>) {
         let Some(entry) = self.gangs.get_mut(key) else {
             return;
@@ -285,14 +284,13 @@ impl Ledger {
         }
     }
 
-    /// Forgets what has become of a restart domain all of whose members leave; its incident has been
-    /// closed before.
+    /// Resets a restart domain all of whose members leave. Its incident must be closed.
     pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
         let Some(entry) = self.domains.get_mut(key) else {
             return;
         };
-        // The barrier of this attempt is open; who comes next needs one of their own.
+        // The barrier of this attempt is open, so later members need another attempt.
         let next = !ended && facts.is_barrier_open(key, entry.attempt);
         *entry = DomainLedger {
             attempt: entry.attempt.saturating_add(i64::from(next)),
@@ -302,7 +300,6 @@ impl Ledger {
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
     }
 
-    /// Releases every placement that is held.
     pub fn release_all(&mut self, facts: &Facts<'_>) {
         let keys: Vec<_> = self.gangs.keys().cloned().collect();
         for key in keys {
@@ -310,8 +307,7 @@ impl Ledger {
         }
     }
 
-    /// Members of a restart domain start over: what they have finished counts only where they are
-    /// [done](Self::done_members).
+    /// Resets the completion of restarted members, except of [done](Self::done_members) members.
     pub fn forget_unfinished<'m>(
         &mut self,
         spec: &TrainingWorkloadSpec,
@@ -327,9 +323,10 @@ impl Ledger {
         }
     }
 
-    /// Members of a restart domain that do not run again when the domain restarts: the whole domain
-    /// has succeeded, or their whole group and all members that meet where they do, or the gang is
-    /// basic. Any other member that succeeded would be missing at the next rendezvous.
+    /// Members that do not run again when their restart domain restarts. All succeeded members
+    /// count if the whole domain has succeeded or the gang is Basic. Otherwise, their whole group
+    /// must have succeeded, and no unfinished member may share their coordinator. Any other member
+    /// would be missing at the next rendezvous.
     pub fn done_members(
         &self,
         spec: &TrainingWorkloadSpec,
@@ -358,7 +355,7 @@ impl Ledger {
         done
     }
 
-    /// Records that a gang stays away from a node; of two times the later counts.
+    /// Makes a gang avoid a node. Of two avoidances of a node, the longer one counts.
     pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
         let Some(entry) = self.gangs.get_mut(gang) else {
             return;
@@ -371,7 +368,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the workload, finally. Its placements are released.
+    /// Ends the workload permanently and releases its placements.
     pub fn finish(
         &mut self,
         facts: &Facts<'_>,
@@ -379,7 +376,7 @@ impl Ledger {
         reason: &str,
         message: impl Into<String>,
     ) {
-        // Nothing starts over any more: what members have finished stays on record.
+        // No member runs again, so completed members stay recorded.
         let completed = self.completed.clone();
         self.ended = Some(End {
             outcome,
@@ -398,7 +395,7 @@ impl Ledger {
 }
 
 impl OpenIncident {
-    /// Adds members to those that the incident replaces, with the pods that they have now.
+    /// Adds members to replace, and their current pods.
     pub fn replace_members(
         &mut self,
         facts: &Facts<'_>,
@@ -415,7 +412,7 @@ impl OpenIncident {
     }
 }
 
-/// An entry for what happened and ended at once.
+/// A history entry for an event without duration.
 fn history_entry(
     domain: &DomainKey,
     attempt: i64,
@@ -436,7 +433,7 @@ fn history_entry(
     }
 }
 
-/// `barrier`: the members waited at one, and the incident is over when it opens.
+/// `barrier`: the members waited at a barrier, and the incident ends when it opens.
 fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) -> Phases {
     let detected = Some(incident.detected_at);
     let last = milliseconds(incident.arrived_at.or(incident.ordered_at), end);
@@ -449,7 +446,7 @@ fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) ->
     }
 }
 
-/// Clocks of node and manager differ: a phase is never negative.
+/// At least 0, because the clocks of node and manager differ.
 fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
     match (from, to) {
         (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
@@ -457,7 +454,7 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
     }
 }
 
-/// The time of the last checkpoint that an annotation tells.
+/// Time of the last checkpoint from the workload's annotation.
 fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);

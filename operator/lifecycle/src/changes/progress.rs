@@ -1,4 +1,4 @@
-//! How far training has come: what the last of its processes to come further tells.
+//! Training progress, from the latest report of its processes.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::MemberProgress;
@@ -8,13 +8,13 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::pods::PodView;
 
-/// Between two records of progress alone. Agents tell of each member about once a minute.
+/// Least time between records of progress alone. Agents report each member about once a minute.
 const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
 
 impl Ledger {
-    /// Takes note of the latest step and of the latest checkpoint that members tell of: together with
-    /// something else that is recorded, or by itself now and then. What was noted stays while nobody
-    /// tells anything, as after the loss of a node.
+    /// Records the latest step and checkpoint that members report: together with other changes, or
+    /// alone once per [`RECORD_EVERY`]. Recorded values stay while no member reports, such as after
+    /// the loss of a node.
     pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
         let reported = all_reported(facts);
         let Some(last) = reported
@@ -42,14 +42,14 @@ impl Ledger {
         }
     }
 
-    /// When the last checkpoint was saved that a member tells of, noted or not.
+    /// When the latest reported checkpoint was saved, recorded or not.
     pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
         last_checkpoint(&all_reported(facts), self.progress.as_ref()).map(|(time, _)| time)
     }
 }
 
-/// Whether what is of this time is noted after what is known: with something else if it is later, and by
-/// itself now and then.
+/// True if a value of this time replaces the known one: after [`RECORD_EVERY`], or with another
+/// record if it is later.
 fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: bool) -> bool {
     known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
@@ -58,15 +58,15 @@ fn all_reported<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
     facts.pods().filter_map(|p| reported(facts, p)).collect()
 }
 
-/// What the agent of its node told last of the process of a pod.
+/// Last progress that the agent of a pod's node reported for the pod's process.
 fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
     let agent = facts.view.agents().get(pod.node.as_deref()?)?;
     let mut reported = agent.status.progress.iter();
     reported.find(|p| pod.uid == *p.pod_uid)
 }
 
-/// Of the checkpoint that is noted the time is known: a manager that has just started hears of it anew,
-/// and the clock of the node may be ahead.
+/// The latest checkpoint. For the recorded checkpoint, the recorded time counts: a restarted
+/// manager receives the report again, and the node's clock may be ahead.
 fn last_checkpoint(
     reported: &[&MemberProgress],
     noted: Option<&TrainingProgress>,

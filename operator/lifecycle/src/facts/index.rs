@@ -1,4 +1,4 @@
-//! Indexes over a view, and what time makes of its nodes.
+//! Indexes over a view, and time-dependent states of nodes.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 use crate::zones::ZoneInfo;
 
-/// How long pods may be shown unready after their node has come back: the node controller has said so
-/// of all of them, and the kubelet corrects it pod by pod.
+/// How long pods may be shown as unready after their node has recovered: the node lifecycle
+/// controller has marked all of them, and the kubelet corrects them one by one.
 const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
 
-/// The node of each member that a placement assigns.
+/// Node of each member that a placement assigns.
 pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
 
-/// The node of each member. A placement that does not parse places no member; the scheduler
+/// Node of each member. A placement entry that does not parse assigns no member; the scheduler
 /// writes it again.
 pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
     let mut out = AssignedNodes::new();
@@ -34,8 +34,8 @@ pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
     out
 }
 
-/// Whether a node is out of service, or NotReady for so long. In an outage of its zone the silence of a node
-/// is no sign of its loss.
+/// True if a node is out of service, or has been NotReady for `limit`. During an outage of its
+/// zone, silence of a node is no sign of its loss.
 pub(super) fn is_lost(
     node: &NodeInfo,
     zone: Option<&ZoneInfo>,
@@ -49,26 +49,24 @@ pub(super) fn is_lost(
     node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
-/// Whether what is shown of the readiness of a node's pods comes from the node itself.
+/// True if the readiness of a node's pods is reported by the node itself.
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let settled = node.ready_since.map(|at| at + READINESS_LAGS);
     node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
-/// Pods of ours by member, oldest first. By group, and there by replica and index: each decision looks
-/// for all members of a gang, whose groups are texts.
+/// Pods of the workload by member, oldest first. The group is a separate level, because each
+/// decision looks up all members of a gang, and comparing group names is expensive.
 #[derive(Default)]
 pub(super) struct PodsByMember<'a>(BTreeMap<&'a str, BTreeMap<(i32, i32), Vec<&'a PodView>>>);
 
 impl<'a> PodsByMember<'a> {
-    /// Those of one member.
     pub fn of(&self, member: &Member) -> &[&'a PodView] {
         let group = self.0.get(member.group.as_str());
         let pods = group.and_then(|members| members.get(&(member.replica, member.index)));
         pods.map_or(&[], Vec::as_slice)
     }
 
-    /// All of them, by member.
     pub fn iter(&self) -> impl Iterator<Item = &'a PodView> {
         self.0
             .values()
@@ -78,7 +76,7 @@ impl<'a> PodsByMember<'a> {
     }
 }
 
-/// Pods of ours by member, and those whose labels name none.
+/// Pods of the workload by member, and pods whose labels name no member.
 pub(super) fn pods_of_ours(view: Observed<'_>) -> (PodsByMember<'_>, Vec<&PodView>) {
     let mut by_member = PodsByMember::default();
     let mut strays = Vec::new();

@@ -1,5 +1,3 @@
-//! The view of a workload, indexed for decisions.
-
 mod index;
 mod members;
 mod nodes;
@@ -33,18 +31,18 @@ pub(crate) use index::AssignedNodes;
 
 /// A view with its indexes.
 pub(crate) struct Facts<'a> {
-    /// All that was seen, but the status.
+    /// All observations except the status.
     pub view: Observed<'a>,
     pub now: DateTime<Utc>,
-    /// Gangs of the spec.
     pub gangs: Vec<Gang>,
-    /// When time alone changes what nodes are taken for: lost, or able to say that their agent is gone.
+    /// When the state of a node (lost, or able to report that its agent is gone) next changes by
+    /// time alone.
     pub node_wake: Wake,
     pods: PodsByMember<'a>,
-    /// Pods of ours whose labels name no member any more.
+    /// Pods of the workload whose labels name no member.
     strays: Vec<&'a PodView>,
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
-    /// What agents say of the way of pods to an attempt.
+    /// Agents' reports on arrivals of pods at an attempt.
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
     assigned: BTreeMap<&'a GangKey, AssignedNodes<'a>>,
@@ -52,21 +50,17 @@ pub(crate) struct Facts<'a> {
     lost: BTreeSet<&'a str>,
     /// Agents that are not known to be gone, by node.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
-    /// Positions of gangs, and of domains in them, by key.
+    /// Positions of gangs and of their domains, by key.
     gang_at: BTreeMap<GangKey, usize>,
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
     refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
 }
 
-/// How far the placement of a gang is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PlacementState<'a> {
-    /// There is none.
     Unplaced,
-    /// The gang has released it.
     Released,
-    /// The gang is placed.
     Placed(&'a Placement),
 }
 
@@ -131,23 +125,21 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The workload's spec.
     pub fn spec(&self) -> &'a TrainingWorkloadSpec {
         self.view.spec()
     }
 
-    /// A deadline.
     pub fn due(&self, at: DateTime<Utc>) -> Due {
         Due::of(at, self.now)
     }
 
-    /// Pods of ours, by member; those that name none come last.
+    /// Pods of the workload, by member. Pods without a member are last.
     pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.pods.iter().chain(self.strays.iter().copied())
     }
 
-    /// Whether pods of ours are left whose labels name no member: they are deleted, and their names
-    /// may be those of the pods to be made.
+    /// True if the workload has pods whose labels name no member. They are being deleted, and may
+    /// occupy the names of pods to create.
     pub fn has_strays(&self) -> bool {
         !self.strays.is_empty()
     }
@@ -157,9 +149,8 @@ impl<'a> Facts<'a> {
         self.pods.of(member)
     }
 
-    /// The pod that stands for a member now: the newest that is not being replaced. Before all
-    /// members ran for the first time a terminating pod is on its way out as well: nothing has
-    /// happened yet that its deletion could interrupt.
+    /// The current pod of a member: the newest that is not being replaced. Before all members have
+    /// run, a terminating pod counts as replaced too, because its deletion interrupts no work.
     pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
         for pod in self.pods_of(member).iter().rev() {
             let replaced = match &domain.incident {
@@ -173,7 +164,7 @@ impl<'a> Facts<'a> {
         None
     }
 
-    /// The members of a gang, each with the pod that stands for it now, if there is one.
+    /// The members of a gang with their current pods.
     pub fn current_pods<'f>(
         &'f self,
         ledger: &'f Ledger,
@@ -186,69 +177,63 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The gang of a key.
     pub fn gang(&self, key: &GangKey) -> Option<&Gang> {
         self.gangs.get(*self.gang_at.get(key)?)
     }
 
-    /// The gang of a restart domain.
     pub fn gang_of(&self, domain: &DomainKey) -> Option<&Gang> {
         self.gangs.get(self.domain_at.get(domain)?.0)
     }
 
-    /// The order that is out for a restart domain.
+    /// The current restart order of a domain.
     pub fn order(&self, domain: &DomainKey) -> Option<&'a DomainOrder> {
         self.orders.get(domain.as_str()).copied()
     }
 
-    /// Whether the order for an attempt of a domain is out.
+    /// True if the order for an attempt of a domain exists.
     pub fn is_ordered(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain).is_some_and(|o| o.attempt >= attempt)
     }
 
-    /// Whether the members of a domain may run an attempt.
+    /// True if the members of a domain may run an attempt.
     pub fn is_released(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain)
             .is_some_and(|o| o.released_attempt >= attempt)
     }
 
-    /// Whether an attempt of a domain was released at a barrier.
+    /// True if an attempt of a domain was released at a barrier.
     pub fn is_barrier_open(&self, domain: &DomainKey, attempt: i64) -> bool {
         let order = self.order(domain);
         order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty())
     }
 
-    /// Whether it was, and none of the domain's pods does without.
+    /// True if the attempt was released at a barrier and all pods of the domain are supervised.
     pub fn is_past_barrier(&self, domain: &DomainKey, attempt: i64) -> bool {
         let members = self.domain(domain).map_or(&[][..], |d| &d.members);
         let mut pods = members.iter().flat_map(|m| self.pods_of(m));
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
-    /// Whether a member's pod is ready, and has been let go once. Of a container without a readiness
-    /// probe the kubelet says so as soon as its supervisor runs.
+    /// True if a member's pod is ready and, if supervised, its attempt was released. Without a
+    /// readiness probe, the kubelet reports a container as ready as soon as its supervisor runs.
     pub fn is_ready(&self, domain: &DomainKey, pod: &PodView) -> bool {
         let begun = || self.is_released(domain, pod.identity.attempt);
         pod.ready() && (!pod.is_supervised() || begun())
     }
 
-    /// Refusals of a request.
     pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
         self.refusals.get(target).map_or(&[], Vec::as_slice)
     }
 
-    /// The restart domain of a key.
     pub fn domain(&self, key: &DomainKey) -> Option<&Domain> {
         let (gang, at) = *self.domain_at.get(key)?;
         self.gangs.get(gang)?.domains.get(at)
     }
 
-    /// Status of a gang's pod group.
     pub fn pod_group_status(&self, gang: &GangKey) -> Option<&'a PodGroupStatus> {
         self.view.pod_groups().get(gang)?.status.as_ref()
     }
 
-    /// How far the placement of a gang is.
     pub fn placement_state(&self, key: &GangKey, gang: &GangLedger) -> PlacementState<'a> {
         let placement = self
             .pod_group_status(key)
@@ -268,25 +253,25 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Where the placement of a gang, released or not, assigns its members.
+    /// Nodes that the gang's placement, released or not, assigns to members.
     pub fn assigned_nodes(&self, key: &GangKey) -> &AssignedNodes<'a> {
         self.assigned.get(key).unwrap_or(&self.nowhere)
     }
 
-    /// Where members are while it does not matter.
+    /// An empty assignment, for callers that ignore nodes.
     pub fn nowhere(&self) -> &AssignedNodes<'a> {
         &self.nowhere
     }
 
-    /// Whether victims of the gang's own preemption still have to leave its placement.
+    /// True if victims of the gang's own preemption have not left its placement.
     pub fn is_preempting(&self, key: &GangKey, placement: &str) -> bool {
         self.pod_group_status(key)
             .and_then(|s| s.preemption.as_ref())
             .is_some_and(|p| p.placement == placement)
     }
 
-    /// The message of the pod group's `DisruptionTarget`. It is about the placement that is there: the
-    /// scheduler takes both back in one write.
+    /// Message of the pod group's `DisruptionTarget`. It concerns the current placement, because
+    /// the scheduler withdraws both in one write.
     pub fn preemptor(&self, gang: &GangKey) -> Option<String> {
         let status = self.pod_group_status(gang)?;
         status.placement.as_ref()?;

@@ -1,4 +1,4 @@
-//! What is known of nodes and their agents, and of pods that their nodes do not end.
+//! Facts about nodes, their agents, and pods that their nodes fail to end.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -12,22 +12,21 @@ use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 use crate::zones::ZoneInfo;
 
-/// How long an agent may take to start: its pod is made as soon as there is the node, and its image
-/// is small.
+/// How long an agent may take to start. Its pod is created as soon as the node exists, and its
+/// image is small.
 const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
 
 impl<'a> Facts<'a> {
-    /// The agent of a node: one that is ready, or of which its node says nothing now.
+    /// The agent of a node, if it is ready or its node does not report readiness now.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
         self.agents.get(node).copied()
     }
 
-    /// Until when a member that meets others has no pod made for it on a node, since the agent there
-    /// is on its way: its pod is new, or was ready a moment ago, as while agents are replaced by newer
-    /// ones; the node has become ready a moment ago; or the agent has, and what it can do is not known
-    /// yet. Without it the pod has no supervisor for as long as it lives, and with it none of its
-    /// domain restarts in place. None: the agent is there, or is not expected, or is of no use to the
-    /// member.
+    /// Deadline until which the creation of a member's pod waits for the agent of a node to start.
+    /// It waits if the agent's pod is new or was ready recently (as during a rollout), or if the
+    /// node became ready recently. It also waits if the agent has not published its capabilities. A
+    /// pod created without an agent never gets a supervisor, and then its domain cannot restart in
+    /// place. `None`: the agent is present, not expected, or of no use to the member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let known = self
             .agent(node)
@@ -43,12 +42,12 @@ impl<'a> Facts<'a> {
         Some(self.due(since + AGENT_STARTS))
     }
 
-    /// Whether a node's agent can stop containers.
+    /// True if a node's agent can stop containers.
     pub fn can_stop(&self, node: &str) -> bool {
         self.is_capable(node, capabilities::STOP)
     }
 
-    /// Whether a node's agent is linked to the supervisors there.
+    /// True if a node's agent is connected to the supervisors of the node.
     pub fn can_supervise(&self, node: &str) -> bool {
         self.is_capable(node, capabilities::SUPERVISE)
     }
@@ -58,19 +57,20 @@ impl<'a> Facts<'a> {
         agent.is_some_and(|a| a.status.capabilities.iter().any(|c| c == capability))
     }
 
-    /// Whether the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds` without an outage
-    /// of its zone.
+    /// True if the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds` without
+    /// an outage of its zone.
     pub fn lost(&self, node: &str) -> bool {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
     }
 
-    /// Whether the node is lost for its silence alone: its containers may still run, and it may come back.
+    /// True if the node is lost only because it is silent. Its containers may still run, and it may
+    /// return.
     pub fn silent(&self, node: &str) -> bool {
         let info = self.view.nodes().get(node);
         self.lost(node) && info.is_some_and(|n| !n.out_of_service)
     }
 
-    /// The outage in which one of these nodes is silent.
+    /// The outage of a zone in which one of these nodes is silent.
     pub fn outage<'n>(&self, nodes: impl IntoIterator<Item = &'n str>) -> Option<&'a ZoneInfo> {
         let silent = nodes.into_iter().filter_map(|name| {
             let node = self.view.nodes().get(name)?;
@@ -80,32 +80,32 @@ impl<'a> Facts<'a> {
         silent.into_iter().find(|zone| zone.outage)
     }
 
-    /// From when on a pod that still has not ended is stuck: its grace period is long over, and its
-    /// node answers and has answered for as long. None: the node does not answer.
+    /// When a pod that has not ended becomes stuck: `overdue` after its grace period, on a node
+    /// that has been ready for as long. `None` if the node does not answer.
     pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes().get(node)?;
         let answers = node.answers();
-        // A node that was silent may only now learn that the pod is to end.
+        // A kubelet that was disconnected may only now receive the deletion.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
         answers.then(|| since + self.view.settings().overdue)
     }
 
-    /// Whether a pod has not ended although its grace period is long over and its node answers: a
-    /// process that no signal ends, a mount that hangs, a foreign finalizer.
+    /// True if a pod is stuck on a node that answers: a process that no signal ends, a hanging
+    /// mount, a finalizer of another controller.
     pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
         let from = self.stuck_from(pod).filter(|_| !pod.terminal());
         from.is_some_and(|from| self.due(from).passed(wake))
     }
 
-    /// Whether a pod was deleted by force and its object is kept by a finalizer: nobody waits for
-    /// it any more.
+    /// True if a pod was deleted by force and only a finalizer keeps its object. No decision waits
+    /// for such a pod.
     pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
         pod.deletion_grace == 0 && self.is_stuck(pod, wake)
     }
 
-    /// Whether a member of the gang may be created on a node. Avoidances that are over have been
-    /// removed in a stage before.
+    /// True if a member of the gang may be created on a node. An earlier stage has removed expired
+    /// avoidances.
     pub fn usable(&self, gang: &GangLedger, node: &str) -> bool {
         !gang.avoid.contains_key(node) && !self.lost(node)
     }

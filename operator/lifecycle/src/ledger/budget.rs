@@ -1,4 +1,4 @@
-//! The restart budget: units of a sliding window.
+//! The restart budget: units per sliding window.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::workload::RestartLimits;
@@ -6,19 +6,18 @@ use lockstep_api::workload::RestartLimits;
 use super::RestartBudget;
 
 impl RestartBudget {
-    /// Whether a unit is left in the window.
     pub fn has_unit_left(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         self.used(limits, now) < limits.max_restarts.max(0) as usize
     }
 
-    /// Units that are used in the window that ends at a time.
+    /// Units used in the window that ends at `at`.
     pub fn used(&self, limits: &RestartLimits, at: DateTime<Utc>) -> usize {
         let window = TimeDelta::seconds(limits.window_seconds);
         let used = self.counted_at.iter().filter(|used| **used + window > at);
         used.count()
     }
 
-    /// Gives back the unit that was taken at that time, or the last.
+    /// Refunds the unit that was charged at `charged_at`, or the last unit.
     pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
         let at = self.counted_at.iter().rposition(|at| *at == charged_at);
         if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
@@ -27,7 +26,7 @@ impl RestartBudget {
         self.counted = (self.counted - 1).max(0);
     }
 
-    /// Takes a unit of the budget; false when none is left in the window.
+    /// Charges a unit. False if none is left in the window.
     pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         let window = TimeDelta::seconds(limits.window_seconds);
         self.counted_at.retain(|at| *at + window > now);

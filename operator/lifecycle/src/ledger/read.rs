@@ -1,4 +1,5 @@
-//! From a status to the ledger. What does not parse, because a hand has damaged it, is absent.
+//! Reads the ledger from a status. Values that do not parse, such as after manual edits, are
+//! dropped.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +17,9 @@ use super::{
 };
 
 impl Ledger {
-    /// Reads the ledger part of a status. The spec says which members the numbers of a group mean.
+    /// Reads the ledger part of a status. The spec maps completion indexes of a group to members.
     pub fn read(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> Self {
-        // Every field is named: one that is added must be taken into the ledger or left out here.
+        // Exhaustive pattern: a new field must be read or ignored explicitly.
         let TrainingWorkloadStatus {
             observed_generation: _,
             phase: _,
@@ -73,7 +74,7 @@ impl Ledger {
             active_seconds: *active_seconds,
             ended: end(status),
         };
-        // Groups that the spec no longer has are not written again.
+        // Groups that the spec no longer contains are dropped.
         ledger
             .running
             .retain(|name, _| spec.groups.iter().any(|g| g.name == *name));
@@ -166,7 +167,7 @@ fn open_incident(status: &Incident) -> OpenIncident {
         action: *action,
         counted: *counted,
         stage: *stage,
-        // If a hand has damaged it, no more pods are replaced on its account.
+        // If the value is damaged, no further pods are replaced for this incident.
         replace: MemberSet::parse(replace).unwrap_or_default(),
         old_pods: old_pods.iter().filter_map(|u| Uid::read(Some(u))).collect(),
         not_before: *not_before,
@@ -177,8 +178,8 @@ fn open_incident(status: &Incident) -> OpenIncident {
     }
 }
 
-/// Members that have succeeded. Numbers beyond the present replicas stay: a group that grows again
-/// finds its members finished.
+/// Members that have succeeded. Indexes beyond the current replicas are kept, so that these members
+/// stay completed if the group grows again.
 fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
     let mut out = BTreeSet::new();
     for group in &spec.groups {
@@ -209,7 +210,7 @@ fn budget(restarts: &Restarts) -> RestartBudget {
     }
 }
 
-/// The terminal conditions belong to the ledger.
+/// The end of the workload, from its terminal conditions.
 fn end(status: &TrainingWorkloadStatus) -> Option<End> {
     let outcomes = [Outcome::Complete, Outcome::Failed];
     let outcome = outcomes
@@ -227,7 +228,6 @@ fn end(status: &TrainingWorkloadStatus) -> Option<End> {
 }
 
 impl Outcome {
-    /// Type of the terminal condition.
     pub fn condition(self) -> &'static str {
         match self {
             Self::Complete => types::COMPLETE,

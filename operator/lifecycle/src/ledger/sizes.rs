@@ -1,4 +1,4 @@
-//! That the largest ledgers fit into one object of etcd.
+//! Tests that the largest ledgers fit into one object of etcd.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use super::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::summary::Summary;
 
-/// etcd's default limit of a request is 1.5 MiB; spec, metadata and the request around it need some
-/// of it.
+/// etcd's default limit of a request is 1.5 MiB, reduced by a reserve for spec, metadata and the
+/// request itself.
 const LIMIT: usize = 1_572_864 - 262_144;
 
 fn at() -> DateTime<Utc> {
@@ -55,7 +55,7 @@ fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
         rule: "r".repeat(20),
         ..Cause::new(CauseKind::ContainerExit, at())
     };
-    // Where all pods are replaced they are known by their attempt.
+    // Pods that are all replaced are identified by their attempt.
     let listed = if action.replaces_pods() {
         0
     } else {
@@ -78,7 +78,7 @@ fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
     }
 }
 
-/// A ledger in which everything happens at once.
+/// A ledger with the maximum of simultaneous state.
 fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadStatus {
     let gangs = gangs(spec);
     let mut ledger = Ledger::default();
@@ -116,8 +116,8 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
     ledger.into_status(spec, &gangs, summary())
 }
 
-/// `managedFields` of a value, as large as the API server makes them: names of fields, and of the
-/// entries of lists with keys.
+/// `managedFields` of a value, as large as those of the API server: names of fields and keys of
+/// list entries.
 fn managed(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
