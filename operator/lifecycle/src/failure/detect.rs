@@ -1,4 +1,4 @@
-//! What has happened to a member.
+//! Detects failures of a member.
 
 use std::cmp::Reverse;
 
@@ -16,15 +16,15 @@ use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
-/// Reason that the kubelet shows for containers that it killed to restart the whole pod.
+/// Kubelet's reason for containers that it killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
-/// Reasons of runtimes for containers that could not be started.
+/// Runtimes' reasons for containers that could not be started.
 const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
-/// Reasons of pods that the kubelet ends for its node's sake.
+/// Reasons of pods that the kubelet ended on behalf of the node.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
-/// The failure of a member's pod at the present attempt of its domain, if there is one. A pod that
-/// was refused before it ran is not a failure of the workload but of its placement.
+/// The failure of a member's pod at the current attempt of its domain. A pod that the kubelet
+/// rejected is a failure of its placement, not of the workload.
 pub(crate) fn failure_of(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -34,7 +34,7 @@ pub(crate) fn failure_of(
     pod_failure(facts, member, pod).or_else(|| exit_at_attempt(facts, domain, member, pod))
 }
 
-/// Failures that end the pod: it is lost, deleted or failed.
+/// Failures that end the pod: lost, deleted or failed.
 pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let node = pod.node.as_deref()?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
@@ -50,7 +50,7 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
                 return exit;
             }
         }
-        // The kubelet says why in the condition alone where it ended the pod for another's sake.
+        // If the kubelet ended the pod for another pod, only the condition has a reason.
         let (reason, message) = said
             .filter(|_| pod.reason.is_empty())
             .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
@@ -90,8 +90,8 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     })
 }
 
-/// Whether a pod that has failed did so because it was being deleted: what it shows first may be
-/// its end, with the code that its program gave the signal.
+/// True if a pod failed because it was being deleted. The first status that shows a failure may
+/// follow the signal of the deletion.
 fn ended_by_deletion(pod: &PodView) -> bool {
     let Some(deleted_at) = pod.deleted_at else {
         return false;
@@ -100,14 +100,15 @@ fn ended_by_deletion(pod: &PodView) -> bool {
     ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
 }
 
-/// When the first of the containers that a failed pod ended with did so.
+/// When the first regular container of a failed pod ended.
 fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
     let regular = pod.containers.values().filter(|c| !c.init);
     regular.filter_map(|c| c.terminated()?.finished_at).min()
 }
 
-/// What a pod whose container was killed says in the end: that its node wanted it gone. Kubelets say
-/// so only when the last container has ended, long after the agent's report of the first.
+/// The cause of an exit by a signal, if the pod reports that its node or an eviction ended it.
+/// Kubelets report this after the last container has ended, long after the agent's report of the
+/// first.
 pub(crate) fn killed_for_node(
     facts: &Facts<'_>,
     members: &[Member],
@@ -124,7 +125,7 @@ pub(crate) fn killed_for_node(
     let pod = pods.find(|p| p.name == cause.pod)?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
     let for_node = pod.phase == PodPhase::Failed && NODE_REASONS.contains(&pod.reason.as_str());
-    // Of an eviction through the API the condition tells before the first signal.
+    // For API-initiated evictions, the condition precedes the first signal.
     let before = disrupted
         .and_then(|c| c.since)
         .is_some_and(|at| at <= cause.time);
@@ -147,9 +148,9 @@ pub(crate) fn killed_for_node(
     })
 }
 
-/// Until when pod status may tell more about a container of which the agent has reported an end
-/// that looks like a kill. While it shows the container running, a kubelet may be ending the pod: of
-/// a container that failed alone it shows the end within a second or two.
+/// Deadline until which pod status may explain an exit that looks like a kill. While it shows the
+/// container as running, the kubelet may be ending the pod. For a container that failed alone, pod
+/// status shows the exit within two seconds.
 fn confirmed_by(
     facts: &Facts<'_>,
     member: &Member,
@@ -159,15 +160,15 @@ fn confirmed_by(
     let shown = facts.trainer(member, pod)?;
     let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
     let open = runs && !pod.terminal() && !pod.terminating();
-    // The supervisor has seen the end of its child itself; only the signal that it has passed on
-    // may have come from a kubelet that ends the pod.
+    // The supervisor observes the exit of its child directly. Only a signal that it forwards may
+    // come from a kubelet that ends the pod.
     let told_by_supervisor = r.supervised && r.exit_code != 143;
     (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
         .then(|| r.time.min(facts.now) + facts.view.settings().status_grace)
 }
 
-/// Whether the pod whose exit was charged may yet say that its node wanted it gone. Deleted now, it
-/// could be gone before anybody has read it.
+/// True if the pod whose exit was charged may still report that its node ended it. Deleting the pod
+/// now could remove that report unread.
 pub(crate) fn may_take_charge_back(
     facts: &Facts<'_>,
     incident: &OpenIncident,
@@ -184,8 +185,8 @@ pub(crate) fn may_take_charge_back(
         })
 }
 
-/// The exit that a failed pod ended with: that of the training container, else of an init container
-/// that kept it from starting, else of the first of the others.
+/// The exit that caused a pod to fail: of the training container, else of an init container that
+/// prevented its start, else the first of another container.
 fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let training = facts.training(&member.group);
     let began = pod
@@ -194,7 +195,7 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
         .is_some_and(ContainerView::started);
     let ended = pod.containers.iter().filter_map(|(name, c)| {
         let exit = c.terminated().filter(|t| t.exit_code != 0)?;
-        // Once the training container has started, none of the init containers has kept it from that.
+        // After the training container has started, no init container can have prevented its start.
         let rank = match c.init {
             _ if name == training => 0,
             true if began => return None,
@@ -211,8 +212,8 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
     })
 }
 
-/// An exit of the training container that belongs to the present attempt: what its agent reports
-/// for it, or what pod status shows while the container is down.
+/// A failed exit of the training container at the current attempt: reported by the agent, or shown
+/// in pod status while the container is down.
 pub(crate) fn exit_at_attempt(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -229,7 +230,8 @@ pub(crate) fn exit_at_attempt(
     if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
         return None;
     }
-    // While an incident is handled, only a container that has come to its attempt can fail at it.
+    // During an incident, only a container that has arrived at its attempt can fail at that
+    // attempt.
     if domain
         .domain_incident()
         .is_some_and(|i| !i.replace.contains(member))
@@ -240,7 +242,7 @@ pub(crate) fn exit_at_attempt(
     Some(exit_failure(facts, member, pod, training, down, known))
 }
 
-/// A failure of the attempt before that is reported only now: it belongs to the open incident.
+/// A failure of the previous attempt that is reported late. It belongs to the open incident.
 pub(crate) fn late_exit(
     facts: &Facts<'_>,
     attempt: i64,
@@ -250,9 +252,9 @@ pub(crate) fn late_exit(
     worst_report(facts, member, pod, |at| at == attempt - 1)
 }
 
-/// Of the failures that the agent reports for some attempts, the one with the most severe action;
-/// of those the earliest. A container may have restarted alone before it failed for good. What ended
-/// because another container restarts the whole pod has not failed.
+/// The failure with the most severe action among the agent's reports for some attempts, and the
+/// earliest of these. A container may have been restarted alone before its final failure. Exits
+/// that follow from a restart of the whole pod are no failures.
 fn worst_report(
     facts: &Facts<'_>,
     member: &Member,
@@ -268,7 +270,7 @@ fn worst_report(
         .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
-/// What is reported of the end of the container of this id.
+/// Report on the exit of the container with this id.
 pub(super) fn report_of<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
@@ -279,7 +281,7 @@ pub(super) fn report_of<'a>(
     report_where(facts, pod, container, |r| r.container_id == id)
 }
 
-/// What is reported of the end of one of the containers that a pod has had under this name.
+/// Report on the exit of a container that the pod has had under this name.
 pub(super) fn report_where<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
@@ -287,22 +289,22 @@ pub(super) fn report_where<'a>(
     of_it: impl Fn(&Report) -> bool,
 ) -> Option<&'a Report> {
     let reports = facts.pod_reports(pod);
-    // A supervisor tells of each attempt; of the end of the container the agent tells, unless it
-    // is what the supervisor has told last. One that has come to another attempt since has ended anew.
+    // The supervisor reports the exit of each attempt. The agent reports the exit of the container,
+    // unless the supervisor has already reported it. A report is outdated if the container has
+    // arrived at a later attempt since.
     let came = facts.arrivals.last(pod);
     reports
         .filter(|r| r.container == container && of_it(r) && !has_ended_anew(r, came))
         .max_by_key(|r| (!r.supervised, r.attempt))
 }
 
-/// Whether the container of which a supervisor has told this has come to a later attempt since. `came`:
-/// the last attempt that one of the pod has come to, with the number of its restarts.
+/// True if a supervised container has arrived at a later attempt since this report. `came`: the
+/// last attempt at which the pod arrived, and its restart count then.
 fn has_ended_anew(report: &Report, came: Option<(i64, i32)>) -> bool {
     let later = |(attempt, restarts)| attempt > report.attempt && restarts == report.restarts;
     report.supervised && came.is_some_and(later)
 }
 
-/// The exit that an agent reports.
 pub(crate) fn reported_failure(
     facts: &Facts<'_>,
     member: &Member,
@@ -322,7 +324,7 @@ pub(crate) fn reported_failure(
     }
 }
 
-/// The end of a container as a failure of its member.
+/// Describes the exit of a container as a failure of its member.
 pub(super) fn exit_failure(
     facts: &Facts<'_>,
     member: &Member,
@@ -339,7 +341,7 @@ pub(super) fn exit_failure(
             exit.finished_at.unwrap_or(facts.now),
         ),
     };
-    // The kubelet kills the other containers of a pod with 137 when one of them restarts all.
+    // When one container restarts the whole pod, the kubelet kills the others with 137.
     let last = pod
         .containers
         .get(facts.training(&member.group))
@@ -359,7 +361,7 @@ pub(super) fn exit_failure(
         pod: pod.name.clone(),
         node: pod.node.clone().unwrap_or_default(),
         container: container.to_owned(),
-        // The code of a process that hung is its supervisor's doing.
+        // After a hang, the exit code comes from the supervisor's own signal.
         exit_code: (!hangs).then_some(code),
         reason,
         message: reported.unwrap_or(&exit.message).clone(),
@@ -390,9 +392,8 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
     }
 }
 
-/// How the training container of a pod could not be started, where no rule of the policy says what
-/// to do about it: the runtime has no such program, device or mount, and nothing of the workload has
-/// run that could have failed.
+/// The error that prevented the start of a training container, unless a rule of the policy matches
+/// it. The runtime lacks the program, device or mount, so no code of the workload has run.
 pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let container = facts.trainer(member, pod)?;
     let waits = matches!(container.state, ContainerState::Waiting { .. });
@@ -403,14 +404,14 @@ pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     is_start_error(facts, &failure).then_some(failure)
 }
 
-/// Whether an exit is one that [`start_error`] answers for.
+/// True if an exit is a [`start_error`].
 pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
     failure.cause.exit_code == Some(128)
         && START_REASONS.contains(&failure.cause.reason.as_str())
         && verdict(facts.spec(), failure).rule.is_none()
 }
 
-/// A member that its node did not start; nothing of the workload has failed.
+/// A member that its node did not start, without a failure of the workload.
 pub(crate) fn start_failure(
     member: &Member,
     node: &str,
@@ -428,7 +429,7 @@ pub(crate) fn start_failure(
     Failure { cause, ..gone }
 }
 
-/// A member whose pod is gone although it ran.
+/// A member whose pod has disappeared while it was running.
 pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {
     Failure {
         member: member.clone(),

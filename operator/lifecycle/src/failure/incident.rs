@@ -1,4 +1,4 @@
-//! Incidents: opening, joining and superseding them.
+//! Opens, extends and supersedes incidents.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -23,27 +23,27 @@ use crate::meeting::{has_peers, may_keep_pods};
 use crate::settings::doubling;
 use crate::tier::Tier;
 
-/// The kubelet's own back-off between restarts of a container: first wait, and longest.
+/// First and longest wait of the kubelet's back-off between restarts of a container.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
 
-/// Restart domains that lose the same node within this time share one incident's charge.
+/// Restart domains that lose the same node within this time are charged once.
 const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
 
-/// Restarts in a row for failures that take no budget, after which the member that failed is placed
-/// on another node.
+/// After this many consecutive restarts for uncounted failures, the failed member moves to another
+/// node.
 const UNCOUNTED_TRIES: i32 = 2;
 
-/// What an incident takes over from the one that it supersedes.
+/// State that an incident inherits from the incident that it supersedes.
 struct Superseded {
-    /// The incident, which is in the history now.
+    /// The superseded incident, which has been moved to the history.
     incident: Option<OpenIncident>,
     /// Members that it was to replace and that have no new pod yet.
     owed: Vec<Member>,
-    /// Restarts in a row before this one.
+    /// Consecutive restarts before this one.
     tries: Tries,
 }
 
-/// Opens the incident that failures call for, unless they call for more than a restart.
+/// Opens an incident for failures. Returns a consequence instead if more than a restart is needed.
 pub(crate) fn open(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -63,7 +63,7 @@ pub(crate) fn open(
     }
 }
 
-/// Opens an incident that answers no failure: it takes no budget and asks nothing of the workload.
+/// Opens an incident without a failure. It uses no budget and has no consequence for the workload.
 pub(crate) fn open_uncounted(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -84,7 +84,7 @@ pub(crate) fn open_uncounted(
     begin(facts, ledger, scope, response, superseded, false);
 }
 
-/// Closes the open incident for the sake of the next one.
+/// Closes the open incident so that another can supersede it.
 fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) -> Superseded {
     let domain = ledger.domain(scope.key());
     let owed = domain.map_or(Vec::new(), |d| owed(facts, scope, d));
@@ -96,7 +96,7 @@ fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) ->
     }
 }
 
-/// Restarts in a row, of which ten healthy minutes end the row.
+/// Consecutive restarts. The count resets after `healthyReset` without incident.
 fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     let reset = facts.view.settings().healthy_reset;
     let healthy = domain
@@ -111,8 +111,8 @@ fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     }
 }
 
-/// Members that the open incident replaces and that have no new pod yet: whatever supersedes it
-/// owes them one.
+/// Members that the open incident replaces and that have no new pod yet. The superseding incident
+/// must replace them.
 fn owed(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Member> {
     let Some(incident) = domain.domain_incident() else {
         return Vec::new();
@@ -126,8 +126,8 @@ fn owed(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Ve
     out
 }
 
-/// Whether the incident takes a unit of the budget; or what the failure asks of the workload in
-/// place of an incident.
+/// Charges the incident. Returns whether it used a unit of the budget, or the consequence that
+/// replaces the incident.
 fn charge(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -139,8 +139,8 @@ fn charge(
     if response.action.ends_workload() {
         return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
     }
-    // A failure before the restart of a charged incident has brought all members back is not
-    // charged again (docs/decisions/0006).
+    // A failure before all members have recovered from a charged incident is not charged again
+    // (docs/decisions/0006).
     let superseded_paid = superseded
         .incident
         .as_ref()
@@ -162,8 +162,8 @@ fn charge(
     ControlFlow::Continue(charged)
 }
 
-/// Whether the loss of this node has just been charged to another restart domain: it is one
-/// incident however many domains had members there.
+/// True if the loss of this node was recently charged to another restart domain. Such a loss is one
+/// incident for all domains.
 fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool {
     let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
     let open = ledger
@@ -180,7 +180,7 @@ fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool 
     cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| facts.now - at <= ONE_LOSS)
 }
 
-/// Records the incident.
+/// Records the incident in the ledger.
 fn begin(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -205,7 +205,7 @@ fn begin(
             replace.insert(member.clone());
         }
     }
-    // Requests, and members that their nodes did not start, are no failures of the program.
+    // Requested restarts and members that their nodes did not start are no failures of the program.
     let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
     let mut after = tries;
     let wait = if response.counted {
@@ -219,14 +219,14 @@ fn begin(
     };
     let mut incident = build(facts, domain, &response.cause, action, wait);
     if action.raises_attempt() {
-        // Orders never go back, whoever wrote the last one.
+        // Attempts of orders never decrease, even if another client has changed the order.
         let ordered = facts.order(scope.key()).map_or(0, |o| o.attempt);
         incident.attempt = domain.attempt.max(ordered).saturating_add(1);
     }
     incident.counted = charged;
     let mut avoid = response.avoid;
     if repeats && tries.uncounted >= UNCOUNTED_TRIES {
-        // Nothing else would ever end the row.
+        // Without another node, this sequence of uncounted restarts would never end.
         replace.extend(response.failed);
         avoid.extend(node_of(facts, &response.cause));
     }
@@ -234,7 +234,7 @@ fn begin(
         && before.affects_single_pods()
         && action.affects_single_pod()
     {
-        // Replacements of single pods do not wait for each other.
+        // Concurrent replacements of single pods share one incident.
         replace.extend(before.replace);
         incident.old_pods = before.old_pods;
     }
@@ -252,9 +252,9 @@ fn begin(
     }
 }
 
-/// Whether a cause that costs nothing may come again because of the restart itself. Drains, lost
-/// nodes and requests come from outside; so do deletions without a word, but whoever deletes the pods
-/// again and again shall not have them made again and again.
+/// True if an uncounted cause may recur because of the restart itself. Drains, lost nodes and
+/// requests have external causes. Deletions without a reason are external too, but back-off must
+/// limit clients that delete pods repeatedly.
 fn repeats(cause: &Cause) -> bool {
     match cause.kind {
         CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
@@ -265,7 +265,7 @@ fn repeats(cause: &Cause) -> bool {
     }
 }
 
-/// The node of a cause, to stay away from.
+/// The node of a cause, to avoid it.
 fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
     let avoidance = Avoidance {
         reason: reasons::FAILED_MEMBER.into(),
@@ -274,7 +274,7 @@ fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
     Some((NodeName::read(Some(&cause.node))?, avoidance))
 }
 
-/// Whether a member of the domain gets a new pod by the action alone, whatever else is known of it.
+/// True if the action alone requires a new pod for this member.
 fn gets_new_pod(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -290,7 +290,8 @@ fn gets_new_pod(
     action.raises_attempt() && !stays
 }
 
-/// The incident, before members and pods are added. `tries`: restarts in a row that it waits for.
+/// An incident without members and pods. `tries`: consecutive restarts, which determine its
+/// back-off.
 fn build(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -320,9 +321,9 @@ fn build(
     }
 }
 
-/// From a restart in place to new pods: where nothing keeps the attempts of several members apart and that is not allowed,
-/// where in-place tries are used up, and where the kubelet's own back-off, which doubles like ours,
-/// would hold the container longer than a new pod takes.
+/// Replaces a restart in place by new pods in three cases. The policy requires a barrier between
+/// attempts of several members, and the pods have none. The in-place tries are used up. The
+/// kubelet's back-off, which also doubles, would take longer than creating a pod.
 fn escalate(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -344,7 +345,7 @@ fn escalate(
     }
 }
 
-/// Restart tiers of the pods of unfinished members. None: not known.
+/// Restart tiers of the pods of unfinished members. `None`: unknown.
 fn tiers(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Option<Tier>> {
     scope
         .unfinished
@@ -353,7 +354,7 @@ fn tiers(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> V
         .collect()
 }
 
-/// Failures of the attempt that the open incident ends: they join it.
+/// Adds failures of the ended attempt to the open incident.
 pub(crate) fn join(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -372,7 +373,7 @@ pub(crate) fn join(
     if is_better_cause(facts, &incident, &response.cause) {
         incident.cause = response.cause;
         if incident.counted && !response.counted {
-            // What came first costs nothing, and the failure that was charged followed from it.
+            // The earlier cause is uncounted, and the charged failure followed from it.
             take_back(ledger, scope.key(), &mut incident);
         }
         if response.counted && !incident.counted && !ledger.follows_charged(scope.key(), &incident)
@@ -392,7 +393,8 @@ pub(crate) fn join(
     let escalates = action.replaces_pods() && !incident.action.replaces_pods();
     incident.action = action;
     if escalates {
-        // Those that have new pods already get others: all of them meet at another address.
+        // Members with new pods get others again, because the coordinator's address changes for
+        // all.
         ledger.note_recreation(scope.key());
         members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
     } else {
@@ -405,14 +407,13 @@ pub(crate) fn join(
     consequence
 }
 
-/// Whether a cause that is known only now takes the place of the one that opened the incident.
+/// True if a cause that becomes known now replaces the cause of the incident.
 fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) -> bool {
-    // A restart that was asked for stays that: members that lose their peers to it may fail on
-    // their own.
+    // A requested restart keeps its cause: members may fail because their peers restart.
     if incident.cause.kind.is_requested() {
         return false;
     }
-    // An agent's report knows the true exit code where pod status showed a masked one.
+    // The agent's report has the true exit code, and pod status may have shown a masked one.
     let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
     let corrected = same && cause.exit_code != incident.cause.exit_code;
     let detected = incident.detected_at;
@@ -421,7 +422,7 @@ fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) ->
             < began(facts, &incident.cause, detected, detected)
 }
 
-/// More incidents than the policy allows.
+/// The consequence of exceeding the restart budget.
 pub(crate) fn over_budget(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> Consequence {
     let limits = &facts.spec().failure_policy.limits;
     let failures = ledger.budget.used(limits, facts.now) + 1;

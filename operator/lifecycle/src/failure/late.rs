@@ -1,9 +1,9 @@
-//! Members that do not come to an attempt, and which of them are given up.
+//! Members that do not arrive at an attempt, and which of them get new pods.
 //!
-//! A deadline that runs on what has not been heard turns a slow control plane into the most expensive
-//! restart there is: news are late, members that run are replaced, and that makes the news later. So
-//! a member is given up for what its own node says of it, while nobody of its domain arrives any
-//! more, and only some at a time (docs/decisions/0034).
+//! A deadline on missing reports would make a slow control plane expensive: reports are late,
+//! running members are replaced, and the replacements delay reports further. Therefore three
+//! conditions apply. The member's own node reports that it does not arrive. No member of its domain
+//! has arrived recently. Only a share of the domain is replaced at a time (docs/decisions/0034).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -14,15 +14,15 @@ use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
 
-/// One member in so many is replaced at a time, and one at least. New pods cost the control plane
-/// most where it has least to give, and the first that come up show whether it helps.
+/// One in this many members is replaced at a time, at least one. New pods load the control plane
+/// most when it is slow, and the first of them show whether replacement helps.
 const SHARE: usize = 10;
 
-/// After so many deadlines without news of anybody, silence on a node that is ready counts as well:
-/// the agent there may hang. An outage of the API server is seldom as long.
+/// After this many deadlines without any arrival, the silence of an agent on a ready node counts
+/// too, because the agent may hang. Outages of the API server are rarely as long.
 const SILENCE: i32 = 5;
 
-/// Members of the domain that restart in place and have not arrived.
+/// Members that restart in place and have not arrived.
 pub(super) fn missing<'s>(
     facts: &Facts<'_>,
     scope: &DomainScope<'s>,
@@ -51,8 +51,8 @@ fn in_place<'s>(
     members.filter(|m| !incident.replace.contains(m))
 }
 
-/// Members that get a new pod now because they do not come back. One whose first start is still under
-/// way has its own, longer deadline.
+/// Members that get a new pod now because they do not arrive. A member whose first start is in
+/// progress has a separate, longer deadline.
 pub(super) fn given_up(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -72,7 +72,7 @@ pub(super) fn given_up(
     let mut late = Vec::new();
     for member in missing(facts, scope, domain) {
         let deadline = match facts.current(domain, member) {
-            // The API server itself says that there is none.
+            // The API server confirms that the pod does not exist.
             None => Some(since + limit),
             Some(pod) if !has_started(facts, member, pod) => None,
             Some(pod) => patience(facts, pod, incident.attempt).map(|p| p.deadline(since, limit)),
@@ -85,40 +85,40 @@ pub(super) fn given_up(
     late.into_iter().take(allowed).cloned().collect()
 }
 
-/// Members of a domain that are replaced at a time because they do not come.
+/// How many members of a domain may be replaced at a time for not arriving.
 pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
     scope.unfinished.len().div_ceil(SHARE)
 }
 
-/// How long is waited for a member whose container runs on a node that is ready.
+/// How long to wait for a member whose container runs on a ready node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// Deadlines until it is given up, beginning with the last arrival of another.
+    /// Number of `inPlace.deadlineSeconds` after the last arrival of any member.
     pub deadlines: i32,
-    /// Nor does its time begin before that of its node, which is ready since.
+    /// The wait does not start before the node became ready.
     not_before: Option<DateTime<Utc>>,
 }
 
 impl Patience {
-    /// When it is over, if nobody arrives after `since`.
+    /// When the wait ends, if no member arrives after `since`.
     pub fn deadline(self, since: DateTime<Utc>, limit: TimeDelta) -> DateTime<Utc> {
         self.not_before.map_or(since, |at| since.max(at)) + limit * self.deadlines
     }
 }
 
-/// How long is waited for a pod that has not been heard to come to an attempt. None: its node is not
-/// ready, and another deadline than that of the restart is for it.
+/// How long to wait for a pod that is not known to have arrived at an attempt. `None`: its node is
+/// not ready, so that another deadline applies.
 pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option<Patience> {
     let node = pod.node.as_deref()?;
     let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
     Some(if facts.arrivals.is_late(pod, attempt) {
-        // Its node says that it does not come.
+        // The node's agent reports that the pod does not arrive.
         Patience {
             deadlines: 1,
             not_before: None,
         }
     } else {
-        // Nothing has been heard of it. Is there an agent that could have said something?
+        // No report. A longer wait applies if the node has an agent that could report.
         Patience {
             deadlines: facts.agent(node).map_or(1, |_| SILENCE),
             not_before: info.ready_since,
@@ -126,7 +126,7 @@ pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option
     })
 }
 
-/// When news last came that one of these members has come to an attempt in its pod.
+/// When the last arrival of one of these members at an attempt was received.
 pub(crate) fn last_arrival<'m>(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -138,7 +138,7 @@ pub(crate) fn last_arrival<'m>(
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// How many members have no new pod that runs yet, of those that are to get one.
+/// Number of replaced members whose new pod does not run yet.
 fn under_way(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -150,7 +150,7 @@ fn under_way(
     replaced.filter(|m| !is_back(facts, domain, m)).count()
 }
 
-/// Whether the pod that a member has now runs, or has ended with success.
+/// True if the current pod of a member runs or has succeeded.
 fn is_back(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     let pod = facts.current(domain, member);
     pod.is_some_and(|p| facts.running(member, p) || facts.succeeded(member, p))

@@ -1,4 +1,4 @@
-//! The members of one domain as they stand.
+//! Current state of the members of a domain.
 
 use lockstep_api::member::Member;
 use lockstep_api::workload::IncidentStage;
@@ -7,7 +7,7 @@ use crate::facts::{AssignedNodes, Facts};
 use crate::ledger::{DomainLedger, GangLedger};
 use crate::pods::{ContainerView, PodView};
 
-/// Whether the training container of a pod can be stopped and will be started again by its kubelet.
+/// True if the training container of a pod can be stopped and its kubelet then starts it again.
 pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
     let Some(node) = pod.place() else {
         return false;
@@ -19,8 +19,8 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
     !pod.terminal() && !pod.terminating() && !finished && !facts.lost(node) && facts.can_stop(node)
 }
 
-/// Whether a pod on a silent node is kept, because its member has no other node yet and others of the gang have nodes.
-/// The pod may run on, and its node may come back before there is a replacement.
+/// True if a pod on a silent node is kept: its member has no other node yet, while other members of
+/// the gang have nodes. The pod may still run, and its node may return before a replacement exists.
 pub(crate) fn awaits_node(
     facts: &Facts<'_>,
     gang: &GangLedger,
@@ -37,8 +37,8 @@ pub(crate) fn awaits_node(
         && assigned.values().any(|node| usable(&node))
 }
 
-/// Whether the incident of a domain waits until its members on silent nodes have other nodes, or their nodes are
-/// back. Until then the survivors run on.
+/// True if the incident of a domain waits until members on silent nodes get other nodes or their
+/// nodes return. The surviving members run until then.
 pub(crate) fn awaits_nodes<'m>(
     facts: &Facts<'_>,
     gang: &GangLedger,
@@ -57,8 +57,7 @@ pub(crate) fn awaits_nodes<'m>(
         })
 }
 
-/// Whether all members are where they should be: their training containers run, or have succeeded,
-/// and belong to the present attempt.
+/// True if the training containers of all members run at the current attempt, or have succeeded.
 pub(crate) fn all_up(facts: &Facts<'_>, domain: &DomainLedger, members: &[&Member]) -> bool {
     members.iter().all(|member| is_up(facts, domain, member))
 }
@@ -80,7 +79,7 @@ fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     shown.is_some_and(|c| facts.is_container_at(member, pod, incident.attempt, c))
 }
 
-/// Restarts that the kubelet has made of the training containers of the domain's present pods.
+/// Restarts by the kubelet of the training containers in the domain's current pods.
 pub(crate) fn restart_count<'m>(
     facts: &Facts<'_>,
     domain: &DomainLedger,

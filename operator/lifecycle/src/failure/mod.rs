@@ -1,19 +1,19 @@
-//! Failures of members: noticing them, asking the policy, and restarting the domain.
+//! Failures of members: detection, policy, and restarts of their domains.
 //!
 //! | module | content |
-//! |---|---|
-//! | [`detect`] | what has happened to a member's pod |
-//! | [`policy`] | what the failure policy makes of one failure |
-//! | [`others`], [`restart_all`] | ends of containers beside the training container |
-//! | [`respond`] | what the failures of one domain call for together |
-//! | [`unreported`] | restarts that the kubelet made and no agent reported |
-//! | [`seen`] | restarts that had been seen when an order was decided |
-//! | [`incident`] | opening, joining and superseding incidents |
-//! | [`requested`] | restarts that a user asks for, members that go elsewhere |
-//! | [`refund`] | charges that turn out to be wrong |
-//! | [`resize`] | restarts because other members run together |
-//! | [`progress`], [`late`] | moving an open incident on; members that do not come back |
-//! | [`scope`], [`members`] | a domain with its gang; its members as they stand |
+//! | --- | --- |
+//! | [`detect`] | detects failures of a member's pod |
+//! | [`policy`] | evaluates the failure policy for one failure |
+//! | [`others`], [`restart_all`] | exits of containers other than the training container |
+//! | [`respond`] | combines the failures of one domain into a response |
+//! | [`unreported`] | restarts by the kubelet that no agent reported |
+//! | [`seen`] | restart counts at the time of an order |
+//! | [`incident`] | opens, extends and supersedes incidents |
+//! | [`requested`] | restarts on request, members that move to other nodes |
+//! | [`refund`] | refunds of unjustified charges |
+//! | [`resize`] | restarts because the set of running members changes |
+//! | [`progress`], [`late`] | progress of an open incident; members that do not arrive |
+//! | [`scope`], [`members`] | a domain with its gang; current state of its members |
 
 pub(crate) mod detect;
 pub(crate) mod incident;

@@ -1,6 +1,6 @@
-//! Ends of containers beside the training container that are failures of the member: those that a
-//! rule names, and those that restart the whole pod. Of all others the restart policy of the
-//! container takes care.
+//! Exits of other containers that count as failures of the member: if a rule names the container,
+//! or if the exit restarts the whole pod. All other exits are left to the container's restart
+//! policy.
 
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::ReportKind;
@@ -13,8 +13,8 @@ use crate::facts::Facts;
 use crate::ledger::DomainLedger;
 use crate::pods::{PodView, bare_id};
 
-/// Such failures of a member's pod at the present attempt of its domain. `restarting`: an incident
-/// restarts it in place.
+/// Such failures of a member's pod at the current attempt of its domain. `restarting`: an incident
+/// restarts the pod in place.
 pub(crate) fn beside_training(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -41,7 +41,7 @@ fn reach(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> Reac
     }
 }
 
-/// What their agent reports. It tells the attempt, which pod status does not.
+/// Failures from the agent's reports, which unlike pod status contain the attempt.
 fn reported(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -61,8 +61,8 @@ fn reported(
         .collect()
 }
 
-/// What pod status shows where no agent reports. A restart of the gang then replaces the pod, so that
-/// nothing of an older attempt is shown.
+/// Failures from pod status, if no agent reports. Without an agent, a restart of the gang replaces
+/// the pod, so that its status shows no older attempt.
 fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodView) -> Vec<Failure> {
     let training = facts.training(&member.group);
     let mut out = Vec::new();
@@ -85,8 +85,8 @@ fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodVie
     out
 }
 
-/// Whether the training container of a failure was ended by the restart of all containers of its pod
-/// that one of the others set off.
+/// True if the training container ended because the exit of another container restarted the whole
+/// pod.
 pub(crate) fn follows(failure: &Failure, others: &[Failure]) -> bool {
     let own = failure.cause.exit_code.is_some() && failure.usable;
     let mut triggers = others.iter().filter(|f| f.reach == Reach::Training);

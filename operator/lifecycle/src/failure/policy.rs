@@ -1,4 +1,4 @@
-//! What the failure policy makes of a failure.
+//! Evaluates the failure policy.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::Uid;
@@ -10,51 +10,49 @@ use lockstep_api::workload::{
 
 use crate::objects::training::{restart_by_rule, training_container};
 
-/// What ends with a container, or with a pod.
+/// What the end of a container or pod affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Training: it is the training container, or its end has ended that.
+    /// Training: the training container ended, directly or as a consequence.
     Training,
-    /// The member; enough others are left that go on without it.
+    /// The member. The remaining members suffice to continue.
     Member,
-    /// Nothing but itself: only rules that name it have a say.
+    /// Only the container itself. Only rules that name it apply.
     Itself,
 }
 
-/// One failed member.
+/// A failure of one member.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
-    /// The member.
     pub member: Member,
-    /// UID of its pod; `None` when it is gone.
+    /// UID of its pod. `None` if the pod is gone.
     pub pod_uid: Option<Uid>,
-    /// For the ledger.
+    /// Cause for the ledger.
     pub cause: Cause,
-    /// Whether the pod can go on: its container restarts.
+    /// True if the pod can continue, with its container restarted.
     pub usable: bool,
-    /// Whether the exit code hides the true one: the kubelet killed the container together with the
-    /// others of its pod.
+    /// True if the exit code hides the true one, because the kubelet killed the container together
+    /// with the pod's other containers.
     pub masked: bool,
-    /// Whether the pod was told to leave, which costs no budget: eviction, drain, node shutdown.
+    /// True if the pod was asked to leave (eviction, drain, node shutdown), which uses no budget.
     pub uncounted: bool,
-    /// Until when pod status may yet tell that the container was killed for its node's sake, by an
-    /// eviction or a shutdown; None: it has told, or the exit looks like none.
+    /// Until when pod status may still attribute the exit to an eviction or node shutdown. `None`:
+    /// it has done so, or the exit does not look like a kill.
     pub confirmed_by: Option<DateTime<Utc>>,
-    /// What has ended with it.
     pub reach: Reach,
-    /// Conditions of the pod, type and status.
+    /// Type and status of the pod's conditions.
     pub conditions: Vec<(String, String)>,
 }
 
 impl Failure {
-    /// Whether the member's pod is lost, and no program has failed.
+    /// True if the pod is lost without a failure of its program.
     pub fn is_loss(&self) -> bool {
         let program = self.cause.exit_code.is_some() || self.cause.kind == CauseKind::Hang;
         !self.usable && !program
     }
 
-    /// Whether a container beside the training container has made its kubelet restart all of the
-    /// pod.
+    /// True if another container than the training container caused the kubelet to restart the
+    /// whole pod.
     pub fn restarted_pod(&self, training: &str) -> bool {
         self.usable
             && self.reach == Reach::Training
@@ -63,27 +61,25 @@ impl Failure {
     }
 }
 
-/// What the policy says about a failure.
+/// Result of evaluating the policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PolicyVerdict<'a> {
-    /// The rule that matched.
     pub rule: Option<&'a FailureRule>,
-    /// What is done.
     pub action: FailureAction,
-    /// What becomes of the failed pod.
+    /// How the failed pod is handled.
     pub failed_member: FailedMember,
-    /// Whether it takes a unit of the budget.
+    /// True if the failure uses a unit of the budget.
     pub counted: bool,
 }
 
 impl PolicyVerdict<'_> {
-    /// Name of the rule that matched; empty: the default.
+    /// Name of the matching rule. Empty for the default.
     pub fn rule_name(&self) -> String {
         self.rule.map(|r| r.name.clone()).unwrap_or_default()
     }
 }
 
-/// Asks the policy: the first matching rule, else the default.
+/// Evaluates the policy: the first matching rule, else the default.
 pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> PolicyVerdict<'a> {
     let rule = spec
         .failure_policy
@@ -103,8 +99,8 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
     }
 }
 
-/// What the kubelet does by the rules that the user has written on the training container: the
-/// others go on (KEP-5307).
+/// The action of the user's own restart rules on the training container, by which the kubelet
+/// restarts it while other members continue (KEP-5307).
 fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
     let code = failure.cause.exit_code.filter(|_| !failure.masked)?;
     let mut groups = spec.groups.iter();

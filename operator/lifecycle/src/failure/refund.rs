@@ -1,4 +1,4 @@
-//! Charges that turn out to be wrong once the pod has told why it ended.
+//! Refunds charges after pod status has shown the true cause.
 
 use super::detect::killed_for_node;
 use super::scope::DomainScope;
@@ -6,8 +6,8 @@ use crate::facts::Facts;
 use crate::ledger::{Ledger, OpenIncident};
 use lockstep_api::ids::DomainKey;
 
-/// Takes the charge of an open incident back, when its cause turns out to have been the end of the
-/// pod for its node's sake.
+/// Refunds the charge of an open incident if pod status shows that the node or an eviction ended
+/// the pod.
 pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
     let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
         return;
@@ -22,7 +22,7 @@ pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &D
     }
 }
 
-/// Takes the charge of an incident back, where it was charged.
+/// Refunds the charge of an incident, if it was charged.
 pub(super) fn take_back(ledger: &mut Ledger, domain: &DomainKey, incident: &mut OpenIncident) {
     if !std::mem::take(&mut incident.counted) {
         return;

@@ -1,4 +1,4 @@
-//! Incidents that are no failures: restarts that a user asks for, members that go elsewhere.
+//! Incidents without failures: restarts on request, and members that move to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
 
-/// Restarts all domains that have pods, because the user asks for it.
+/// Restarts all domains that have pods, on a user's request.
 pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause) {
     let membership = ledger.membership(facts.spec());
     for gang in &facts.gangs {
@@ -21,7 +21,7 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
         }
         for domain in &gang.domains {
             let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-            // One restart serves all requests of one pass.
+            // All requests of one pass share one restart.
             let opened = ledger
                 .domain(scope.key())
                 .and_then(DomainLedger::domain_incident)
@@ -42,7 +42,8 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
     }
 }
 
-/// Members that their nodes did not start are placed elsewhere while the others keep their nodes.
+/// Places members that their nodes did not start on other nodes. The other members keep their
+/// nodes.
 pub(crate) fn place_elsewhere(
     facts: &Facts<'_>,
     ledger: &mut Ledger,

@@ -1,8 +1,9 @@
-//! Restarts of domains because other members run together: `replicas` has changed, or an elastic
-//! gang goes on with more or fewer members.
+//! Restarts of domains whose set of running members changes: `replicas` has changed, or an elastic
+//! gang grows or shrinks.
 //!
-//! How many run, and as which rank, is in the environment of the pods, which cannot change in
-//! place. So a change costs one uncounted restart with new pods on the same nodes; where an
+//! The number of members and their ranks are environment variables, which cannot change in place.
+//! Therefore a change costs one uncounted restart with new pods on the same nodes. If an incident
+//! is open, its restart serves as that restart.
 //! incident is open already, its restart is that restart.
 
 use std::collections::BTreeSet;
@@ -17,8 +18,8 @@ use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 
-/// Follows a change of `replicas`. New members join when they are placed; until then the others go
-/// on. Without members that are gone the others start over at once.
+/// Applies a change of `replicas`. Added members join once they are placed, and the others continue
+/// until then. If members are removed, the others restart at once.
 pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
     let spec = facts.spec();
     let was = ledger.membership_before(spec, before);
@@ -39,7 +40,7 @@ pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[
     restart_changed(facts, ledger, &was, &is, "replicas changed");
 }
 
-/// Records which members of a group run.
+/// Records the running members of a group.
 pub(crate) fn set_running(ledger: &mut Ledger, group: &Group, runs: impl Fn(&Member) -> bool) {
     let mut running = BTreeSet::new();
     for replica in 0..group.replicas {
@@ -57,8 +58,8 @@ pub(crate) fn set_running(ledger: &mut Ledger, group: &Group, runs: impl Fn(&Mem
     }
 }
 
-/// Restarts, with new pods, the domains of which members have joined or whose members have another
-/// rank or meeting point.
+/// Restarts, with new pods, the domains that members have joined or whose members have another rank
+/// or coordinator.
 pub(crate) fn restart_changed(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -72,7 +73,7 @@ pub(crate) fn restart_changed(
         }
         for domain in &gang.domains {
             let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
-            // Its pods may be left from before a resize that nothing was done for yet.
+            // Pods may be left from before a resize that was not handled yet.
             let entry = ledger.domain(scope.key());
             let has_pod = |m: &Member| entry.is_some_and(|e| facts.current(e, m).is_some());
             let begun = domain.members.iter().any(|m| was.contains(m) || has_pod(m));
@@ -111,7 +112,7 @@ fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, mes
     }
 }
 
-/// Rank and meeting point of a member; None while it does not run.
+/// Rank and coordinator of a member. `None` while it does not run.
 fn position(membership: &Membership<'_>, member: &Member) -> Option<(Rank, Member)> {
     Some((membership.place(member)?, membership.coordinator(member)))
 }

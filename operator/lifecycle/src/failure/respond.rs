@@ -1,4 +1,4 @@
-//! What the failures of one domain call for together.
+//! Combines the failures of one domain into one response.
 
 use std::collections::BTreeSet;
 
@@ -14,29 +14,25 @@ use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::tier::Tier;
 
-/// News of a failure are seldom under way for longer: what is older by its node's clock was told by a
-/// clock that is off.
+/// Longest plausible delay of a failure report. An older time indicates that the node's clock is
+/// wrong.
 const NEWS: TimeDelta = TimeDelta::minutes(1);
 
-/// The response to failures, or to a request.
 pub(crate) struct Response {
-    /// The most severe action.
     pub action: FailureAction,
     /// The earliest cause, with the name of its rule.
     pub cause: Cause,
-    /// Whether it takes a unit of the budget.
+    /// True if it uses a unit of the budget.
     pub counted: bool,
-    /// The member whose failure came first; none for a request.
+    /// The member that failed first. `None` for a request.
     pub failed: Option<Member>,
-    /// Members whose pods cannot or shall not go on.
+    /// Members whose pods cannot or must not continue.
     pub replace: BTreeSet<Member>,
-    /// Nodes to stay away from.
     pub avoid: Vec<(NodeName, Avoidance)>,
 }
 
-/// Folds failures into one response: the most severe action, the earliest cause. None when there is
-/// nothing to do, because the kubelet restarts the one container by its own rule, or the policy
-/// says Ignore.
+/// Combines failures: the most severe action and the earliest cause. `None` if no action is needed,
+/// because the kubelet restarts the container by its own rule or the policy says Ignore.
 pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Response> {
     let spec = facts.spec();
     let mut judged: Vec<(&Failure, PolicyVerdict<'_>)> = failures
@@ -46,7 +42,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         .collect();
     judged.sort_by_cached_key(|(f, _)| {
         let began = began(facts, &f.cause, facts.now, facts.now);
-        // Peers fail because of a hang, and no hang because of a failure.
+        // A hang causes failures of peers, but failures cause no hang.
         let follows = f.cause.kind != CauseKind::Hang;
         (began, follows, f.cause.time, f.member.clone())
     });
@@ -57,7 +53,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
             rule: by.rule_name(),
             ..first.cause.clone()
         },
-        // What failed after the first may have failed because of it.
+        // Later failures may be consequences of the first, so the first decides.
         counted: by.counted,
         failed: Some(first.member.clone()),
         replace: BTreeSet::new(),
@@ -71,7 +67,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         response.avoid.extend(avoided(facts, f, v));
     }
     if response.action.ends_workload() {
-        // What failed the workload is the cause, not what happened to fail a moment earlier.
+        // The failure that ends the workload is the cause, even if another failure preceded it.
         if let Some((f, v)) = judged.iter().find(|(_, v)| v.action.ends_workload()) {
             response.cause = Cause {
                 rule: v.rule_name(),
@@ -79,15 +75,15 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
             };
         }
     }
-    // One pod alone is replaced: there is no rule by which it restarts.
+    // A single pod is replaced, because no restart rule covers it.
     response.action = response.action.or_more_severe(FailureAction::RestartPod);
     Some(response)
 }
 
-/// When a failure began, to tell which came first. The clock of its node may be off: what is heard of at one
-/// time has not happened later, and how long before `detected`, when the first of them was heard of, makes
-/// no difference beyond [`NEWS`]. Who has hung made no progress for long before that was found, and what its peers
-/// made of that came later.
+/// When a failure began, to order failures. The node's clock may be wrong, so the time is limited
+/// to the time of receipt (`heard`), and to at most [`NEWS`] before `detected`, the detection of
+/// the first failure. A hang began one progress timeout before it was found, and thus before the
+/// resulting failures of its peers.
 pub(super) fn began(
     facts: &Facts<'_>,
     cause: &Cause,
@@ -102,16 +98,16 @@ pub(super) fn began(
     }
 }
 
-/// Whether nothing is done about a failure: the policy says Ignore, or the kubelet restarts the one
-/// container by its own rule.
+/// True if a failure needs no action: the policy says Ignore, or the kubelet restarts the container
+/// by its own rule.
 pub(crate) fn is_left_to_kubelet(facts: &Facts<'_>, failure: &Failure) -> bool {
     let action = verdict(facts.spec(), failure).action;
     action.leaves_container()
         || action.affects_single_pod() && failure.usable && kubelet_restarts(facts, failure, action)
 }
 
-/// Whether the pod's own restart rules do what the action says, so that there is only the restart
-/// to count.
+/// True if the pod's own restart rules already execute the action, so that the restart is only
+/// counted.
 fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction) -> bool {
     let pod = facts
         .pods_of(&failure.member)
@@ -120,11 +116,12 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
         .copied();
     match action.scope() {
         ActionScope::None | ActionScope::Container => true,
-        // Rules are written to the training container alone.
+        // Only the training container has rules of the failure policy.
         ActionScope::Pod if failure.reach == Reach::Itself => false,
         ActionScope::Pod if failure.restarted_pod(facts.training(&failure.member.group)) => true,
         ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
-            // Init containers and sidecars start again as well, or it would not be the whole pod.
+            // The rule covers the whole pod only if there are no init containers or sidecars to
+            // restart.
             let alone = pod.is_none_or(|p| {
                 let names = p.containers.iter().map(|(name, _)| name);
                 names.filter(|n| *n != SUPERVISOR_PROGRAM).count() <= 1
@@ -140,7 +137,7 @@ fn avoided(
     failure: &Failure,
     verdict: &PolicyVerdict<'_>,
 ) -> Option<(NodeName, Avoidance)> {
-    // A lost node is of no use while it is lost, and needs no avoidance after that.
+    // A lost node cannot be used while it is lost, and needs no avoidance afterwards.
     let rule = verdict.rule?;
     if verdict.failed_member != FailedMember::ReplaceElsewhere {
         return None;

@@ -1,6 +1,6 @@
-//! Restarts of all containers of a pod that a container beside the training container sets off, by a
-//! restart rule of the user's (KEP-5532): a watcher that ends with a code of its own. The kubelet
-//! ends the training container then, which is no failure of its own.
+//! Restarts of all containers of a pod by a user's restart rule on another container (KEP-5532),
+//! such as a watcher that exits with a special code. The kubelet then ends the training container,
+//! which is no failure of its own.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -11,12 +11,12 @@ use crate::facts::Facts;
 use crate::objects::training::restart_by_rule;
 use crate::pods::PodView;
 
-/// How long the kubelet takes at most to end the other containers: two seconds for each, however
-/// long their grace period.
+/// Longest time for the kubelet to end the other containers: two seconds each, whatever their grace
+/// period.
 const SWEEP: TimeDelta = TimeDelta::seconds(30);
 
-/// Whether the end of a container with that code restarts all containers of its pod, the training
-/// container among them.
+/// True if this exit of another container restarts all containers of its pod, including the
+/// training container.
 pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> bool {
     let beside = container != facts.training(&member.group);
     let rule = |t| restart_by_rule(t, container, code);
@@ -24,13 +24,12 @@ pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code
     beside && action.is_some_and(FailureAction::restarts_pod)
 }
 
-/// Whether a restart of all containers that began at the first time may be what ended a container at
-/// the second.
+/// True if a restart of all containers that began at `trigger` may have ended a container at `end`.
 pub(super) fn may_have_ended(trigger: DateTime<Utc>, end: DateTime<Utc>) -> bool {
     end >= trigger && end - trigger <= SWEEP
 }
 
-/// Reports of containers that set a restart of all off.
+/// Reports of exits that caused a restart of all containers.
 pub(super) fn reported<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,
@@ -42,7 +41,7 @@ pub(super) fn reported<'s>(
     ended.filter(|r| sets_off(facts, member, &r.container, r.exit_code))
 }
 
-/// What set off the restart of all that the pod shows as the last one.
+/// The exit that caused the restart of all containers that pod status shows last.
 pub(super) fn last_of<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,
@@ -53,19 +52,20 @@ pub(super) fn last_of<'s>(
         .min_by_key(|r| r.time)
 }
 
-/// Whether the container of a report has been restarted once since, as pod status shows it.
+/// True if pod status shows exactly one restart of the container since this report.
 fn is_last(pod: &PodView, report: &Report) -> bool {
     let shown = pod.containers.get(&report.container);
     shown.is_some_and(|c| c.restart_count == report.restarts.saturating_add(1))
 }
 
-/// Whether a restart of all ended the training container of a report: it is the first to end after
-/// a container set that off.
+/// True if a restart of all containers ended the training container of this report: its exit is the
+/// first after the one that caused the restart.
 pub(super) fn is_swept(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
     trigger_of(facts, member, pod, report).is_some()
 }
 
-/// What set off the restart of all that ended the training container of a report.
+/// The exit that caused the restart of all containers by which the training container of a report
+/// ended.
 pub(crate) fn trigger_of<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,

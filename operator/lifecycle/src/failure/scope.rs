@@ -1,4 +1,4 @@
-//! One restart domain with its gang, and what its failures may ask of the workload.
+//! One restart domain with its gang, and the consequences of its failures for the workload.
 
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::DomainKey;
@@ -8,30 +8,26 @@ use lockstep_api::membership::Membership;
 use crate::facts::{AssignedNodes, Facts};
 use crate::ledger::Ledger;
 
-/// A restart domain with its gang and the members that are to run.
+/// A restart domain with its gang and the members that should run.
 pub(crate) struct DomainScope<'s> {
     pub gang: &'s Gang,
     pub domain: &'s Domain,
-    /// The members that run together.
     pub all: Vec<&'s Member>,
-    /// Those of them that have not succeeded.
+    /// Members of `all` that have not succeeded.
     pub unfinished: Vec<&'s Member>,
-    /// Where they are to run.
+    /// Nodes assigned to them.
     pub assigned: &'s AssignedNodes<'s>,
 }
 
-/// What the failures of one domain ask of the workload, beyond a restart of the domain.
+/// Consequence of a domain's failures for the workload, beyond a restart of the domain.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
-    /// The gang releases its placement and queues again.
     ReleaseGang(&'static str, String),
-    /// The workload fails.
     FailWorkload(&'static str, String),
 }
 
 impl<'s> DomainScope<'s> {
-    /// A domain whose gang is placed.
     pub fn placed(
         facts: &'s Facts<'s>,
         ledger: &Ledger,
@@ -42,8 +38,8 @@ impl<'s> DomainScope<'s> {
         let assigned = facts.assigned_nodes(&gang.key);
         let mut all = Vec::new();
         for member in &domain.members {
-            // Members of a basic group run each by itself, whichever has capacity; those of a gang that
-            // degrades go on without one that has none.
+            // Members of a basic group run independently, as capacity allows. A gang that degrades
+            // continues without members that have no capacity.
             let runs = if gang.basic || (gang.degrades() && membership.contains(member)) {
                 assigned.contains_key(member)
             } else {
@@ -67,8 +63,7 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// The scope of a restart that has nothing to do with where members run. Members that never run
-    /// again have no part in it.
+    /// The scope of a restart, independent of nodes. It excludes members that do not run again.
     pub fn of_restart(
         facts: &'s Facts<'s>,
         ledger: &Ledger,
@@ -92,7 +87,6 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// Key of the domain.
     pub fn key(&self) -> &'s DomainKey {
         &self.domain.key
     }

@@ -1,5 +1,5 @@
-//! How often the training container of a member had been restarted when an order is decided: what
-//! has more restarts then belongs to the new attempt, the rest to older ones.
+//! Restart counts of training containers at the time of an order. A container with a higher count
+//! belongs to the new attempt, all others to older attempts.
 
 use chrono::SubsecRound;
 use lockstep_api::member::Member;
@@ -12,14 +12,15 @@ use crate::facts::Facts;
 use crate::ledger::DomainLedger;
 use crate::pods::{ContainerState, ContainerView, PodView, Termination};
 
-/// Of a container that has not started.
+/// Count of a container that has not started.
 const NONE: i32 = -1;
 
-/// The number of the last container of a member that belongs to an older attempt.
+/// The restart count of the last container of a member that belongs to an older attempt.
 ///
-/// That is the one whose failure restarts the domain, where there is one: what the kubelet has made
-/// of it since is new. Else it is the highest that anybody has told of. Too high costs one more
-/// restart of that member, too low would leave it in the old attempt.
+/// If the failure of a container restarts the domain, it is the count of that container, because
+/// the kubelet's later containers are new. Otherwise it is the highest count from any source. A
+/// count that is too high costs one more restart of the member. A count that is too low leaves the
+/// member in the old attempt.
 pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i32 {
     let Some(pod) = facts.current(domain, member) else {
         return NONE;
@@ -37,7 +38,7 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
         let alone = verdict(facts.spec(), &failure).action.affects_single_pod();
         let exited = report.kind == ReportKind::Exited && report.exit_code != 0;
         if exited && alone {
-            // The kubelet starts, or has started, another one.
+            // The kubelet starts the next container by itself.
             seen = seen.max(report.restarts.saturating_add(1));
         } else {
             seen = seen.max(report.restarts);
@@ -50,8 +51,8 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
     failed.unwrap_or(seen)
 }
 
-/// The number of the container whose end the open incident answers, as pod status shows it: the
-/// agent's report may come after the order.
+/// Count of the container whose exit caused the open incident, from pod status, because the agent's
+/// report may arrive after the order.
 fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> Option<i32> {
     let cause = &domain.incident.as_ref()?.cause;
     if cause.kind != CauseKind::ContainerExit || cause.pod != pod.name {
@@ -65,24 +66,25 @@ fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> 
     if let ContainerState::Waiting { .. } = container.state {
         return is_cause(last, cause).then_some(newest);
     }
-    // Of a container that the kubelet removed to restart the whole pod, code and time are lost. Its
-    // successor started after the failure, by the same node's clock, which tells whole seconds.
+    // If the kubelet removed the container to restart the whole pod, its code and time are lost.
+    // Its successor started after the failure by the node's clock, in whole seconds.
     let failed_at = cause.time.trunc_subsecs(0);
     let began_after = container.running_since().is_some_and(|at| at >= failed_at);
     let removed = last.reason == RESTARTING_ALL && began_after;
     (removed || is_cause(last, cause)).then_some(newest - 1)
 }
 
-/// Whether the end of a container is what happened first.
+/// True if this exit is the cause of the incident.
 fn is_cause(end: &Termination, cause: &Cause) -> bool {
     end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
 }
 
-/// The number of the newest container that has started, as pod status shows it.
+/// Count of the newest started container in pod status.
 fn shown(container: &ContainerView) -> i32 {
     match &container.state {
         _ if !container.started() => NONE,
-        // The count is raised when the restart begins, before the container is made.
+        // The kubelet increments the count when the restart begins, before it creates the
+        // container.
         ContainerState::Waiting { reason, .. } if reason == RESTARTING_ALL => {
             container.restart_count - 1
         }

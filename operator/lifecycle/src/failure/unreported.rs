@@ -1,4 +1,4 @@
-//! Restarts that the kubelet made and no agent reported, found by their count.
+//! Restarts by the kubelet that no agent reported, detected by restart counts.
 
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Cause, FailureAction};
@@ -15,17 +15,16 @@ use crate::ledger::Ledger;
 use crate::pods::{PodView, Termination};
 use crate::wake::Wake;
 
-/// What became of restarts that the kubelet made and no agent reported.
+/// Result of counting unreported restarts.
 pub(crate) enum Unreported {
-    /// There are none, or they are accounted for.
+    /// There are none, or all are accounted for.
     Nothing,
-    /// They took more budget than there was.
+    /// They exceed the restart budget.
     OverBudget(Cause),
-    /// The policy calls for more than the restart.
+    /// The policy requires more than the restart.
     Failure(Box<Failure>),
 }
 
-/// Counts the restarts that the policy leaves to the kubelet.
 pub(crate) fn count_kubelet_restarts(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -65,7 +64,7 @@ pub(crate) fn count_kubelet_restarts(
     let ends_attempt = !is_task && !verdict.action.affects_single_pod();
     let ended_since = |since| failure.cause.time > since;
     if awaited && !(ends_attempt && domain.healthy_since.is_some_and(ended_since)) {
-        // What is known may be an end that was counted long ago.
+        // The known exit may be one that was counted before.
         return Unreported::Nothing;
     }
     domain.restarts_seen = count;
@@ -101,17 +100,17 @@ pub(crate) fn count_kubelet_restarts(
 
 /// What is known of the last restart of a member's training container.
 enum LastRestart {
-    /// It has none, or one that was answered with an older attempt.
+    /// There is none, or it belongs to an older attempt.
     Nothing,
-    /// Its report with the true code is on its way: the agent sees an end before the kubelet tells the
-    /// API server.
+    /// The report with the true code is expected: the agent observes an exit before the kubelet
+    /// reports it to the API server.
     Awaited,
-    /// It ended like this.
+    /// The exit before the restart.
     Ended(Box<Failure>),
 }
 
-/// The last end of a training container that runs again. What is known to be an end of an older attempt
-/// was answered with that.
+/// The last exit of a training container that runs again. Exits of older attempts are ignored,
+/// because they were handled then.
 fn last_restart(
     facts: &Facts<'_>,
     attempt: i64,
@@ -127,7 +126,7 @@ fn last_restart(
         return LastRestart::Nothing;
     };
     let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
-    // Of a container that was restarted with all of its pod the id is not shown.
+    // The kubelet shows no id for a container that it restarted with its whole pod.
     let known = trigger.or_else(|| match &last.id {
         Some(id) => report_of(facts, pod, training, Some(id)),
         None => report_where(facts, pod, training, |r| {
@@ -140,11 +139,11 @@ fn last_restart(
     if let Some(trigger) = trigger {
         return LastRestart::Ended(Box::new(reported_failure(facts, member, pod, trigger)));
     }
-    // The kubelet shows no times of containers that it ended to restart all of a pod.
+    // The kubelet shows no times for containers that it ended to restart the whole pod.
     let ended_by = last.finished_at.or(container.running_since());
     if known.is_none() && facts.is_reported(pod) {
         let grace = facts.view.settings().report_grace;
-        // A clock that is far ahead says nothing about how long ago it was.
+        // If the node's clock is far ahead, the time of the exit is unknown.
         let deadline = ended_by.filter(|at| *at < facts.now + grace);
         if deadline.is_some_and(|at| !facts.due(at + grace).passed(wake)) {
             return LastRestart::Awaited;
@@ -159,9 +158,9 @@ fn last_restart(
     )))
 }
 
-/// Whether a task has ended and the next begins, by the user's own rule. Where all containers of the
-/// pod restart for it and no agent has told the code, it cannot be told from a failure, and costs
-/// nothing.
+/// True if the exit ended one task and the user's own rule starts the next. If the rule restarts
+/// all containers and no agent reported the code, the exit cannot be distinguished from a failure
+/// and is not charged.
 fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
     let rule = facts.after_success(&failure.member.group);
     let hidden = failure.masked && rule.is_some_and(FailureAction::restarts_pod);

@@ -1,13 +1,13 @@
-//! Pins a pod to its node, as the DaemonSet controller does.
+//! Pins a pod to its node, like the DaemonSet controller.
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
     Toleration,
 };
 
-/// Adds `matchFields metadata.name` to the required node affinity. Terms are alternatives, so the
-/// pin goes into each of them; a term that selects nothing stays as it is, because with the pin it
-/// would select the node.
+/// Adds `matchFields metadata.name` to the required node affinity. Terms are alternatives, so each
+/// of them gets the pin. Empty terms select no node and stay as they are: with the pin they would
+/// select the node.
 pub(super) fn pin(spec: &mut PodSpec, node: &str) {
     let pin = NodeSelectorRequirement {
         key: "metadata.name".into(),
@@ -45,15 +45,15 @@ fn selects_something(term: &NodeSelectorTerm) -> bool {
     lists.into_iter().flatten().any(|list| !list.is_empty())
 }
 
-/// Taints that the node controller puts on a node that it does not hear from.
+/// Taints that the node lifecycle controller sets on unreachable nodes.
 const UNREACHABLE: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 ];
 
-/// Lets the pod stay on a node that is not heard from: whether its members are lost is decided by
-/// `nodeLostSeconds`, not by eviction after the API server's default of 300 s. A toleration that
-/// the template has for the taint stays.
+/// Tolerates unreachable nodes: `nodeLostSeconds` decides whether members are lost, not the
+/// eviction after the API server's default of 300 s. Tolerations in the template for these taints
+/// take precedence.
 pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_with(Vec::new);
     for key in UNREACHABLE {
@@ -68,7 +68,7 @@ pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
     }
 }
 
-/// Whether a toleration is about the eviction that this taint asks for.
+/// True if a toleration concerns the eviction by this taint.
 fn is_about(toleration: &Toleration, taint: &str) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     toleration.key.as_deref() == Some(taint) && (effect.is_empty() || effect == "NoExecute")

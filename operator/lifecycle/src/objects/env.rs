@@ -1,4 +1,4 @@
-//! Environment of a member: who it is, how many there are, and where they meet.
+//! Environment variables of a member: its identity, the number of members, and the coordinator.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
@@ -6,13 +6,13 @@ use lockstep_api::member::Member;
 use crate::observed::Observed;
 use lockstep_api::membership::{Membership, Rank, address};
 
-/// How many ports the meeting point rotates through.
+/// Number of ports through which the coordinator's port rotates.
 const PORTS: i64 = 8;
 
-/// The variables for a member, whose training container has so many accelerators: all of
-/// docs/environment.md. The environment of a pod cannot change in place, so nothing here
-/// depends on the attempt. Port and id of the rendezvous change when all members that meet there
-/// get new pods together (docs/decisions/0021): what is left of the old ones finds no peer.
+/// Environment variables of a member whose training container has this many accelerators
+/// (docs/environment.md). The environment of a pod cannot change in place, so no value depends on
+/// the attempt. When all members with the same coordinator get new pods, port and rendezvous id
+/// change. Remaining processes of the old pods then find no peer (docs/decisions/0021).
 pub(super) fn variables(
     view: Observed<'_>,
     membership: &Membership<'_>,
@@ -52,7 +52,7 @@ pub(super) fn variables(
         ("JAX_PROCESS_ID", number),
         ("JOB_COMPLETION_INDEX", rank.completion_index.to_string()),
     ];
-    // torchrun starts one process where it is not told, however many accelerators there are.
+    // Without this variable, torchrun starts one process, whatever the number of accelerators.
     if accelerators > 0 {
         all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
     }
@@ -64,16 +64,16 @@ pub(super) fn variables(
     variables.collect()
 }
 
-/// The port after so many recreations: the one of the spec and the seven after it in turn, or
-/// before it where there are not as many.
+/// The port after this many recreations. It rotates through the spec's port and the next seven, or
+/// the previous seven if these would exceed 65535.
 pub(crate) fn port(first: i32, recreations: i64) -> i32 {
     let offset = recreations.rem_euclid(PORTS) as i32;
     let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);
     if up { first + offset } else { first - offset }
 }
 
-/// Puts the variables before the container's own, which may then refer to them as `$(NAME)`; one
-/// that the container sets itself is left out.
+/// Inserts the variables before the container's own, which may refer to them as `$(NAME)`.
+/// Variables that the container sets itself are skipped.
 pub(super) fn inject(container: &mut Container, variables: &[EnvVar]) {
     let own = container.env.take().unwrap_or_default();
     let ours = variables

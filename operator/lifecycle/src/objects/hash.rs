@@ -1,15 +1,15 @@
-//! Hash of the parts of a spec that running pods were made from.
+//! Hash of the parts of a spec that determine the pods.
 
 use lockstep_api::names::short_hash;
 use lockstep_api::workload::{SupervisorMode, TrainingWorkloadSpec};
 use serde_json::{Value, json};
 
-/// The hash that pods carry: when it differs from that of the spec, the pods are replaced. Replica
-/// counts are left out, since resizing is handled member by member, and so is everything that may
-/// change while running.
+/// The hash that pods carry. If it differs from the hash of the spec, the pods are replaced. It
+/// excludes replica counts, which resizing handles per member, and all fields that may change while
+/// members run.
 ///
-/// Absent and empty fields hash alike, so that an optional field added by a later version changes
-/// no hash and an upgrade restarts nothing.
+/// Absent and empty fields have the same hash. An optional field that a later version adds
+/// therefore changes no hash, and an upgrade restarts no workload.
 pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
     let groups: Vec<Value> = spec
         .groups
@@ -27,7 +27,7 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         "rules": spec.failure_policy.rules,
         "restartScope": spec.failure_policy.restart_scope,
         "withoutSupervisor": spec.failure_policy.in_place.without_supervisor,
-        // Absent for the default, which workloads of an older version have without knowing.
+        // Absent for the default, so that workloads of older versions keep their hash.
         "supervisor": (spec.failure_policy.in_place.supervisor == SupervisorMode::Never).then_some("Never"),
         "network": spec.network,
     });
@@ -35,7 +35,6 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
     short_hash(&[&value.to_string()])
 }
 
-/// Removes nulls, empty objects and empty lists.
 fn prune(value: &mut Value) {
     match value {
         Value::Object(fields) => {

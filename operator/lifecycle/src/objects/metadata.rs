@@ -1,4 +1,4 @@
-//! Metadata of the objects that are made for a workload.
+//! Metadata of a workload's objects.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use lockstep_api::{TRAINING_GROUP, VERSION};
 
 use crate::observed::Observed;
 
-/// Metadata of an object made for the workload: its namespace, its controller and the label with
-/// its UID.
+/// Metadata of an object of the workload: namespace, controller reference and workload labels.
 pub(super) fn metadata(view: Observed<'_>, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
@@ -18,8 +17,8 @@ pub(super) fn metadata(view: Observed<'_>, name: String) -> ObjectMeta {
             (labels::WORKLOAD.to_owned(), view.name().to_owned()),
             (labels::WORKLOAD_UID.to_owned(), view.uid().to_owned()),
         ])),
-        // No blockOwnerDeletion: it would need a right on the owner's finalizers, and nothing here
-        // outlives the owner.
+        // blockOwnerDeletion would require a right on the owner's finalizers. No object here
+        // outlives its owner.
         owner_references: Some(vec![OwnerReference {
             api_version: format!("{TRAINING_GROUP}/{VERSION}"),
             kind: "TrainingWorkload".into(),

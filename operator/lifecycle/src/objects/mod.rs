@@ -1,4 +1,4 @@
-//! The objects that are made for a workload.
+//! Builds the objects of a workload.
 
 mod affinity;
 pub(crate) mod env;

@@ -1,4 +1,4 @@
-//! The pod of a member.
+//! Builds the pod of a member.
 
 use std::collections::BTreeMap;
 
@@ -22,34 +22,28 @@ use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;
 use lockstep_api::membership::Membership;
 
-/// What a pod is made from beside the spec.
+/// Inputs of a pod besides the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodPlan<'a> {
-    /// The member.
     pub member: &'a Member,
-    /// Key of its gang.
     pub gang: &'a GangKey,
-    /// Key of its restart domain.
     pub domain: &'a DomainKey,
-    /// Attempt of the domain.
     pub attempt: i64,
-    /// How often all members that meet where this one does have got new pods together.
+    /// How often all members with the same coordinator got new pods together.
     pub recreations: i64,
-    /// Node that it is pinned to, with the id of the placement; None for a dry run.
+    /// Node that the pod is pinned to, and id of the placement. `None` for a dry run.
     pub place: Option<(&'a str, &'a str)>,
-    /// UID of the pod that it replaces.
     pub replaces: Option<&'a str>,
-    /// Whether it waits for the victims of a preemption.
+    /// True if it waits for victims of a preemption.
     pub gated: bool,
-    /// Restart tier of the container.
+    /// Restart tier of the pod without a supervisor.
     pub tier: Tier,
-    /// Whether a supervisor may be put above it.
+    /// True if the pod may get a supervisor.
     pub supervised: bool,
-    /// True if its restart domain has other members.
     pub has_peers: bool,
 }
 
-/// Builds the pod; None when the member is not one of those that run together.
+/// Builds the pod. `None` if the member is not among the running members.
 pub(crate) fn pod(
     view: Observed<'_>,
     membership: &Membership<'_>,
@@ -119,8 +113,8 @@ pub(crate) fn pod(
     })
 }
 
-/// Gives back what lists have taken to grow. Hundreds of pods wait to be sent at a time, and a list of
-/// one volume has memory for four, three kilobytes each.
+/// Releases unused capacity of vectors. Hundreds of pods are queued at a time, and a vector of one
+/// volume has space for four, at 3 kB each.
 fn compact(spec: &mut PodSpec) {
     spec.volumes.iter_mut().for_each(Vec::shrink_to_fit);
     spec.init_containers.iter_mut().for_each(Vec::shrink_to_fit);
@@ -138,17 +132,17 @@ fn compact(spec: &mut PodSpec) {
     }
 }
 
-/// A pod with a grace period of 0 is gone from the API server the moment that it is deleted, while
-/// its containers still run (`CheckGracefulDelete` of pods): nobody could wait for their end, and
-/// the kubelet would reject the pod that comes in its place. A second makes it stay until the
-/// kubelet says that they have ended.
+/// Raises a grace period of 0 to 1 s. With 0, the API server removes a deleted pod at once, while
+/// its containers still run (`CheckGracefulDelete` of pods). Their end could not be observed, and
+/// the kubelet would reject the next pod. With 1 s, the pod stays until the kubelet reports the end
+/// of its containers.
 fn end_observably(spec: &mut PodSpec) {
     if spec.termination_grace_period_seconds == Some(0) {
         spec.termination_grace_period_seconds = Some(1);
     }
 }
 
-/// Names, priority, scheduler and gate.
+/// Sets host name, priority, scheduler and scheduling gate.
 fn identify(view: Observed<'_>, plan: &PodPlan<'_>, spec: &mut PodSpec) {
     spec.hostname = Some(hostname(view.name(), plan.member));
     spec.subdomain = Some(view.subdomain().to_owned());
@@ -218,7 +212,7 @@ fn pod_annotations(
             annotations::PLACEMENT,
             plan.place.map_or("", |(_, id)| id).to_owned(),
         ),
-        // The agent learns from it which container trains.
+        // Identifies the training container to the agent.
         (DEFAULT_CONTAINER, training.to_owned()),
     ] {
         out.insert(key.to_owned(), value);
@@ -226,7 +220,7 @@ fn pod_annotations(
     out
 }
 
-/// One pod for each group, for a dry run that shows whether the API server keeps the rules of a tier.
+/// One pod for each group, to dry-run whether the API server keeps the rules of a tier.
 pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
     let membership = Membership::whole(view.spec());
     let groups = view.spec().groups.iter().filter(|g| g.members() > 0);

@@ -1,5 +1,4 @@
-//! Compiles the failure policy into restart policies and restart rules (design "Compiling the
-//! policy", KEP-5307, KEP-5532).
+//! Compiles the failure policy to restart policies and restart rules (KEP-5307, KEP-5532).
 
 use std::collections::BTreeSet;
 
@@ -10,25 +9,25 @@ use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 
 use crate::tier::Tier;
 
-/// Most restart rules of a container (KEP-5307).
 const MAX_RULES: usize = 20;
-/// What a kill looks like. It always restarts, because the agent's kill for an order looks the
-/// same.
+/// Exit code of SIGKILL. The container always restarts after it, because the agent stops containers
+/// in the same way.
 const KILLED: i32 = 137;
 
-/// What each exit code of one container leads to, as far as the code alone tells.
+/// Effects of each exit code of one container, as far as the code alone determines them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Codes {
-    /// The container stays down: the pod is replaced, the workload fails, or nothing is done.
+    /// Codes after which the container stays down: the pod is replaced, the workload fails, or the
+    /// failure is ignored.
     pub stay_down: BTreeSet<i32>,
-    /// The container restarts alone.
+    /// Codes after which the container restarts alone.
     pub restart_alone: BTreeSet<i32>,
 }
 
 impl Codes {
-    /// Evaluates the rules for the codes 1 to 255. Rules on reasons or conditions cannot be
-    /// compiled: a code that only they match is treated as if they did not exist, and the manager
-    /// decides when it sees the reason. `keeps_pods`: a restart of the domain keeps its pods.
+    /// Evaluates the rules for the codes 1 to 255. Rules with reasons or conditions cannot be
+    /// compiled and are skipped; the manager evaluates them when the reason is known. `keeps_pods`:
+    /// a restart of the domain keeps its pods.
     pub(super) fn of(
         policy: &FailurePolicy,
         group: &str,
@@ -41,7 +40,7 @@ impl Codes {
             let mut rules = policy.rules.iter();
             let rule = rules.find(|r| matches_code(r, group, container, code));
             let action = rule.map_or(default, |r| r.action);
-            // What gets a new pod anyway need not start again in the old one.
+            // A container whose pod is replaced anyway need not restart.
             let action = if keeps_pods {
                 action
             } else {
@@ -74,10 +73,10 @@ fn matches_code(rule: &FailureRule, group: &str, container: &str, code: i32) -> 
             .is_none_or(|codes| codes.contains(code))
 }
 
-/// Sets restart policies of the pod and its containers for a tier.
+/// Sets the restart policies of the pod and its containers for a tier.
 ///
-/// The pod's policy becomes Never and the user's (default OnFailure) moves to the other containers,
-/// because only so a training container that stays down fails the pod.
+/// The pod's policy becomes Never, so that a training container that stays down fails the pod. The
+/// user's policy (default OnFailure) moves to the other containers.
 pub(super) fn compile(pod: &mut PodSpec, training: &str, codes: &Codes, tier: Tier) {
     let users = pod
         .restart_policy
@@ -100,7 +99,7 @@ pub(super) fn compile(pod: &mut PodSpec, training: &str, codes: &Codes, tier: Ti
     }
 }
 
-/// `restart`: the action of the tier's restart rules.
+/// `restart`: action of the tier's restart rules.
 fn compile_container(container: &mut Container, codes: &Codes, tier: Tier, restart: &str) {
     let alone = (tier.restarts_whole_pod() && !codes.restart_alone.is_empty())
         .then(|| rule("Restart", "In", codes.restart_alone.iter().copied()));
@@ -115,7 +114,7 @@ fn compile_container(container: &mut Container, codes: &Codes, tier: Tier, resta
     if rules.len() + ours.clone().count() <= MAX_RULES {
         rules.extend(ours);
     } else {
-        // The user's rules fill the list: what they do not match is left to the plain policy.
+        // The user's rules fill the list. For exits that they do not match, OnFailure applies.
         container.restart_policy = Some("OnFailure".into());
     }
 }

@@ -1,4 +1,4 @@
-//! Service, Workload, `PodGroup` and `RestartOrder`.
+//! Builds Service, Workload, `PodGroup` and `RestartOrder`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ use super::metadata::metadata;
 use crate::observed::Observed;
 use crate::view::{Priority, ServiceContent};
 
-/// What the Service is to contain.
 pub(crate) fn service_content(view: Observed<'_>) -> ServiceContent {
     ServiceContent {
         selector: BTreeMap::from([(labels::PUBLISHED.to_owned(), view.uid().to_owned())]),
@@ -22,7 +21,7 @@ pub(crate) fn service_content(view: Observed<'_>) -> ServiceContent {
     }
 }
 
-/// The headless Service that gives members their names.
+/// The headless Service that gives members their DNS names.
 pub(crate) fn service(view: Observed<'_>) -> Service {
     let content = service_content(view);
     Service {
@@ -37,7 +36,7 @@ pub(crate) fn service(view: Observed<'_>) -> Service {
     }
 }
 
-/// What a gang's template and its pod group share.
+/// The part that a Workload's template and its pod group share.
 fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     let (priority, preemption) = match *view.priority() {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
@@ -46,7 +45,7 @@ fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     gang.spec(view.spec(), priority, preemption)
 }
 
-/// The Workload's content: one template for each kind of gang.
+/// Spec of the Workload: one template for each kind of gang.
 fn workload_spec(view: Observed<'_>, gangs: &[Gang]) -> WorkloadSpec {
     let mut templates: Vec<PodGroupTemplate> = Vec::new();
     for gang in gangs {
@@ -67,14 +66,12 @@ fn workload_spec(view: Observed<'_>, gangs: &[Gang]) -> WorkloadSpec {
     }
 }
 
-/// The Workload.
 pub(crate) fn workload(view: Observed<'_>, gangs: &[Gang]) -> Workload {
     let mut object = Workload::new(view.name(), workload_spec(view, gangs));
     object.metadata = metadata(view, view.name().to_owned());
     object
 }
 
-/// The pod group of a gang.
 pub(crate) fn pod_group(view: Observed<'_>, gang: &Gang) -> PodGroup {
     let name = pod_group_name(view.name(), view.uid(), gang.key.as_str());
     let spec = PodGroupSpec {
@@ -90,7 +87,6 @@ pub(crate) fn pod_group(view: Observed<'_>, gang: &Gang) -> PodGroup {
     object
 }
 
-/// The orders of the workload.
 pub(crate) fn restart_order(view: Observed<'_>, spec: RestartOrderSpec) -> RestartOrder {
     let mut object = RestartOrder::new(view.name(), spec);
     object.metadata = metadata(view, view.name().to_owned());

@@ -1,5 +1,5 @@
-//! Puts the supervisor into a pod: an init container copies it into a volume, and it starts the
-//! command of the training container (docs/supervisor.md).
+//! Adds the supervisor to a pod: an init container copies the program to a volume, and the training
+//! container's command starts through it (docs/supervisor.md).
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, PodSpec, Probe, ResourceRequirements,
@@ -13,14 +13,14 @@ use lockstep_wire::SET_BY_SUPERVISOR;
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;
 
-/// What the copy needs, requested and granted alike, so that a pod of class Guaranteed stays one; a
-/// pod that asks for nothing stays BestEffort.
+/// Requests and limits of the init container. They are equal, so that a Guaranteed pod keeps its
+/// class. Pods without any resources stay BestEffort.
 const RESOURCES: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
 
-/// Where processes share memory.
+/// Mount path of shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The image of the supervisor for a group; None: its members run without one.
+/// Supervisor image for a group. `None`: its members run without a supervisor.
 pub(crate) fn supervisor_image<'s>(
     settings: &'s LifecycleSettings,
     spec: &TrainingWorkloadSpec,
@@ -31,7 +31,7 @@ pub(crate) fn supervisor_image<'s>(
     (wanted && obstacle(group).is_none()).then_some(image)
 }
 
-/// Why the training container of a group cannot have a supervisor; None: it can.
+/// Why the training container of a group cannot have a supervisor. `None`: it can.
 pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     let template = &group.template.0;
     let pod = template.spec.as_ref()?;
@@ -42,7 +42,7 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
-    // While it is held nothing listens; a probe that is a command can be answered for it.
+    // A paused process listens on no port. Only probes by command can be answered for it.
     let by_port = [&container.liveness_probe, &container.startup_probe];
     let mut by_port = by_port.into_iter().flatten().filter(|p| p.exec.is_none());
     let taken = volumes.any(|v| v.name == SUPERVISOR_VOLUME)
@@ -67,7 +67,7 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     }
 }
 
-/// Whether a container of the pod asks for anything: else the pod is of class BestEffort.
+/// True if any container of the pod has resources; otherwise the pod is BestEffort.
 fn asks(pod: &PodSpec) -> bool {
     let mut resources = pod.containers.iter().filter_map(|c| c.resources.as_ref());
     resources.any(|r| r.requests.is_some() || r.limits.is_some())
@@ -81,7 +81,8 @@ fn path(mount: &VolumeMount) -> &str {
     mount.mount_path.trim_end_matches('/')
 }
 
-/// Rewrites the pod. Before the environment is injected, since what the user sets there stays.
+/// Rewrites the pod. Must run before environment variables are injected, because the variables set
+/// by the user are kept.
 pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
     let asks = asks(pod);
     let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
@@ -126,10 +127,11 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
     });
 }
 
-/// The same shared memory for the copy, which notes what was left in it, if it is a volume of its own.
+/// Mount of the training container's shared memory volume for the init container, which records its
+/// initial content.
 fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
-    // Of a part of it, which the kubelet would make for the copy before an init container of the user's
-    // does, nothing is read.
+    // A mount of a sub path is skipped: the kubelet would create it before the user's init
+    // containers can.
     let whole = mount.sub_path.is_none() && mount.sub_path_expr.is_none();
     (whole && path(mount) == SHARED_MEMORY).then(|| VolumeMount {
         read_only: Some(true),
@@ -156,8 +158,8 @@ fn resources() -> ResourceRequirements {
     }
 }
 
-/// The init container, within Pod Security `restricted`. `root`: all containers of the pod run as
-/// root unless they say otherwise.
+/// The init container, which satisfies Pod Security `restricted`. `root`: the pod's containers run
+/// as root by default.
 fn copying(image: &str, mounts: Vec<VolumeMount>, root: bool) -> Container {
     Container {
         name: SUPERVISOR_PROGRAM.into(),

@@ -1,11 +1,11 @@
-//! Which container of a pod trains.
+//! Determines the training container of a pod.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::workload::FailureAction;
 
 use crate::pods::DEFAULT_CONTAINER;
 
-/// Name of the training container: the one that the annotation names, else the first.
+/// Name of the training container: the container that the annotation names, else the first.
 pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     let containers = &template.spec.as_ref()?.containers;
     let named = template
@@ -19,8 +19,8 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     Some(&training.name)
 }
 
-/// What the user's own restart rules on a container make of an exit code: the kubelet asks them
-/// before those of the failure policy. None: nothing.
+/// Action of the user's own restart rules for an exit code of a container. The kubelet evaluates
+/// these rules before those of the failure policy. `None`: no rule matches.
 pub(crate) fn restart_by_rule(
     template: &PodTemplateSpec,
     container: &str,
