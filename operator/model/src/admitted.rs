@@ -1,13 +1,13 @@
-//! What the API server makes of the pods of a workload: its answers to dry runs. Webhooks, policies
-//! and admission plugins add tolerations, sidecars, overhead and default requests, so that a
-//! template alone does not say where its pods may go and what they take.
+//! Pods of a workload as admitted by the API server in a dry run. Webhooks, policies and admission
+//! plugins add tolerations, sidecars, overhead and default requests. So the template alone does not
+//! decide the nodes and resources of its pods.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 use lockstep_api::names::labels;
 
-/// Labels that tell a pod from the others of its group.
+/// Labels that differ between pods of one group.
 const OF_ONE_POD: [&str; 4] = [
     labels::REPLICA,
     labels::INDEX,
@@ -15,37 +15,37 @@ const OF_ONE_POD: [&str; 4] = [
     labels::POD_GROUP,
 ];
 
-/// The pods of a workload as the API server would store them.
+/// Pods of a workload as the API server would store them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmittedPods {
-    /// Another one for every other content, never 0.
+    /// Changes with the content; never 0.
     pub revision: u64,
-    /// One for each group that has members.
+    /// One entry per group with members.
     pub groups: BTreeMap<String, Admission>,
 }
 
-/// What is known of the pods of a group.
+/// Result of the dry run for a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admission {
-    /// The API server takes them like this.
+    /// Admitted as this pod.
     As(Box<AdmittedPod>),
-    /// It has not said, for a reason that may pass: a quota, a webhook that is down.
+    /// No answer, for a reason that may pass: a quota, or an unavailable webhook.
     Unanswered(String),
-    /// It cannot say: a webhook does not support dry runs.
+    /// No answer possible: a webhook does not support dry runs.
     Unsupported(String),
 }
 
-/// What counts of an admitted pod.
+/// Relevant parts of an admitted pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmittedPod {
-    /// Labels that all pods of the group have.
+    /// Labels that all pods of the group share.
     pub labels: BTreeMap<String, String>,
-    /// What of the spec decides on nodes and amounts.
+    /// Parts of the spec that affect nodes and resources.
     pub spec: PodSpec,
 }
 
 impl Admission {
-    /// Why the pod is not known; `None`: it is.
+    /// Why the pod is unknown; `None` if known.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Self::As(_) => None,
@@ -53,7 +53,7 @@ impl Admission {
         }
     }
 
-    /// The pod.
+    /// The pod, if known.
     pub fn pod(&self) -> Option<&AdmittedPod> {
         match self {
             Self::As(pod) => Some(pod),
@@ -61,7 +61,7 @@ impl Admission {
         }
     }
 
-    /// This answer, or the last one where this one says nothing.
+    /// This result, or the last one if this one has no answer.
     #[must_use]
     pub fn or_last(self, last: Option<&Self>) -> Self {
         match (&self, last) {
@@ -84,7 +84,7 @@ impl From<Pod> for AdmittedPod {
     }
 }
 
-/// The parts that are read. A workload may have hundreds of variables in its containers.
+/// Keeps only the fields in use. Containers may have hundreds of variables.
 fn trimmed(spec: PodSpec) -> PodSpec {
     let containers = |all: Vec<Container>| all.into_iter().map(trimmed_container).collect();
     let asks_storage = |v: &Volume| v.persistent_volume_claim.is_some() || v.ephemeral.is_some();

@@ -1,4 +1,4 @@
-//! One gang's attempt at a placement: in free capacity, after terminations, by preemption.
+//! Placement attempts of one gang: in free capacity, after terminations, by preemption.
 
 use std::collections::BTreeSet;
 
@@ -11,37 +11,37 @@ use crate::reservation::{AskingGang, QueueReservation, ReservationsAhead};
 use crate::rules::Rules;
 use crate::units::UnitTable;
 
-/// One gang's attempt at a placement.
+/// A gang that tries to get capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementAttempt<'a> {
-    /// What it asks for.
+    /// Requested capacity.
     pub demand: &'a Demand,
-    /// Who asks.
+    /// The requesting gang.
     pub asking: AskingGang<'a>,
-    /// What is reserved for gangs before it.
+    /// Reservations of gangs ahead in the queue.
     pub ahead: &'a ReservationsAhead,
-    /// Steps that the search for a placement of several shapes may take.
+    /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
-    /// How many times the usual steps the search for victims may take.
+    /// Factor on the usual steps of a victim search.
     pub effort: u64,
 }
 
-/// A placement in capacity that others have reserved for later.
+/// A placement in capacity that is reserved for later.
 #[derive(Clone, Debug)]
 pub struct BackfillPlacement<'a> {
-    /// Where the gang goes.
+    /// Nodes of the gang.
     pub placement: GangPlacement,
-    /// What it uses.
+    /// Reservations whose nodes it uses.
     pub reservations: Vec<&'a QueueReservation>,
 }
 
 impl<'a> PlacementAttempt<'a> {
-    /// In what is free.
+    /// Places the gang in free capacity.
     pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
         self.place(&self.left_over(free))
     }
 
-    /// What of the free capacity others have not reserved.
+    /// Free capacity without the reservations that bind the gang.
     pub fn left_over(&self, free: &Cluster) -> Cluster {
         let mut left = free.clone();
         for reservation in self.ahead.binding(&self.asking) {
@@ -50,13 +50,13 @@ impl<'a> PlacementAttempt<'a> {
         left
     }
 
-    /// In what was [left over](Self::left_over).
+    /// Places the gang in [`left_over`](Self::left_over) capacity.
     pub fn in_left_over(&self, left: &Cluster) -> Result<GangPlacement, Infeasible> {
         self.place(left)
     }
 
-    /// In what is free until others can use what they have reserved: the gang will have ended by
-    /// then. `None` if that makes no difference, or is not enough.
+    /// Places the gang in capacity reserved for later; the gang ends before the reservations start.
+    /// `None` if that does not help.
     pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
         let (now, later) = self.ahead.binding_now(&self.asking);
         if later.is_empty() {
@@ -75,8 +75,8 @@ impl<'a> PlacementAttempt<'a> {
         })
     }
 
-    /// The reservations without which it would fit into what is free, as far as they are in its way;
-    /// none if it would not fit.
+    /// Reservations that block the gang: it would fit without them. Empty if it would not fit even
+    /// then.
     pub fn kept_waiting_by(&'a self, free: &Cluster) -> Vec<&'a QueueReservation> {
         let binding: Vec<&QueueReservation> = self.ahead.binding(&self.asking).collect();
         if binding.is_empty() {
@@ -90,8 +90,8 @@ impl<'a> PlacementAttempt<'a> {
         binding.into_iter().filter(in_way).collect()
     }
 
-    /// What is left over once everything that is leaving has left, and the gang's placement there if it
-    /// has one. `left` is what is [left over](Self::left_over) now, where it has none.
+    /// Remaining capacity after terminations, and the gang's placement there, if it fits. `left`:
+    /// [remaining capacity](Self::left_over) now, in which the gang does not fit.
     pub fn after_terminations(
         &self,
         mut left: Cluster,
@@ -107,7 +107,7 @@ impl<'a> PlacementAttempt<'a> {
         (left, placement)
     }
 
-    /// At the expense of others. `free` is that of [`PlacementAttempt::after_terminations`].
+    /// Places the gang by preemption. `free`: see [`PlacementAttempt::after_terminations`].
     pub fn by_preemption(
         &self,
         free: &Cluster,
@@ -134,18 +134,18 @@ fn nodes(placement: &GangPlacement) -> BTreeSet<NodeIx> {
     placement.assignments.iter().map(|a| a.node).collect()
 }
 
-/// What to evict, and why.
+/// Victims and the reasons.
 #[derive(Clone, Debug)]
 pub struct Eviction {
-    /// Everything that could have been evicted.
+    /// All candidates.
     pub table: UnitTable,
-    /// The answer.
+    /// Victims and placement.
     pub answer: PreemptionAnswer,
-    /// Why these and no others.
+    /// Why these victims.
     pub reasons: Reasons,
 }
 
-/// Why a gang that may not preempt waits, from why it does not fit.
+/// Converts the shortage of a gang that may not preempt.
 pub fn may_not_preempt(short: Infeasible) -> Infeasible {
     match short {
         Infeasible::InsufficientCapacity(shortfall) => Infeasible::MayNotPreempt(shortfall),
@@ -170,21 +170,20 @@ mod tests {
 
     const GPU: &str = "nvidia.com/gpu";
 
-    /// Two nodes of four accelerators, and what one gang of priority 50 has reserved: all of the
-    /// first.
+    /// Two nodes of four accelerators. A gang of priority 50 has reserved the first node.
     struct Case {
         cluster: Snapshot,
         request: PlacementRequest,
         victims: VictimRules,
         held: QueueReservation,
-        /// Of the gang that asks.
+        /// Of the requesting gang.
         victim_priority: i32,
         evictable: bool,
         ends: Option<i64>,
     }
 
     impl Case {
-        /// A gang asks for a pod of so many accelerators on the first node.
+        /// A gang requests one pod with `gpus` accelerators on the first node.
         fn new(gpus: i64) -> Self {
             let mut model = ClusterModel::default();
             for name in ["n1", "n2"] {

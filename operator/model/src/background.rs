@@ -1,9 +1,9 @@
-//! Pods that come and go in the background of gangs: what they take is not what decides there.
+//! Pod churn that cannot change how many members fit on a node, because another resource is the
+//! bottleneck.
 //!
-//! A small pod on a node of accelerators takes some CPU, of which the node has more than its
-//! accelerators can ever use. How many members fit on the node is the same with and without it, now
-//! and with any of the node's work gone, so nothing that was found out about gangs that wait has
-//! changed.
+//! For example, a small pod on an accelerator node takes some CPU, but the node has more CPU than
+//! its accelerators can ever use. The same number of members fits with and without this pod,
+//! whichever work on the node is evicted. So verdicts on waiting gangs stay valid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,19 +13,18 @@ use lockstep_engine::{Amounts, NodeIx};
 use crate::cluster::Snapshot;
 use crate::pod::Pod;
 
-/// What gangs ask for and hold, as far as it matters who else is on a node.
+/// Requests and reservations of gangs, to recognise irrelevant pod churn.
 #[derive(Clone, Debug, Default)]
 pub struct AskedAmounts {
-    /// What one member takes, for all templates of all gangs.
+    /// Resources of one member, for all templates of all gangs.
     pub members: BTreeSet<Amounts>,
-    /// Nodes with something reserved for members without pods.
+    /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
 }
 
 impl AskedAmounts {
-    /// Whether what has changed since an earlier snapshot makes no difference to any gang: as many
-    /// members fit on each node, whoever of those on it may be gone, and whatever else is reserved
-    /// there for members.
+    /// True if no change since the earlier snapshot affects a gang. The same number of members fits
+    /// on each node, whichever of its pods are evicted and whatever is reserved there.
     pub fn make_no_difference(&self, earlier: &Snapshot, now: &Snapshot) -> bool {
         let changed = now.pods_changed_since(earlier);
         changed.is_some_and(|nodes| {
@@ -37,12 +36,12 @@ impl AskedAmounts {
     fn fit_as_before(&self, earlier: &Snapshot, now: &Snapshot, node: NodeIx) -> bool {
         let before: Vec<&Arc<Pod>> = earlier.pods_on(node).collect();
         let after: Vec<&Arc<Pod>> = now.pods_on(node).collect();
-        // What is kept for a pod that is not there yet binds some gangs and not others.
+        // Capacity kept for an unbound pod binds only some gangs.
         let waits = |pods: &[&Arc<Pod>]| pods.iter().any(|p| p.bound.is_none());
         if self.reserved.contains(&node) || waits(&before) || waits(&after) {
             return false;
         }
-        // Whether a unit of others may go depends on all of its pods, wherever they are.
+        // Whether a foreign unit may be evicted depends on all its pods, on any node.
         if goes_whole_only_in(now, &before, &after) || goes_whole_only_in(now, &after, &before) {
             return false;
         }
@@ -70,7 +69,7 @@ impl AskedAmounts {
     }
 }
 
-/// Whether one of these pods that is not among the others goes with all of its unit.
+/// True if a pod in `these` but not in `others` is evicted with its whole unit.
 fn goes_whole_only_in(now: &Snapshot, these: &[&Arc<Pod>], others: &[&Arc<Pod>]) -> bool {
     let among = |pod: &Arc<Pod>| others.iter().any(|other| Arc::ptr_eq(pod, other));
     these.iter().any(|pod| now.goes_whole(pod) && !among(pod))
@@ -89,12 +88,12 @@ fn only_in<'l>(
     these.iter().filter(move |(pod, _)| !among(pod))
 }
 
-/// Whether what is left of one resource decides how many members fit on a node, and what is left of
-/// these others never does.
+/// True if resource `by` alone limits how many members fit on a node, and none of `others` ever
+/// does.
 ///
-/// Pods that hold nothing of the one may stay: what they leave of another resource is at least as
-/// large a part of it for each unit of the one as any member asks for, and any pod holds that has
-/// some of the one. So where the one suffices for some members, the other does.
+/// Assumes that pods without `by` stay. Per unit of `by` on the node, they leave at least as much
+/// of another resource as each member requests and each holder of `by` holds. So if enough of `by`
+/// is free for some members, enough of the other resource is free too.
 fn decides_alone(
     by: usize,
     others: &[usize],

@@ -1,4 +1,4 @@
-//! All nodes and pods, kept up to date event by event, and snapshots of them.
+//! All nodes and pods, updated by events, and snapshots of them.
 
 mod mounting;
 
@@ -20,46 +20,46 @@ use crate::shared::Shared;
 use crate::slots::{MOST, is_slot};
 use mounting::Mounting;
 
-/// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it
-/// changes while a snapshot is alive, and no more than that.
+/// Nodes and pods at one moment. A clone only increments reference counts. The model copies what it
+/// changes while a snapshot exists.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     engine: Arc<Cluster>,
     dims: Arc<Dims>,
     nodes: Arc<Vec<Arc<NodeEntry>>>,
-    /// Another number whenever a node has changed, come or gone.
+    /// Changes when a node is added, changed or removed.
     nodes_version: u64,
-    /// Another number whenever a node or a pod has changed, come or gone.
+    /// Changes when a node or pod is added, changed or removed.
     version: u64,
     ordinals: Arc<HashMap<NodeName, NodeIx>>,
-    /// All pods in a row, once somebody has asked for them.
+    /// List of all pods, built on first use.
     listed: PodRow,
-    /// Pods by the UID of their controlling owner, for the owners that were asked for.
+    /// Pods with a member label, by UID of their controlling owner.
     owned: Arc<BTreeMap<Uid, Arc<Vec<Arc<Pod>>>>>,
-    /// Groups of kube-scheduler's.
+    /// `PodGroup`s of kube-scheduler.
     native_groups: Arc<BTreeMap<Key, NativeGroup>>,
-    /// Pods by the claims that they mount.
+    /// Pods by mounted claim.
     mounting: Arc<Mounting>,
 }
 
-/// One node and the pods that take capacity on it.
+/// A node and the pods that hold its capacity.
 #[derive(Clone, Debug)]
 struct NodeEntry {
     name: NodeName,
-    /// `None` once it was deleted, and for a node that only pods speak of.
+    /// `None` if the node was deleted, or is only named by pods.
     node: Option<Arc<Node>>,
     class: Option<ClassId>,
     pods: Vec<Arc<Pod>>,
 }
 
 impl Snapshot {
-    /// Pods that take capacity and mount a claim.
+    /// Pods that hold capacity and mount the claim.
     pub fn pods_mounting(&self, namespace: &str, claim: &str) -> &[Arc<Pod>] {
         let all = self.nodes.iter().flat_map(|node| &node.pods);
         self.mounting.of((namespace, claim), all)
     }
 
-    /// Free capacity by node ordinal, pods counted where they hold capacity.
+    /// Free capacity by node ordinal, less the pods that hold capacity.
     pub fn free_capacity(&self) -> &Cluster {
         &self.engine
     }
@@ -69,38 +69,38 @@ impl Snapshot {
         &self.dims
     }
 
-    /// Ordinal of a node that exists or that pods speak of.
+    /// Ordinal of a node that exists or is named by pods.
     pub fn ordinal(&self, name: &str) -> Option<NodeIx> {
         self.ordinals.get(name).copied()
     }
 
-    /// Name of a node by ordinal; `None` for an ordinal of another snapshot.
+    /// Name of a node by ordinal. `None` for an ordinal of another snapshot.
     pub fn node_name(&self, ix: NodeIx) -> Option<&NodeName> {
         Some(&self.nodes.get(ix)?.name)
     }
 
-    /// A node that exists.
+    /// The node, if it exists.
     pub fn node(&self, ix: NodeIx) -> Option<&Node> {
         self.nodes.get(ix)?.node.as_deref()
     }
 
-    /// Class of a node that exists.
+    /// Class of the node, if it exists.
     pub fn class(&self, ix: NodeIx) -> Option<ClassId> {
         self.nodes.get(ix)?.class
     }
 
-    /// A number that stays the same while all nodes stay as they are, whatever their pods do.
+    /// Version of all nodes, regardless of their pods.
     pub fn nodes_version(&self) -> u64 {
         self.nodes_version
     }
 
-    /// A number that stays the same while nothing changes.
+    /// Version of all nodes and pods.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Nodes on which pods have come, gone or changed since an earlier snapshot of the same model.
-    /// `None` where anything else has changed: a node, or a pod that says that it is a member.
+    /// Nodes whose pods have changed since an earlier snapshot of the same model. `None` if a node,
+    /// or a pod with a member label, has changed.
     pub fn pods_changed_since(&self, earlier: &Self) -> Option<Vec<NodeIx>> {
         let same = self.nodes_version == earlier.nodes_version
             && self.nodes.len() == earlier.nodes.len()
@@ -112,30 +112,30 @@ impl Snapshot {
         same.then(|| changed().map(|(ix, _)| ix).collect())
     }
 
-    /// One more than the largest node ordinal.
+    /// Largest node ordinal plus one.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Pods that take capacity on a node, by namespace and name: which came first must not settle a
-    /// tie.
+    /// Pods that hold capacity on a node, by namespace and name. The order is independent of
+    /// arrival, so ties are deterministic.
     pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
         self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
     }
 
-    /// All pods that take capacity, by node, and on a node by namespace and name.
+    /// All pods that hold capacity, by node, namespace and name.
     pub fn listed_pods(&self) -> impl Iterator<Item = &ListedPod> + Clone {
         self.pod_parts().flat_map(|part| &part.pods)
     }
 
-    /// The same in parts.
+    /// All pods that hold capacity, by node.
     pub(crate) fn pod_parts(&self) -> impl Iterator<Item = &PodPart> + Clone {
         let on = |ix: NodeIx| self.nodes.get(ix).map_or(&[][..], |node| &node.pods);
         self.listed.parts(on)
     }
 
-    /// What of the work of others that a pod belongs to is evicted with it; `None`: it is on its own. A
-    /// group of kube-scheduler's of which nothing is known goes whole.
+    /// How the foreign unit of a pod is evicted. `None`: the pod is independent. An unknown
+    /// `PodGroup` is evicted whole.
     pub fn unit_mode(&self, pod: &Pod) -> Option<UnitMode> {
         let unit = pod.unit.as_ref()?;
         if unit.mode != UnitMode::Native {
@@ -152,7 +152,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether preemption takes all of the work of others that a pod belongs to, or nothing of it.
+    /// True if preemption evicts the pod's foreign unit whole or not at all.
     pub fn goes_whole(&self, pod: &Pod) -> bool {
         self.unit_mode(pod) == Some(UnitMode::Whole)
     }
@@ -162,24 +162,24 @@ impl Snapshot {
         self.list_of(owner).map_or(&[], |pods| pods)
     }
 
-    /// The same as a list that is another one as soon as it says something else; `None` without pods.
+    /// The same as a shared list, whose pointer changes with its content. `None` without pods.
     pub fn list_of(&self, owner: &str) -> Option<&Arc<Vec<Arc<Pod>>>> {
         self.owned.get(owner)
     }
 }
 
-/// The model that watch events keep up to date. All changes are proportional to what changes,
-/// except that a resource or topology key that was never seen before rebuilds the tables.
+/// The model, updated by watch events. The cost of an update is proportional to the change, except
+/// that a new resource or topology key rebuilds the tables.
 #[derive(Debug)]
 pub struct ClusterModel {
     now: Snapshot,
     pods: HashMap<Uid, Arc<Pod>>,
-    /// Equal labels, requests and namespaces are held once: pods come in large families.
+    /// Equal labels, requests and namespaces are stored once, because many pods share them.
     labels: Shared<BTreeMap<String, String>>,
     requests: Shared<Resources>,
     namespaces: Shared<str>,
     classes: BTreeMap<NodeClass, ClassId>,
-    /// Never goes back, so that a verdict kept for a class is never taken for another's.
+    /// Never decreases, so a cached verdict is never applied to another class.
     next_class: ClassId,
 }
 
@@ -210,13 +210,13 @@ impl Default for ClusterModel {
 }
 
 impl ClusterModel {
-    /// The state as of now.
+    /// Current state.
     pub fn snapshot(&self) -> Snapshot {
         self.now.clone()
     }
 
-    /// Adds or changes a node; false when it was there just so (a kubelet's status update mostly
-    /// changes nothing here).
+    /// Adds or updates a node. False if nothing relevant changed, as in most kubelet status
+    /// updates.
     pub fn upsert_node(&mut self, node: Node) -> bool {
         let ix = self.entry(&node.name);
         if self.now.node(ix) == Some(&node) {
@@ -246,7 +246,7 @@ impl ClusterModel {
         true
     }
 
-    /// Takes a node away. Its pods are counted until they are removed themselves.
+    /// Removes a node. Its pods count until they are removed.
     pub fn remove_node(&mut self, name: &str) {
         let Some(ix) = self.now.ordinal(name) else {
             return;
@@ -259,13 +259,13 @@ impl ClusterModel {
         self.compact();
     }
 
-    /// Adds or changes a pod; false when it was there just so.
+    /// Adds or updates a pod. False if nothing relevant changed.
     pub fn upsert_pod(&mut self, mut pod: Pod) -> bool {
         if let Some(old) = self.pods.get(&pod.uid) {
             if **old == pod {
                 return false;
             }
-            // Other tables hold the same text.
+            // Other tables share the text.
             pod.name = Arc::clone(&old.name);
         }
         self.remove_pod(pod.uid.as_str());
@@ -295,12 +295,12 @@ impl ClusterModel {
         true
     }
 
-    /// Namespace and name of a pod, in the text that is held here as long as the pod is known.
+    /// Namespace and name of a pod, as shared text.
     pub fn key_of(&self, uid: &str) -> Option<Key> {
         self.pods.get(uid).map(|pod| pod.key())
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else {
             return;
@@ -326,7 +326,7 @@ impl ClusterModel {
         }
     }
 
-    /// Takes note of a group of kube-scheduler's; `None`: it is gone. False when that was known.
+    /// Sets or removes (`None`) a `PodGroup` of kube-scheduler. False if nothing changed.
     pub fn set_native_group(&mut self, key: &Key, group: Option<NativeGroup>) -> bool {
         if self.now.native_groups.get(key).copied() == group {
             return false;
@@ -340,12 +340,12 @@ impl ClusterModel {
         true
     }
 
-    /// Groups of kube-scheduler's that are known.
+    /// Known `PodGroup`s of kube-scheduler.
     pub fn native_groups(&self) -> impl Iterator<Item = &Key> {
         self.now.native_groups.keys()
     }
 
-    /// Makes a node label a topology key. It stays one until [`Self::forget_unused`].
+    /// Makes a node label a topology key, until [`Self::forget_unused`].
     pub fn use_topology_key(&mut self, key: &str) {
         if self.now.dims.key(key).is_none() {
             let mut keys = self.now.dims.keys().to_vec();
@@ -356,8 +356,8 @@ impl ClusterModel {
         }
     }
 
-    /// Gives every node one of each of these slots, as long as there are not too many. They stay until
-    /// [`Self::forget_unused`].
+    /// Adds these slots to every node, until [`Self::forget_unused`]. Slots beyond the limit are
+    /// ignored.
     pub fn use_slots<'s>(&mut self, slots: impl IntoIterator<Item = &'s str>) {
         let dims = &self.now.dims;
         let used = dims.resources().filter(|name| is_slot(name)).count();
@@ -372,17 +372,17 @@ impl ClusterModel {
         }
     }
 
-    /// Whether this is a topology key.
+    /// True if this is a topology key.
     pub fn has_topology_key(&self, key: &str) -> bool {
         self.now.dims.key(key).is_some()
     }
 
-    /// Whether every node has one of this slot.
+    /// True if every node has this slot.
     pub fn has_slot(&self, slot: &str) -> bool {
         self.now.dims.has(slot)
     }
 
-    /// Gives up topology keys and slots that are not among these.
+    /// Removes all other topology keys and slots.
     pub fn forget_unused(&mut self, keys: &BTreeSet<&str>, slots: &BTreeSet<&str>) {
         let dims = &self.now.dims;
         let used = |name: &&str| !is_slot(name) || slots.contains(name);
@@ -422,8 +422,7 @@ impl ClusterModel {
     }
 
     fn class_id(&mut self, class: NodeClass) -> ClassId {
-        // Labels that change over time leave classes behind; starting over costs one verdict per
-        // class again.
+        // Changing labels leave unused classes. A reset costs one evaluation per class.
         if self.classes.len() > 1024.max(4 * self.now.nodes.len()) {
             self.classes.clear();
         }
@@ -443,8 +442,8 @@ impl ClusterModel {
         Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
     }
 
-    /// Drops the ordinals of nodes that are gone, once they are the larger part: clusters that
-    /// scale by replacing nodes never reuse a name.
+    /// Drops the ordinals of deleted nodes once they are the majority. Clusters that scale by
+    /// replacing nodes never reuse a name.
     fn compact(&mut self) {
         const SLACK: usize = 64;
         let gone = self
@@ -459,7 +458,7 @@ impl ClusterModel {
         }
     }
 
-    /// Builds everything that ordinals reach anew, in the order of node names.
+    /// Rebuilds all tables by ordinal, in the order of node names.
     fn rebuild(&mut self, dims: Dims) {
         let mut entries: Vec<Arc<NodeEntry>> = self
             .now
@@ -487,14 +486,14 @@ impl ClusterModel {
                     .add_pod(ix, &self.now.dims.amounts(&pod.requests));
             }
         }
-        // The pods are numbered anew with their nodes.
+        // The list uses the new ordinals.
         self.now.listed = PodRow::default();
         self.now.listed.grow(entries.len());
         self.now.nodes = Arc::new(entries);
     }
 }
 
-/// By namespace and name, and between two of one name by UID.
+/// By namespace and name, then by UID.
 fn order(pod: &Pod) -> (&str, &str, &str) {
     (&pod.namespace, &pod.name, pod.uid.as_str())
 }

@@ -1,4 +1,4 @@
-//! What evicting running work destroys.
+//! Cost of evicting running work.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::ACCELERATORS;
@@ -6,20 +6,20 @@ use lockstep_api::names::ACCELERATORS;
 use crate::pod::Pod;
 use crate::resources::{CPU, Resources};
 
-/// How work is weighed. Costs are accelerator-seconds in whole numbers.
+/// Weights of lost work. Costs are whole accelerator-seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostModel {
     /// Resources that count as accelerators.
     pub accelerators: Vec<String>,
     /// Weight of one CPU core of a pod without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
-    /// Time that a restart takes beside the work lost, in seconds.
+    /// Cost of a restart in addition to lost work, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Longest time since a reported checkpoint that counts, in seconds: work that has stopped
-    /// checkpointing must not become immune.
+    /// Upper bound of the time since a reported checkpoint, in seconds. Without it, work that stops
+    /// checkpointing would become immune.
     pub cap_seconds: i64,
-    /// Work that reports no checkpoints is assumed to make one this often, in seconds: silence must
-    /// not protect better than reports do.
+    /// Assumed checkpoint interval of work that reports no checkpoints, in seconds. Without it,
+    /// missing reports would protect work.
     pub assumed_checkpoint_seconds: i64,
 }
 
@@ -36,7 +36,7 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// Accelerators that these resources hold.
+    /// Number of accelerators in these resources.
     pub fn accelerators(&self, resources: &Resources) -> i64 {
         self.accelerators
             .iter()
@@ -44,9 +44,8 @@ impl CostModel {
             .sum()
     }
 
-    /// Accelerator-seconds destroyed by evicting a pod that holds these resources and whose work is
-    /// safe up to `since` (its last checkpoint, else its start); `None`: it has not begun. Times in
-    /// the future count as now.
+    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: its last
+    /// checkpoint or start; `None` if it has not started. Future times count as now.
     pub fn loss(
         &self,
         resources: &Resources,
@@ -63,8 +62,8 @@ impl CostModel {
         u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
     }
 
-    /// Accelerator-seconds lost with one pod of a gang: the work since the gang's last checkpoint,
-    /// the end of its last incident (`resumed`) or the pod's start, whichever is latest.
+    /// Accelerator-seconds lost by evicting one pod of a gang. Counts from the latest of the gang's
+    /// last checkpoint, the end of its last incident (`resumed`) and the pod's start.
     pub fn loss_of_member(
         &self,
         pod: &Pod,
@@ -78,7 +77,7 @@ impl CostModel {
         self.loss(&pod.requests, safe, now)
     }
 
-    /// Accelerator-seconds lost with a pod that belongs to no gang.
+    /// Accelerator-seconds lost by evicting a pod outside gangs.
     pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
         self.loss(
             &pod.requests,
@@ -87,8 +86,8 @@ impl CostModel {
         )
     }
 
-    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start.
-    /// Where none is reported, or one in the future, the last that is assumed.
+    /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. A missing
+    /// or future checkpoint is replaced by an assumed one.
     fn safe_until(
         &self,
         started: Option<DateTime<Utc>>,

@@ -10,19 +10,18 @@ use crate::slots::{all_apart, described, is_slot};
 
 /// Resource dimensions and topology domains in use, with their names.
 ///
-/// CPU, memory and pods come first, then the other resources of Kubernetes, then extended
-/// resources: the engine judges fit by the scarcest of those that are asked for, and people look
-/// for accelerators.
+/// CPU, memory and pods come first, then other native resources, then extended resources. The
+/// engine relies on this order to judge fit by accelerators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims {
     resources: Vec<String>,
     keys: Vec<String>,
-    /// Per key: values in order of their ordinal, and ordinals by value.
+    /// For each key: values by ordinal, and ordinals by value.
     domains: Vec<(Vec<String>, BTreeMap<String, DomainIx>)>,
 }
 
 impl Dims {
-    /// Dimensions for these resources beside CPU, memory and pods, and these topology keys.
+    /// Dimensions for CPU, memory, pods, these resources, and these topology keys.
     pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, keys: Vec<String>) -> Self {
         let mut others: Vec<&str> = resources
             .into_iter()
@@ -48,7 +47,7 @@ impl Dims {
         self.resources.len()
     }
 
-    /// Never: CPU, memory and pods are always there.
+    /// Always false, because CPU, memory and pods always exist.
     pub fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
@@ -63,7 +62,7 @@ impl Dims {
         self.keys.iter().position(|k| k == name)
     }
 
-    /// One amount per dimension. Resources that no node has ever offered are left out; see
+    /// Amounts by dimension. Leaves out resources that no node has ever offered; see
     /// [`Dims::unknown`].
     pub fn amounts(&self, resources: &Resources) -> Amounts {
         self.resources
@@ -72,7 +71,7 @@ impl Dims {
             .collect()
     }
 
-    /// A resource that no node has ever offered. Slots that are not modelled are none.
+    /// A resource that no node has ever offered, except slots.
     pub fn unknown<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
         resources
             .iter()
@@ -85,28 +84,26 @@ impl Dims {
         self.resources.iter().position(|r| r == name)
     }
 
-    /// What a node offers: of each slot it has one.
+    /// Offer of a node, including one of each slot.
     pub fn offered(&self, node: &Node) -> Amounts {
         let names = self.resources.iter();
         names.map(|name| offered_amount(node, name)).collect()
     }
 
-    /// Ordinals of the slots that keep members of one gang apart: who else has one does not matter.
+    /// Ordinals of anti-affinity slots. They only separate members of one gang.
     pub fn apart_dims(&self) -> impl Iterator<Item = usize> {
         all_apart().filter_map(|slot| self.dim(&slot))
     }
 
-    /// Whether a resource has a dimension.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.resources.iter().any(|r| r == name)
     }
 
-    /// Names of the resources by ordinal.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().map(String::as_str)
     }
 
-    /// The domains of a node, one per topology key; a new value gets the next ordinal.
+    /// Domains of a node, one per topology key. A new value gets the next ordinal.
     pub(crate) fn domains_of(&mut self, node: &Node) -> Vec<Option<DomainIx>> {
         self.keys
             .iter()
@@ -122,7 +119,7 @@ impl Dims {
     }
 }
 
-/// What a node offers of one resource: of a slot it has one.
+/// Offer of a node for one resource; 1 for a slot.
 fn offered_amount(node: &Node, name: &str) -> i64 {
     if is_slot(name) {
         1

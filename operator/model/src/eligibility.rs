@@ -1,5 +1,5 @@
-//! Which nodes a pod may run on: selectors, required affinity, taints, cordons. A template is judged
-//! once per class of nodes ([`crate::node_class`]) and not once per node.
+//! Nodes that admit a pod: selectors, required affinity, taints, cordons. A template is evaluated
+//! per class of nodes ([`crate::node_class`]), not per node.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::cluster::Snapshot;
 use crate::node::Node;
 use crate::node_class::{BINDING_EFFECTS, ClassId, HOSTNAME};
 
-/// The one field that kube-scheduler knows in `matchFields`.
+/// The only field that kube-scheduler supports in `matchFields`.
 const NAME_FIELD: &str = "metadata.name";
-/// Action of such a restart rule.
+/// Restart rule action of KEP-5532.
 const RESTART_ALL: &str = "RestartAllContainers";
-/// Taint that a cordon stands for.
+/// Taint of a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// The constraints of a pod template on its node.
+/// Node constraints of a pod template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
     selector: BTreeMap<String, String>,
-    /// Terms are alternatives; `None` is no affinity at all, an empty list matches nothing.
+    /// Alternative terms. `None`: no affinity. An empty list matches no node.
     affinity: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
-    /// Whether a restart rule restarts all of the pod: kube-scheduler puts it on nodes only that
-    /// declare that they can.
+    /// True if a restart rule restarts the whole pod. kube-scheduler then requires a node that
+    /// declares support.
     restarts_all: bool,
-    /// Of each list of terms a node must match one: where volumes can be reached from.
+    /// Volume topology: a node must match one term of each list.
     volumes: Vec<Vec<NodeSelectorTerm>>,
 }
 
@@ -58,19 +58,19 @@ impl From<&PodSpec> for Constraints {
 }
 
 impl Constraints {
-    /// The same for pods with volumes that only nodes reach which match one of each of these terms.
+    /// Adds volume topology: a node must match one term of each list.
     #[must_use]
     pub fn with_volumes(self, volumes: Vec<Vec<NodeSelectorTerm>>) -> Self {
         Self { volumes, ..self }
     }
 
-    /// Whether the answer may differ between nodes of one class.
+    /// True if the verdict may differ between nodes of one class.
     fn names_nodes(&self) -> bool {
         let mut terms = self.affinity.iter().chain(&self.volumes).flatten();
         self.selector.contains_key(HOSTNAME) || terms.any(term_names_nodes)
     }
 
-    /// Whether a pod with these constraints may be put on the node. Capacity is not looked at.
+    /// True if a pod with these constraints may run on the node, regardless of capacity.
     pub fn admit(&self, node: &Node) -> bool {
         node.ready
             && self
@@ -96,7 +96,7 @@ impl Constraints {
     }
 }
 
-/// Whether a container of the pod has a rule that restarts all of them (KEP-5532).
+/// True if a container has a rule that restarts all containers (KEP-5532).
 fn restarts_all(spec: &PodSpec) -> bool {
     let inits = spec.init_containers.iter().flatten();
     let containers = inits.chain(&spec.containers);
@@ -104,11 +104,10 @@ fn restarts_all(spec: &PodSpec) -> bool {
     rules.any(|rule| rule.action == RESTART_ALL)
 }
 
-/// Verdicts per template and class of nodes. Templates of equal constraints share them: gangs come in
-/// large families.
+/// Verdicts per template and class of nodes. Templates with equal constraints share them.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    /// The position of a template's answers, by its key.
+    /// Index into `answers`, by template key.
     templates: HashMap<String, TemplateVerdict>,
     answers: Vec<Answer>,
 }
@@ -119,18 +118,17 @@ struct TemplateVerdict {
     used: bool,
 }
 
-/// The nodes that admit these constraints.
+/// Nodes that admit these constraints.
 #[derive(Debug)]
 struct Answer {
     constraints: Constraints,
     admitted: HashMap<ClassId, bool>,
-    /// The answer as of a version of the nodes.
+    /// Result for a version of the nodes.
     nodes: Option<(u64, Arc<NodeSet>)>,
 }
 
 impl Verdicts {
-    /// The nodes that admit a template. The key stands for its constraints without its volumes:
-    /// other constraints need another key.
+    /// Nodes that admit a template. The key must identify its constraints, except volumes.
     pub fn eligible(
         &mut self,
         key: &str,
@@ -188,7 +186,7 @@ impl Verdicts {
         answer
     }
 
-    /// Forgets templates that were not asked about since the last call.
+    /// Drops templates that were not used since the last call.
     pub fn retain_used(&mut self) {
         self.templates.retain(|_, t| std::mem::take(&mut t.used));
         let used: BTreeSet<usize> = self.templates.values().map(|t| t.answer).collect();
@@ -231,7 +229,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// Whether a term may tell nodes of one class apart: by host name or by a field.
+/// True if the term may distinguish nodes of one class: by host name or by a field.
 fn term_names_nodes(term: &NodeSelectorTerm) -> bool {
     let mut expressions = term.match_expressions.iter().flatten();
     let mut fields = term.match_fields.iter().flatten();
@@ -241,7 +239,7 @@ fn term_names_nodes(term: &NodeSelectorTerm) -> bool {
 fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
-    // An empty term matches nothing.
+    // An empty term matches no node.
     (!expressions.is_empty() || !fields.is_empty())
         && expressions
             .iter()
@@ -265,7 +263,7 @@ fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str
     }
 }
 
-/// Whether a comparison holds between a value and the one bound, both of which are numbers.
+/// Compares a numeric value with the single numeric bound.
 fn compares(value: Option<&str>, values: &[String], holds: fn(i64, i64) -> bool) -> bool {
     match (value.map(str::parse), values) {
         (Some(Ok(have)), [bound]) => bound.parse().is_ok_and(|bound| holds(have, bound)),

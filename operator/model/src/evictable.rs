@@ -1,4 +1,4 @@
-//! What may be evicted for a gang.
+//! Units that may be evicted for a gang.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::rules::after;
 use crate::units::{GangUnit, UnitTable, UnitsBuilder};
 use crate::victims::VictimFilter;
 
-/// A gang that may be evicted as far as priorities go.
+/// A gang of lower priority.
 struct Candidate<'o, 'a> {
     /// Its number among the gangs.
     number: usize,
     gang: &'o PlacedGang<'a>,
-    /// The priority that it counts with.
+    /// Its priority towards the preemptor.
     counts: i32,
 }
 
 impl<'a> Occupancy<'a> {
-    /// Everything that may be evicted for a gang of this priority; `asking` is its number among the
+    /// Everything that may be evicted for a gang of this priority. `asking`: its number among the
     /// gangs, if it is one of them.
     pub fn units(
         &self,
@@ -51,7 +51,7 @@ impl<'a> Occupancy<'a> {
         builder.build()
     }
 
-    /// Gangs that count less than this priority and do not go anyway.
+    /// Gangs of lower priority that are not about to end anyway.
     fn candidates(
         &self,
         asking: Option<usize>,
@@ -68,7 +68,7 @@ impl<'a> Occupancy<'a> {
         all.filter(move |c| Some(c.number) != asking && c.counts < priority && !self.goes(c.gang))
     }
 
-    /// Adds a gang that goes whole or not at all.
+    /// Adds a gang that is evicted whole or not at all.
     fn add_whole_gang(
         &self,
         &Candidate {
@@ -91,7 +91,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Adds the members of a gang of which single ones may go.
+    /// Adds the members of a gang that can be evicted one by one.
     fn add_single_members(
         &self,
         &Candidate { gang, counts, .. }: &Candidate<'_, '_>,
@@ -122,7 +122,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Adds pods of others that go one by one.
+    /// Adds foreign pods that are evicted one by one.
     fn add_foreign_pods(
         &self,
         priority: i32,
@@ -150,7 +150,7 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Work of others that goes whole or not at all: its pods that hold capacity and go on.
+    /// Foreign units that are evicted whole: their pods that hold capacity and are not terminating.
     fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
         let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
         let parts = self.cluster.pod_parts().filter(|part| part.in_units);
@@ -166,7 +166,7 @@ impl<'a> Occupancy<'a> {
         units
     }
 
-    /// Adds such a unit where all of its pods may go for a gang of this priority.
+    /// Adds such a unit if all its pods may be evicted for a gang of this priority.
     fn add_whole_unit(
         &self,
         unit: &[&ListedPod],
@@ -224,8 +224,8 @@ impl<'a> Occupancy<'a> {
             .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
     }
 
-    /// Whether work of this start is within the time that it is guaranteed; takes note of when that
-    /// ends.
+    /// True if work with this start is within its guaranteed run time. Records the end of that
+    /// time.
     fn shielded(&self, started: Option<DateTime<Utc>>, builder: &mut UnitsBuilder<'_>) -> bool {
         let guaranteed = self.rules.min_runtime;
         let Some(started) = started.filter(|_| !guaranteed.is_zero()) else {

@@ -1,15 +1,15 @@
-//! Work of others that is of use only together: which pods restart, or wait, when one of them goes.
+//! Foreign work that is useful only together: pods that restart or wait when one of them is
+//! evicted.
 //!
-//! What counts is who controls a pod, within its namespace. A label counts only beside that: on the
-//! pods of a Job, and for a `JobSet` only where the Job has the name that the `JobSet` gives it. So
-//! labels alone make no pod dearer, and with Jobs of such names nobody gets more than a real `JobSet`
-//! would give him. Pods of plain Jobs and of what serves are on their own.
+//! The controller of a pod decides, within its namespace. Labels only count on pods of a Job, and
+//! for a `JobSet` only if the Job has the name that the `JobSet` would give it. So labels alone do
+//! not raise the cost of a pod. Jobs with such names gain no more than a real `JobSet`. Pods of
+//! plain Jobs and of services are independent.
 //!
-//! Two kinds of groups have no controller: those of kube-scheduler (`scheduling.k8s.io`), which pods
-//! name in their spec, and Kueue's groups of plain pods, which they name in a label. Whoever says so
-//! is taken at his word: such a group is evicted whole or not at all, so that what it costs is what
-//! is lost, and nobody is spared for what he says. A `PodGroup` of mode Single says itself that its
-//! pods may go one by one.
+//! Two kinds of groups have no controller: `PodGroup`s of kube-scheduler (`scheduling.k8s.io`,
+//! named in the pod spec) and Kueue's groups of plain pods (named in a label). Their pods are
+//! trusted, because such a group is evicted whole or not at all: its cost is the work that is
+//! really lost. If a `PodGroup` has mode Single, its pods are evicted one by one.
 
 use std::sync::Arc;
 
@@ -17,38 +17,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::metadata::label;
 
-/// On the pods of an Indexed Job.
+/// On pods of an Indexed Job.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// On the pods of a `JobSet`: its name, its UID, and of which of its Jobs they are.
+/// On pods of a `JobSet`: its name, its UID, its replicated job and the index of the Job.
 const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
-/// On the pods of a group of Kueue's: its name, and that Kueue has taken them over.
+/// On pods of a Kueue group: its name, and whether Kueue manages them.
 const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const KUEUE_MANAGED: &str = "kueue.x-k8s.io/managed";
-/// API groups and kinds whose controllers run their pods together. Where no kind is named, all of
-/// the group.
+/// API groups and kinds whose controllers run their pods together. `None`: all kinds of the group.
 const TOGETHER: [(&str, Option<&str>); 3] = [
     // Volcano.
     ("batch.volcano.sh", Some("Job")),
-    // KubeRay: a RayJob has a cluster.
+    // KubeRay: a RayJob has a RayCluster.
     ("ray.io", Some("RayCluster")),
-    // The training operator: PyTorchJob, MPIJob and the others.
+    // Kubeflow's training operator: PyTorchJob, MPIJob and other kinds.
     ("kubeflow.org", None),
 ];
 
-/// Work of others that a pod belongs to.
+/// The foreign unit of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodUnit {
-    /// A key that no other unit of its namespace has.
+    /// Unique key within the namespace.
     pub key: Arc<str>,
-    /// What of it is evicted.
+    /// How it is evicted.
     pub mode: UnitMode,
 }
 
 impl PodUnit {
-    /// The unit of this key, and what of it is evicted.
     fn new(key: &str, mode: UnitMode) -> Self {
         Self {
             key: key.into(),
@@ -57,29 +55,29 @@ impl PodUnit {
     }
 }
 
-/// What of a unit is evicted when capacity of one of its pods is needed.
+/// Pods of a unit that are evicted if the capacity of one is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitMode {
-    /// That pod.
+    /// Only that pod.
     Single,
-    /// All of its pods.
+    /// All pods of the unit.
     Whole,
-    /// What the `PodGroup` of kube-scheduler says, whose name is the key.
+    /// As the `PodGroup` of kube-scheduler with this name specifies.
     Native,
 }
 
-/// What a `PodGroup` of kube-scheduler says about its pods.
+/// Scheduling and disruption mode of a `PodGroup` of kube-scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NativeGroup {
-    /// They are not scheduled together: each is on its own.
+    /// Pods are scheduled independently.
     Basic,
-    /// They are a gang, and evicted one by one.
+    /// A gang whose pods are evicted one by one.
     Single,
-    /// They are a gang, and evicted together.
+    /// A gang that is evicted whole.
     All,
 }
 
-/// What a pod belongs to; `None`: it is on its own. `group` is the group of kube-scheduler in its spec.
+/// Unit of a pod. `None`: independent. `group`: `PodGroup` in the pod spec.
 pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodUnit> {
     if let Some(group) = group {
         return Some(PodUnit::new(group, UnitMode::Native));
@@ -94,7 +92,7 @@ pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodU
     Some(PodUnit::new(&key, UnitMode::Whole))
 }
 
-/// The unit that the controller of a pod stands for.
+/// Unit of the pod's controller.
 fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|o| o.controller == Some(true))?;
@@ -108,14 +106,14 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     known.then(|| owner.uid.as_str().into())
 }
 
-/// Pods of an Indexed Job belong together, and those of all Jobs of a `JobSet`.
+/// Pods of an Indexed Job form a unit; pods of all Jobs of a `JobSet` form one unit.
 fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
     let indexed = label(metadata, COMPLETION_INDEX).map(|_| job.uid.as_str());
     jobset_of(metadata, job).or(indexed).map(Arc::from)
 }
 
-/// The `JobSet` that a pod's labels name, where its Job has the name that the `JobSet` gives it: its UID,
-/// else its name.
+/// UID (or name) of the `JobSet` in the pod's labels, if its Job has the name that this `JobSet`
+/// would give it.
 fn jobset_of<'m>(metadata: &'m ObjectMeta, job: &OwnerReference) -> Option<&'m str> {
     let name = label(metadata, JOBSET_NAME)?;
     let replicated = label(metadata, REPLICATED_JOB)?;

@@ -1,4 +1,4 @@
-//! What is lost of the work of others with one of its pods.
+//! Cost of foreign units.
 
 use std::collections::HashMap;
 
@@ -9,20 +9,20 @@ use crate::cost::CostModel;
 use crate::pod::Pod;
 use crate::units::UnitsBuilder;
 
-/// Work of others that is of use only together, by namespace and key; see [`Pod::unit`].
+/// Foreign units by namespace and key; see [`Pod::unit`].
 pub(crate) struct ForeignUnits<'a>(HashMap<(&'a str, &'a str), ForeignUnit>);
 
 #[derive(Default)]
 struct ForeignUnit {
     pods: usize,
-    /// Accelerator-seconds lost with all its pods, those included that may not be evicted.
+    /// Accelerator-seconds lost with all its pods, including pods that may not be evicted.
     loss: u64,
-    /// Its number among the cascades, once one of its pods may be evicted.
+    /// Its cascade, once one of its pods may be evicted.
     cascade: Option<usize>,
 }
 
 impl<'a> ForeignUnits<'a> {
-    /// Those that run.
+    /// Units with running pods.
     pub fn new(cluster: &'a Snapshot, costs: &CostModel, now: DateTime<Utc>) -> Self {
         let mut units: HashMap<_, ForeignUnit> = HashMap::new();
         let parts = cluster.pod_parts().filter(|part| part.in_units);
@@ -43,7 +43,7 @@ impl<'a> ForeignUnits<'a> {
         Self(units)
     }
 
-    /// The cascade that a pod sets off; `None`: it is on its own.
+    /// Cascade of a pod's eviction. `None`: the pod is independent.
     pub fn cascade(&mut self, pod: &'a Pod, builder: &mut UnitsBuilder<'_>) -> Option<usize> {
         let unit = self.0.get_mut(&key(pod)?)?;
         if unit.pods > 1 && unit.cascade.is_none() {

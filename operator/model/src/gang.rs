@@ -1,4 +1,4 @@
-//! What objects say about a gang.
+//! Gangs as read from their objects.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ pub type Assignments = BTreeMap<Member, NodeName>;
 /// Whether a gang may have or get capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangPhase {
-    /// It ended, or is being deleted: its pods go, and nothing is kept for it.
+    /// Ended, or being deleted. Its pods are deleted, and no capacity is kept.
     Finished,
-    /// It does not request capacity now, for this reason.
+    /// Requests no capacity now, for this reason.
     NotRequesting(&'static str),
-    /// It requests capacity, or has it.
+    /// Requests capacity, or has it.
     Active,
 }
 
-/// The placement's node of each member. A range that does not parse places no member: it is not
-/// ours, and the placement is written again.
+/// Node of each member in a placement. An invalid range places no member: another client wrote it,
+/// and the scheduler writes the placement again.
 pub fn assignments(placement: &Placement) -> Assignments {
     let mut out = Assignments::new();
     for at in &placement.nodes {
@@ -37,9 +37,9 @@ pub fn assignments(placement: &Placement) -> Assignments {
     out
 }
 
-/// Priority that gangs of a class have as victims once they run (`preemptionPriority` of KEP-5710's
-/// future section): an annotation of the `PriorityClass`, since a user who may set it for
-/// a workload could make that immune. A value that is not a number counts as absent.
+/// Priority of running gangs of this class as victims (`preemptionPriority` in the future section
+/// of KEP-5710). An annotation of the `PriorityClass`, because users could make their own workloads
+/// immune. An invalid number counts as absent.
 pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
     class
         .annotations

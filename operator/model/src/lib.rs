@@ -1,26 +1,26 @@
-//! What the gang scheduler knows of the cluster, and the engine's problem made from it. Sync, no
+//! The gang scheduler's model of the cluster, and its conversion to the engine's problem. Sync, no
 //! client, no clock.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`quantity`], [`resources`] | quantities as bounded integers; what a pod asks for, as kube-scheduler counts it |
-//! | [`slots`] | what of a node only one pod can have: host ports, the node itself |
-//! | [`neighbours`] | what pods ask of the pods next to them |
-//! | [`volumes`], [`quota`] | claims for volumes and quotas, for which a gang waits before it is placed |
-//! | [`share`] | how much of the cluster the gangs of a namespace have |
+//! | [`quantity`], [`resources`] | quantities as bounded integers; pod requests as kube-scheduler counts them |
+//! | [`slots`] | node resources for a single pod: host ports, the node itself |
+//! | [`neighbours`] | constraints of pods on pods next to them |
+//! | [`volumes`], [`quota`] | volume claims and quotas, for which a gang is held |
+//! | [`share`] | share of the cluster by namespace |
 //! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
-//! | [`partial`], [`volumes_partial`], [`quota_partial`], [`pod_view`] | the parts of the real objects that they are read from |
-//! | [`cluster`], [`pod_list`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it; all pods in a row |
-//! | [`background`] | whether pods that came or went make a difference to gangs |
-//! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
-//! | [`admitted`] | what the API server makes of a template |
-//! | [`gang`] | what the objects of a gang say about it |
-//! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
-//! | [`occupancy`], `evictable`, [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
-//! | [`foreign`], `foreign_units` | gangs of others: which pods are of use only together, and what is lost with one of them |
-//! | [`attempt`], [`rules`], [`victims`] | one gang's attempt at a placement, and the rules of preemption |
-//! | [`reservation`], [`work`] | what gangs that wait have reserved, and what is in their way for a while only |
-//! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
+//! | [`partial`], [`volumes_partial`], [`quota_partial`], [`pod_view`] | parts of API objects from which the trimmed objects are read |
+//! | [`cluster`], [`pod_list`] | [`ClusterModel`], updated by events, with cheap snapshots; list of all pods |
+//! | [`background`] | pod churn that does not affect gangs |
+//! | [`eligibility`], [`node_class`] | nodes that admit a template, evaluated per class of nodes |
+//! | [`admitted`] | pods as admitted by the API server |
+//! | [`gang`] | a gang as read from its objects |
+//! | [`request`] | a gang as the engine's demand, and the engine's answer as a node per member |
+//! | [`occupancy`], `evictable`, [`units`], [`cost`] | running work as units of disruption, and the cost of their eviction |
+//! | [`foreign`], `foreign_units` | gangs of other controllers: pods that run only together, and their cost |
+//! | [`attempt`], [`rules`], [`victims`] | one gang's placement attempt, and the rules of preemption |
+//! | [`reservation`], [`work`] | reservations of waiting gangs, and work that blocks them temporarily |
+//! | [`snapshot`] | all of this as a file, to run the engine without a cluster |
 
 pub mod admitted;
 pub mod attempt;

@@ -1,5 +1,5 @@
-//! What a gang's pods ask of the pods next to them: which of it is a capacity of one per node
-//! ([`crate::slots`]), and which of it only kube-scheduler knows.
+//! Constraints of a gang's pods on pods next to them. Some become slots, a capacity of one per node
+//! ([`crate::slots`]). Only kube-scheduler evaluates the others.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,20 +13,20 @@ use crate::node_class::HOSTNAME;
 use crate::pdb::selects;
 use crate::slots::apart;
 
-/// The pods of a group as far as the pods next to them matter.
+/// Pods of a group, for constraints on their neighbours.
 #[derive(Clone, Debug)]
 pub struct Neighbourly<'t> {
-    /// Their spec.
+    /// Spec of the pods.
     pub spec: &'t PodSpec,
-    /// Labels of its pods.
+    /// Labels of the pods.
     pub labels: BTreeMap<String, String>,
-    /// Their namespace.
+    /// Namespace of the pods.
     pub namespace: &'t str,
 }
 
 impl Neighbourly<'_> {
-    /// Whether its pods must not share a node with pods of the other: required anti-affinity by
-    /// hostname whose selector matches them.
+    /// True if its pods must not share a node with pods of the other group: required anti-affinity
+    /// by hostname with a matching selector.
     pub fn avoids(&self, other: &Self) -> bool {
         self.anti_affinity()
             .any(|term| self.keeps_from(term, other))
@@ -47,8 +47,8 @@ impl Neighbourly<'_> {
         terms.into_iter().flatten()
     }
 
-    /// What kube-scheduler asks of a node for its pods and the engine does not know; `None`: nothing.
-    /// `gang` are all templates whose pods are placed with it.
+    /// A node constraint of its pods that the engine does not model, if any. `gang`: all templates
+    /// whose pods are placed with it.
     pub fn not_modelled(&self, gang: &[Self]) -> Option<&'static str> {
         let affinity = self.spec.affinity.as_ref();
         let near = affinity.and_then(|a| a.pod_affinity.as_ref());
@@ -71,8 +71,8 @@ impl Neighbourly<'_> {
         }
     }
 
-    /// Whether the engine knows a term of its anti-affinity: it keeps its pods from each other, and of
-    /// the others of the gang only from such as keep from each other, too.
+    /// True if the engine models an anti-affinity term. It must match the group's own pods, and
+    /// other groups only if these separate their own pods too.
     fn is_modelled(&self, term: &PodAffinityTerm, gang: &[Self]) -> bool {
         let mut others = gang.iter();
         own_node_term(term, self.namespace)
@@ -80,13 +80,14 @@ impl Neighbourly<'_> {
             && others.all(|other| !self.keeps_from(term, other) || other.avoids(other))
     }
 
-    /// Whether its pods take the same slot as those of the other, which keep from each other, too.
+    /// True if both groups use the same slot: this group separates its own pods, and one group
+    /// avoids the other.
     fn shares_slot_of(&self, other: &Self) -> bool {
         self.avoids(self) && (self.avoids(other) || other.avoids(self))
     }
 }
 
-/// Whether a term is about the node alone and about pods of this namespace alone.
+/// True if the term is per node and limited to this namespace.
 fn own_node_term(term: &PodAffinityTerm, namespace: &str) -> bool {
     let named = term.namespaces.as_deref().unwrap_or_default();
     term.topology_key == HOSTNAME
@@ -96,8 +97,7 @@ fn own_node_term(term: &PodAffinityTerm, namespace: &str) -> bool {
         && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The pods of each group, as far as the pods next to them matter: as they were admitted, or as the
-/// templates say where that is not known.
+/// Pods of each group as admitted, or as in the template if admission is unknown.
 pub fn neighbours<'w>(
     workload: &'w TrainingWorkload,
     admitted: Option<&'w AdmittedPods>,
@@ -132,8 +132,8 @@ pub fn neighbours<'w>(
     each.collect()
 }
 
-/// The slot that a group's members take where each wants a node without another of them. Groups that
-/// keep away from each other, too, share it.
+/// Slot of a group whose members must run on different nodes. Groups that also avoid each other
+/// share a slot.
 pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<String> {
     if !pods.avoids(pods) {
         return None;
@@ -141,8 +141,8 @@ pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<Str
     apart(all.iter().position(|other| other.shares_slot_of(pods))?)
 }
 
-/// Members that keep away from their own kind do so from those of the workload's other gangs, too,
-/// which is not known when one of them is placed.
+/// Members that avoid their own kind also avoid members of the workload's other gangs. These are
+/// unknown when one gang is placed.
 pub fn keeps_from_other_gangs(pods: &Neighbourly<'_>, gangs: usize) -> Option<&'static str> {
     let several = pods.avoids(pods) && gangs > 1;
     several.then_some("pod anti-affinity between gangs of one workload")
@@ -184,7 +184,7 @@ mod tests {
             (own.clone(), false),
             (keeping_from("zone", &json!({"group": "a"})), true),
             (keeping_from(HOSTNAME, &json!({"app": "web"})), true),
-            // Those of the other group would have to keep away, too.
+            // The pods of the other group would have to avoid each other too.
             (keeping_from(HOSTNAME, &json!({"app": "llama"})), true),
             (json!({"resourceClaims": [{"name": "gpu"}]}), true),
             (

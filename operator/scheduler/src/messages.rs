@@ -141,7 +141,7 @@ fn does_not_fit(too_large: &TooLarge) -> String {
     )
 }
 
-/// Does not report missing capacity: nodes may be free, and more capacity may not help.
+/// Does not report missing capacity: nodes can be free, and more capacity may not help.
 fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(

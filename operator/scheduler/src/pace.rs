@@ -72,7 +72,7 @@ impl Evictions {
         all
     }
 
-    /// Whether this many further pods may be evicted now.
+    /// Whether this many further pods can be evicted now.
     pub fn allow(
         &self,
         pods: u32,
@@ -117,7 +117,7 @@ mod tests {
         DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
     }
 
-    /// Second at which `pods` more may be evicted, after these evictions (pods, second). `None`: at
+    /// Second at which `pods` more can be evicted, after these evictions (pods, second). `None`: at
     /// once.
     fn next(evicted: &[(i32, i64)], pods: u32, limit: u32, now: i64) -> Option<i64> {
         let mut evictions = Evictions::default();

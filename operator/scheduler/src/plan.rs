@@ -195,7 +195,7 @@ fn nodes_without<'p>(
         .collect()
 }
 
-/// Groups the writes into waves that may be sent together. A write that takes a place on a node is
+/// Groups the writes into waves that can be sent together. A write that takes a place on a node is
 /// sent after the write that releases a place there is acknowledged. So no place is promised twice
 /// if the process dies. A victim's write follows its preemptor's write.
 ///

@@ -30,7 +30,7 @@ use crate::state::GangState;
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
-/// Refused placements in a row after which a gang gets no reservation. A single refusal may be due
+/// Refused placements in a row after which a gang gets no reservation. A single refusal can be due
 /// to a fresh taint.
 const REFUSALS: i32 = 3;
 /// Constraint of a claim that another pod mounts.

@@ -1,4 +1,4 @@
-//! Which pods mount a claim for a volume.
+//! Index of pods by mounted volume claim.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -7,15 +7,14 @@ use lockstep_api::key::Key;
 
 use crate::pod::Pod;
 
-/// Pods by the claims that they mount.
 type ByClaim = HashMap<Key, Vec<Arc<Pod>>>;
 
-/// Pods that take capacity by their claims, once somebody has asked for them.
+/// Pods that hold capacity, by claim. Built on first use.
 #[derive(Debug, Default)]
 pub(super) struct Mounting(OnceLock<ByClaim>);
 
 impl Mounting {
-    /// Those of a claim, among all pods that take capacity.
+    /// Pods that mount the claim. `all`: all pods that hold capacity.
     pub fn of<'a>(
         &self,
         (namespace, claim): (&str, &str),

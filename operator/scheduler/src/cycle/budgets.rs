@@ -19,7 +19,7 @@ const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
 /// Answer of the budgets about the victims they guard.
 pub(super) enum BudgetAnswer {
-    /// All victims may be evicted.
+    /// All victims can be evicted.
     Yes,
     /// Dry runs are in progress.
     Asked,

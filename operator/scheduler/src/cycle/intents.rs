@@ -73,7 +73,7 @@ pub(super) fn pursue(
             continue;
         };
         let found = find_victims(context, gangs, &named, at, &intent);
-        // Terminating pods are lost in any case, so their capacity may be used. The result of
+        // Terminating pods are lost in any case, so their capacity can be used. The result of
         // admission was known at the decision; a new leader may not have requested it yet.
         let forbidden = why_no_preemption(context, &gangs[at])
             .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));

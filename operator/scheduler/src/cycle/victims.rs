@@ -44,7 +44,7 @@ pub(super) enum Progress {
 }
 
 impl Progress {
-    /// True if pods may be nominated in its place. `early`: also while it is terminating.
+    /// True if pods can be nominated in its place. `early`: also while it is terminating.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
             Self::Here | Self::Asked => false,
