@@ -1,4 +1,4 @@
-//! Nodes as the scheduler sees them.
+//! Nodes, trimmed for the scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,26 @@ use serde::Deserialize;
 use crate::resources::Resources;
 use crate::unreadable::Unreadable;
 
-/// A node as the scheduler sees it.
+/// A node, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Name.
     pub name: NodeName,
-    /// What the kubelet offers to pods.
+    /// Resources that the kubelet offers to pods.
     pub allocatable: Resources,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
-    /// What its kubelet declares that it can do.
+    /// Features that its kubelet declares.
     pub features: BTreeSet<String>,
-    /// Whether it is cordoned.
+    /// True if cordoned.
     pub unschedulable: bool,
-    /// Whether its Ready condition is True and it is not being deleted.
+    /// True if condition Ready is True and the node is not being deleted.
     pub ready: bool,
 }
 
-/// The parts of a node's `spec` that are read.
+/// Fields of a node's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeSpecView {
@@ -40,7 +40,7 @@ pub struct NodeSpecView {
     pub unschedulable: bool,
 }
 
-/// The parts of a node's `status` that are read.
+/// Fields of a node's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeStatusView {
@@ -64,8 +64,7 @@ impl Node {
         }
     }
 
-    /// A node from the parts of its object that are read; `ready` is whether its Ready condition is
-    /// True.
+    /// Reads a node. `ready`: whether its Ready condition is True.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &NodeSpecView,

@@ -1,4 +1,4 @@
-//! Classes of nodes: those that agree in everything but their name.
+//! Classes of nodes that differ only in name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use k8s_openapi::api::core::v1::Taint;
 
 use crate::node::Node;
 
-/// Label that every node has a value of its own for; left out of classes.
+/// Label with a different value on every node; not part of a class.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
-/// Effects that keep a pod away; `PreferNoSchedule` does not.
+/// Taint effects that keep pods away. `PreferNoSchedule` does not.
 pub(crate) const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
 
-/// Identifies a class of nodes; never used for another class later.
+/// Id of a class of nodes; never reused.
 pub type ClassId = u64;
 
-/// What nodes of one class have in common.
+/// Properties that nodes of one class share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeClass {
     labels: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ pub struct NodeClass {
 }
 
 impl NodeClass {
-    /// The class of a node.
+    /// Class of a node.
     pub fn of(node: &Node) -> Self {
         let mut labels = node.labels.clone();
         labels.remove(HOSTNAME);

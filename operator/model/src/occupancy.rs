@@ -1,4 +1,4 @@
-//! What holds capacity, and what is about to leave.
+//! Held capacity, and capacity that is about to become free.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -18,7 +18,7 @@ use crate::rules::Rules;
 use crate::units::Occupant;
 use crate::victims::VictimRules;
 
-/// A gang with what it holds.
+/// A gang with the capacity it holds.
 #[derive(Clone, Debug)]
 pub struct PlacedGang<'a> {
     /// UID of its pod group.
@@ -29,52 +29,51 @@ pub struct PlacedGang<'a> {
     pub workload_uid: &'a str,
     /// Priority of the gang.
     pub priority: i32,
-    /// Priority that counts when others want its capacity, once it runs; never less than its
-    /// priority.
+    /// Priority of the running gang as a victim; never less than its priority.
     pub preemption_priority: Option<i32>,
-    /// Whether it would preempt when it queues again.
+    /// True if it would preempt when it is queued again.
     pub preempts: bool,
-    /// What preemption takes of it.
+    /// Pods that preemption evicts together.
     pub disruption: Disruption,
-    /// Labels of its pod templates, which may put it out of reach of preemption.
+    /// Labels of its pod templates, which may exclude it from preemption.
     pub template_labels: Vec<&'a BTreeMap<String, String>>,
-    /// Whether it is on its way out: finished, released its placement, or is being preempted.
+    /// True if it is terminating: finished, released its placement, or being preempted.
     pub leaves: bool,
-    /// The last checkpoint of its workload.
+    /// Last checkpoint of its workload.
     pub checkpoint: Option<DateTime<Utc>>,
-    /// When its last incident was over.
+    /// End of its last incident.
     pub resumed: Option<DateTime<Utc>>,
     /// Its pods.
     pub pods: &'a [Arc<Pod>],
-    /// What it holds, where it is known that all of its pods are bound and none is about to end, and
-    /// nothing is reserved for others.
+    /// Its occupants, if all members are known to have bound pods that are not terminating.
     pub bound: Option<&'a [Occupant]>,
-    /// Its pods that wait for a node that their member no longer has: they go anyway.
+    /// UIDs of unbound pods on nodes that their members no longer have. They are deleted in any
+    /// case.
     pub stray: HashSet<&'a str>,
-    /// Its members with a node whose pods do not hold capacity yet.
+    /// Assigned members whose pods hold no capacity yet.
     pub reserved: Vec<Occupant>,
-    /// Nodes where it could run again, for the cost of what victims do next; `None` is every node.
+    /// Nodes where it could restart, for the cost of follow-on evictions. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
-    /// When it will have ended at the latest; `None`: nobody knows.
+    /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
-    /// UIDs of pod groups to which it has promised to end sooner: they may evict it whatever its
-    /// priority.
+    /// UIDs of pod groups to which it has promised an earlier end. They may evict it regardless of
+    /// its priority.
     pub overstays: &'a [String],
 }
 
-/// What preemption takes of a gang.
+/// Pods of a gang that preemption evicts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
-    /// All of it or nothing.
+    /// The whole gang or nothing.
     Whole,
-    /// Single pods, with each of which the whole gang restarts.
+    /// Single pods, but the whole gang restarts after each eviction.
     Together,
-    /// Single pods, each on its own.
+    /// Single pods, independently.
     Apart,
 }
 
 impl Disruption {
-    /// Of a gang that goes whole or not at all, or whose policy is basic.
+    /// `whole`: evicted whole or not at all. `basic`: its policy is Basic.
     pub fn of(whole: bool, basic: bool) -> Self {
         match (whole, basic) {
             (true, _) => Self::Whole,
@@ -84,7 +83,7 @@ impl Disruption {
     }
 }
 
-/// Capacity of a node that kube-scheduler keeps for a pod.
+/// Node capacity that kube-scheduler keeps for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nomination {
     node: NodeIx,
@@ -92,34 +91,34 @@ pub struct Nomination {
     amounts: Amounts,
 }
 
-/// The gangs and pods of one moment.
+/// Gangs and pods at one moment.
 #[derive(Clone, Debug)]
 pub struct Occupancy<'a> {
     /// Nodes and pods.
     pub cluster: &'a Snapshot,
     /// Disruption budgets.
     pub budgets: &'a [Arc<Budget>],
-    /// How work is weighed and protected.
+    /// Rules for the cost and protection of work.
     pub rules: &'a Rules,
-    /// The moment.
+    /// Time of the cycle.
     pub now: DateTime<Utc>,
-    /// Pods and pod groups (by UID) that an intent in force names as victims.
+    /// UIDs of pods and pod groups that are victims of an intent in force.
     pub evicting: &'a BTreeSet<String>,
-    /// All gangs; their position is their number in [`UnitTable::sources`](crate::UnitTable::sources).
+    /// All gangs. Their index is their number in [`UnitTable::sources`](crate::UnitTable::sources).
     pub gangs: Vec<PlacedGang<'a>>,
 }
 
 /// Capacity that is about to become free.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
-    /// What is held on which node.
+    /// Amounts by node.
     pub held: Vec<(NodeIx, Amounts)>,
-    /// When one of those that are ending will have overstayed: it is not waited for any longer.
+    /// Next time at which a terminating pod becomes overdue and is no longer waited for.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl PlacedGang<'_> {
-    /// Its pods where they hold capacity, and what is reserved for members without pods.
+    /// Its pods that hold capacity, and its members with reservations.
     pub fn holds(&self, cluster: &Snapshot) -> Cow<'_, [Occupant]> {
         if let Some(held) = self.bound {
             return Cow::Borrowed(held);
@@ -130,8 +129,8 @@ impl PlacedGang<'_> {
         Cow::Owned(out)
     }
 
-    /// Whether labels of its templates or of its pods, or the grace period of one of them, put it out
-    /// of reach of preemption.
+    /// True if labels of its templates or pods, or the grace period of a pod, exclude it from
+    /// preemption.
     pub fn spared(&self, rules: &VictimRules) -> bool {
         if self
             .template_labels
@@ -140,7 +139,7 @@ impl PlacedGang<'_> {
         {
             return true;
         }
-        // The pods of a gang share their labels.
+        // Pods of a gang share their labels.
         let mut alive = self.pods.iter().filter(|pod| pod.alive());
         if alive.clone().any(|pod| rules.outlast(pod)) {
             return true;
@@ -152,8 +151,7 @@ impl PlacedGang<'_> {
         different.values().any(|labels| rules.spare(labels))
     }
 
-    /// Priority that counts when others want its capacity: from the start of its pods on it may be
-    /// a higher one.
+    /// Priority as a victim; may be higher once its pods have started.
     pub fn victim_priority(&self) -> i32 {
         queue::victim_priority(
             self.priority,
@@ -162,8 +160,8 @@ impl PlacedGang<'_> {
         )
     }
 
-    /// The same for a preemptor of this priority: to one that it keeps waiting longer than it has
-    /// promised it counts less.
+    /// Priority as a victim of this preemptor. Lower than `priority` if the gang overstays its
+    /// promise to the preemptor.
     pub(crate) fn counts_for(&self, preemptor: Option<&str>, priority: i32) -> i32 {
         let own = self.victim_priority();
         if preemptor.is_some_and(|uid| self.overstays.iter().any(|o| o == uid)) {
@@ -173,7 +171,7 @@ impl PlacedGang<'_> {
         }
     }
 
-    /// When its first pod started; `None` before that.
+    /// Start of its first pod; `None` before that.
     pub(crate) fn started(&self) -> Option<DateTime<Utc>> {
         self.pods
             .iter()
@@ -183,7 +181,7 @@ impl PlacedGang<'_> {
     }
 }
 
-/// What is reserved for members with a node that no pod of theirs holds yet.
+/// Reservations of assigned members whose pods do not hold the capacity.
 pub fn reservations<'s>(
     cluster: &Snapshot,
     assigned: impl Iterator<Item = (&'s Member, &'s str)>,
@@ -202,7 +200,7 @@ pub fn reservations<'s>(
         .collect()
 }
 
-/// What kube-scheduler keeps free, and for which priority.
+/// Capacity that kube-scheduler keeps free, with priorities.
 pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
     let parts = cluster.pod_parts().filter(|part| part.unbound);
     let listed = parts.flat_map(|part| &part.pods).filter(|p| !p.bound);
@@ -216,27 +214,26 @@ pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
         .collect()
 }
 
-/// The cluster as a gang of this priority sees it: what is nominated for pods of lower priority
-/// does not bind it, as it does not bind kube-scheduler.
+/// Ignores nominations of lower priority, as kube-scheduler does.
 pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i32) {
     for nominated in nominations.iter().filter(|n| n.priority < priority) {
         free.remove_pod(nominated.node, &nominated.amounts);
     }
 }
 
-/// Whether the owner of a pod is one of these workloads, of which namespace and UID are given.
+/// True if one of these workloads (namespace and UID) owns the pod.
 fn is_owned_by_one_of(workloads: &HashSet<(&str, &str)>, pod: &Pod) -> bool {
     let owner = pod.owner.as_ref();
     owner.is_some_and(|o| workloads.contains(&(&*pod.namespace, o.as_str())))
 }
 
-/// What is said of pods by what they request, which the many pods of a cluster share.
+/// Cache of values by request. Many pods share their requests.
 #[derive(Debug)]
 pub(crate) struct ByRequests<T> {
     known: Vec<(*const Resources, T)>,
-    /// Where in `known` each is.
+    /// Index into `known`.
     at: HashMap<*const Resources, usize>,
-    /// What was asked last: neighbours in the list of pods are mostly alike.
+    /// Index of the last result. Neighbours in the list of pods mostly have equal requests.
     last: usize,
 }
 
@@ -251,7 +248,7 @@ impl<T> Default for ByRequests<T> {
 }
 
 impl<T> ByRequests<T> {
-    /// What is said of these.
+    /// The value for these requests, computed on first use.
     pub fn of(&mut self, requests: &Arc<Resources>, say: impl FnOnce(&Resources) -> T) -> &T {
         let key = Arc::as_ptr(requests);
         if self
@@ -270,9 +267,8 @@ impl<T> ByRequests<T> {
 }
 
 impl<'a> Occupancy<'a> {
-    /// What holds capacity and is leaving: all that is held by gangs on their way out and by
-    /// victims of intents in force, and pods that are ending, as long as they are
-    /// [waited for](Rules::waited_for).
+    /// Capacity that is about to become free: held by terminating gangs, by victims of intents in
+    /// force, and by terminating pods while they are [waited for](Rules::waited_for).
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
@@ -289,7 +285,7 @@ impl<'a> Occupancy<'a> {
             out.held
                 .extend(held.map(|h| (h.node, self.amounts(&h.requests))));
         }
-        // None other than these go.
+        // Only such pods are terminating or evicted.
         let all = !self.evicting.is_empty();
         let parts = self.cluster.pod_parts();
         let parts = parts.filter(|part| all || part.terminating);
@@ -313,13 +309,13 @@ impl<'a> Occupancy<'a> {
         out
     }
 
-    /// Whether a pod is not ending, or will have ended so soon that it is waited for.
+    /// True if a pod is not terminating, or ends soon enough to be waited for.
     fn is_in_time(&self, pod: &Pod) -> bool {
         let end = pod.terminating;
         end.is_none_or(|end| self.rules.in_time(end, self.now))
     }
 
-    /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
+    /// Pods of terminating gangs and victims that disruption budgets still count as available.
     pub(crate) fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
         let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &**pod));
@@ -331,8 +327,8 @@ impl<'a> Occupancy<'a> {
         members.chain(evicted).filter(there)
     }
 
-    /// What would be free for a gang of this priority with everything gone that anybody could evict for
-    /// it, whatever protects that from eviction now.
+    /// Upper bound of the free capacity for a gang of this priority: evicts all work of lower
+    /// priority, protected or not.
     pub fn free_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
         let mut most = free.clone();
         let mut kinds = ByRequests::default();
@@ -354,10 +350,9 @@ impl<'a> Occupancy<'a> {
         most
     }
 
-    /// Pods below a priority that belong to no gang and that the API server would evict.
+    /// Pods outside gangs below this priority that the API server would evict.
     pub(crate) fn foreign_pods(&self, priority: i32) -> impl Iterator<Item = &'a ListedPod> {
-        // A pod that names the workload of another namespace as its owner is not out of reach by
-        // that.
+        // An owner in another namespace does not protect a pod.
         let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
         let managed: HashSet<(&str, &str)> = owners.collect();
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
@@ -377,13 +372,13 @@ impl<'a> Occupancy<'a> {
         pod.bound.is_some() && pod.alive() && !pod.protected && !self.is_being_evicted(pod)
     }
 
-    /// Tells of many pods whether an intent in force names the pod itself.
+    /// Whether an intent in force names the pod itself. Optimised for many pods.
     pub(crate) fn is_evicted(&self) -> impl Fn(&ListedPod) -> bool {
         let named = Tags::of(self.evicting.iter().map(String::as_str));
         move |listed| named.contains(listed.tag) && self.is_being_evicted(&listed.pod)
     }
 
-    /// Whether an intent in force names the pod itself.
+    /// True if an intent in force names the pod itself.
     pub(crate) fn is_being_evicted(&self, pod: &Pod) -> bool {
         !self.evicting.is_empty() && self.evicting.contains(pod.uid.as_str())
     }

@@ -1,11 +1,11 @@
-//! The parts of pods, nodes, budgets and priority classes that are read, and what the scheduler makes
-//! of them. The manager and the command line tool read the same ones.
+//! Parts of pods, nodes, budgets and priority classes in use, and their conversion to the
+//! scheduler's types. Shared by the manager and the command line tool.
 //!
-//! 100,000 pods are held in memory as projections; these types live for one event. Fields that are
-//! not named here are skipped by the parser without being stored, `managedFields` above all.
+//! These types live for one event, while 100,000 pods are kept as projections. The parser skips
+//! other fields without storing them, in particular `managedFields`.
 //!
-//! This is the border at which identities are checked: what has no name, or no UID where that
-//! counts, is [`Unreadable`], and inside nothing is the empty string.
+//! Identities are checked here: an object without name, or without a required UID, is
+//! [`Unreadable`]. No identity in the model is an empty string.
 
 use std::collections::BTreeMap;
 
@@ -38,13 +38,13 @@ pub struct PartialPod {
     /// Name, UID, labels, owners and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    /// What it asks for.
+    /// Spec fields in use.
     pub spec: PodSpecView,
-    /// How far it is.
+    /// Status fields in use.
     pub status: PartialPodStatus,
 }
 
-/// The parts of a pod's status that are read.
+/// Fields of a pod's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialPodStatus {
@@ -82,7 +82,7 @@ pub struct PartialCondition {
     pub reason: Option<String>,
     /// Message.
     pub message: Option<String>,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     pub last_transition_time: Option<Time>,
 }
 
@@ -92,11 +92,11 @@ pub struct PartialCondition {
 pub struct PartialContainer {
     /// Name of the container.
     pub name: String,
-    /// Whether its readiness probe passes.
+    /// True if its readiness probe passes.
     pub ready: bool,
-    /// How often the kubelet has restarted it.
+    /// Number of restarts by the kubelet.
     pub restart_count: i32,
-    /// Its id, with the runtime's scheme before it.
+    /// Container id, prefixed with the runtime's scheme.
     #[serde(rename = "containerID")]
     pub container_id: Option<String>,
     /// Its state.
@@ -105,20 +105,20 @@ pub struct PartialContainer {
     pub last_state: PartialState,
 }
 
-/// State of a container; at most one is set.
+/// State of a container; at most one field is set.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PartialState {
-    /// It does not run yet, or not again.
+    /// Not running yet, or not again.
     pub waiting: Option<core::ContainerStateWaiting>,
     /// It runs.
     pub running: Option<core::ContainerStateRunning>,
-    /// It has ended.
+    /// Has ended.
     pub terminated: Option<core::ContainerStateTerminated>,
 }
 
 impl PartialPod {
-    /// As the scheduler sees it.
+    /// Converts the pod for the scheduler.
     pub fn scheduling(&self) -> Result<Pod, Unreadable> {
         let status = PodStatusView {
             phase: Some(self.status.phase.clone()).filter(|p| !p.is_empty()),
@@ -129,7 +129,7 @@ impl PartialPod {
         Pod::new(&self.metadata, &self.spec, &status)
     }
 
-    /// Whether the pod's Ready condition is True and it is not being deleted.
+    /// True if condition Ready is True and the pod is not being deleted.
     pub fn ready(&self) -> bool {
         let holds = |c: &PartialCondition| c.type_ == "Ready" && c.status == "True";
         self.metadata.deletion_timestamp.is_none() && self.status.conditions.iter().any(holds)
@@ -153,13 +153,13 @@ pub struct PartialNode {
     /// Name, labels and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    /// Taints, and whether it is cordoned.
+    /// Taints and cordon.
     pub spec: NodeSpecView,
-    /// What its kubelet says.
+    /// Status fields in use.
     pub status: PartialNodeStatus,
 }
 
-/// The parts of a node's status that are read.
+/// Fields of a node's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialNodeStatus {
@@ -173,16 +173,16 @@ pub struct PartialNodeStatus {
     pub declared_features: Vec<String>,
 }
 
-/// The parts of `status.nodeInfo` that are read.
+/// Fields of `status.nodeInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialNodeInfo {
-    /// Such as `v1.37.2`.
+    /// For example `v1.37.2`.
     pub kubelet_version: String,
 }
 
 impl PartialNode {
-    /// As the scheduler sees it.
+    /// Converts the node for the scheduler.
     pub fn scheduling(&self) -> Result<Node, Unreadable> {
         let status = NodeStatusView {
             allocatable: self.status.allocatable.clone(),
@@ -192,15 +192,16 @@ impl PartialNode {
         Node::new(&self.metadata, &self.spec, &status, ready)
     }
 
-    /// When the Ready condition became True, by the node's clock; none: it is not, or does not say.
+    /// Time at which condition Ready became True, by the node's clock. `None` if it is not True or
+    /// has no time.
     pub fn became_ready(&self) -> Option<DateTime<Utc>> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
         ready.last_transition_time.as_ref().and_then(utc)
     }
 
-    /// Since when the Ready condition is other than True; a node that never had one is not ready
-    /// since it exists.
+    /// Since when condition Ready is not True. A node without the condition is not ready since its
+    /// creation.
     pub fn not_ready_since(&self) -> Option<DateTime<Utc>> {
         let since = match self.status.conditions.iter().find(|c| c.type_ == "Ready") {
             Some(ready) if ready.status == "True" => return None,
@@ -236,7 +237,7 @@ struct PartialBudgetStatus {
 }
 
 impl PartialBudget {
-    /// As the scheduler sees it.
+    /// Converts the budget for the scheduler.
     pub fn scheduling(&self) -> Result<Budget, Unreadable> {
         Ok(Budget {
             namespace: present("namespace", self.metadata.namespace.as_ref())?.clone(),
@@ -261,7 +262,7 @@ pub struct PartialPriorityClass {
 }
 
 impl PartialPriorityClass {
-    /// As the scheduler sees it.
+    /// Converts the class for the scheduler.
     pub fn scheduling(&self) -> Result<PriorityClass, Unreadable> {
         Ok(PriorityClass {
             name: present("name", self.metadata.name.as_ref())?.clone(),
@@ -276,7 +277,7 @@ impl PartialPriorityClass {
     }
 }
 
-/// The parts of an object's metadata that are kept.
+/// Metadata fields in use.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PartialMeta {

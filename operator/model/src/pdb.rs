@@ -13,14 +13,14 @@ pub struct Budget {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Pods it guards; none without a selector, all with an empty one (policy/v1).
+    /// Guarded pods: none without a selector, all with an empty one (policy/v1).
     pub selector: Option<LabelSelector>,
     /// `status.disruptionsAllowed`.
     pub allowed: i32,
 }
 
 impl Budget {
-    /// Whether the budget guards a pod.
+    /// True if the budget guards the pod.
     pub fn guards(&self, pod: &Pod) -> bool {
         *pod.namespace == *self.namespace
             && self
@@ -30,14 +30,12 @@ impl Budget {
     }
 }
 
-/// Whether a selector matches labels.
 pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let mut equal = selector.match_labels.iter().flatten();
     let mut expressions = selector.match_expressions.iter().flatten();
     equal.all(|(k, v)| labels.get(k) == Some(v)) && expressions.all(|r| satisfies(labels, r))
 }
 
-/// Whether labels are as one expression of a selector asks.
 fn satisfies(labels: &BTreeMap<String, String>, asked: &LabelSelectorRequirement) -> bool {
     let value = labels.get(&asked.key);
     let listed = value.is_some_and(|v| asked.values.iter().flatten().any(|w| w == v));

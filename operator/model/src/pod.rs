@@ -1,4 +1,4 @@
-//! Pods as the scheduler sees them.
+//! Pods, trimmed for the scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::resources::{Resources, pod_takes};
 use crate::unreadable::{Unreadable, present};
 
-/// Annotation of a static pod's mirror: the API server cannot evict the pod behind it.
+/// Annotation of mirror pods. The API server cannot evict the static pod behind them.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Smallest priority reserved for the system (`scheduling.SystemCriticalPriority`).
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
-/// Why a pod is not scheduled over which the scheduler has failed (`PodReasonSchedulerError`).
+/// Reason of condition PodScheduled if the scheduler failed (`PodReasonSchedulerError`).
 const SCHEDULER_ERROR: &str = "SchedulerError";
-/// Grace period of pods that name none, in seconds.
+/// Default grace period of pods, in seconds.
 pub const DEFAULT_GRACE: i64 = 30;
 
-/// A pod as the scheduler sees it.
+/// A pod, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -48,12 +48,12 @@ pub struct Pod {
     pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the workload that controls it, from [`workload_of`].
     pub owner: Option<Uid>,
-    /// Work of others that it belongs to, by a key that no other of its namespace has: when it goes,
-    /// all of that restarts or waits.
+    /// Foreign unit of the pod, by a key unique in its namespace. All its pods restart or wait when
+    /// one is evicted.
     pub unit: Option<PodUnit>,
-    /// Name of the pod group; to be believed only where there is an owner.
+    /// Name of the pod group. Only trusted if `owner` is set.
     pub pod_group: Option<Arc<str>>,
-    /// Address in the workload; to be believed only where there is an owner.
+    /// Member of the workload. Only trusted if `owner` is set.
     pub member: Option<Member>,
     /// Id of the placement that chose the node.
     pub placement: Option<Arc<str>>,
@@ -61,56 +61,56 @@ pub struct Pod {
     pub bound: Option<NodeName>,
     /// Node that its affinity names in `matchFields`.
     pub pinned: Option<NodeName>,
-    /// Node that is kept free for it.
+    /// Nominated node.
     pub nominated: Option<NodeName>,
-    /// What it holds.
+    /// Requested resources.
     pub requests: Arc<Resources>,
-    /// Names of the claims for volumes that it mounts; `None`: it mounts none.
+    /// Names of mounted volume claims. `None`: no claims.
     pub claims: Option<Arc<[String]>>,
     /// Priority.
     pub priority: i32,
-    /// Whether it may preempt.
+    /// True if it may preempt.
     pub preempts: bool,
-    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods. What its labels
-    /// say is for [`crate::VictimRules`].
+    /// True for pods that are never victims: `DaemonSet`, mirror and system-priority pods.
+    /// [`crate::VictimRules`] evaluates labels.
     pub protected: bool,
-    /// How far it is.
+    /// Scheduling stage.
     pub stage: Stage,
-    /// What the scheduler says while it refuses the pod (see [`crate::refusal`]), or fails over it, as
-    /// where volumes are not bound in time.
+    /// Scheduler's message if it refuses the pod (see [`crate::refusal`]) or fails, for example if
+    /// volumes are not bound in time.
     pub refusal: Option<Arc<str>>,
-    /// How long it may take to end, unless its deletion says otherwise.
+    /// Grace period, unless the deletion overrides it.
     pub grace: Duration,
-    /// When it will have ended at the latest, when its deletion was asked for.
+    /// Latest end of a deleted pod.
     pub terminating: Option<DateTime<Utc>>,
-    /// Whether a DisruptionTarget condition holds.
+    /// True if condition DisruptionTarget is True.
     pub disrupted: bool,
-    /// When the kubelet took it, or when it was created.
+    /// Time at which the kubelet accepted it, or its creation.
     pub started: Option<DateTime<Utc>>,
-    /// Last checkpoint that its user has declared.
+    /// Last checkpoint that its user declared.
     pub last_checkpoint: Option<DateTime<Utc>>,
-    /// Whether it may end by itself: its restart policy is not `Always`.
+    /// True if it may end by itself: its restart policy is not `Always`.
     pub may_end: bool,
-    /// When it will have ended at the latest by its own deadline; `None`: nobody knows.
+    /// Latest end by its own deadline. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// How far a pod is, as far as scheduling is concerned.
+/// Scheduling stage of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting for kube-scheduler, or bound and not yet ended.
+    /// Waits for kube-scheduler, or is bound and has not ended.
     #[default]
     Open,
-    /// Our preemption gate holds it.
+    /// Held by Lockstep's preemption gate.
     Gated,
-    /// kube-scheduler found no node for it when it last tried.
+    /// kube-scheduler found no node for it in the last attempt.
     Refused,
-    /// Succeeded or failed: it holds nothing any more.
+    /// Succeeded or failed; holds no capacity.
     Ended,
 }
 
 impl Pod {
-    /// A pod that asks for nothing and is nowhere.
+    /// A pod without requests and node.
     pub fn bare(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: Uid) -> Self {
         Self {
             uid,
@@ -142,7 +142,7 @@ impl Pod {
         }
     }
 
-    /// A pod from the parts of its object that are read.
+    /// Reads a pod.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &PodSpecView,
@@ -156,7 +156,8 @@ impl Pod {
             .iter()
             .flatten()
             .find(|o| o.controller == Some(true));
-        // Nobody knows when gates of others open, and kube-scheduler keeps nothing for such a pod.
+        // The scheduler cannot know when other controllers open their gates, and kube-scheduler
+        // keeps no capacity for gated pods.
         let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
         let bound = NodeName::read(spec.node_name.as_deref());
@@ -222,7 +223,7 @@ impl Pod {
         })
     }
 
-    /// Namespace and name, without a copy of the text.
+    /// Namespace and name, as shared text.
     pub fn key(&self) -> Key {
         Key {
             namespace: Arc::clone(&self.namespace),
@@ -230,20 +231,19 @@ impl Pod {
         }
     }
 
-    /// The node whose capacity it takes: bound, else pinned, else nominated. Pods that have ended
-    /// take none.
+    /// Node whose capacity it holds: bound, else pinned, else nominated. `None` for ended pods.
     pub fn holds(&self) -> Option<&str> {
         self.held_node().map(NodeName::as_str)
     }
 
-    /// The same as the name that the pod has it by.
+    /// The same as a typed name.
     pub(crate) fn held_node(&self) -> Option<&NodeName> {
         let nodes = [&self.bound, &self.pinned, &self.nominated];
         let node = nodes.into_iter().find_map(Option::as_ref);
         node.filter(|_| !self.ended())
     }
 
-    /// Takes the name of the node that it holds from there, so that it is held once for all pods of a node.
+    /// Replaces the name of its node by `held`, to store the text once per node.
     pub(crate) fn share_node_name(&mut self, held: &NodeName) {
         for name in [&mut self.bound, &mut self.pinned, &mut self.nominated] {
             if name.as_ref() == Some(held) {
@@ -252,24 +252,24 @@ impl Pod {
         }
     }
 
-    /// Whether our preemption gate holds it.
+    /// True if Lockstep's preemption gate holds it.
     pub fn gated(&self) -> bool {
         self.stage == Stage::Gated
     }
 
-    /// Whether it has succeeded or failed.
+    /// True if it has succeeded or failed.
     pub fn ended(&self) -> bool {
         self.stage == Stage::Ended
     }
 
-    /// Whether it is neither ended nor about to end.
+    /// True if it has neither ended nor is terminating.
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
 }
 
-/// The reference to the workload that controls a pod. Admission guards references to this group
-/// (`config/policies/members.yaml`), and no others; labels decide about nothing.
+/// Reference to the workload that controls a pod. Labels are not evidence. An admission policy
+/// (`config/policies/members.yaml`) guards owner references of this API group only.
 pub fn workload_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|o| o.controller == Some(true) && is_workload(o))
@@ -279,39 +279,39 @@ fn is_workload(owner: &OwnerReference) -> bool {
     group_of(owner) == TrainingWorkload::group(&()) && owner.kind == TrainingWorkload::kind(&())
 }
 
-/// The API group of an owner; that of the core is empty.
+/// API group of an owner; empty for the core group.
 pub(crate) fn group_of(owner: &OwnerReference) -> &str {
     let group = owner.api_version.split_once('/');
     group.map_or("", |(group, _)| group)
 }
 
-/// When the kubelet will have ended the pod: it runs no longer than its deadline, and is given its
-/// grace period then.
+/// Latest end of a pod: deadline plus grace period.
 fn deadline(spec: &PodSpecView, status: &PodStatusView) -> Option<DateTime<Utc>> {
     let start = status.start_time.as_ref().and_then(utc)?;
     let seconds = spec.active_deadline_seconds?.checked_add(grace(spec))?;
     start.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }
 
-/// Seconds. One that is negative is of old and means one (`validation.ValidatePodSpec`).
+/// Seconds. A negative value in old objects means 1 (`validation.ValidatePodSpec`).
 fn grace(spec: &PodSpecView) -> i64 {
     let grace = spec.termination_grace_period_seconds;
     grace.map_or(DEFAULT_GRACE, |g| if g < 0 { 1 } else { g })
 }
 
-/// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity
-/// before it is bound. Any user can write an affinity; kube-scheduler keeps nothing for it.
+/// True if the owner's controller chooses the node of each pod, so that the pod holds capacity
+/// before it is bound. Affinities of other pods do not count: any user can write them, and
+/// kube-scheduler keeps no capacity for them.
 fn is_pinned_by_owner(owner: &OwnerReference) -> bool {
     is_daemon_set(owner) || is_workload(owner)
 }
 
-/// Kinds of other groups have controllers that nobody knows here.
+/// Other API groups may have a kind of this name.
 fn is_daemon_set(owner: &OwnerReference) -> bool {
     group_of(owner) == "apps" && owner.kind == "DaemonSet"
 }
 
-/// The labels by which budgets select, without those that number a member: the pods of a workload
-/// then have the same ones, which are held once. No budget can sensibly guard "index 3".
+/// Labels for budget selectors, without the labels that number a member. So pods of a workload have
+/// equal labels, which are stored once. No budget can sensibly guard "index 3".
 fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let mut all = metadata.labels.clone().unwrap_or_default();
     all.remove(labels::REPLICA);
@@ -319,14 +319,13 @@ fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     all
 }
 
-/// Reads the value of a last-checkpoint annotation, RFC 3339. What does not parse counts as absent.
+/// Parses a last-checkpoint annotation (RFC 3339). An invalid value counts as absent.
 pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
     DateTime::parse_from_rfc3339(text).ok().map(|t| t.to_utc())
 }
 
-/// The node that every term of the required affinity names in `matchFields`, as our pods and those
-/// of `DaemonSet`s have. A term may name others besides (the template's own); one that is empty
-/// selects nothing.
+/// The node that every term of the required affinity names in `matchFields`, as for members and
+/// `DaemonSet` pods. A term may also name nodes of the template. Empty terms match nothing.
 fn pin(affinity: &Affinity) -> Option<NodeName> {
     let terms = &affinity
         .node_affinity
@@ -335,7 +334,7 @@ fn pin(affinity: &Affinity) -> Option<NodeName> {
         .as_ref()?
         .node_selector_terms;
     let mut terms = terms.iter().filter(|t| !selects_nothing(t)).map(named);
-    // Ours is the last that a term names.
+    // The pin is the last node of a term.
     let mut common: Vec<&String> = terms.next()?;
     for others in terms {
         common.retain(|node| others.contains(node));
@@ -348,7 +347,7 @@ fn selects_nothing(term: &NodeSelectorTerm) -> bool {
     empty(&term.match_fields) && empty(&term.match_expressions)
 }
 
-/// The nodes that a term names one by one.
+/// Nodes that a term names one by one.
 fn named(term: &NodeSelectorTerm) -> Vec<&String> {
     let mut nodes = Vec::new();
     for field in term.match_fields.iter().flatten() {

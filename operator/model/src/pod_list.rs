@@ -1,8 +1,8 @@
-//! All pods in a row.
+//! All pods as an array.
 //!
-//! A cycle goes through all pods of the cluster many times, and to follow the pointer to each is most
-//! of what that costs. So what is asked of all of them stands in the row. To make it costs as much, so a
-//! pod that comes or goes has only the part of its node made anew.
+//! A cycle visits all pods of the cluster many times. Following the pointer to each pod dominates
+//! the cost, so frequently used fields are in the array. A changed pod only rebuilds the part of
+//! its node.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use lockstep_engine::NodeIx;
 use crate::pod::Pod;
 use crate::resources::Resources;
 
-/// A pod that takes capacity on a node.
+/// A pod that holds capacity on a node.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -23,55 +23,52 @@ pub struct ListedPod {
     pub node: NodeIx,
     /// The pod.
     pub pod: Arc<Pod>,
-    /// What it holds.
+    /// Requested resources.
     pub requests: Arc<Resources>,
     /// Its priority.
     pub priority: i32,
     /// Whether it is bound.
     pub bound: bool,
-    /// Whether it is bound, goes on, and is not protected.
+    /// True if it is bound, not terminating, and not protected.
     pub evictable: bool,
-    /// Whether it is about to end.
+    /// True if it is terminating.
     pub terminating: bool,
-    /// Whether it goes on until somebody evicts it.
+    /// True if it runs until it is evicted.
     pub endless: bool,
-    /// Whether a workload controls it.
+    /// True if a workload controls it.
     pub owned: bool,
-    /// Whether it belongs to work of others that is of use only together.
+    /// True if it belongs to a foreign unit.
     pub in_unit: bool,
     /// The [`tag`] of its UID.
     pub tag: u64,
 }
 
-/// A number for a UID: where it differs, so does the UID. To look for a few UIDs among those of all pods
-/// would be to follow the pointer to each.
+/// Hash of a UID, to search pods without following pointers.
 pub fn tag(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The tags of a few UIDs, to look for pods by them. Each pod of the cluster is looked for among them, and a
-/// tag need not be hashed again for that.
+/// Sorted tags of a few UIDs.
 #[derive(Clone, Debug)]
 pub struct Tags(Vec<u64>);
 
 impl Tags {
-    /// The tags of these.
+    /// Tags of these UIDs.
     pub fn of<'u>(uids: impl IntoIterator<Item = &'u str>) -> Self {
         let mut tags: Vec<u64> = uids.into_iter().map(tag).collect();
         tags.sort_unstable();
         Self(tags)
     }
 
-    /// Whether it is the tag of one of them.
+    /// True if one of the UIDs has this tag.
     pub fn contains(&self, tag: u64) -> bool {
         self.0.binary_search(&tag).is_ok()
     }
 }
 
 impl ListedPod {
-    /// A pod on a node.
     pub(crate) fn new(node: NodeIx, pod: &Arc<Pod>) -> Self {
         let (bound, terminating) = (pod.bound.is_some(), pod.terminating.is_some());
         Self {
@@ -90,23 +87,22 @@ impl ListedPod {
     }
 }
 
-/// Nodes of one part of the row.
+/// Nodes per part.
 const NODES: usize = 64;
 
-/// The pods of a few nodes, and whether some of them are of kinds that are rarely there.
+/// Pods of some nodes, with flags for rare kinds.
 #[derive(Debug)]
 pub(crate) struct PodPart {
     pub pods: Vec<ListedPod>,
-    /// Some are not bound.
+    /// True if some are not bound.
     pub unbound: bool,
-    /// Some are about to end.
+    /// True if some are terminating.
     pub terminating: bool,
-    /// Some belong to work of others that is of use only together.
+    /// True if some belong to foreign units.
     pub in_units: bool,
 }
 
-/// All pods in a row, in parts that are made once somebody asks for them. Cloning costs a reference
-/// count.
+/// All pods, in parts that are built on first use. A clone increments a reference count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodRow(Arc<Vec<Arc<OnceLock<PodPart>>>>);
 
@@ -123,7 +119,7 @@ impl PodPart {
 }
 
 impl PodRow {
-    /// Holds so many nodes from now on.
+    /// Extends to this many nodes.
     pub fn grow(&mut self, nodes: usize) {
         let parts = nodes.div_ceil(NODES);
         if self.0.len() < parts {
@@ -131,14 +127,14 @@ impl PodRow {
         }
     }
 
-    /// Forgets what stands there of a node.
+    /// Drops the part of a node.
     pub fn forget(&mut self, node: NodeIx) {
         if let Some(part) = Arc::make_mut(&mut self.0).get_mut(node / NODES) {
             *part = Arc::default();
         }
     }
 
-    /// All parts, by node; `on` says which pods are on a node.
+    /// All parts, by node. `on`: pods of a node.
     pub fn parts<'r, 'p>(
         &'r self,
         on: impl Fn(NodeIx) -> &'p [Arc<Pod>] + Copy + 'r,

@@ -1,4 +1,4 @@
-//! The parts of a pod's `spec` and `status` that are read, from the watch or from a template.
+//! Fields of a pod's `spec` and `status` in use, from the watch or from a template.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-/// The parts of a pod's `spec` that are read.
+/// Fields of a pod's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
@@ -21,7 +21,7 @@ pub struct PodSpecView {
     pub init_containers: Vec<ContainerResources>,
     /// `spec.overhead`.
     pub overhead: BTreeMap<String, Quantity>,
-    /// `spec.resources`: of the pod as a whole.
+    /// `spec.resources`, of the whole pod.
     pub resources: Option<ResourceRequirements>,
     /// `spec.nodeName`.
     pub node_name: Option<String>,
@@ -47,15 +47,15 @@ pub struct PodSpecView {
     pub volumes: Vec<VolumeView>,
 }
 
-/// The parts of a pod's volume that are read.
+/// Fields of a pod's volume.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
-    /// The claim that it stands for.
+    /// The volume claim.
     pub persistent_volume_claim: Option<ClaimView>,
 }
 
-/// The part of a mounted claim that is read.
+/// Fields of a mounted claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimView {
@@ -63,22 +63,21 @@ pub struct ClaimView {
     pub claim_name: String,
 }
 
-/// The part of a pod's `spec.schedulingGroup` that is read.
+/// Fields of a pod's `spec.schedulingGroup`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGroupView {
-    /// Name of a `PodGroup` (`scheduling.k8s.io`) of the pod's namespace.
+    /// Name of a `PodGroup` (`scheduling.k8s.io`) in the pod's namespace.
     pub pod_group_name: Option<String>,
 }
 
 impl PodSpecView {
-    /// The group of kube-scheduler that it names.
     pub(crate) fn group(&self) -> Option<&str> {
         let group = self.scheduling_group.as_ref()?;
         group.pod_group_name.as_deref()
     }
 
-    /// Names of the claims that it mounts.
+    /// Names of the mounted claims.
     pub(crate) fn claims(&self) -> Option<Arc<[String]>> {
         let mounted = self.volumes.iter();
         let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
@@ -87,7 +86,7 @@ impl PodSpecView {
     }
 }
 
-/// The parts of a container that are read.
+/// Fields of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
@@ -99,7 +98,7 @@ pub struct ContainerResources {
     pub ports: Vec<PortView>,
 }
 
-/// The parts of a container's port that are read.
+/// Fields of a container port.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortView {
@@ -107,11 +106,11 @@ pub struct PortView {
     pub container_port: Option<i32>,
     /// Port of the node.
     pub host_port: Option<i32>,
-    /// `TCP` unless it says otherwise.
+    /// `TCP` by default.
     pub protocol: Option<String>,
 }
 
-/// The parts of a pod's `status` that are read.
+/// Fields of a pod's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
@@ -126,14 +125,13 @@ pub struct PodStatusView {
 }
 
 impl PodStatusView {
-    /// The condition of this type, if it has this status.
     pub(crate) fn condition(&self, type_: &str, status: &str) -> Option<&PodConditionView> {
         let mut all = self.conditions.iter();
         all.find(|c| c.type_ == type_ && c.status == status)
     }
 }
 
-/// The parts of a pod's condition that are read.
+/// Fields of a pod condition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodConditionView {
@@ -200,7 +198,7 @@ impl From<&PodSpec> for PodSpecView {
             active_deadline_seconds: spec.active_deadline_seconds,
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
             host_network: spec.host_network.unwrap_or_default(),
-            // No pod of ours is in one.
+            // Members are in no group of kube-scheduler.
             scheduling_group: None,
             volumes: volumes_of(spec),
         }

@@ -12,23 +12,23 @@ pub struct PriorityClass {
     pub value: i32,
     /// Whether its pods may preempt.
     pub preemption: PreemptionPolicy,
-    /// Priority that gangs of the class have as victims, once they run.
+    /// Priority of running gangs of the class as victims.
     pub preemption_priority: Option<i32>,
-    /// Whether it is the cluster's default.
+    /// True if it is the cluster's default.
     pub default: bool,
 }
 
-/// There is no class of this name.
+/// No class has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no priority class {0:?}")]
 pub struct NoSuchClass(pub String);
 
 impl PriorityClass {
-    /// The class of what names this one; of what names none the cluster's default, if it has one. Of
-    /// several that say so the one of the lowest value counts, as for pods.
+    /// The class with this name. Without a name, the cluster's default, if any. Of several
+    /// defaults, the one with the lowest value, as for pods.
     ///
     /// # Errors
-    /// Where no class has the name.
+    /// If no class has the name.
     pub fn resolve<'c>(
         name: Option<&str>,
         mut classes: impl Iterator<Item = &'c Self>,

@@ -2,32 +2,30 @@
 
 use thiserror::Error;
 
-/// Largest amount that is kept; what is larger counts as this much. 2^48 bytes are 256 TiB and 2^48
-/// milli-CPU more than any node has, and 32,000 pods of that size on one node still add up without
-/// overflow.
+/// Upper bound of amounts; larger ones count as this. 2^48 is 256 TiB in bytes and more milli-CPU
+/// than any node has. 32,000 such pods on one node add up without overflow.
 pub const MAX_AMOUNT: i64 = 1 << 48;
 
-/// Longest text that is read. The API server stores quantities in canonical form, which is far
-/// shorter.
+/// Longest accepted text. The API server stores quantities in canonical form, which is far shorter.
 const MAX_LENGTH: usize = 64;
 
-/// Significant digits that are kept, the rest is rounded up: more than any amount in bounds needs.
+/// Significant digits; further digits round up. Enough for any amount in bounds.
 const DIGITS: usize = 18;
 
-/// Why a quantity does not parse.
+/// The quantity is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not a quantity")]
 pub struct InvalidQuantity(String);
 
-/// The quantity in whole units, rounded up and bounded by [`MAX_AMOUNT`]; negative ones are zero.
+/// The quantity in whole units, rounded up, from 0 to [`MAX_AMOUNT`]. Negative quantities are zero.
 ///
-/// The grammar is that of `apimachinery/pkg/api/resource`: a decimal number with a suffix `n u m k
-/// M G T P E`, `Ki Mi Gi Ti Pi Ei`, or a decimal exponent.
+/// Grammar of `apimachinery/pkg/api/resource`: a decimal number with a suffix `n u m k M G T P E`,
+/// `Ki Mi Gi Ti Pi Ei`, or a decimal exponent.
 pub fn units(text: &str) -> Result<i64, InvalidQuantity> {
     scaled(text, 0)
 }
 
-/// As [`units`], in thousandths: how CPU is counted.
+/// As [`units`], in thousandths. The unit of CPU.
 pub fn milli(text: &str) -> Result<i64, InvalidQuantity> {
     scaled(text, 3)
 }
@@ -70,13 +68,13 @@ fn parse(text: &str, decimals: i32) -> Option<i64> {
     ))
 }
 
-/// The digits of a number, without zeros in front.
+/// Digits of a number without leading zeros.
 fn significant_digits(whole: &str, fraction: &str) -> impl Iterator<Item = char> + Clone {
     let digits = whole.chars().chain(fraction.chars());
     digits.skip_while(|&c| c == '0')
 }
 
-/// Powers of two and of ten that a suffix stands for.
+/// Exponents of two and ten for a suffix.
 fn exponents(suffix: &str) -> Option<(u32, i32)> {
     Some(match suffix {
         "" => (0, 0),

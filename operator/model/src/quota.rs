@@ -1,5 +1,4 @@
-//! Resource quotas of namespaces, and what a pod takes of them, as the API server's `ResourceQuota`
-//! admission counts it.
+//! Resource quotas of namespaces, and the usage of a pod as counted by `ResourceQuota` admission.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +10,7 @@ use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{CPU, PODS, Resources, pod_limits, pod_requests};
 
-/// Amounts by the resource names of quotas: CPU in thousandths, everything else in whole units.
+/// Amounts by resource name of quotas: CPU in thousandths, other resources in whole units.
 pub type QuotaAmounts = BTreeMap<String, i64>;
 
 /// A resource quota.
@@ -21,40 +20,40 @@ pub struct Quota {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// `status.hard`: what is enforced.
+    /// `status.hard`: the enforced limits.
     pub hard: QuotaAmounts,
     /// `status.used`.
     pub used: QuotaAmounts,
-    /// Which pods it counts: those that all of these admit. `None`: one is not known, and which pods
-    /// it counts is not, either.
+    /// Scopes; a pod counts if all of them admit it. `None`: a scope is unknown, so the counted
+    /// pods are unknown.
     pub scopes: Option<Vec<QuotaScope>>,
 }
 
-/// Which pods a quota counts.
+/// Pods that a quota counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QuotaScope {
-    /// Those with a deadline (`Terminating`), or those without (`NotTerminating`).
+    /// Pods with a deadline (`Terminating`) or without (`NotTerminating`).
     Deadline(bool),
-    /// Those without any request or limit (`BestEffort`), or the others (`NotBestEffort`).
+    /// Pods without requests and limits (`BestEffort`), or all others (`NotBestEffort`).
     BestEffort(bool),
-    /// Those whose priority class a selector matches (`PriorityClass`).
+    /// Pods whose priority class the selector matches (`PriorityClass`).
     PriorityClass(ScopedResourceSelectorRequirement),
 }
 
-/// What one pod takes of quotas.
+/// Quota usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaCharge {
-    /// How much of what.
+    /// Amounts by resource.
     pub amounts: QuotaAmounts,
-    /// Whether it has a deadline.
+    /// True if it has a deadline.
     deadline: bool,
-    /// Whether it asks for nothing.
+    /// True if it has no requests and limits.
     best_effort: bool,
-    /// Its priority class; `None`: the cluster's default, if there is one.
+    /// Its priority class. `None`: the cluster's default, if any.
     class: Option<String>,
 }
 
-/// A quota does not allow what is needed; the words are those of the API server.
+/// A quota does not permit the request. The message is worded as in the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")]
 pub struct QuotaExcess {
@@ -65,13 +64,12 @@ pub struct QuotaExcess {
     limited: Listed,
 }
 
-/// Amounts as the API server lists them.
+/// Amounts, formatted as in the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listed(Vec<(String, i64)>);
 
 impl QuotaCharge {
-    /// What a pod of this spec takes, whose priority class is this. Where a quantity cannot be read
-    /// nothing is known.
+    /// Usage of a pod with this spec and priority class.
     pub fn new(spec: &PodSpec, class: Option<&str>) -> Result<Self, InvalidQuantity> {
         let view = PodSpecView::from(spec);
         let (requests, limits) = (pod_requests(&view)?, pod_limits(&view)?);
@@ -96,7 +94,7 @@ impl QuotaCharge {
 }
 
 impl QuotaScope {
-    /// Whether a pod is within it; `None`: that is not known.
+    /// Whether it admits a pod. `None`: unknown.
     fn admits(&self, charge: &QuotaCharge) -> Option<bool> {
         match self {
             Self::Deadline(with) => Some(charge.deadline == *with),
@@ -117,13 +115,13 @@ impl QuotaScope {
 }
 
 impl Quota {
-    /// Whether it counts a pod. One whose scopes are not all known counts none.
+    /// True if it counts the pod. A quota with unknown scopes counts no pod.
     pub fn counts(&self, charge: &QuotaCharge) -> bool {
         let scopes = self.scopes.as_ref();
         scopes.is_some_and(|all| all.iter().all(|s| s.admits(charge) == Some(true)))
     }
 
-    /// What does not fit beside what is used and what else is `promised`.
+    /// Excess of `needed` over the free quota, after current usage and `promised`.
     pub fn excess(&self, needed: &QuotaAmounts, promised: &QuotaAmounts) -> Option<QuotaExcess> {
         let get = |amounts: &QuotaAmounts, name: &str| amounts.get(name).copied().unwrap_or(0);
         let mut excess = QuotaExcess {
@@ -145,7 +143,7 @@ impl Quota {
     }
 }
 
-/// Whether amounts of a quota's resource are counted in thousandths.
+/// True if amounts of a quota's resource are in thousandths.
 pub(crate) fn in_milli(name: &str) -> bool {
     let name = name.strip_prefix("requests.").unwrap_or(name);
     name.strip_prefix("limits.").unwrap_or(name) == CPU

@@ -1,4 +1,4 @@
-//! The parts of resource quotas and namespaces that are read.
+//! Fields of resource quotas and namespaces in use.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ struct PartialQuotaStatus {
 }
 
 impl PartialQuota {
-    /// As the scheduler sees it.
+    /// Converts the quota for the scheduler.
     pub fn scheduling(&self) -> Result<Quota, Unreadable> {
         let plain = self.spec.scopes.iter();
         let plain = plain.map(|name| core::ScopedResourceSelectorRequirement {
@@ -62,7 +62,7 @@ impl PartialQuota {
     }
 }
 
-/// A scope; `None` for one that is not known.
+/// A scope; `None` if unknown.
 fn scope(requirement: core::ScopedResourceSelectorRequirement) -> Option<QuotaScope> {
     let exists = requirement.operator == "Exists";
     match requirement.scope_name.as_str() {
@@ -81,7 +81,7 @@ fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<QuotaAmounts, Inva
         .collect()
 }
 
-/// A quantity of a resource, in the unit in which quotas count that.
+/// A quantity in the unit of its quota.
 fn amount(name: &str, quantity: &Quantity) -> Result<i64, InvalidQuantity> {
     if in_milli(name) {
         milli(&quantity.0)
@@ -101,7 +101,7 @@ pub struct PartialNamespace {
 }
 
 impl PartialNamespace {
-    /// Its weight in the queue, in thousandths, if it has one of its own.
+    /// Its own queue weight in thousandths, if set.
     pub fn weight(&self) -> Result<Option<u64>, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         Ok(share::weight(self.metadata.annotations.as_ref()))

@@ -1,20 +1,20 @@
-//! What kube-scheduler says of a pod that it has no node for.
+//! Messages of kube-scheduler about a pod that it cannot schedule.
 //!
-//! Our pods are pinned, so one node was judged and all others were ruled out by the pin. The words
-//! are those of `FitError` (`pkg/scheduler/framework/types.go`): `0/N nodes are available: REASONS.
-//! REPORT OF PREEMPTION`, the reasons counted and joined by commas.
+//! Members are pinned, so kube-scheduler evaluates one node and rules out all others. Messages have
+//! the format of `FitError` (`pkg/scheduler/framework/types.go`): `0/N nodes are available:
+//! REASONS. REPORT OF PREEMPTION`. The reasons are counted and separated by commas.
 
-/// End of the beginning of every message about nodes.
+/// Separates the node count from the reasons.
 const PREAMBLE: &str = " nodes are available: ";
-/// Reasons that a pin gives nodes that it does not name: since 1.24 as nodes that were not looked
-/// at, with the names of the plugins that ruled them out, before as nodes that were.
+/// Reasons for nodes that the pin rules out. Since 1.24, these are unevaluated nodes with plugin
+/// names; before, evaluated nodes.
 const RULED_OUT: [&str; 2] = [
     "node(s) didn't satisfy plugin(s) [",
     "node(s) didn't match Pod's node affinity/selector",
 ];
 
-/// What other pods have besides capacity: plugins `NodePorts`, `VolumeRestrictions`, `NodeVolumeLimits`,
-/// `PodTopologySpread` and `InterPodAffinity`.
+/// Resources other than capacity that other pods hold. Plugins `NodePorts`, `VolumeRestrictions`,
+/// `NodeVolumeLimits`, `PodTopologySpread` and `InterPodAffinity`.
 const HELD: [&str; 7] = [
     "node(s) didn't have free ports for the requested pod ports",
     "node(s) had no available disk",
@@ -25,38 +25,37 @@ const HELD: [&str; 7] = [
     "node(s) didn't match pod anti-affinity rules",
 ];
 
-/// Whether a pinned pod was refused for lack of capacity alone, which eviction can mend. What is
-/// not known counts as another cause: evicting for it could be of no use.
+/// True if a pinned pod was refused only for lack of capacity, which an eviction can free. Unknown
+/// reasons count as other causes, because an eviction might be useless.
 pub fn lacks_capacity_only(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
 }
 
-/// Whether a pinned pod may have been refused for what pods on its node have that are about to leave:
-/// capacity, host ports, places apart from each other, claims and volumes. Nobody's end mends a taint, and of
-/// devices (DRA) it is not known who has them.
+/// True if the reason may go away with terminating pods on the node: capacity, host ports,
+/// anti-affinity, claims and volumes. Not for taints, nor for devices (DRA), whose holders are
+/// unknown.
 pub fn may_end_with_others(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     let held = |reason: &&str| lack_of_capacity(reason) || HELD.contains(&uncounted(reason));
     !candidate.is_empty() && candidate.iter().all(held)
 }
 
-/// Whether a pod was refused for the claims for volumes that it names (`VolumeBinding`, before any
-/// node is looked at).
+/// True if the pod was refused for its volume claims (`VolumeBinding`, before nodes are evaluated).
 pub fn misses_claim(message: &str) -> bool {
     let why = why_refused(message);
     why.contains("unbound immediate PersistentVolumeClaims")
         || why.contains("persistentvolumeclaim \"")
 }
 
-/// Whether a pod only waits for a claim that is made with it (generic ephemeral volumes, `VolumeBinding`):
-/// the controller that makes them is paced, and a large gang has many.
+/// True if the pod only waits for a claim that is created with it (generic ephemeral volumes,
+/// `VolumeBinding`). The controller that creates them is rate-limited, and a large gang has many.
 pub fn awaits_own_claim(message: &str) -> bool {
     why_refused(message).contains("waiting for ephemeral volume controller to create")
 }
 
-/// Why a pinned pod was refused, in kube-scheduler's words, without what it says of nodes that the
-/// pin rules out and of its own preemption. The whole message where nothing else is left.
+/// Reasons of a pinned pod's refusal, without ruled-out nodes and kube-scheduler's own preemption.
+/// The whole message if no reason is left.
 pub fn why_refused(message: &str) -> String {
     let candidate = on_pinned_node(message);
     if candidate.is_empty() {
@@ -66,7 +65,7 @@ pub fn why_refused(message: &str) -> String {
     }
 }
 
-/// The reasons that concern the node that the pod is pinned to.
+/// Reasons that concern the pinned node.
 fn on_pinned_node(message: &str) -> Vec<&str> {
     let reasons = message
         .split_once(PREAMBLE)
@@ -95,7 +94,7 @@ fn lack_of_capacity(reason: &str) -> bool {
     reason == "Too many pods" || reason.starts_with("Insufficient ")
 }
 
-/// A reason without the number of nodes in front of it.
+/// A reason without the leading number of nodes.
 fn uncounted(reason: &str) -> &str {
     reason
         .trim_start_matches(|c: char| c.is_ascii_digit())
@@ -106,8 +105,8 @@ fn uncounted(reason: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Words of kube-scheduler 1.36.2 about pods pinned to one of three nodes, and what of them
-    /// concerns that node.
+    /// Messages of kube-scheduler 1.36.2 about pods pinned to one of three nodes, the part about
+    /// that node, and whether only capacity is missing.
     const RECORDED: [(&str, &str, bool); 9] = [
         (
             "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new \

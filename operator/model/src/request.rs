@@ -1,5 +1,5 @@
-//! A gang that requests capacity, as the engine's demand, and the engine's answer as a node for
-//! each member.
+//! Converts a gang that requests capacity to the engine's demand, and the engine's answer to a node
+//! per member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,42 +18,43 @@ use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
 
-/// A gang that requests capacity, whole or for the members that lost theirs.
+/// A gang that requests capacity, for all members or for members without a node.
 #[derive(Clone, Debug)]
 pub struct PlacementRequest {
     /// Its members, by template.
     pub templates: Vec<TemplateMembers>,
-    /// Members without which the gang is useless, fixed ones included.
+    /// Number of members that it needs, including fixed ones.
     pub min_count: u32,
     /// Priority.
     pub priority: i32,
     /// Whether it may preempt.
     pub preemption: EvictionPolicy,
-    /// Members to be kept together.
+    /// Topology constraint.
     pub topology: Option<TopologyConstraint>,
-    /// Members that stay where they are. The snapshot counts what they hold.
+    /// Members that keep their nodes. The snapshot includes their capacity.
     pub fixed: BTreeMap<Member, NodeIx>,
-    /// Nodes not to be used.
+    /// Nodes that it must not use.
     pub excluded: NodeSet,
 }
 
-/// Members made from one template.
+/// Members of one template.
 #[derive(Clone, Debug)]
 pub struct TemplateMembers {
-    /// Members that should run, in rank order, fixed ones included.
+    /// Requested members in rank order, including fixed ones.
     pub members: Vec<Member>,
-    /// What each holds.
+    /// Resources of each member.
     pub requests: Arc<Resources>,
     /// Nodes that admit the template.
     pub eligible: Arc<NodeSet>,
-    /// What each takes of its node so that no other of the gang gets it ([`crate::slots::apart`]).
+    /// Slot that each member takes on its node, so that no other member of the gang runs there
+    /// ([`crate::slots::apart`]).
     pub apart: Option<String>,
 }
 
-/// What of a group's pods its capacity depends on.
+/// Capacity and constraints of a group's pods.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// What one pod holds, where its quantities can be read.
+    /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
     /// Which nodes admit it.
     pub constraints: Constraints,
@@ -68,7 +69,7 @@ impl From<&PodSpec> for Template {
     }
 }
 
-/// Why a request cannot even be put to the engine.
+/// Why a request cannot be passed to the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unmet {
     /// No node has ever offered the resource.
@@ -80,7 +81,7 @@ pub enum Unmet {
 }
 
 impl PlacementRequest {
-    /// The engine's demand; shapes are the templates in order.
+    /// Engine's demand. Shapes are the templates in order.
     pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Unmet> {
         let topology = self
             .topology
@@ -121,10 +122,10 @@ impl PlacementRequest {
         })
     }
 
-    /// The node of each member that has one: those fixed, and those that the placement adds.
+    /// Node of each member: fixed members, and members that the placement adds.
     ///
-    /// Members take the places in rank order, over nodes in the order of topology domain and name,
-    /// so that neighbouring ranks share nodes and domains.
+    /// Assigns members in rank order to nodes ordered by topology domain and name, so that
+    /// neighbouring ranks share nodes and domains.
     pub fn assign(
         &self,
         snapshot: &Snapshot,
@@ -189,7 +190,7 @@ impl PlacementRequest {
 }
 
 impl TemplateMembers {
-    /// Replicas with members, and how many they have.
+    /// Replicas with members, and their member counts.
     fn replicas(&self) -> Vec<(i32, u32)> {
         let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
         for m in &self.members {
@@ -198,7 +199,7 @@ impl TemplateMembers {
         counts.into_iter().collect()
     }
 
-    /// Members with the position of their replica among those of the template.
+    /// Members with the index of their replica within the template.
     fn with_replica_ordinals(&self) -> impl Iterator<Item = (&Member, u32)> {
         let ordinals: BTreeMap<i32, u32> = (0..)
             .zip(self.replicas())

@@ -1,4 +1,4 @@
-//! What gangs that wait have reserved, and whom that binds.
+//! Reservations of waiting gangs, and the gangs that they bind.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,58 +8,58 @@ use lockstep_engine::{Amounts, Cluster, NodeIx};
 use crate::request::PlacementRequest;
 use crate::victims::{VictimFilter, VictimRules};
 
-/// Time between the end of a gang that uses what is reserved and the time from which it is
-/// reserved: what it takes to see the one and to start the other.
+/// Time from the end of a backfilled gang until the reservation starts: to observe the end and to
+/// start the next gang.
 const MARGIN: TimeDelta = TimeDelta::seconds(30);
 
-/// A gang that asks for capacity, as far as it matters to those ahead of it.
+/// A gang that requests capacity, as seen by reservations ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub struct AskingGang<'a> {
-    /// What it asks for.
+    /// Its request.
     pub request: &'a PlacementRequest,
     /// Namespace of its workload.
     pub namespace: &'a str,
-    /// Priority that it will have as a victim once it runs.
+    /// Its priority as a victim while it runs.
     pub victim_priority: i32,
-    /// Whether it can be evicted as soon as it runs.
+    /// True if it can be evicted as soon as it runs.
     pub evictable: bool,
-    /// Which work may be evicted at all.
+    /// Rules for victims.
     pub victims: &'a VictimRules,
-    /// When it will have ended at the latest; `None`: nobody knows.
+    /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// What one gang has reserved.
+/// Reservation of one gang.
 #[derive(Clone, Debug)]
 pub struct QueueReservation {
-    /// The gang: the caller's number of it.
+    /// Number of the gang, chosen by the caller.
     pub gang: usize,
     /// Its priority.
     pub priority: i32,
-    /// Whether it may preempt.
+    /// True if it may preempt.
     pub preempts: bool,
-    /// Extended resources that it asks for.
+    /// Extended resources that it requests.
     pub wanted: BTreeSet<String>,
-    /// When it can use the reservation at the latest; `None`: nobody knows.
+    /// Latest start of the gang on the reserved nodes. `None`: unknown.
     pub starts_at: Option<DateTime<Utc>>,
-    /// What is reserved on which node.
+    /// Reserved amounts by node.
     pub nodes: BTreeMap<NodeIx, Amounts>,
 }
 
-/// What gangs have reserved that are ahead in the queue.
+/// Reservations of gangs ahead in the queue.
 #[derive(Clone, Debug, Default)]
 pub struct ReservationsAhead(Vec<QueueReservation>);
 
 impl QueueReservation {
-    /// Takes what is reserved out of what is free. What is left may be below zero: what is released
-    /// goes to the reservation first.
+    /// Subtracts the reservation from the free capacity. The result may be negative, because
+    /// released capacity goes to the reservation first.
     pub fn take(&self, free: &mut Cluster) {
         for (&node, amounts) in &self.nodes {
             free.add_pod(node, amounts);
         }
     }
 
-    /// Whether the holder could evict the gang as soon as it runs.
+    /// True if the holder could evict the gang as soon as it runs.
     fn can_take_back(&self, asking: &AskingGang<'_>) -> bool {
         self.preempts
             && asking.evictable
@@ -67,10 +67,10 @@ impl QueueReservation {
             && self.reaches(asking)
     }
 
-    /// Whether the rules let the holder evict the gang.
+    /// True if the rules permit the holder to evict the gang.
     fn reaches(&self, asking: &AskingGang<'_>) -> bool {
         let nobody = BTreeSet::new();
-        // Budgets change with every pod: what they guard now says nothing about then.
+        // Budgets change with every pod, so their current state does not matter later.
         let filter = VictimFilter {
             rules: asking.victims,
             wanted: &self.wanted,
@@ -81,8 +81,8 @@ impl QueueReservation {
         filter.admits_gang(asking.namespace, &mut holds)
     }
 
-    /// Whether the gang will have ended before what is reserved can be used. A holder that may not
-    /// preempt could not hold it to that.
+    /// True if the gang ends before the reservation starts. Requires a holder that may preempt, to
+    /// enforce the end.
     fn starts_after(&self, asking: &AskingGang<'_>) -> bool {
         let end = asking.ends.and_then(|end| end.checked_add_signed(MARGIN));
         let in_time = |start| end.is_some_and(|end| end <= start);
@@ -91,17 +91,17 @@ impl QueueReservation {
 }
 
 impl ReservationsAhead {
-    /// Adds that of the next gang in the queue.
+    /// Adds the reservation of the next gang in the queue.
     pub fn push(&mut self, reservation: QueueReservation) {
         self.0.push(reservation);
     }
 
-    /// All of them, in the order of the queue.
+    /// All reservations in queue order.
     pub fn iter(&self) -> impl Iterator<Item = &QueueReservation> {
         self.0.iter()
     }
 
-    /// Those that bind the gang: it has to leave alone what is reserved.
+    /// Reservations that bind the gang: it must not use their capacity.
     pub(crate) fn binding<'a>(
         &'a self,
         asking: &'a AskingGang<'a>,
@@ -109,8 +109,7 @@ impl ReservationsAhead {
         self.0.iter().filter(|r| !r.can_take_back(asking))
     }
 
-    /// Those that bind the gang, apart from those that can be used only after it has ended; and the
-    /// latter.
+    /// Binding reservations in two groups: usable before the gang's end, and usable only after it.
     pub(crate) fn binding_now<'a>(
         &'a self,
         asking: &'a AskingGang<'a>,
