@@ -1,4 +1,4 @@
-//! What a pod asks for, as kube-scheduler counts it.
+//! Pod requests as kube-scheduler counts them.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use crate::pod_view::PodSpecView;
 use crate::quantity::{InvalidQuantity, MAX_AMOUNT, milli, units};
 use crate::slots::host_ports;
 
-/// CPU, counted in thousandths.
+/// CPU, in thousandths.
 pub const CPU: &str = "cpu";
-/// Memory, counted in bytes.
+/// Memory, in bytes.
 pub const MEMORY: &str = "memory";
-/// Pods, counted in pods.
+/// Number of pods.
 pub const PODS: &str = "pods";
 
-/// Amounts by resource name: CPU in thousandths, everything else in whole units. Zero amounts are
+/// Amounts by resource name: CPU in thousandths, other resources in whole units. Zero amounts are
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resources(BTreeMap<String, i64>);
 
 impl Resources {
-    /// Reads a map of quantities as it stands in an object.
+    /// Parses quantities of an API object.
     pub fn parse(quantities: &BTreeMap<String, Quantity>) -> Result<Self, InvalidQuantity> {
         let mut out = Self::default();
         for (name, quantity) in quantities {
@@ -41,7 +41,7 @@ impl Resources {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// The resources with an amount, by name.
+    /// Resources with a positive amount, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, &amount)| (name.as_str(), amount))
     }
@@ -77,12 +77,12 @@ impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
     }
 }
 
-/// What a pod with this spec holds on its node, the pod itself included.
+/// Resources that a pod with this spec requests on its node, including the pod itself.
 ///
-/// As `PodRequests` of k8s.io/component-helpers/resource counts: the sum of the containers and
-/// sidecars, or what some init container needs beside the sidecars started before it, whichever is
-/// more; requests of the pod as a whole replace that; overhead comes on top. A missing request is
-/// the limit, as the API server defaults it.
+/// Equals `PodRequests` of k8s.io/component-helpers/resource: the sum of containers and sidecars,
+/// or the largest init container plus the sidecars started before it, whichever is more. Pod-level
+/// requests replace that sum, and overhead is added. A missing request defaults to the limit, as in
+/// the API server.
 pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     let mut out = counted(spec, requests)?;
     out.add(&Resources::parse(&spec.overhead)?);
@@ -90,7 +90,7 @@ pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     Ok(out)
 }
 
-/// What a pod with this spec may use at most, of what it has limits for; counted likewise.
+/// Limits of a pod with this spec, counted in the same way.
 pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     counted(spec, |resources| {
         let limits = resources.and_then(|r| r.limits.as_ref());
@@ -98,8 +98,7 @@ pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantit
     })
 }
 
-/// What a pod with this spec takes on its node: what it requests, and what no other pod there can
-/// have then ([`crate::slots`]).
+/// Resources that a pod with this spec takes on its node: requests plus slots ([`crate::slots`]).
 pub(crate) fn pod_takes(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     let mut out = pod_requests(spec)?;
     for port in host_ports(spec) {
@@ -108,7 +107,7 @@ pub(crate) fn pod_takes(spec: &PodSpecView) -> Result<Resources, InvalidQuantity
     Ok(out)
 }
 
-/// One of requests and limits, over the containers of a pod.
+/// Requests or limits over the containers of a pod.
 fn counted(
     spec: &PodSpecView,
     of: fn(Option<&ResourceRequirements>) -> Result<Resources, InvalidQuantity>,
@@ -138,7 +137,7 @@ fn counted(
     Ok(running)
 }
 
-/// Resources that a pod may request as a whole (`IsSupportedPodLevelResource`).
+/// Resources supported at pod level (`IsSupportedPodLevelResource`).
 fn pod_level(name: &str) -> bool {
     name == CPU || name == MEMORY || name.starts_with("hugepages-")
 }

@@ -1,4 +1,4 @@
-//! How victims are chosen, weighed and protected, and for how many capacity is reserved.
+//! Rules for the choice, cost and protection of victims, and for reservations.
 
 use std::time::Duration;
 
@@ -8,28 +8,26 @@ use lockstep_engine::{Algorithm, PLACEMENT_STEPS, PreemptionOptions, VictimOrder
 use crate::cost::CostModel;
 use crate::victims::VictimRules;
 
-/// What the manager's configuration says about preemption and reservations. A question to the engine that is asked
-/// under the same rules has the same answer.
+/// Configuration of preemption and reservations. Equal rules give equal decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// How victims are chosen.
     pub algorithm: Algorithm,
-    /// Whether priority or lost work comes first.
+    /// Whether priority or lost work is the first criterion.
     pub order: VictimOrder,
-    /// Steps that the search for a placement of several shapes may take.
+    /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
-    /// How many evictions that victims would cause in turn are followed (KEP-5710's second
-    /// principle).
+    /// Depth of follow-on evictions in the cost of victims (KEP-5710's second principle).
     pub follow_on_depth: u8,
-    /// How long work runs before it may be evicted.
+    /// Guaranteed run time before work may be evicted.
     pub min_runtime: Duration,
-    /// How long a pod may outlive its grace period before nobody waits for it any more.
+    /// How long after its grace period a pod is still waited for.
     pub overdue: Duration,
-    /// How work is weighed.
+    /// Cost of lost work.
     pub costs: CostModel,
-    /// Which work may be evicted at all.
+    /// Which work may be evicted.
     pub victims: VictimRules,
-    /// For how many waiting gangs of each priority capacity is reserved, the first in the queue.
+    /// Number of waiting gangs per priority with a reservation, from the head of the queue.
     pub reservations_per_priority: usize,
 }
 
@@ -50,7 +48,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// For the engine.
+    /// Options of the engine.
     pub fn options(&self) -> PreemptionOptions {
         let Self {
             algorithm,
@@ -66,9 +64,9 @@ impl Rules {
         }
     }
 
-    /// Whether a pod that will have ended then is waited for so long at all.
+    /// True if the end is near enough for a gang to wait for it.
     pub fn in_time(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-        // The clock of the API server may be ahead of ours.
+        // The API server's clock may be ahead.
         let longest = self
             .victims
             .longest_grace_period
@@ -76,21 +74,21 @@ impl Rules {
         after(now, longest).is_none_or(|latest| end <= latest)
     }
 
-    /// Until when a pod is waited for that will have ended then; `None`: nobody knows when it ends,
-    /// since it should have, or will not within the time that anybody waits.
+    /// Time until which a pod with this end is waited for. `None`: it is overdue, or its end is too
+    /// far away.
     pub fn waited_for(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let overdue = after(end, self.overdue).filter(|overdue| *overdue > now);
         overdue.filter(|_| self.in_time(end, now))
     }
 
-    /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its
-    /// capacity back at once.
+    /// True if work can be evicted as soon as it has started, so that a waiting gang can take its
+    /// capacity at once.
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }
 }
 
-/// A moment later by so much; `None` if the sum is out of range.
+/// `None` if the sum is out of range.
 pub(crate) fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
     moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
 }

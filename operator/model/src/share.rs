@@ -1,5 +1,5 @@
-//! How much of the cluster the gangs of a namespace have, in proportion to its weight: what decides
-//! among gangs of one priority.
+//! Share of the cluster that the gangs of a namespace hold, divided by its weight. Decides the
+//! queue order within one priority.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::resources::Resources;
 use crate::slots::is_slot;
 use crate::victims::is_extended;
 
-/// One, in the unit of shares: a namespace of weight 1 that has all of a resource.
+/// Unit of shares: a namespace of weight 1 that holds all of a resource.
 const WHOLE: u128 = 1_000_000_000;
-/// Weight of a namespace that says nothing, in thousandths.
+/// Default weight, in thousandths.
 const DEFAULT_WEIGHT: u64 = 1000;
 
-/// Weights of the namespaces that have one of their own, in thousandths.
+/// Weights of the namespaces with their own weight, in thousandths.
 pub type Weights = BTreeMap<String, u64>;
 
-/// The weight that the annotation of a namespace gives it, in thousandths; `None`: the default, also
-/// for what is no quantity.
+/// Weight in the annotation of a namespace, in thousandths. `None`: missing or invalid, so the
+/// default is used.
 pub fn weight(annotations: Option<&BTreeMap<String, String>>) -> Option<u64> {
     let text = annotations?.get(annotations::FAIR_SHARE_WEIGHT)?;
     u64::try_from(milli(text).ok()?).ok()
 }
 
-/// What the gangs of each namespace have.
+/// Resources held by the gangs of each namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Shares<'w> {
     allocatable: BTreeMap<String, i128>,
@@ -35,7 +35,7 @@ pub struct Shares<'w> {
 }
 
 impl<'w> Shares<'w> {
-    /// Nobody has anything yet of what the nodes of the cluster offer.
+    /// Starts without gangs, with the offers of the cluster's nodes.
     pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
         let names = cluster.dims().resources().enumerate();
         let names = names.filter(|(_, name)| is_extended(name) && !is_slot(name));
@@ -49,7 +49,7 @@ impl<'w> Shares<'w> {
         }
     }
 
-    /// So many pods more of a gang of this namespace have a node.
+    /// Adds `pods` pods of a gang of this namespace.
     pub fn add(&mut self, namespace: &str, requests: &Resources, pods: usize) {
         let held = self.held.entry(namespace.to_owned()).or_default();
         for (name, amount) in requests.iter().filter(|(name, _)| is_extended(name)) {
@@ -57,8 +57,8 @@ impl<'w> Shares<'w> {
         }
     }
 
-    /// The largest part of an extended resource that gangs of the namespace have, divided by its
-    /// weight, in billionths. Without weight a namespace is behind all others.
+    /// Dominant share of a namespace: the largest fraction of an extended resource that its gangs
+    /// hold, divided by its weight, in billionths. A namespace of weight 0 is last.
     pub fn of(&self, namespace: &str) -> u64 {
         let own = self.weights.and_then(|w| w.get(namespace));
         let weight = u128::from(own.copied().unwrap_or(DEFAULT_WEIGHT));
@@ -75,7 +75,7 @@ impl<'w> Shares<'w> {
     }
 }
 
-/// A share as a part of the cluster, 1 for all of it; `None` for that of a namespace without weight.
+/// A share as a fraction of the cluster, from 0 to 1. `None` for a namespace of weight 0.
 pub fn fraction(share: u64) -> Option<f64> {
     (share < u64::MAX).then_some(share as f64 / WHOLE as f64)
 }

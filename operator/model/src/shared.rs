@@ -1,13 +1,13 @@
-//! Values that many pods have in common.
+//! Values that many pods share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Values of which equal ones are held once.
+/// Interned values.
 #[derive(Debug)]
 pub(crate) struct Shared<T: ?Sized> {
     values: BTreeSet<Arc<T>>,
-    /// Number of values at which those that nobody holds any more are dropped.
+    /// Number of values at which unused ones are dropped.
     limit: usize,
 }
 
@@ -21,7 +21,7 @@ impl<T: ?Sized> Default for Shared<T> {
 }
 
 impl<T: Ord + ?Sized> Shared<T> {
-    /// Replaces a value by the equal one that is held, or holds it.
+    /// Replaces a value by its interned copy, or interns it.
     pub fn share(&mut self, value: &mut Arc<T>) {
         if let Some(held) = self.values.get(value) {
             *value = Arc::clone(held);

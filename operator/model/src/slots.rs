@@ -1,22 +1,23 @@
-//! What of a node only one pod can have: a host port, or the node itself for pods that keep away from
-//! each other. Each is a resource of which every node has one, so that placement and preemption treat
-//! it as they treat accelerators.
+//! Node resources for a single pod: a host port, or the node itself for pods that avoid each other.
+//! Each slot is a resource with amount 1 on every node, so that placement and preemption handle it
+//! like accelerators.
 
 use crate::pod_view::PodSpecView;
 
-/// Beginning of the names of these resources. No resource of Kubernetes has a colon in its name.
+/// Prefix of slot names. Kubernetes' resource names contain no colon.
 const PREFIX: &str = "slot:";
-/// Slots that are modelled: each is a number for every node. More are left to kube-scheduler.
+/// Most slots in the model, because each costs one number per node. kube-scheduler handles the
+/// rest.
 pub(crate) const MOST: usize = 16;
-/// Groups of one gang whose members each want a node without another of them.
+/// Most groups of a gang whose members must run on different nodes.
 const MOST_APART: usize = 8;
 
-/// Whether a resource is one of which every node has one.
+/// True if the resource is a slot.
 pub fn is_slot(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// A slot in words.
+/// Description of a slot in messages.
 pub(crate) fn described(name: &str) -> Option<String> {
     let slot = name.strip_prefix(PREFIX)?;
     Some(match slot.strip_prefix("port:") {
@@ -25,8 +26,8 @@ pub(crate) fn described(name: &str) -> Option<String> {
     })
 }
 
-/// The host ports that a pod takes, each by the name of its resource. Addresses are not told apart:
-/// one port on two addresses of a node counts as the same.
+/// Host ports of a pod as slot names. Ignores addresses: a port on two addresses of a node is one
+/// slot.
 pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     let sidecars = spec.init_containers.iter();
     let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
@@ -36,7 +37,7 @@ pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
         .chain(sidecars)
         .flat_map(|c| &c.ports);
     ports.filter_map(|port| {
-        // As the API server defaults it for pods in the network of their node.
+        // Default of the API server for pods in the host network.
         let host = port.host_port.filter(|p| *p > 0);
         let number = host.or(port.container_port.filter(|_| spec.host_network))?;
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
@@ -44,13 +45,12 @@ pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     })
 }
 
-/// The resource of which each member takes one where it must not share a node with another: those of
-/// groups that keep away from each other, too, take the same.
+/// Slot for members that must not share a node. Groups that avoid each other use the same slot.
 pub fn apart(position: usize) -> Option<String> {
     (position < MOST_APART).then(|| format!("{PREFIX}apart:{position}"))
 }
 
-/// All resources that [`apart`] can name.
+/// All slots of [`apart`].
 pub fn all_apart() -> impl Iterator<Item = String> {
     (0..MOST_APART).filter_map(apart)
 }

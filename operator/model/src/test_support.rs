@@ -10,7 +10,6 @@ use crate::node::Node;
 use crate::pod::Pod;
 use crate::resources::Resources;
 
-/// Resources from pairs of name and quantity.
 pub(crate) fn mk_resources(pairs: &[(&str, &str)]) -> Resources {
     let quantities: BTreeMap<String, Quantity> = pairs
         .iter()
@@ -19,7 +18,6 @@ pub(crate) fn mk_resources(pairs: &[(&str, &str)]) -> Resources {
     Resources::parse(&quantities).unwrap()
 }
 
-/// A ready node with accelerators.
 pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
     let allocatable = mk_resources(&[
         ("cpu", "64"),
@@ -34,7 +32,6 @@ pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
     }
 }
 
-/// A pod bound to a node that holds accelerators.
 pub(crate) fn mk_pod(uid: &str, node: &str, gpus: i64) -> Pod {
     let requests = mk_resources(&[
         ("cpu", "1"),

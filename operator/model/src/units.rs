@@ -1,4 +1,4 @@
-//! What runs, as the engine's units of disruption.
+//! Running work as the engine's units of disruption.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,73 +12,72 @@ use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::resources::Resources;
 
-/// Units with where they come from.
+/// Units and their sources.
 #[derive(Clone, Debug, Default)]
 pub struct UnitTable {
-    /// For the engine.
+    /// Input of the engine.
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
-    /// Pods left out because [`crate::victims::VictimRules`] put them out of reach.
+    /// Pods left out because [`crate::victims::VictimRules`] protect them.
     pub out_of_reach: usize,
-    /// Pods left out because their disruption budgets do not allow that they go.
+    /// Pods left out because their disruption budgets protect them.
     pub guarded: usize,
-    /// When the first of those left out because they have not run for long enough may be asked
-    /// about; `None`: nobody was.
+    /// Earliest end of the guaranteed run time of a unit that was left out. `None`: no such unit.
     pub shielded_until: Option<DateTime<Utc>>,
 }
 
-/// What a unit is.
+/// Source of a unit.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A gang that goes whole: the caller's number of it.
+    /// A gang that is evicted whole, by the caller's number.
     Gang(usize),
     /// A single pod.
     Pod(Arc<Pod>),
-    /// Pods of others that go together or not at all.
+    /// Foreign pods that are evicted together.
     Pods(Vec<Arc<Pod>>),
 }
 
-/// A gang that goes whole or not at all.
+/// A gang that is evicted whole.
 #[derive(Clone, Debug)]
 pub struct GangUnit {
-    /// The caller's number of it.
+    /// The caller's number of the gang.
     pub number: usize,
     /// Priority of the gang.
     pub priority: i32,
-    /// Whether it would preempt when it queues again.
+    /// True if it would preempt when it is queued again.
     pub preempts: bool,
-    /// What it holds: pods, and capacity assigned to pods that are not there yet.
+    /// Occupants: pods, and reservations for missing pods.
     pub holds: Vec<Occupant>,
-    /// Accelerator-seconds that evicting it destroys.
+    /// Accelerator-seconds lost by its eviction.
     pub cost: u64,
-    /// Nodes where it could run again; `None` is every node.
+    /// Nodes where it could restart. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
 
-/// One pod of a gang, or the node assigned to it before it is there.
+/// A pod of a gang, or the reservation for a missing pod.
 #[derive(Clone, Debug)]
 pub struct Occupant {
     /// The node.
     pub node: NodeIx,
-    /// What it holds.
+    /// Requested resources.
     pub requests: Arc<Resources>,
-    /// The pod; `None` while it is not there yet.
+    /// The pod; `None` if it does not exist yet.
     pub pod: Option<Arc<Pod>>,
 }
 
-/// Collects units for one decision.
+/// Builds the units for one decision.
 pub struct UnitsBuilder<'a> {
     snapshot: &'a Snapshot,
     budgets: BTreeMap<&'a str, Vec<(PdbIx, &'a Budget)>>,
     now: DateTime<Utc>,
-    /// Whether units may go that budgets do not allow to go.
+    /// True if units may exceed disruption budgets.
     beyond_budgets: bool,
     table: UnitTable,
 }
 
 impl Occupant {
-    /// A pod where it holds capacity.
+    /// A pod that holds capacity on a node.
     pub fn of(pod: &Arc<Pod>, cluster: &Snapshot) -> Option<Self> {
         Some(Self {
             node: cluster.ordinal(pod.holds()?)?,
@@ -89,8 +88,8 @@ impl Occupant {
 }
 
 impl<'a> UnitsBuilder<'a> {
-    /// No units yet. Without `beyond_budgets` units are left out that go beyond a disruption budget
-    /// by themselves.
+    /// A builder without units. Without `beyond_budgets`, units that exceed a disruption budget
+    /// alone are left out.
     pub fn new(
         snapshot: &'a Snapshot,
         budgets: &'a [Arc<Budget>],
@@ -121,7 +120,7 @@ impl<'a> UnitsBuilder<'a> {
         }
     }
 
-    /// Takes a pod that goes anyway, and does not do so yet, off what its budgets allow.
+    /// Subtracts a pod that is about to terminate from its disruption budgets.
     pub fn spend(&mut self, pod: &Pod) {
         for (pdb, pods) in self.hits(pod) {
             let allowed = &mut self.table.units.pdb_allowed[pdb];
@@ -129,7 +128,7 @@ impl<'a> UnitsBuilder<'a> {
         }
     }
 
-    /// Adds a gang that goes whole.
+    /// Adds a gang that is evicted whole.
     pub fn add_gang(&mut self, gang: &GangUnit) {
         let mut pods: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
@@ -165,10 +164,9 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod where it holds capacity, with the priority of its gang if it has one, and the
-    /// accelerator-seconds that evicting it destroys. `cascade` stands for the gang that restarts
-    /// as a whole when this pod goes, from [`UnitsBuilder::cascade`]; `eligible` for the nodes
-    /// where the pod could run again, where they are known.
+    /// Adds a single pod. `priority`: that of its gang, if any. `cost`: accelerator-seconds lost by
+    /// its eviction. `cascade`: from [`UnitsBuilder::cascade`] if a gang restarts with it.
+    /// `eligible`: nodes where it could restart, if known.
     pub fn add_pod(
         &mut self,
         pod: &Arc<Pod>,
@@ -197,7 +195,7 @@ impl<'a> UnitsBuilder<'a> {
         self.push(Source::Pod(Arc::clone(pod)), unit);
     }
 
-    /// Adds pods of others that go together or not at all.
+    /// Adds foreign pods that are evicted together.
     pub fn add_pods(&mut self, pods: &[&Arc<Pod>], priority: i32, cost: u64) {
         let mut held: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
@@ -229,24 +227,25 @@ impl<'a> UnitsBuilder<'a> {
         self.push(Source::Pods(all), unit);
     }
 
-    /// Announces a gang that restarts as a whole when one of its pods goes.
+    /// Adds a gang that restarts when one of its pods is evicted, with the total loss. Returns its
+    /// ordinal.
     pub fn cascade(&mut self, loss: u64) -> usize {
         self.table.units.cascade_loss.push(loss);
         self.table.units.cascade_loss.len() - 1
     }
 
-    /// Notes that a unit is left out until then.
+    /// Records that a unit is left out until then.
     pub fn shielded_until(&mut self, end: DateTime<Utc>) {
         let first = &mut self.table.shielded_until;
         *first = Some(first.map_or(end, |f| f.min(end)));
     }
 
-    /// Notes pods that the rules put out of reach.
+    /// Counts pods that the rules protect.
     pub fn out_of_reach(&mut self, pods: usize) {
         self.table.out_of_reach += pods;
     }
 
-    /// Notes pods that may not be evicted for the sake of what they serve.
+    /// Counts pods that disruption budgets protect.
     pub fn guarded(&mut self, pods: usize) {
         self.table.guarded += pods;
     }
@@ -269,7 +268,7 @@ impl<'a> UnitsBuilder<'a> {
     fn push(&mut self, source: Source, unit: Unit) {
         let allowed = &self.table.units.pdb_allowed;
         let beyond = |&(pdb, pods): &(PdbIx, u32)| pods > allowed.get(pdb).copied().unwrap_or(0);
-        // The API server evicts no pod with two budgets.
+        // The API server refuses to evict a pod with two budgets.
         let twice = match &source {
             Source::Gang(_) => false,
             Source::Pod(_) => unit.pdbs.len() > 1,
@@ -354,7 +353,7 @@ mod tests {
         );
         assert_eq!(table.units.pdb_allowed, [1]);
         assert!(matches!(table.sources[0], Source::Gang(7)));
-        // The budget allows one of the two to go.
+        // The budget permits one of the two evictions.
         let mut strict =
             UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap(), false);
         strict.add_gang(&unit);

@@ -1,13 +1,13 @@
-//! Objects that are refused at the border.
+//! Errors of objects that are rejected when they are read.
 
 use thiserror::Error;
 
 use crate::quantity::InvalidQuantity;
 
-/// Why an object cannot be read.
+/// Why an object is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
-    /// The API server gives every object this field.
+    /// A field is missing that the API server always sets.
     #[error("metadata.{0} is missing")]
     Missing(&'static str),
     /// A quantity that the API server would not have stored.
@@ -15,7 +15,7 @@ pub enum Unreadable {
     Quantity(#[from] InvalidQuantity),
 }
 
-/// Checks that an identity is there.
+/// Requires a non-empty identity.
 pub fn present<'m>(
     field: &'static str,
     value: Option<&'m String>,

@@ -1,4 +1,4 @@
-//! Which work may be evicted for a gang at all, whatever its priority.
+//! Rules for work that gangs may evict, independent of priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,32 +11,32 @@ use crate::resources::Resources;
 /// Namespaces of the control plane.
 const CONTROL_PLANE: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// Which units of disruption may be victims.
+/// Kind of units that may be victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimScope {
-    /// Units that hold an extended resource that the preemptor asks for. For a gang that asks for
-    /// none: gangs. So a training job never evicts databases.
+    /// Units with an extended resource that the preemptor requests. For a gang that requests none:
+    /// gangs. So a training job never evicts databases.
     #[default]
     Accelerators,
-    /// Gangs, and members of gangs.
+    /// Gangs and members of gangs.
     Gangs,
     /// Every pod of lower priority, as in KEP-5710.
     Any,
 }
 
-/// What the configuration says about victims.
+/// Configured rules for victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VictimRules {
     /// Which units.
     pub scope: VictimScope,
-    /// Namespaces of which nothing is evicted.
+    /// Namespaces without victims.
     pub excluded_namespaces: BTreeSet<String>,
-    /// Labels, key and value: a pod with one of them is not evicted.
+    /// Labels (key and value) of pods that are never evicted.
     pub excluded_labels: BTreeMap<String, String>,
-    /// Whether pods may opt out by their label: always, unless it is asked what that keeps.
+    /// True if pods may opt out by label. False only to find out what that protects.
     pub opt_out: bool,
-    /// Longest grace period of a pod that is evicted, and the longest that the end of any pod is
-    /// waited for: a user may choose years.
+    /// Longest grace period of a victim, and longest wait for any terminating pod. A user may set
+    /// years.
     pub longest_grace_period: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Default for VictimRules {
 }
 
 impl VictimRules {
-    /// Whether labels put a pod out of reach: its own opt-out, or one of the configuration.
+    /// True if labels protect a pod: its own opt-out, or a configured label.
     pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
         let opted_out = pod_labels.get(labels::EVICTABLE).filter(|_| self.opt_out);
         let mut excluded = self.excluded_labels.iter();
@@ -61,22 +61,22 @@ impl VictimRules {
             || excluded.any(|(key, value)| pod_labels.get(key) == Some(value))
     }
 
-    /// Whether the pod may take longer to end than anybody waits.
+    /// True if the pod's grace period is too long.
     pub fn outlast(&self, pod: &Pod) -> bool {
         pod.grace > self.longest_grace_period
     }
 
-    /// Whether its namespace, a label or its grace period puts a pod out of reach.
+    /// True if namespace, label or grace period protects a pod.
     pub fn leave_alone(&self, pod: &Pod) -> bool {
         self.exclude(&pod.namespace) || self.spare(&pod.labels) || self.outlast(pod)
     }
 
-    /// Whether nothing of a namespace may be evicted.
+    /// True if the namespace has no victims.
     pub fn exclude(&self, namespace: &str) -> bool {
         self.excluded_namespaces.contains(namespace)
     }
 
-    /// Whether a pod that belongs to no gang and holds this may be a victim of any gang.
+    /// True if a pod outside gangs with these resources may be a victim of any gang.
     pub(crate) fn reach(&self, requests: &Resources) -> bool {
         match self.scope {
             VictimScope::Accelerators => requests.iter().any(|(name, _)| is_extended(name)),
@@ -86,21 +86,21 @@ impl VictimRules {
     }
 }
 
-/// The victims of one gang.
+/// Victims of one gang.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimFilter<'a> {
     /// The rules.
     pub rules: &'a VictimRules,
-    /// Extended resources that the gang asks for.
+    /// Extended resources that the gang requests.
     pub wanted: &'a BTreeSet<String>,
-    /// Whether pods may go that their disruption budgets do not allow to go.
+    /// True if victims may exceed their disruption budgets.
     pub beyond_budgets: bool,
-    /// Pods, by UID, whose eviction the API server has just refused.
+    /// UIDs of pods whose eviction the API server has just refused.
     pub refused: &'a BTreeSet<String>,
 }
 
 impl VictimFilter<'_> {
-    /// Whether a gang of a namespace that holds this may be a victim.
+    /// True if a gang of the namespace with these resources may be a victim.
     pub fn admits_gang<'r>(
         &self,
         namespace: &str,
@@ -115,12 +115,12 @@ impl VictimFilter<'_> {
         in_scope && !self.rules.exclude(namespace)
     }
 
-    /// Whether a pod that belongs to no gang may be a victim.
+    /// True if a pod outside gangs may be a victim.
     pub fn admits_pod(&self, pod: &Pod) -> bool {
         self.holds_in_scope(&pod.requests) && !self.rules.leave_alone(pod)
     }
 
-    /// Whether a pod that belongs to no gang and holds this is in the scope.
+    /// True if a pod outside gangs with these resources is in scope.
     pub(crate) fn holds_in_scope(&self, requests: &Resources) -> bool {
         match self.rules.scope {
             VictimScope::Accelerators => self.holds_wanted(requests),
@@ -134,7 +134,7 @@ impl VictimFilter<'_> {
     }
 }
 
-/// The extended resources of these requests: those of a domain that is not Kubernetes' own.
+/// Extended resources in these requests: names with a domain outside kubernetes.io.
 pub fn extended_resources<'r>(requests: impl Iterator<Item = &'r Resources>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (name, amount) in requests.flat_map(Resources::iter) {
@@ -145,7 +145,6 @@ pub fn extended_resources<'r>(requests: impl Iterator<Item = &'r Resources>) -> 
     names
 }
 
-/// Whether a resource is an extended one.
 pub(crate) fn is_extended(name: &str) -> bool {
     let domain = name.split_once('/').map(|(domain, _)| domain);
     domain.is_some_and(|domain| !domain.ends_with("kubernetes.io"))

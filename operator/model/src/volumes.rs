@@ -1,5 +1,5 @@
-//! Claims for volumes, as kube-scheduler's `VolumeBinding` plugin judges them: what keeps a pod from
-//! every node, and which nodes its volumes can be reached from.
+//! Volume claims, as kube-scheduler's `VolumeBinding` plugin evaluates them: reasons that a pod
+//! fits no node, and nodes that reach its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,38 +16,38 @@ use thiserror::Error;
 pub struct Claim {
     /// UID.
     pub uid: String,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// Whether its volume was lost.
+    /// True if its volume was lost.
     pub lost: bool,
-    /// Whether binding is complete.
+    /// True if binding is complete.
     pub bound: bool,
-    /// `spec.volumeName`, empty before it has one.
+    /// `spec.volumeName`; empty before a volume is chosen.
     pub volume: String,
     /// Name of its storage class; empty: none.
     pub class: String,
-    /// Whether one pod at a time may mount it (access mode `ReadWriteOncePod`).
+    /// True if only one pod may mount it (access mode `ReadWriteOncePod`).
     pub one_pod: bool,
 }
 
 /// A volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
-    /// The claim that it is for.
+    /// Claim that it is reserved for.
     pub claim: Option<Key>,
     /// Name of its storage class; empty: none.
     pub class: String,
-    /// Terms, of which a node must match one to reach it; `None`: every node does.
+    /// Alternative node terms. `None`: every node reaches it.
     pub nodes: Option<Vec<NodeSelectorTerm>>,
 }
 
 impl Volume {
-    /// Whether any claim may get it.
+    /// True if any claim may use it.
     pub fn is_free(&self) -> bool {
         self.claim.is_none()
     }
 
-    /// Whether it will do for a claim of a class: it is free, or is the claim's own.
+    /// True if a claim of the class may use it: it is free, or reserved for the claim.
     fn will_do(&self, class: &str, claim: Option<&Key>) -> bool {
         let is_its_own = claim.is_some() && self.claim.as_ref() == claim;
         self.class == class && self.is_free() || is_its_own
@@ -57,13 +57,12 @@ impl Volume {
 /// A storage class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageClass {
-    /// Whether its claims are bound once a pod that needs them has a node
-    /// (`volumeBindingMode: WaitForFirstConsumer`).
+    /// True if claims are bound after a pod is scheduled (`volumeBindingMode:
+    /// WaitForFirstConsumer`).
     pub waits_for_consumer: bool,
-    /// Whether volumes are made for its claims; if not, they get those that administrators make.
+    /// True if volumes are provisioned for its claims. Otherwise administrators create them.
     pub provisions: bool,
-    /// Terms, of which a node must match one for a volume to be made for it (`allowedTopologies`); `None`:
-    /// every node will do.
+    /// Alternative node terms of provisioned volumes (`allowedTopologies`). `None`: every node.
     pub nodes: Option<Vec<NodeSelectorTerm>>,
 }
 
@@ -78,31 +77,31 @@ pub struct Storage {
     pub classes: BTreeMap<String, StorageClass>,
 }
 
-/// What a pod template asks of storage.
+/// Storage that a pod template needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeNeeds {
-    /// Names of the claims that its pods mount.
+    /// Names of mounted claims.
     pub claims: BTreeSet<String>,
-    /// Storage classes of the volumes that are made with each pod (generic ephemeral volumes).
+    /// Storage classes of generic ephemeral volumes, which are created with each pod.
     pub classes: BTreeSet<String>,
 }
 
-/// What storage says to a pod template as of now.
+/// Current answer of storage to a pod template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeAnswer {
-    /// What keeps its pods from every node.
+    /// Reasons that its pods fit no node.
     pub missing: Vec<MissingVolume>,
-    /// For each volume that not every node reaches: terms, of which a node must match one.
+    /// For each volume with limited reach: alternative node terms.
     pub nodes: Vec<Vec<NodeSelectorTerm>>,
-    /// UIDs of its claims that are there.
+    /// UIDs of its existing claims.
     pub uids: BTreeSet<String>,
-    /// Names of its claims that one pod at a time may mount.
+    /// Names of its `ReadWriteOncePod` claims.
     pub one_pod: BTreeSet<String>,
-    /// What of its volumes only kube-scheduler knows.
+    /// Property of its volumes that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
 }
 
-/// What keeps a pod from every node, in kube-scheduler's words and with what to do about it.
+/// Reason that a pod fits no node, worded as in kube-scheduler, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 pub enum MissingVolume {
     /// The claim does not exist.
@@ -124,12 +123,12 @@ pub enum MissingVolume {
         /// Name of the volume.
         volume: String,
     },
-    /// The claim is to be bound at once and is not bound.
+    /// The claim has immediate binding and is not bound.
     #[error(
         "pod has unbound immediate PersistentVolumeClaims: persistentvolumeclaim {0:?} has no volume yet; its events say why"
     )]
     Unbound(String),
-    /// The storage class of a claim that is not bound does not exist.
+    /// The storage class of an unbound claim does not exist.
     #[error(
         "pod has unbound immediate PersistentVolumeClaims: storageclass.storage.k8s.io {class:?} of persistentvolumeclaim \
          {claim:?} not found: create one of them, or a volume for the claim"
@@ -145,13 +144,13 @@ pub enum MissingVolume {
         "storageclass.storage.k8s.io {0:?} of an ephemeral volume not found: create it, or name another in the template"
     )]
     NoClass(String),
-    /// Nobody makes volumes of the storage class, and none is free.
+    /// The storage class has no provisioner and no free volume.
     #[error(
         "node(s) didn't find available persistent volumes to bind: storageclass.storage.k8s.io {0:?} makes no volumes and \
          none of its volumes is free: create one"
     )]
     NoVolume(String),
-    /// Several members have to run that mount a claim of which one pod at a time may.
+    /// Several required members mount a `ReadWriteOncePod` claim.
     #[error(
         "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode: {members} members mount \
          persistentvolumeclaim {claim:?}: let one of them mount it, or use access mode ReadWriteMany"
@@ -159,7 +158,7 @@ pub enum MissingVolume {
     OnePod {
         /// Name of the claim.
         claim: String,
-        /// Members that mount it.
+        /// Number of members that mount it.
         members: usize,
     },
 }
@@ -173,7 +172,7 @@ impl From<&PodSpec> for VolumeNeeds {
             }
             let ephemeral = volume.ephemeral.as_ref();
             let template = ephemeral.and_then(|e| e.volume_claim_template.as_ref());
-            // Without a name the default class counts, with an empty one there is none.
+            // Without a name, the default class is used; an empty name means no class.
             let class = template.and_then(|t| t.spec.storage_class_name.as_ref());
             needs
                 .classes
@@ -184,14 +183,14 @@ impl From<&PodSpec> for VolumeNeeds {
 }
 
 impl VolumeNeeds {
-    /// Whether it asks for nothing.
+    /// True if no volume is needed.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.classes.is_empty()
     }
 }
 
 impl Storage {
-    /// What there is to say to a template whose pods are in this namespace.
+    /// Answer to a template whose pods are in this namespace.
     pub fn answer(&self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
         let mut out = VolumeAnswer::default();
         for name in &needs.claims {
@@ -222,22 +221,22 @@ impl Storage {
         out
     }
 
-    /// Whether it matters to claims of a class which of its volumes are free: none is made for them, or
-    /// not for every node.
+    /// True if claims of a class depend on free volumes: the class has no provisioner, or limits
+    /// the nodes.
     pub fn is_choosy(&self, class: &str) -> bool {
         let class = self.classes.get(class);
         class.is_some_and(|class| !class.provisions || class.nodes.is_some())
     }
 
-    /// Whether there is a volume of a class that is free, beside the one of that name.
+    /// True if a class has a free volume other than `name`.
     pub fn has_free_beside(&self, class: &str, name: &str) -> bool {
         let mut volumes = self.volumes.iter();
         volumes.any(|(other, volume)| volume.is_free() && volume.class == class && other != name)
     }
 
-    /// Where a claim gets its volume that is bound once its pod has a node, as `FindPodVolumes` of
-    /// kube-scheduler's volume binder says: one that is there and free, or else a new one on a node that its
-    /// class allows. Which of those that are there will do is not known here.
+    /// Volume of a claim that is bound after its pod is scheduled, as in `FindPodVolumes` of
+    /// kube-scheduler's volume binder: an existing free volume, or a new one on a node that the
+    /// class permits. Only kube-scheduler knows which existing volume fits.
     fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeAnswer) {
         let Some(class) = self.classes.get(name).filter(|_| self.is_choosy(name)) else {
             return;
@@ -254,7 +253,7 @@ impl Storage {
         }
     }
 
-    /// As `GetPodVolumeClaims` of kube-scheduler's volume binder tells the claims apart.
+    /// Classifies the claim as `GetPodVolumeClaims` of kube-scheduler's volume binder does.
     fn missing(&self, name: &str, claim: &Claim) -> Option<MissingVolume> {
         let name = name.to_owned();
         if claim.deleting {
@@ -270,7 +269,7 @@ impl Storage {
             return None;
         }
         match self.classes.get(&claim.class) {
-            // One that names its volume is bound at once, whatever its class says.
+            // A claim with a volume name is bound at once, regardless of its class.
             Some(class) if class.waits_for_consumer && claim.volume.is_empty() => None,
             None if !claim.class.is_empty() => Some(MissingVolume::NoClassOfClaim {
                 claim: name,
@@ -398,8 +397,8 @@ mod tests {
         }
     }
 
-    /// The answer to a claim that waits for its pod, of a class that makes volumes or does not, in zone a
-    /// only or anywhere, of which there are volumes for these claims, or free ones.
+    /// Answer to a claim with delayed binding. The class may provision volumes, and may be limited
+    /// to zone a. Existing volumes are reserved for these claims, or free.
     fn waiting(provisions: bool, zonal: bool, volumes: &[Option<&str>]) -> VolumeAnswer {
         let mut storage = storage();
         let terms = storage.volumes["zonal"].nodes.clone();
@@ -430,7 +429,7 @@ mod tests {
         let (none, free): (&[Option<&str>], &[Option<&str>]) = (&[], &[None]);
         let (its_own, of_others): (&[Option<&str>], &[Option<&str>]) =
             (&[Some("later")], &[Some("other")]);
-        // Whether it is held, bound to nodes, and known to kube-scheduler alone.
+        // Whether it is held, limited to nodes, and only known to kube-scheduler.
         for (provisions, zonal, volumes, expected) in [
             (true, false, none, (false, false, false)),
             (true, false, free, (false, false, false)),

@@ -1,4 +1,4 @@
-//! The parts of claims for volumes, volumes and storage classes that are read.
+//! Fields of volume claims, volumes and storage classes in use.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
@@ -12,13 +12,13 @@ use crate::partial::trimmed;
 use crate::unreadable::{Unreadable, present};
 use crate::volumes::{Claim, StorageClass, Volume};
 
-/// Annotation of a claim whose binding is complete (`pkg/controller/volume/persistentvolume`).
+/// Annotation of a bound claim (`pkg/controller/volume/persistentvolume`).
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// Where the storage class stood before it was a field.
+/// Former place of the storage class name.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// Access mode of a claim that one pod at a time may mount.
+/// Access mode for a single pod.
 const ONE_POD: &str = "ReadWriteOncePod";
-/// Provisioner of classes whose volumes administrators make.
+/// Provisioner of classes whose volumes administrators create.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// A claim for a volume.
@@ -48,7 +48,7 @@ struct PartialClaimStatus {
 }
 
 impl PartialClaim {
-    /// As the scheduler sees it.
+    /// Converts the claim for the scheduler.
     pub fn scheduling(&self) -> Result<Claim, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         present("namespace", self.metadata.namespace.as_ref())?;
@@ -87,7 +87,7 @@ struct PartialVolumeSpec {
 }
 
 impl PartialVolume {
-    /// As the scheduler sees it.
+    /// Converts the volume for the scheduler.
     pub fn scheduling(&self) -> Result<Volume, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         let claim = self.spec.claim_ref.as_ref();
@@ -117,7 +117,7 @@ pub struct PartialStorageClass {
 }
 
 impl PartialStorageClass {
-    /// As the scheduler sees it.
+    /// Converts the class for the scheduler.
     pub fn scheduling(&self) -> Result<StorageClass, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         let mode = self.volume_binding_mode.as_deref();
@@ -130,7 +130,7 @@ impl PartialStorageClass {
     }
 }
 
-/// A term about where volumes may be made as one about nodes. Both match nothing when they are empty.
+/// Converts a topology term to a node term. Empty terms match nothing in both.
 fn node_term(term: &core::TopologySelectorTerm) -> core::NodeSelectorTerm {
     let labels = term.match_label_expressions.iter().flatten();
     let expressions = labels.map(|label| core::NodeSelectorRequirement {

@@ -1,5 +1,5 @@
-//! What holds capacity for a while only, and until when: work that may end by itself, that is
-//! leaving, or that may be evicted.
+//! Work that holds capacity temporarily, with its end: work that may end by itself, is terminating,
+//! or may be evicted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::victims::VictimFilter;
 
-/// What one pod, or one member without a pod, holds for a while only.
+/// Temporary capacity of a pod, or of a member without a pod.
 #[derive(Clone, Debug)]
 pub struct PassingWork {
     node: NodeIx,
     amounts: Amounts,
-    /// Its gang: the caller's number of it.
+    /// The caller's number of its gang.
     gang: Option<usize>,
     end: WorkEnd,
     /// The pod, if it belongs to no gang.
     pod: Option<Arc<Pod>>,
-    /// For what node its pod waits; `None`: it is bound, or there is none.
+    /// Node for which its pod waits. `None`: the pod is bound, or does not exist.
     waits: Option<AwaitedNode>,
 }
 
 /// How work ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkEnd {
-    /// It is on its way out, until then at the latest.
+    /// Terminating; ends at this time at the latest.
     Leaving(DateTime<Utc>),
-    /// By itself: then at the latest, where that is known.
+    /// Ends by itself, at this time at the latest if known.
     ByItself(Option<DateTime<Utc>>),
-    /// Only if it is evicted.
+    /// Ends only by eviction.
     ByEviction,
 }
 
-/// The node of a pod that is not bound.
+/// Node of an unbound pod.
 #[derive(Clone, Copy, Debug)]
 enum AwaitedNode {
-    /// It goes nowhere else.
+    /// The pod can use no other node.
     Pinned,
-    /// It is kept free for it, with its priority.
+    /// Kept free for the pod, which has this priority.
     Nominated(i32),
 }
 
-/// The gang for which blockers are asked.
+/// The gang whose blockers are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockedGang<'a> {
-    /// The caller's number of it.
+    /// The caller's number of the gang.
     pub number: usize,
     /// Its priority.
     pub priority: i32,
-    /// Which work it may evict; `None`: none.
+    /// Work that it may evict. `None`: none.
     pub victims: Option<VictimFilter<'a>>,
 }
 
 impl Occupancy<'_> {
-    /// All that holds capacity for a while only, by node.
+    /// All work that holds capacity temporarily, by node.
     pub fn passing_work(&self) -> Vec<PassingWork> {
         let mut out = Vec::new();
         let mut counted: HashSet<*const Pod> = HashSet::new();
@@ -66,7 +66,7 @@ impl Occupancy<'_> {
         for (number, gang) in self.gangs.iter().enumerate() {
             counted.extend(gang.pods.iter().map(Arc::as_ptr));
             for held in &*gang.holds(self.cluster) {
-                // None of those that are all bound waits or is about to end.
+                // If all pods of a gang are bound, none waits or is terminating.
                 let pod = held.pod.as_deref().filter(|_| gang.bound.is_none());
                 out.push(PassingWork {
                     node: held.node,
@@ -127,7 +127,7 @@ impl Occupancy<'_> {
         }
     }
 
-    /// One that outlives its grace period ends nobody knows when.
+    /// A pod past its grace period has no known end time.
     fn terminating(&self, end: DateTime<Utc>) -> WorkEnd {
         match self.rules.waited_for(end, self.now) {
             Some(_) => WorkEnd::Leaving(end),
@@ -137,17 +137,16 @@ impl Occupancy<'_> {
 }
 
 impl PassingWork {
-    /// This work as a blocker of the gang; `None` if it is not in its way, or stays.
+    /// This work as a blocker of the gang. `None` if it does not block the gang, or stays.
     ///
-    /// `promised` is when a gang has promised this one to have ended.
+    /// `promised`: time by which a gang has promised to end to this gang.
     fn as_blocker(
         &self,
         blocked: BlockedGang<'_>,
         promised: &impl Fn(usize) -> Option<DateTime<Utc>>,
     ) -> Option<Blocker> {
         let own = self.gang == Some(blocked.number);
-        // What is nominated for a pod of lower priority does not bind the gang in the first place,
-        // nor do its own pods before they are bound.
+        // Nominations of lower priority do not block the gang, nor do its own unbound pods.
         let lesser = |on| matches!(on, AwaitedNode::Nominated(p) if p < blocked.priority);
         if self.waits.is_some_and(|on| own || lesser(on)) {
             return None;
@@ -176,7 +175,6 @@ impl PassingWork {
     }
 }
 
-/// For what node a pod waits.
 fn waits(pod: &Pod) -> Option<AwaitedNode> {
     let awaited = if pod.pinned.is_some() {
         AwaitedNode::Pinned
@@ -186,8 +184,8 @@ fn waits(pod: &Pod) -> Option<AwaitedNode> {
     pod.bound.is_none().then_some(awaited)
 }
 
-/// What stands in the way of a gang for a while only, on these nodes or on all; ends are in milliseconds.
-/// `work` is by node.
+/// Temporary blockers of a gang, on these nodes or on all. Ends are in milliseconds. `work` must be
+/// sorted by node.
 pub fn blockers(
     work: &[PassingWork],
     blocked: BlockedGang<'_>,
@@ -205,7 +203,7 @@ pub fn blockers(
         .collect()
 }
 
-/// The work of one node; `work` is by node.
+/// Work on one node. `work` must be sorted by node.
 fn work_on(work: &[PassingWork], node: NodeIx) -> impl Iterator<Item = &PassingWork> {
     let behind = &work[work.partition_point(|w| w.node < node)..];
     behind.iter().take_while(move |w| w.node == node)
@@ -221,8 +219,8 @@ mod tests {
     use crate::victims::{VictimRules, VictimScope};
     use crate::{ClusterModel, Snapshot};
 
-    /// Accelerators and end, in seconds, of each pod that may be gone some day for a gang of this
-    /// priority.
+    /// Accelerators and end, in seconds, of each pod that blocks a gang of this priority
+    /// temporarily.
     fn passing(pods: Vec<Pod>, priority: i32, may_evict: bool) -> Vec<(i64, Option<i64>)> {
         let mut model = ClusterModel::default();
         model.upsert_node(mk_node("n1", 64));

@@ -49,8 +49,7 @@ fn asked(snapshot: &Snapshot, members: &[Numbers]) -> AskedAmounts {
     }
 }
 
-/// Whether it makes no difference that these pods come to a node, with what is asked for and held
-/// there by others.
+/// True if these pods make no difference to these members on a node with other pods.
 fn comes_unnoticed(come: Vec<Pod>, members: &[Numbers], others: &[Numbers]) -> bool {
     let there = others.iter().enumerate();
     let there = there.map(|(n, holds)| pod(&format!("there-{n}"), *holds));
@@ -129,7 +128,7 @@ fn a_node_that_changes_or_is_reserved_makes_a_difference() {
     assert!(!asked.make_no_difference(&before, &model.snapshot()));
 }
 
-/// What is left of the node once these have taken what they take.
+/// Remaining capacity of the node.
 fn left<'n>(taken: impl Iterator<Item = &'n Numbers>) -> Numbers {
     let mut left = NODE;
     for each in taken {
@@ -140,7 +139,7 @@ fn left<'n>(taken: impl Iterator<Item = &'n Numbers>) -> Numbers {
     left
 }
 
-/// All parts of a list.
+/// All subsets of a list.
 fn parts(all: &[Numbers]) -> Vec<Vec<Numbers>> {
     let chosen = |bits: usize| {
         let each = all.iter().enumerate();
@@ -151,7 +150,7 @@ fn parts(all: &[Numbers]) -> Vec<Vec<Numbers>> {
     (0..1_usize << all.len()).map(chosen).collect()
 }
 
-/// How many members of each kind fit together, at most two or three of each.
+/// Counts of members of each kind that fit together, at most three of each.
 fn fitting(left: Numbers, members: &[Numbers]) -> Vec<Vec<i64>> {
     let mut counts: Vec<Vec<i64>> = vec![Vec::new()];
     for _ in members {

@@ -70,7 +70,7 @@ fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one(
     assert_eq!(before.len(), 200);
     model.upsert_pod(mk_pod("new", "n150", 1));
     model.remove_pod("on-n003");
-    // A topology key numbers the nodes anew.
+    // A new topology key renumbers the nodes.
     model.upsert_node(mk_node("a", 8));
     model.use_topology_key("rack");
     let now = row(&model.snapshot());
@@ -148,8 +148,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// The free capacity after any events is what the surviving nodes offer less what the surviving
-    /// pods hold.
+    /// After any events, the free capacity is the offer of the remaining nodes minus the remaining
+    /// pods.
     #[test]
     fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {
         let mut model = ClusterModel::default();

@@ -1,5 +1,5 @@
-//! Records of what the scheduler works with, and back. What is made of a record names every
-//! field, so that a new one cannot be forgotten.
+//! Converts the scheduler's types to records, and back. Conversions name every field, so the
+//! compiler reports a missing one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,8 +24,7 @@ use crate::priority_class::PriorityClass;
 use crate::resources::Resources;
 
 impl SnapshotFile {
-    /// Nodes and pods as the scheduler holds them, with these topology keys in use beside those of
-    /// the gangs.
+    /// The model of the recorded nodes and pods. Uses these topology keys and those of the gangs.
     pub fn model<'a>(&'a self, topology_keys: impl IntoIterator<Item = &'a str>) -> ClusterModel {
         let mut model = ClusterModel::default();
         let of_gangs = self
@@ -49,7 +48,7 @@ impl SnapshotFile {
         model
     }
 
-    /// Refuses what the format allows and nobody can use.
+    /// Rejects values that the format permits, but that have no meaning.
     pub(super) fn check(&self) -> Result<(), SnapshotError> {
         if let Some(ix) = self.nodes.iter().position(|node| node.name.is_empty()) {
             let path = format!("nodes[{ix}].name");
@@ -84,7 +83,7 @@ impl SnapshotFile {
 }
 
 impl NodeRecord {
-    /// The record of a node.
+    /// Record of a node.
     pub fn of(node: &Node) -> Self {
         let Node {
             name,
@@ -106,7 +105,7 @@ impl NodeRecord {
         }
     }
 
-    /// The node as the scheduler holds it; `None` without a name.
+    /// The node; `None` without a name.
     pub fn to_node(&self) -> Option<Node> {
         Some(Node {
             name: NodeName::read(Some(&self.name))?,
@@ -121,8 +120,8 @@ impl NodeRecord {
 }
 
 impl PodRecord {
-    /// The record of a pod with the labels of these keys; `None` when no decision depends on it: it
-    /// holds no capacity and belongs to no gang.
+    /// Record of a pod with its labels of these keys. `None` if no decision depends on it: it holds
+    /// no capacity and belongs to no gang.
     pub fn of(pod: &Pod, label_keys: &BTreeSet<&str>) -> Option<Self> {
         if pod.ended() || (pod.holds().is_none() && pod.pod_group.is_none()) {
             return None;
@@ -165,7 +164,7 @@ impl PodRecord {
         })
     }
 
-    /// The pod as the scheduler holds it; `None` without a UID.
+    /// The pod; `None` without a UID.
     fn to_pod(&self) -> Option<Pod> {
         Some(Pod {
             uid: Uid::read(Some(&self.uid))?,
@@ -224,7 +223,7 @@ impl GangRecord {
 }
 
 impl TemplateRecord {
-    /// The record of a template whose eligible nodes are positions in [`SnapshotFile::nodes`].
+    /// Record of a template. Eligible nodes are positions in [`SnapshotFile::nodes`].
     pub fn of(group: &str, requests: &Resources, eligible: &NodeSet) -> Self {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for position in eligible.ones() {
@@ -243,12 +242,12 @@ impl TemplateRecord {
         }
     }
 
-    /// What one pod holds.
+    /// Resources of one pod.
     pub fn to_requests(&self) -> Resources {
         resources(&self.requests)
     }
 
-    /// Names of the nodes that admit it.
+    /// Names of the eligible nodes.
     pub fn node_names<'a>(&'a self, file: &'a SnapshotFile) -> impl Iterator<Item = &'a str> {
         let positions = self.eligible.iter().flat_map(|&(first, last)| first..=last);
         positions.filter_map(|p| Some(file.nodes.get(p)?.name.as_str()))
@@ -256,7 +255,7 @@ impl TemplateRecord {
 }
 
 impl BudgetRecord {
-    /// The record of a budget.
+    /// Record of a budget.
     pub fn of(budget: &Budget) -> Self {
         let Budget {
             namespace,
@@ -272,7 +271,7 @@ impl BudgetRecord {
         }
     }
 
-    /// The budget as the scheduler holds it.
+    /// The budget.
     pub fn to_budget(&self) -> Budget {
         Budget {
             namespace: self.namespace.clone(),
@@ -282,7 +281,7 @@ impl BudgetRecord {
         }
     }
 
-    /// Keys of the labels that the budget asks for.
+    /// Label keys in the budget's selector.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let selector = self.selector.iter();
         selector.flat_map(|s| {

@@ -1,11 +1,10 @@
-//! The cluster as a file: what a decision of the engine depends on, and nothing else.
+//! The cluster as a file that contains exactly what the engine's decisions depend on.
 //!
-//! The types here are the format, apart from those that the scheduler works with, so that a change
-//! of the latter does not change the files that people keep. Environment, arguments, images,
-//! annotations and status texts never get in: there is no field for them.
+//! These types define the file format. They are separate from the scheduler's types, so that
+//! changes of the latter do not change existing files. Environment, arguments, images, annotations
+//! and status messages have no field and are never recorded.
 //!
-//! Order is part of the content: the engine settles ties by ordinal, so equal files give equal
-//! answers.
+//! Order is significant. The engine breaks ties by ordinal, so equal files give equal answers.
 
 mod convert;
 mod pseudonyms;
@@ -25,18 +24,18 @@ use thiserror::Error;
 use crate::pod::DEFAULT_GRACE;
 use crate::share::Weights;
 
-/// Version that this program writes, and the only one that it reads.
+/// Format version that this program writes and reads.
 pub const VERSION: u32 = 2;
 
-/// What is recorded of a cluster.
+/// Recorded state of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotFile {
     /// Version of the format.
     pub version: u32,
-    /// When it was taken: the time at which costs are weighed.
+    /// Time of the snapshot, at which costs are computed.
     pub taken_at: DateTime<Utc>,
-    /// The one namespace whose pods and gangs were recorded; absent: all of them.
+    /// Namespace of the recorded pods and gangs. Absent: all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Nodes, by name.
@@ -49,12 +48,12 @@ pub struct SnapshotFile {
     pub budgets: Vec<BudgetRecord>,
     /// Priority classes, by name.
     pub priority_classes: Vec<PriorityClassRecord>,
-    /// Weights of namespaces in the queue that are not 1, in thousandths.
+    /// Queue weights of namespaces that are not 1, in thousandths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub namespace_weights: Weights,
 }
 
-/// Amounts by resource name: CPU in thousandths, everything else in whole units.
+/// Amounts by resource name: CPU in thousandths, other resources in whole units.
 pub type AmountsByName = BTreeMap<String, i64>;
 
 /// A node.
@@ -63,21 +62,21 @@ pub type AmountsByName = BTreeMap<String, i64>;
 pub struct NodeRecord {
     /// Name.
     pub name: String,
-    /// What it offers to pods.
+    /// Resources that it offers to pods.
     pub allocatable: AmountsByName,
-    /// Labels, which selectors and topology keys ask for.
+    /// Labels, for selectors and topology keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// Taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// What its kubelet declares that it can do.
+    /// Features that its kubelet declares.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub features: BTreeSet<String>,
-    /// Whether it is cordoned.
+    /// True if cordoned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unschedulable: bool,
-    /// Whether it is ready.
+    /// True if ready.
     pub ready: bool,
 }
 
@@ -95,50 +94,50 @@ pub struct PodRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Labels that a disruption budget of its namespace asks for, and that by which it opts out.
+    /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// UID of the workload that controls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Work of others that it belongs to, as [`crate::Pod::unit`].
+    /// Key of its foreign unit, as [`crate::Pod::unit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// Whether all pods of that are evicted, or none.
+    /// True if the unit is evicted whole or not at all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
     /// Name of its pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group: Option<String>,
-    /// Address in its workload, as a range of one: `workers/0/3`.
+    /// Its member as a range of one: `workers/0/3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// The node that it is bound to.
+    /// Node it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
-    /// The node that its affinity names.
+    /// Node that its affinity names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,
-    /// The node that kube-scheduler keeps free for it.
+    /// Node that kube-scheduler keeps free for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nominated: Option<String>,
-    /// What it holds.
+    /// Requested resources.
     pub requests: AmountsByName,
     /// Priority.
     pub priority: i32,
-    /// Whether it may preempt.
+    /// True if it may preempt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub preempts: bool,
-    /// Whether it must never be a victim.
+    /// True if it is never a victim.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protected: bool,
-    /// How many seconds it may take to end.
+    /// Grace period in seconds.
     #[serde(default = "default_grace", skip_serializing_if = "is_default_grace")]
     pub grace_seconds: u64,
-    /// When it will have ended at the latest, when its deletion was asked for.
+    /// Latest end of a deleted pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating: Option<DateTime<Utc>>,
-    /// Whether it is marked as about to be evicted.
+    /// True if it has condition DisruptionTarget.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disrupted: bool,
     /// When it started.
@@ -147,10 +146,10 @@ pub struct PodRecord {
     /// Its last checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
-    /// Whether it may end by itself.
+    /// True if it may end by itself.
     #[serde(default, skip_serializing_if = "is_false")]
     pub may_end: bool,
-    /// When it will have ended at the latest, by its own deadline.
+    /// Latest end by its own deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
 }
@@ -173,28 +172,28 @@ pub struct GangRecord {
     pub workload: String,
     /// UID of the workload, the owner of the pods.
     pub workload_uid: String,
-    /// The spec, as generations of the two.
+    /// Generations of pod group and workload.
     pub spec: ObservedSpec,
     /// Whether it has or requests capacity.
     pub phase: PhaseRecord,
     /// Priority.
     pub priority: i32,
-    /// Priority that counts when others want its capacity, once it runs.
+    /// Priority of the running gang as a victim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
-    /// Whether it may preempt.
+    /// True if it may preempt.
     pub preempts: bool,
-    /// Whether preemption takes it whole or not at all.
+    /// True if preemption evicts it whole or not at all.
     pub whole: bool,
-    /// Policy Basic: each pod is placed alone.
+    /// Policy Basic: pods are placed independently.
     #[serde(default, skip_serializing_if = "is_false")]
     pub basic: bool,
-    /// Members without which it is useless.
+    /// Number of members that it needs.
     pub min_count: i32,
-    /// Members to be kept together.
+    /// Topology constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyConstraint>,
-    /// Its restart domains, in order.
+    /// Restart domains in order.
     pub domains: Vec<DomainRecord>,
     /// Pod templates, in the order of the groups in the workload's spec.
     pub templates: Vec<TemplateRecord>,
@@ -204,43 +203,43 @@ pub struct GangRecord {
     /// Ranges of members that have succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completed: Vec<String>,
-    /// Ranges of members that need no capacity any more.
+    /// Ranges of members that need no more capacity.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finished: Vec<String>,
-    /// Ranges of members that the current membership leaves out.
+    /// Ranges of members outside the current membership.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
-    /// Nodes that the workload keeps it away from.
+    /// Nodes that it avoids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
     #[serde(default)]
     pub placement_tries: i32,
-    /// When it first requested capacity.
+    /// Time of its first request for capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
     /// Its placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementRecord>,
-    /// The preemption under way for it.
+    /// Its preemption in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionRecord>,
-    /// Whether it is being preempted itself.
+    /// True if it is being preempted itself.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disrupted: bool,
-    /// What kube-scheduler refused that was no lack of capacity.
+    /// Refusal by kube-scheduler for a reason other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalRecord>,
-    /// The last preemption that evicted work for it.
+    /// Last preemption that evicted work for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<LastPreemption>,
     /// Nodes that kube-scheduler refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded_nodes: Vec<ExcludedNode>,
-    /// What is reserved for it.
+    /// Capacity reserved for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
-    /// When it will have ended at the latest, by the deadline of its workload.
+    /// Latest end by the deadline of its workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
 }
@@ -248,11 +247,11 @@ pub struct GangRecord {
 /// Whether a gang has or requests capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PhaseRecord {
-    /// It has capacity, or requests it.
+    /// Has or requests capacity.
     Active,
-    /// It does not request capacity now; it keeps what it has.
+    /// Requests no capacity, but keeps its current capacity.
     Held,
-    /// It ended: what it holds is about to become free.
+    /// Ended. Its capacity is about to become free.
     Finished,
 }
 
@@ -260,52 +259,52 @@ pub enum PhaseRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainRecord {
-    /// What the ledger of the workload says about it; absent before it says anything.
+    /// Ledger entry of the workload; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<DomainLedgerRecord>,
     /// Ranges of its members.
     pub members: Vec<String>,
 }
 
-/// What the ledger says about a restart domain.
+/// Ledger entry of a restart domain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainLedgerRecord {
-    /// The pods that an incident replaces.
+    /// Pods that an incident replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<ReplacementRecord>,
-    /// Since when all of its members run.
+    /// Since when all its members run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
 }
 
-/// The pods that an incident replaces.
+/// Pods that an incident replaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplacementRecord {
     /// Ranges of members that get a new pod.
     pub members: Vec<String>,
-    /// UIDs of the pods that go.
+    /// UIDs of the replaced pods.
     pub old_pods: Vec<String>,
 }
 
-/// What is known of a pod template.
+/// A pod template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRecord {
     /// Name of the group.
     pub group: String,
-    /// Of its labels the one by which its pods opt out of preemption.
+    /// Its opt-out label of preemption, if any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What one pod holds.
+    /// Resources of one pod.
     pub requests: AmountsByName,
-    /// Nodes that admit it: first and last position in [`SnapshotFile::nodes`] of each run.
+    /// Eligible nodes as runs of positions (first, last) in [`SnapshotFile::nodes`].
     pub eligible: Vec<(usize, usize)>,
-    /// What each pod takes of its node so that no other of the gang gets it.
+    /// Slot that each pod takes on its node, so that no other member runs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
-    /// What kube-scheduler asks of a node for its pods and the engine does not know.
+    /// Node constraint that only kube-scheduler evaluates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_modelled: Option<String>,
 }
@@ -314,39 +313,39 @@ pub struct TemplateRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementRecord {
-    /// When it was decided.
+    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
     /// Ranges of members by node.
     pub nodes: BTreeMap<String, Vec<String>>,
-    /// Whether the workload has released it.
+    /// True if the workload has released it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub released: bool,
-    /// By when the gang has to have ended, since others reserve the capacity.
+    /// Time by which the gang must end, because other gangs have reserved the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backfill: Option<Backfill>,
 }
 
-/// A preemption that has been decided.
+/// A preemption in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionRecord {
-    /// When it was decided.
+    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
-    /// What is evicted.
+    /// Victims.
     pub victims: Vec<Victim>,
-    /// Whether it is the scheduler's own, for the placement that the gang has.
+    /// True if the scheduler decided it for the current placement.
     pub genuine: bool,
 }
 
-/// A refusal by kube-scheduler that is no lack of capacity.
+/// A refusal by kube-scheduler for a reason other than capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusalRecord {
-    /// When it was noted last.
+    /// Time of the last refusal.
     pub at: DateTime<Utc>,
-    /// Placements in a row that ended so.
+    /// Placements in a row that were refused.
     pub tries: i32,
-    /// The spec that was refused.
+    /// Spec that was refused.
     pub observed: ObservedSpec,
 }
 
@@ -361,7 +360,7 @@ pub struct BudgetRecord {
     /// Pods that it guards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Disruptions that it still allows.
+    /// Currently allowed disruptions.
     pub allowed: i32,
 }
 
@@ -373,42 +372,42 @@ pub struct PriorityClassRecord {
     pub name: String,
     /// Priority of its pods.
     pub value: i32,
-    /// Whether its pods may preempt.
+    /// True if its pods may preempt.
     pub preempts: bool,
-    /// Priority that gangs of this class have as victims, once they run.
+    /// Priority of running gangs of this class as victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
-    /// Whether it is the default class.
+    /// True if it is the default class.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
 }
 
-/// Why a snapshot file cannot be read.
+/// Why a snapshot file is invalid.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// It is no JSON, or a field is not as it should be.
+    /// Invalid JSON, or a field of the wrong type.
     #[error("not a snapshot: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Another version of the format.
+    /// Another format version.
     #[error("the snapshot has format version {found}, this program reads version {VERSION}")]
     Version {
-        /// The version in the file.
+        /// Version in the file.
         found: u32,
     },
-    /// A field has a value that means nothing.
+    /// A field has an invalid value.
     #[error("{path}: {value:?} is not {expected}")]
     Value {
         /// Path of the field.
         path: String,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// Expected kind of value.
         expected: &'static str,
     },
 }
 
 impl SnapshotError {
-    /// The field at this path has this value, and should be what is expected.
+    /// Error for an invalid value.
     fn not(path: String, value: &str, expected: &'static str) -> Self {
         Self::Value {
             path,
@@ -419,13 +418,12 @@ impl SnapshotError {
 }
 
 impl SnapshotFile {
-    /// The file's content as JSON.
+    /// Encodes the file as JSON.
     pub fn to_json(&self) -> Result<Vec<u8>, SnapshotError> {
         Ok(serde_json::to_vec(self)?)
     }
 
-    /// Reads JSON that [`SnapshotFile::to_json`] wrote. A file of another version is refused as
-    /// such, whatever else it has.
+    /// Decodes the output of [`SnapshotFile::to_json`]. Checks the version before any other field.
     pub fn from_json(text: &[u8]) -> Result<Self, SnapshotError> {
         #[derive(Deserialize)]
         struct Versioned {

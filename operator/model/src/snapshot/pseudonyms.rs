@@ -1,16 +1,16 @@
-//! The same snapshot under other names.
+//! Snapshots with pseudonyms.
 //!
-//! A pseudonym is the rank of the name among those of its kind and a salted hash of it. The rank
-//! keeps the order, by which the engine and the scheduler settle ties, so the decision stays the
-//! same; the hash keeps names of different snapshots apart. Nothing leads back to a name without
-//! the salt, and whoever makes the salt does not keep it.
+//! A pseudonym consists of the rank of the name among names of its kind and a salted hash. The rank
+//! keeps the order, by which engine and scheduler break ties, so the decision stays the same. The
+//! hash keeps names of different snapshots apart. Without the salt, which is never stored, names
+//! cannot be recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
 use super::{GangRecord, SnapshotFile};
 
-/// What kind of name it is: names of one kind are ranked among themselves.
+/// Kind of name. Names are ranked within their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Node,
@@ -38,11 +38,10 @@ impl Kind {
 }
 
 impl SnapshotFile {
-    /// The snapshot with names of nodes, namespaces, objects and groups, UIDs and values of pod
-    /// labels replaced.
+    /// Replaces names of nodes, namespaces, objects and groups, UIDs, and values of pod labels.
     ///
-    /// Labels and taints of nodes keep their values (a manifest's selectors ask for them), except
-    /// where the value is the name of a node. Names of priority classes and of resources stay, too.
+    /// Node labels and taints keep their values, because selectors in manifests refer to them,
+    /// unless the value is a node name. Names of priority classes and resources stay.
     #[must_use]
     pub fn pseudonymized(&self, salt: &impl BuildHasher) -> Self {
         let mut names: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
@@ -69,7 +68,6 @@ impl SnapshotFile {
     }
 }
 
-/// Puts its pseudonym in the place of a name, if it is one of its kind.
 fn replace(name: &mut String, kind: Kind, pseudonyms: &Pseudonyms) {
     let known = pseudonyms.get(&kind);
     if let Some(pseudonym) = known.and_then(|all| all.get(name.as_str())) {
@@ -77,7 +75,7 @@ fn replace(name: &mut String, kind: Kind, pseudonyms: &Pseudonyms) {
     }
 }
 
-/// Shows every name in the file.
+/// Calls `see` for every name in the file.
 fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
     if let Some(namespace) = &mut file.namespace {
         see(Kind::Namespace, namespace);
@@ -135,7 +133,7 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
     }
 }
 
-/// Shows the names in what is known of a gang's members, nodes and victims.
+/// Calls `see` for the names in a gang's members, nodes and victims.
 fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
     for template in &mut gang.templates {
         see(Kind::Group, &mut template.group);
@@ -194,7 +192,7 @@ fn visit_ranges(ranges: &mut [String], see: &mut impl FnMut(Kind, &mut String)) 
     }
 }
 
-/// Shows the group of a range such as `workers/0/0-7`.
+/// Calls `see` for the group of a range such as `workers/0/0-7`.
 fn visit_range(range: &mut String, see: &mut impl FnMut(Kind, &mut String)) {
     if let Some((group, rest)) = range.split_once('/') {
         let mut group = group.to_owned();
