@@ -1,4 +1,4 @@
-//! Problems that keep a pod from starting, as its kubelet shows them, or as no scheduler binds it.
+//! Problems that prevent a pod from starting, as shown by its kubelet or by a missing binding.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -17,15 +17,15 @@ const LONGEST: usize = 512;
 /// How long a scheduler may take before a pod is reported as not bound.
 const TO_BIND: TimeDelta = TimeDelta::seconds(10);
 
-/// Reasons of conditions that report such a problem.
+/// Condition reasons that report such a problem.
 pub(crate) const START_PROBLEMS: [&str; 3] = [
     reasons::IMAGE_UNAVAILABLE,
     reasons::START_ERROR,
     reasons::NOT_BOUND,
 ];
 
-/// Reasons of waiting containers, the most lasting first, each with the reason of the condition that
-/// reports it. The constants of the kubelet are in `pkg/kubelet/images/types.go` and
+/// Reasons of waiting containers, most permanent first, with the condition reasons that report
+/// them. The kubelet defines them in `pkg/kubelet/images/types.go` and
 /// `pkg/kubelet/container/sync_result.go`.
 const WAITING: [(&str, &str); 11] = [
     (INVALID_IMAGE_NAME, reasons::IMAGE_UNAVAILABLE),
@@ -40,52 +40,49 @@ const WAITING: [(&str, &str); 11] = [
     ("RegistryUnavailable", reasons::IMAGE_UNAVAILABLE),
     ("CrashLoopBackOff", reasons::MEMBERS_NOT_READY),
 ];
-/// The kubelet never tries such an image again.
+/// The kubelet never retries such an image.
 const INVALID_IMAGE_NAME: &str = "InvalidImageName";
-/// A missing Secret or ConfigMap, or a security context that does not fit the image.
+/// A missing Secret or ConfigMap, or a security context that does not match the image.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
-/// The kubelet shows it for every container at first; it is a problem only past the deadline.
+/// The kubelet initially shows this reason for every container. It is a problem only after the
+/// deadline.
 const CREATING: &str = "ContainerCreating";
-/// Reasons that say nothing: another container keeps the pod from starting, or all start again.
+/// Reasons without information: another container prevents the start, or all containers restart.
 const SILENT: [&str; 3] = ["", "PodInitializing", "RestartingAllContainers"];
 
-/// Words of container runtimes for a program that cannot be executed: runc, crun, gVisor, and of
-/// containerd for an image without a command. Devices and mounts that fail name none of these.
+/// Phrases of container runtimes for a program that cannot be executed: runc, crun, gVisor, and
+/// containerd for an image without a command. Failures of devices and mounts contain none of them.
 const NAMES_PROGRAM: [&str; 4] = ["exec:", "executable", "chdir", "no command specified"];
 
-/// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartProblem {
-    /// Reason of the condition that reports it.
+    /// Condition reason that reports it.
     pub reason: &'static str,
-    /// Which container waits, and why.
+    /// The waiting container, and why it waits.
     pub message: String,
-    /// Its cause.
     pub fault: Fault,
-    /// True if the kubelet does not try again.
+    /// True if the kubelet does not retry.
     pub is_final: bool,
-    /// Position among the problems: the lowest is reported.
+    /// Priority among problems. The lowest is reported.
     rank: usize,
 }
 
-/// The cause of a start that fails.
+/// The cause of a failed start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The node, or something unknown.
+    /// The node, or unknown.
     Node,
-    /// An image that cannot be pulled.
     Image,
-    /// The program of a container.
     Program,
-    /// The template, whatever the node.
+    /// The template, regardless of the node.
     Template,
-    /// The default scheduler, which no change of the workload starts.
+    /// The default scheduler, which no change of the workload can repair.
     Scheduler,
 }
 
 impl Fault {
-    /// The cause of a runtime's failure to start a container, as far as its message says. Without a
-    /// message nothing speaks against the node.
+    /// The cause of a runtime's failure to start a container, from its message. The program if
+    /// there is no message.
     pub fn of_program(message: &str) -> Self {
         let names_program = NAMES_PROGRAM.iter().any(|word| message.contains(word));
         if message.is_empty() || names_program {
@@ -95,8 +92,8 @@ impl Fault {
         }
     }
 
-    /// True if another node may start the member, so that this one is avoided. `group_runs`: other
-    /// members of its group run, which have the same template.
+    /// True if another node could start the member, so that this one is avoided. `group_runs`:
+    /// other members of its group, which have the same template, run.
     pub fn is_of_node(self, group_runs: bool) -> bool {
         match self {
             Self::Node => true,
@@ -105,8 +102,8 @@ impl Fault {
         }
     }
 
-    /// True if the start counts as one that the template has failed. An image may be gone although
-    /// other members have it on their nodes.
+    /// True if the template caused the failure. An image may have disappeared from the registry
+    /// although other members' nodes have it.
     pub fn is_of_template(self, group_runs: bool) -> bool {
         match self {
             Self::Image | Self::Template => true,
@@ -116,7 +113,7 @@ impl Fault {
     }
 }
 
-/// The worst reason for which a container of a pod waits; that it is being created is one, too.
+/// The worst reason for which a container of a pod waits, including its creation.
 pub(crate) fn waiting_container(pod: &PodView) -> Option<StartProblem> {
     let waiting = pod
         .containers
@@ -159,15 +156,15 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> Option<StartProbl
     })
 }
 
-/// Since when a pod waits for a scheduler that has not looked at it. None: it is bound, gated, or a
-/// scheduler has refused it.
+/// Since when a pod waits for a scheduler that has not processed it. `None`: it is bound or gated,
+/// or a scheduler has processed it.
 pub(crate) fn unbound_since(pod: &PodView) -> Option<DateTime<Utc>> {
     let waits = pod.node.is_none() && !pod.gated && !pod.terminal() && !pod.terminating();
     let looked_at = pod.conditions.get("PodScheduled").is_some();
     (waits && !looked_at).then_some(pod.created_at)
 }
 
-/// The scheduler that has not bound a member's pod.
+/// The problem of a member's pod that its scheduler has not bound.
 pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
     let template = facts.template(&member.group).and_then(|t| t.spec.as_ref());
     let name = template.and_then(|spec| spec.scheduler_name.as_deref());
@@ -185,8 +182,7 @@ pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
     }
 }
 
-/// What keeps one of the members from starting, for the condition Ready: the worst problem, of the
-/// first member that has it.
+/// The problem for the condition Ready: the worst one, of the first member that has it.
 pub(crate) fn worst<'m>(
     facts: &Facts<'_>,
     pods: impl IntoIterator<Item = (&'m Member, &'m PodView)>,
@@ -209,7 +205,7 @@ pub(crate) fn worst<'m>(
     pods.into_iter().filter_map(of_pod).min_by_key(|p| p.rank)
 }
 
-/// The problem of a pod, with pod and node named.
+/// The problem of a bound pod, with pod and node in its message.
 fn on_node(pod: &PodView) -> Option<StartProblem> {
     let problem = waiting_container(pod).filter(|p| p.rank <= WAITING.len())?;
     if pod.terminating() {

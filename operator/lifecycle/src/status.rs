@@ -1,4 +1,4 @@
-//! From the ledger and the summary to a status: the only place where its ledger part is written.
+//! Converts ledger and summary to a status. The ledger part of a status is written only here.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::summary::Summary;
 use crate::summary::counts::Counts;
 use crate::words::shortened;
 
-/// Longest message of a cause, in bytes. There may be one in each of five hundred restart domains, and
-/// programs may leave four kilobytes on their way out (`terminationMessagePath`).
+/// Longest message of a cause, in bytes. Up to 500 restart domains may have one, and programs may
+/// write 4 kB to `terminationMessagePath`.
 const CAUSE_MESSAGE: usize = 256;
-/// Longest message of a wait, in bytes: there is one for each gang, which then has no incident.
+/// Longest message of a back-off, in bytes. Each gang may have one, and then has no incident.
 const BACKOFF_MESSAGE: usize = 512;
 
 fn short_cause(cause: Cause) -> Cause {
@@ -49,7 +49,8 @@ fn accounting(spent: &Spent) -> Accounting {
     }
 }
 
-/// Entries of gangs and domains in the order of the spec, then those that it does not have.
+/// Entries of gangs and domains in the order of the spec, followed by entries that the spec no
+/// longer has.
 fn in_order_of_spec(
     gangs: &[Gang],
     mut gang_entries: BTreeMap<GangKey, GangLedger>,
@@ -73,8 +74,8 @@ fn in_order_of_spec(
 }
 
 impl Ledger {
-    /// The status that holds this ledger and that summary. Entries are in the order of the spec;
-    /// what an edited spec no longer has, and has not been taken down yet, comes last.
+    /// The status of this ledger and summary. Entries are in the order of the spec. Entries that
+    /// the spec no longer has, and whose pods still exist, are last.
     pub fn into_status(
         self,
         spec: &TrainingWorkloadSpec,
@@ -86,7 +87,7 @@ impl Ledger {
             .iter()
             .map(|g| group_status(&self, g, summary.groups.get(&g.name)))
             .collect();
-        // Every field is named: one that is added must be written.
+        // Exhaustive pattern: a new field must be written.
         let Self {
             applied,
             gangs: gang_entries,

@@ -1,4 +1,4 @@
-//! Events: one for each transition, found by comparing two statuses.
+//! Events: one per transition, computed from two statuses.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::words::{Restarts, of_gang};
 pub struct EventNote {
     /// Normal or Warning.
     pub type_: EventType,
-    /// Reason, from the table of condition reasons.
+    /// Reason from the table of condition reasons.
     pub reason: String,
     /// For people.
     pub note: String,
@@ -28,14 +28,14 @@ pub struct EventNote {
 /// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// As it should be.
+    /// Expected.
     Normal,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
 }
 
-/// Conditions whose transitions are events: when they become True, and whether that is a warning;
-/// and, where Some, when they become False.
+/// Conditions whose transitions are events. The types are those of the events when the condition
+/// becomes True and, if any, when it becomes False.
 const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::STALLED, EventType::Warning, None),
     (types::ADMITTED, EventType::Normal, Some(EventType::Normal)),
@@ -46,13 +46,12 @@ const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::FAILED, EventType::Warning, None),
 ];
 
-/// Whether a workload has ended.
 fn ended(status: &TrainingWorkloadStatus) -> bool {
     is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED)
 }
 
-/// The events that report what has changed from one status to the next. To be sent once the new one
-/// is written.
+/// Events for the changes from one status to the next. Publish them after the new status is
+/// written.
 pub fn transitions(
     spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,
@@ -84,7 +83,7 @@ pub fn transitions(
         let Some(new) = find(&after.conditions, type_) else {
             continue;
         };
-        // What follows from an event that is reported anyway is not reported again.
+        // Consequences of events that are reported anyway are omitted.
         let implied = (type_ == types::READY && recovered)
             || (type_ == types::ADMITTED && new.reason == reasons::SUSPENDED)
             || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
@@ -107,8 +106,8 @@ pub fn transitions(
     out
 }
 
-/// A condition is news when its status or reason has changed; that something is not the case is
-/// none at first.
+/// True if status or reason has changed. A condition that is initially False is not reported,
+/// except Admitted.
 fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     match old {
         Some(old) => old.status != new.status || old.reason != new.reason,
@@ -116,7 +115,7 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     }
 }
 
-/// A request that the API server has begun to fail.
+/// Reports a request that the API server has begun to fail.
 fn failed_request(
     before: &TrainingWorkloadStatus,
     after: &TrainingWorkloadStatus,
@@ -137,7 +136,7 @@ fn failed_request(
     }
 }
 
-/// Nodes that gangs have begun to avoid because their pods do not end there.
+/// Reports nodes that gangs have begun to avoid because pods do not end there.
 fn stuck_nodes(
     before: &BTreeMap<&str, &GangStatus>,
     after: &TrainingWorkloadStatus,
@@ -166,7 +165,7 @@ fn stuck_nodes(
     }
 }
 
-/// Restarts that have begun, and those that are over.
+/// Reports restarts that have begun or ended.
 fn restarts(
     spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,

@@ -1,4 +1,4 @@
-//! What a gang waits for before it is placed: other groups, and for how long at most.
+//! What a gang waits for before its placement: other groups, up to a timeout.
 
 use chrono::TimeDelta;
 use lockstep_api::gangs::Gang;
@@ -9,8 +9,8 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::wake::Wake;
 
-/// Whether the groups that a gang depends on are ready or have succeeded. A gang of the whole
-/// workload depends on none.
+/// True if the groups that a gang depends on are ready or have succeeded. A gang of the whole
+/// workload has no dependencies.
 pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
     let groups = &facts.spec().groups;
     let Some(group) = groups.iter().find(|g| g.name == gang.template) else {
@@ -35,8 +35,8 @@ pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) 
     true
 }
 
-/// Whether every member of a group that runs is ready or has succeeded. In a restart none is: those
-/// that have not been stopped yet are of no use to anybody.
+/// True if every running member of a group is ready or has succeeded. During a restart no member
+/// counts, because those not stopped yet will be.
 fn is_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -57,7 +57,7 @@ fn is_ready(
     })
 }
 
-/// Whether a gang has been queued for longer than `scheduling.timeoutSeconds`.
+/// True if a gang has been queued for longer than `scheduling.timeoutSeconds`.
 pub(crate) fn scheduling_timed_out(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> bool {
     let limit = facts.spec().scheduling.timeout_seconds;
     if limit <= 0 {

@@ -1,42 +1,38 @@
-//! When to look again although nothing changed, as a value: a question about a deadline also yields
-//! the time at which the answer turns, and the driver takes the earliest of all.
+//! When to decide again without a change. Each check of a deadline also yields the time at which
+//! its result changes, and the driver uses the earliest of these.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// The earliest time at which a decision may come out differently by time alone.
+/// The earliest time at which a decision may change by time alone.
 #[must_use = "a wake-up that is dropped is a deadline that passes unnoticed"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wake(Option<DateTime<Utc>>);
 
 impl Wake {
-    /// Time alone changes nothing.
     pub const NEVER: Self = Self(None);
 
-    /// The earlier of two.
     pub fn min(self, other: Self) -> Self {
         Self(self.0.into_iter().chain(other.0).min())
     }
 
-    /// How long until then.
+    /// Time until the wake-up.
     pub fn after(self, now: DateTime<Utc>) -> Option<Duration> {
         (self.0? - now).to_std().ok()
     }
 }
 
-/// A deadline, as it stands now.
+/// A deadline relative to now.
 #[must_use = "ask `passed`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// It has passed.
     Passed,
-    /// It will pass then.
+    /// It passes at this time.
     At(DateTime<Utc>),
 }
 
 impl Due {
-    /// A deadline at that time.
     pub fn of(at: DateTime<Utc>, now: DateTime<Utc>) -> Self {
         if now >= at {
             Self::Passed
@@ -45,7 +41,7 @@ impl Due {
         }
     }
 
-    /// Whether it has passed; if not, `wake` is set for it. There is no other way to ask.
+    /// True if it has passed. Otherwise sets `wake`. There is deliberately no other accessor.
     pub fn passed(self, wake: &mut Wake) -> bool {
         match self {
             Self::Passed => true,

@@ -1,4 +1,4 @@
-//! What messages say of the gangs of a workload and of their restarts.
+//! Texts about gangs and their restarts for messages.
 
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
@@ -8,7 +8,7 @@ use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 use crate::cause::describe;
 use crate::ledger::{Ledger, OpenIncident};
 
-/// What is said of a gang, which is named where the workload has `others`.
+/// A text about a gang. The gang is named if the workload has `others`.
 pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     if others {
         format!("gang {key}: {text}")
@@ -17,7 +17,7 @@ pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     }
 }
 
-/// A text of at most so many bytes.
+/// Shortens a text to at most `longest` bytes.
 pub(crate) fn shortened(text: String, longest: usize) -> String {
     if text.len() <= longest {
         return text;
@@ -27,7 +27,7 @@ pub(crate) fn shortened(text: String, longest: usize) -> String {
     format!("{}{end}", &text[..at])
 }
 
-/// A workload, to tell of its restarts.
+/// A workload whose restarts are described.
 pub(crate) struct Restarts<'a> {
     pub spec: &'a TrainingWorkloadSpec,
     pub gangs: &'a [Gang],
@@ -35,7 +35,7 @@ pub(crate) struct Restarts<'a> {
 }
 
 impl Restarts<'_> {
-    /// What is done in a restart domain, what that costs, and what has failed.
+    /// Describes a restart in progress: what is done in the domain, its charge, and the cause.
     pub fn under_way(&self, domain: &str, incident: &OpenIncident) -> String {
         let pods = self.pods(domain);
         let replaced = pods.iter().filter(|m| incident.replace.contains(m)).count();
@@ -58,13 +58,13 @@ impl Restarts<'_> {
         self.of_domain(domain, &text)
     }
 
-    /// All members of a restart domain run again.
+    /// Describes a finished restart.
     pub fn over(&self, restart: &HistoryEntry) -> String {
         let pods = self.pods(&restart.domain).len();
         let verb = if pods == 1 { "is" } else { "are" };
         let time = restart.recovered_at.map(|at| took(at - restart.time));
         let after = time.map_or(String::new(), |time| format!(" after {time}"));
-        // Where single pods restart, the attempt stays.
+        // Restarts of single pods keep the attempt.
         let what = if restart.action.affects_single_pod() {
             restart.action.as_str().to_owned()
         } else {
@@ -91,7 +91,7 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// How much of the restart budget was used when a restart was decided.
+    /// Use of the restart budget when the restart was decided.
     fn budget(&self, incident: &OpenIncident) -> String {
         let limits = &self.spec.failure_policy.limits;
         let used = self.ledger.budget.used(limits, incident.detected_at);
@@ -103,7 +103,7 @@ impl Restarts<'_> {
         format!("{free}{used} of {} restarts used", limits.max_restarts)
     }
 
-    /// What is said of a restart domain, which is named where there are others.
+    /// A text about a restart domain. The domain is named if there are others.
     fn of_domain(&self, key: &str, text: &str) -> String {
         let others = self.ledger.domains.len() > 1;
         if others && !self.ledger.gangs.contains_key(key) {
@@ -113,7 +113,6 @@ impl Restarts<'_> {
     }
 }
 
-/// All pods of a domain.
 fn every(pods: usize) -> String {
     match pods {
         1 => "the pod".to_owned(),
@@ -121,7 +120,7 @@ fn every(pods: usize) -> String {
     }
 }
 
-/// A restart of all pods of a domain, of which some get new pods.
+/// Describes a restart of all pods of a domain, some of which are replaced.
 fn all_pods(pods: usize, replaced: usize) -> String {
     let all = every(pods);
     if replaced == 0 {
@@ -137,7 +136,7 @@ fn all_pods(pods: usize, replaced: usize) -> String {
     }
 }
 
-/// Single pods are replaced, while the others go on.
+/// Describes the replacement of single pods.
 fn some_pods(pods: usize, replaced: usize) -> String {
     match pods {
         1 => "recreating the pod".to_owned(),

@@ -1,4 +1,4 @@
-//! The pods of one gang that is placed.
+//! Actions for the pods of one placed gang.
 
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
@@ -20,7 +20,7 @@ use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// The pods of a gang that is placed, and what they are to be.
+/// The pods of a placed gang, and their desired state.
 pub(super) struct GangPods<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,
@@ -28,13 +28,12 @@ pub(super) struct GangPods<'v, 'a> {
     pub entry: &'v GangLedger,
     pub membership: &'v Membership<'a>,
     pub assigned: &'v AssignedNodes<'a>,
-    /// Id of the placement.
     pub placement: &'a str,
 }
 
 impl GangPods<'_, '_> {
-    /// Restart domains whose pods may be touched: their incidents, if any, do not wait for their
-    /// orders.
+    /// Restart domains whose pods may be changed: those without an incident that waits for its
+    /// order.
     fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {
         self.gang.domains.iter().filter_map(|domain| {
             let entry = self.ledger.domain(&domain.key)?;
@@ -44,8 +43,8 @@ impl GangPods<'_, '_> {
         })
     }
 
-    /// Removes pods that are not wanted or block their replacements, opens gates, and puts labels
-    /// back.
+    /// Deletes unwanted pods and pods that block replacements, removes scheduling gates, and
+    /// restores labels.
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
@@ -61,7 +60,7 @@ impl GangPods<'_, '_> {
                     if current.is_some_and(|c| c.uid == pod.uid) {
                         self.repair_current(member, pod, finished, out);
                     } else {
-                        // A gang that degrades goes on without the member.
+                        // A degrading gang continues without the member.
                         if self.membership.contains(member)
                             && !self.gang.degrades()
                             && awaits_node(self.facts, self.entry, self.assigned, member, pod)
@@ -96,9 +95,9 @@ impl GangPods<'_, '_> {
         }
         let node = self.assigned.get(member).copied();
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
-        // Training is over, but a sidecar keeps the pod of the last finished member running.
+        // Training has ended, but a sidecar keeps the last member's pod running.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
-        // It has succeeded, and a kubelet that has forgotten its containers has started it again.
+        // The member has succeeded, but a kubelet that lost its containers has started it again.
         let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
         if misplaced || lingers || again {
             out.extend(unpublish(pod));
@@ -109,7 +108,7 @@ impl GangPods<'_, '_> {
                 uid: pod.uid.clone(),
             });
         } else if !pod.identity.published && !pod.terminal() {
-            // The others do not find a member without its name.
+            // The Service needs the label to publish the member's name.
             out.push(Action::Publish {
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
@@ -117,8 +116,8 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// Whether a gated pod may go to its node: no victim has to leave first, or the scheduler has
-    /// nominated the node because they have left.
+    /// True if a gated pod may be bound: there are no victims, or the scheduler has nominated its
+    /// node because they are gone.
     fn may_be_bound(&self, pod: &PodView, node: Option<&str>) -> bool {
         let nominated = pod.nominated.is_some() && pod.nominated.as_deref() == node;
         nominated || !self.is_preempting()
@@ -128,13 +127,13 @@ impl GangPods<'_, '_> {
         self.facts.is_preempting(&self.gang.key, self.placement)
     }
 
-    /// Adds the pods that are missing, up to so many requests in all.
+    /// Creates missing pods, up to `limit` actions in total.
     pub fn create(&self, limit: usize, out: &mut Vec<Action>, wake: &mut Wake) {
         if self.facts.has_strays() {
             return;
         }
         let gated = self.is_preempting();
-        // A gang that has not run yet was answered by releasing its placement.
+        // For a gang that has not run yet, a refusal releases the placement.
         let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !self.facts.is_ordered(&domain.key, entry.attempt)
@@ -142,7 +141,7 @@ impl GangPods<'_, '_> {
             {
                 continue;
             }
-            // Where members of other domains meet at the same place, all keep one address.
+            // If members of several domains share a coordinator, its address must not change.
             let recreations = if meets_alone(self.facts.spec(), self.membership, domain) {
                 entry.recreations
             } else {
@@ -179,9 +178,9 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// Whether a pod that an incident replaces may still run its training container. New pods for
-    /// a whole domain are made where nothing else keeps two attempts apart: both would meet at the
-    /// same address.
+    /// True if a pod that an incident replaces may still run its training container. If the whole
+    /// domain gets new pods, they are created only after the old ones have ended. Otherwise both
+    /// attempts could meet at the same address.
     fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger, wake: &mut Wake) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
@@ -194,15 +193,15 @@ impl GangPods<'_, '_> {
             })
     }
 
-    /// Whether the training container of a pod runs, or may be started again. Its agent knows of
-    /// its end before pod status shows it.
+    /// True if the training container of a pod runs or may be started again. The agent reports its
+    /// exit before pod status does.
     fn may_run(&self, member: &Member, pod: &PodView, wake: &mut Wake) -> bool {
         let Some(node) = &pod.node else { return false };
         let container = self.facts.trainer(member, pod);
         let runs = container.is_some_and(|c| {
             let id = c.id.as_deref().map(bare_id);
             let mut reports = self.facts.reports(member, pod);
-            // What a supervisor tells of ended inside a container that runs on.
+            // A supervisor's report concerns a child in a container that continues to run.
             c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });
         !pod.terminal()
@@ -211,8 +210,8 @@ impl GangPods<'_, '_> {
             && !self.facts.is_given_up(pod, wake)
     }
 
-    /// The pod of a member that has none, unless an old one or its node is in the way. Where it
-    /// goes is added to the plan.
+    /// Creates the pod of a member without one, unless an old pod or the node prevents it.
+    /// Completes the plan with the node.
     fn create_one(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Action> {
         let facts = self.facts;
         let node = self.assigned.get(plan.member).copied()?;
@@ -240,8 +239,8 @@ impl GangPods<'_, '_> {
         })
     }
 
-    /// Whether a pod's replacement on a node has to wait for it. On a lost node nothing will ever
-    /// confirm its end; elsewhere its replacement need not wait for it.
+    /// True if the replacement on `node` must wait for the old pod. A pod on another, lost node is
+    /// not awaited, because its end can never be confirmed.
     fn blocks_replacement(&self, old: &PodView, node: &str, wake: &mut Wake) -> bool {
         let elsewhere = old
             .node

@@ -8,20 +8,20 @@ use crate::plan::Action;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Whether a pod stays although its gang leaves: it has ended and its member is finished.
+/// True if a pod stays when its gang is released: it has ended and its member is completed.
 pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
     let member = pod.identity.member.as_ref();
     pod.terminal() && member.is_some_and(|m| ledger.completed.contains(m))
 }
 
-/// Deletes a pod, once.
+/// Deletes a pod unless it is terminating.
 pub(super) fn delete(pod: &PodView) -> Option<Action> {
     (!pod.terminating()).then(|| delete_within(pod, None))
 }
 
-/// Deletes a pod whose end is waited for. `longest`: its grace period in seconds is cut to that,
-/// whoever deleted it. One that does not end although its node answers is deleted by force; that
-/// the node is avoided has been recorded before.
+/// Deletes a pod whose end is awaited. `longest`: its grace period in seconds is shortened to this,
+/// even if another client deleted it. A stuck pod is deleted by force. An earlier stage has
+/// recorded that its node is avoided.
 pub(super) fn delete_awaited(
     facts: &Facts<'_>,
     pod: &PodView,
@@ -37,8 +37,8 @@ pub(super) fn delete_awaited(
     if facts.is_stuck(pod, wake) {
         return Some(delete_within(pod, Some(0)));
     }
-    // The API server counts a shorter grace period from the first request: what has passed since
-    // then is added, or nothing might be left of it.
+    // The API server counts a shortened grace period from the first request. Add the time since
+    // then, to leave the pod the whole `longest`.
     let passed = pod
         .deleted_at
         .map_or(0, |at| (facts.now - at).num_seconds());
@@ -57,19 +57,19 @@ fn delete_within(pod: &PodView, grace: Option<u32>) -> Action {
     }
 }
 
-/// The longest grace period of pods of a failed attempt.
+/// Longest grace period of pods of a failed attempt.
 pub(super) fn recreate_grace(facts: &Facts<'_>) -> Option<u32> {
     let seconds = facts.spec().failure_policy.recreate_grace_seconds;
     u32::try_from(seconds).ok()
 }
 
-/// Whether a pod makes way for another's sake: it has not failed, and keeps its own grace period.
+/// True if a pod is preempted. It has not failed, and keeps its grace period.
 pub(super) fn is_preempted(pod: &PodView) -> bool {
     let taken = pod.condition(types::DISRUPTION_TARGET);
     taken.is_some_and(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER)
 }
 
-/// Takes a pod out of the Service.
+/// Removes a pod from the Service.
 pub(super) fn unpublish(pod: &PodView) -> Option<Action> {
     pod.identity.published.then(|| Action::Unpublish {
         name: pod.name.clone(),
@@ -77,7 +77,7 @@ pub(super) fn unpublish(pod: &PodView) -> Option<Action> {
     })
 }
 
-/// Says on the pod of a preempted gang who preempts it.
+/// Marks the pod of a preempted gang with the message of its preemptor.
 pub(super) fn mark_disrupted(pod: &PodView, message: &str) -> Option<Action> {
     let marked = pod.condition(types::DISRUPTION_TARGET).is_some();
     (!marked && !pod.terminal()).then(|| Action::MarkDisrupted {

@@ -1,4 +1,5 @@
-//! Which members have come to the attempt of an order; reported once for all members on the node.
+//! Arrivals of members at the attempt of an order, reported in one entry for all members on the
+//! node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +12,15 @@ use lockstep_api::restart_order::DomainOrder;
 use super::supervised;
 use super::view::{AttemptCall, NodePod, NodeView, Record, Records, is_ordered, order_for};
 
-/// How long the first arrivals of a node wait for the others. One write tells of all of them, but a
-/// member that hangs must not hide its neighbours until their deadline.
+/// How long the first arrivals on a node wait for further arrivals, to share one write. Limited, so
+/// that a hanging member does not delay the report on other members until their deadline.
 const COALESCE: TimeDelta = TimeDelta::seconds(1);
 
 pub(super) struct Arrivals {
-    /// The list to publish.
     pub list: Vec<Arrival>,
-    /// Whether it tells something that was not published yet.
+    /// True if it contains unpublished changes.
     pub news: bool,
-    /// When members that wait for their neighbours are reported all the same.
+    /// When arrivals are reported without waiting for further members.
     pub wake_after: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
     out
 }
 
-/// What was told last of the members of a domain.
+/// Last published arrivals of a domain.
 pub(super) fn reported_of<'a>(
     published: &'a NodeAgentStatus,
     workload_uid: &str,
@@ -71,16 +71,16 @@ pub(super) fn reported_of<'a>(
     arrivals.find(|a| a.workload_uid == workload_uid && a.domain == domain)
 }
 
-/// The members of one domain on this node on their way to an attempt.
+/// Members of one domain on this node that move to an attempt.
 struct Coming {
     attempt: i64,
-    /// Those that are there, sorted.
+    /// Arrived pods, sorted.
     arrived: Vec<ArrivedPod>,
-    /// UIDs of those that are late, sorted.
+    /// UIDs of overdue pods, sorted.
     late: Vec<String>,
-    /// Whether it is to be told now.
+    /// True if it must be reported now.
     tell: bool,
-    /// When to look again although nothing changed.
+    /// When the next check is due without changes.
     next: Option<Duration>,
 }
 
@@ -130,19 +130,19 @@ impl Coming {
     }
 }
 
-/// How long a member may take before its agent says that it does not come: all of its deadline. A word
-/// given earlier would be believed when the deadline is over, although the member has come since and the
-/// news of that are under way.
+/// How long a member may take before its agent reports it as late: its whole deadline. The manager
+/// would still trust an earlier report at the deadline, although the member may have arrived since
+/// and that report is delayed.
 fn patience(order: &DomainOrder) -> Option<TimeDelta> {
     TimeDelta::try_seconds(order.deadline_seconds?)
 }
 
-/// Whether a member has come to the attempt of the order; it may have failed since.
+/// True if a member has arrived at the attempt of the order. It may have failed since.
 fn has_come(pod: &NodePod, record: &Record, order: &DomainOrder) -> bool {
     record.attempt == order.attempt && (record.arrived || !pod.supervised)
 }
 
-/// The attempt that a member is called to and has not come to. `before`: its record as it was.
+/// The attempt at which a member is expected and has not arrived. `before`: its previous record.
 pub(super) fn call(
     pod: &NodePod,
     record: &Record,
@@ -151,7 +151,7 @@ pub(super) fn call(
     now: DateTime<Utc>,
 ) -> Option<AttemptCall> {
     let order = order.filter(|o| o.deadline_seconds.is_some() && is_awaited(o, pod))?;
-    // An order for an earlier attempt is what an API server that lags behind still shows.
+    // A lagging API server may still show an order for an earlier attempt.
     if has_come(pod, record, order) || record.attempt > order.attempt {
         return None;
     }
@@ -163,8 +163,8 @@ pub(super) fn call(
     Some(known.filter(|c| c.attempt == order.attempt).unwrap_or(new))
 }
 
-/// Whether the arrival of a pod is told. For the first start, and for pods that are new at the
-/// attempt, nothing but a barrier waits.
+/// True if the arrival of a pod is reported. At the first start, and for pods created at the
+/// attempt, only a barrier needs arrivals.
 fn is_awaited(order: &DomainOrder, pod: &NodePod) -> bool {
     if pod.supervised {
         supervised::is_for(order, pod)

@@ -1,13 +1,13 @@
-//! The containers that stop together with the training container of a pod.
+//! Containers that are stopped together with the training container of a pod.
 //!
-//! Where the kubelet restarts all containers of a pod (RestartAllContainers), it gives each of the
-//! others SIGTERM and two seconds, one after the other and whatever the pod's grace period. What
-//! has ended when it looks costs it nothing.
+//! When the kubelet restarts all containers of a pod (RestartAllContainers), it sends SIGTERM to
+//! each of them in sequence and waits two seconds, whatever the pod's grace period. Containers that
+//! have ended before cost no time.
 
 use super::{NodePod, Record};
 
-/// Ids of the other containers that still run from before the training container was stopped or
-/// ended. Younger ones belong to the next attempt.
+/// Ids of other containers that have been running since before the training container was stopped
+/// or ended. Newer containers belong to the next attempt.
 pub(super) fn companions<'a>(
     pod: &'a NodePod,
     record: &Record,

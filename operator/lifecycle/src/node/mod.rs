@@ -1,14 +1,15 @@
-//! Decisions of a node's agent: which containers to stop for an order, what to remember, what to
-//! tell the manager.
+//! Decisions of a node's agent: which containers to stop, what to remember, and what to report to
+//! the manager.
 //!
-//! A training container is *released* for an attempt when the agent first sees it running with
-//! nothing older in the way. An order for a later attempt stops exactly what is released for an
-//! older one. A container that ended by itself and was started again by its own restart rule is
-//! released for the next attempt, and never stopped for it, if it is newer than what the manager had
-//! seen when it decided, or if nothing ran when the order came. No clocks are compared.
+//! A training container is *released* for an attempt when the agent first sees it running and no
+//! older container runs. An order for a later attempt stops exactly the containers that are
+//! released for older attempts. A container that ended by itself and was restarted by its restart
+//! rule is released for the next attempt and not stopped. This holds if it is newer than what the
+//! manager had seen when it decided, or if no container ran when the order arrived. No clocks are
+//! compared.
 //!
-//! A supervised one is never stopped: its supervisor is held, and released when all members are at
-//! the barrier ([`supervised`]).
+//! A supervised container is never stopped. Its supervisor is paused, and released when all members
+//! are at the barrier ([`supervised`]).
 
 mod arrivals;
 mod companions;
@@ -38,13 +39,12 @@ pub use view::{
 use pod::Step;
 use view::order_for;
 
-/// How many reports are kept for the past: what a manager that is away for a while has not heard of pods
-/// that are gone from here meanwhile. Each write of the agent carries them, and the manager holds those of
-/// all nodes.
+/// Number of reports kept for pods that have left the node, for a manager that was unavailable in
+/// the meantime. Each write of the agent contains them, and the manager stores those of all nodes.
 const PAST_REPORTS: usize = 8;
 
-/// Decides for one node. The same view gives the same plan; a view in which the plan has been
-/// carried out gives an empty one.
+/// Decides for one node. Deterministic: the same view gives the same plan, and a view in which the
+/// plan is executed gives an empty one.
 pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let mut records = Records {
         pods: BTreeMap::new(),
@@ -87,8 +87,8 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         if !exits.noticed.is_empty() {
             records.others.insert(pod.uid.clone(), exits.noticed);
         }
-        // One report for each of these containers: one that crashes again and again must not drive
-        // out what is told of the training containers.
+        // One report per container. Otherwise, a container that crashes repeatedly would displace
+        // the reports about training containers.
         for new in &exits.reports {
             let of = |r: &Report| (&r.pod_uid, &r.container) == (&new.pod_uid, &new.container);
             records.reports.retain(|r| !of(r));
@@ -121,8 +121,8 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     }
 }
 
-/// Forgets the oldest reports, but how each container that is here has ended last: it may not have been
-/// heard yet, and nobody would tell it again.
+/// Removes the oldest reports, except the last report on each existing container: the manager may
+/// not have received it, and the agent does not repeat it.
 fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
     let mut excess = reports.len().saturating_sub(PAST_REPORTS);
     let here: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
@@ -143,8 +143,8 @@ fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
     reports.drain(..excess);
 }
 
-/// When news of this node may be told: a failure at once, for it is what a restart waits for, and
-/// how members come to the attempt of an order, or have finished, when it is the node's turn.
+/// How long the status of this node may be delayed. A failure is published at once, because a
+/// restart waits for it. Arrivals and completions wait for the slot of the node.
 fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     let mut latest = Duration::ZERO;
     for pod in view.pods {

@@ -1,6 +1,6 @@
-//! Ends of containers beside the training container: told to the manager, which knows whether a rule
-//! names them or their end restarted the whole pod. Where all containers of a pod restart together,
-//! pod status shows the code that set it off for a moment only.
+//! Reports exits of containers other than the training container. The manager knows whether a rule
+//! names them or their exit restarted the whole pod. In a restart of all containers, pod status
+//! shows the code that caused it only briefly.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,16 @@ use lockstep_api::restart_order::DomainOrder;
 use super::view::{Exit, NodePod, Record, Records};
 use crate::cause::looks_killed;
 
-/// Ends that were noticed on one pod.
+/// Exits observed on one pod.
 pub(super) struct Exits {
-    /// Runtime id of the container of each name that was seen to fail last.
+    /// Runtime id of the last failed container of each name.
     pub noticed: BTreeMap<String, String>,
-    /// What is new of it and may matter.
+    /// New reports about these containers.
     pub reports: Vec<Report>,
 }
 
-/// `record`: the pod's training container as it is known now. `before`: what was known of all pods.
+/// `record`: current record of the pod's training container. `before`: previous records of all
+/// pods.
 pub(super) fn exits(
     pod: &NodePod,
     record: Option<&Record>,
@@ -61,14 +62,14 @@ pub(super) fn exits(
     Exits { noticed, reports }
 }
 
-/// Whether a container failed by itself. SIGTERM and SIGKILL come with the end of its pod, or with a
-/// restart of all of it.
+/// True if a container failed by itself. SIGTERM and SIGKILL come with the end of its pod, or with
+/// a restart of all its containers.
 fn failed_alone(exit: &Exit) -> bool {
     exit.code != 0 && !looks_killed(exit.code, &exit.reason)
 }
 
-/// The attempt that the member was at. Without memory of its training container it is that of the
-/// order, unless the container ended before the failure that the order answers.
+/// The attempt of the member at the exit. Without a record of its training container, it is the
+/// attempt of the order, unless the container ended before the failure that caused the order.
 fn attempt_of(
     pod: &NodePod,
     exit: &Exit,

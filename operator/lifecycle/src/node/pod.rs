@@ -1,4 +1,4 @@
-//! One pod on a node: follow its training container through exits and restarts.
+//! Follows the training container of one pod through exits and restarts.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::node_agent::{Report, ReportKind};
@@ -8,23 +8,22 @@ use super::companions::companions;
 use super::supervisor::Word;
 use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
 
-/// Reason of a container that is gone: the kubelet's word where it knows no more itself.
+/// The kubelet's reason for a container that was removed before its exit was observed.
 pub(super) const REMOVED: &str = "ContainerStatusUnknown";
 
-/// What became of one pod.
+/// Result of one step for a pod.
 #[derive(Default)]
 pub(super) struct Step {
-    /// Its record from now on.
+    /// New record of the pod.
     pub record: Option<Record>,
-    /// Ids of the containers to stop, all at once.
+    /// Ids of containers to stop concurrently.
     pub stop: Vec<String>,
-    /// What to say to its supervisor.
+    /// Message to its supervisor.
     pub tell: Option<Word>,
-    /// Exits noticed.
     pub reports: Vec<Report>,
 }
 
-/// `reported`: reports that were made already, the agent's memory of the pod lost or not.
+/// `reported`: reports made before, even if the agent has lost its records.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
@@ -32,8 +31,8 @@ pub(super) fn step(
     reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
-    // A pod made for an attempt runs at least at that attempt, even where the order for it has not
-    // been seen yet.
+    // A pod runs at least at the attempt for which it was created, even if the agent has not seen
+    // its order yet.
     let attempt = order.map_or(pod.attempt, |o| o.attempt.max(pod.attempt));
     let mut record = record.cloned();
     let mut reports = Vec::new();
@@ -83,7 +82,7 @@ pub(super) fn step(
     }
 }
 
-/// Notices that the released container has ended.
+/// Detects the exit of the released container.
 pub(super) fn end_of_released(
     pod: &NodePod,
     record: &mut Record,
@@ -97,8 +96,8 @@ pub(super) fn end_of_released(
         Some(SeenContainer {
             exit: Some(exit), ..
         }) => exit.clone(),
-        // RestartAllContainers removes containers: code and reason are those that the kubelet uses
-        // for that.
+        // RestartAllContainers removes containers. Code and reason are those that the kubelet uses
+        // then.
         None => Exit {
             code: 137,
             reason: REMOVED.into(),
@@ -106,8 +105,8 @@ pub(super) fn end_of_released(
         },
     };
     record.exited_at = Some(exit.at);
-    // Between the decision to stop and the signal a container may still end by itself, with a code
-    // of its own.
+    // Between the decision to stop a container and the signal, it may exit by itself with another
+    // code.
     let stopped = record.stopping_since.is_some() && matches!(exit.code, 137 | 143);
     let kind = if stopped {
         ReportKind::Stopped
@@ -117,7 +116,7 @@ pub(super) fn end_of_released(
     Some(report(pod, record, kind, &exit))
 }
 
-/// When the container after the recorded one was created: that one had ended by then.
+/// When the container after the recorded one was created. The recorded container had ended by then.
 fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
     let newer = |c: &&SeenContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
     let newer = pod.containers.iter().filter(newer);
@@ -153,7 +152,7 @@ pub(super) fn ended_unnoticed<'a>(
     ended
 }
 
-/// The attempt that a container belongs to by its number: the present one, or the one before.
+/// The attempt of a container by its restart count: the current one or the previous one.
 fn attempt_of(
     pod: &NodePod,
     container: &SeenContainer,
@@ -161,12 +160,12 @@ fn attempt_of(
     order: Option<&DomainOrder>,
 ) -> i64 {
     let seen = order.map(|o| restarts_seen(o, pod.member.as_ref()));
-    // A pod made for an attempt has no container of an older one.
+    // A pod has no container of an attempt before its creation.
     let newer = pod.attempt >= attempt || seen.is_none_or(|seen| container.restarts > seen);
     if newer { attempt } else { attempt - 1 }
 }
 
-/// Releases a container that was not seen running before, for the attempt that it belongs to.
+/// Releases a newly running container for the attempt that it belongs to.
 fn release(
     pod: &NodePod,
     record: Option<Record>,
@@ -178,11 +177,11 @@ fn release(
     let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
         Some(r) if r.exited_at.is_none() => return record,
-        // It waits, unreleased, for the order that answers the exit of the one before it.
+        // It stays unreleased until an order answers the exit of its predecessor.
         Some(r) if r.attempt >= attempt => return record,
         Some(r) if r.cleared_for == Some(attempt) => attempt,
-        // The agent has no memory of it; or it has restarted by itself, and takes part in the old
-        // attempt if it did so before the failure that the order answers.
+        // The agent has no record, or the container was restarted by its rule. In the latter case
+        // it belongs to the old attempt if it started before the failure that caused the order.
         None | Some(_) => by_number,
     };
     Some(Record::new(

@@ -1,4 +1,5 @@
-//! How far the members on a node have come: told now and then, since nothing waits for it.
+//! Training progress of the members on a node, reported at intervals because no decision waits for
+//! it.
 
 use std::time::Duration;
 
@@ -8,23 +9,22 @@ use lockstep_api::node_agent::MemberProgress;
 use super::supervisor::ChildProgress;
 use super::view::{NodePod, NodeView, order_for};
 
-/// Between two words about one member, at least.
+/// Least time between reports about one member.
 const INTERVAL: TimeDelta = TimeDelta::seconds(60);
-/// The same for each member of its restart domain: where all of thousands tell their progress, their
-/// agents together write ten times a second.
+/// Least time per member of its restart domain. If thousands of members report progress, their
+/// agents together write ten times per second.
 const INTERVAL_PER_MEMBER: TimeDelta = TimeDelta::milliseconds(100);
 
 pub(super) struct ProgressReport {
-    /// The list to publish.
     pub list: Vec<MemberProgress>,
-    /// Whether there is reason to publish it now. That a pod is gone is told with other news.
+    /// True if the list must be published now. Removed pods alone are published with other changes.
     pub news: bool,
-    /// When something that is not told yet may be.
+    /// When a pending change may be published.
     pub wake_after: Option<Duration>,
 }
 
-/// `written`: there is other news, so that all of it costs no write of its own. The last step and
-/// checkpoint before a failure come with its report.
+/// `written`: other changes are published now, so progress costs no additional write. The last step
+/// and checkpoint before a failure are therefore published with its report.
 pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> ProgressReport {
     let mut report = ProgressReport {
         list: Vec::new(),
@@ -48,7 +48,7 @@ pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -
             continue;
         }
         let wait = before.and_then(|old| (old.time + interval(view, pod) - now).to_std().ok());
-        // A clock that was set back must not silence anybody.
+        // A clock that was set back must not suppress reports.
         let wait = wait.filter(|wait| !wait.is_zero() && before.is_some_and(|old| old.time <= now));
         if let Some(wait) = wait {
             report.list.extend(before.cloned());
@@ -67,8 +67,8 @@ fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
     INTERVAL.max(INTERVAL_PER_MEMBER * members)
 }
 
-/// Times come from a container, whose word may be anything: one that no API server takes would keep
-/// everything else from being told.
+/// Limits the times from the container, which may be arbitrary: an invalid time would make the API
+/// server refuse the whole status.
 fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
     let (step, step_time) = seen.step;
     MemberProgress {
@@ -82,8 +82,8 @@ fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> M
     }
 }
 
-/// Whether there is more to tell than that time has passed. Times may differ by a second where they
-/// are told again on a new link.
+/// True if more than the time differs. Times that are sent again on a new link may differ by a
+/// second.
 fn differs(old: &MemberProgress, new: &MemberProgress) -> bool {
     (old.attempt, old.step, old.checkpoint_step) != (new.attempt, new.step, new.checkpoint_step)
 }

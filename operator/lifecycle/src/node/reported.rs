@@ -1,4 +1,4 @@
-//! What an agent that has lost its file still knows of a pod: what it has told.
+//! Reconstructs the record of a pod from published reports, if the agent has lost its file.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
@@ -7,9 +7,9 @@ use lockstep_api::node_agent::Report;
 use super::arrivals::reported_of;
 use super::view::{NodePod, Record};
 
-/// The newest training container of the pod that was told of: that it has come to an attempt, or how
-/// it has ended. Numbers of restarts cannot say that: the container after one that has failed has
-/// more of them although nobody has answered that failure yet.
+/// The newest training container of the pod in published reports, from its arrival at an attempt or
+/// from its exit. Restart counts do not suffice: the container after a failed one has a higher
+/// count before that failure is handled.
 pub(super) fn record(
     pod: &NodePod,
     reports: &[Report],
@@ -37,7 +37,7 @@ fn arrival(pod: &NodePod, published: &NodeAgentStatus, now: DateTime<Utc>) -> Op
     })
 }
 
-/// Where it was the child that ended, its container is still to be looked for.
+/// If a supervised child ended, its container may still run.
 fn after_end(end: &Report, now: DateTime<Utc>) -> Record {
     Record {
         exited_at: Some(end.time).filter(|_| !end.supervised),

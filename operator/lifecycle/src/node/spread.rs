@@ -1,21 +1,20 @@
-//! When a node tells its news: those of a large gang come at once from all of its nodes, and the API
-//! server has to take them one by one.
+//! Spreads the status writes of nodes over time. In a large gang, all nodes have changes at once,
+//! and the API server processes them one by one.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use lockstep_api::restart_order::DomainOrder;
 
-/// Members whose nodes all tell at once. A gang of that size loses nothing: its restart stays below
-/// a second.
+/// Number of members whose nodes all write at once. A restart of such a gang stays below one
+/// second.
 const AT_ONCE: u32 = 100;
 
-/// What each further member adds to the time over which the nodes spread: a thousand small writes a
-/// second leave an API server room for others.
+/// Additional spread per further member: 1000 small writes per second leave capacity on the API
+/// server.
 const EACH: Duration = Duration::from_millis(1);
 
-/// How long a node keeps back what it has to tell of the way to the attempt of an order: its own
-/// slot, the same each time.
+/// How long a node delays its report for the attempt of an order. The slot is the same each time.
 pub(super) fn slot(node: &str, order: &DomainOrder) -> Duration {
     let beyond = u32::try_from(order.world)
         .unwrap_or_default()
@@ -23,11 +22,11 @@ pub(super) fn slot(node: &str, order: &DomainOrder) -> Duration {
     (EACH * beyond).mul_f64(place(node))
 }
 
-/// Where a node comes among all, from 0 to 1.
+/// Position of a node among all nodes, from 0 to 1.
 fn place(node: &str) -> f64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(node.as_bytes());
-    // The upper half is more than enough, and exact.
+    // The upper half suffices, and converts to f64 exactly.
     let upper = u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX);
     f64::from(upper) / f64::from(u32::MAX)
 }

@@ -1,52 +1,53 @@
-//! What an agent hears from the supervisor of a training container, and says to it. The frames that
-//! carry it are those of `docs/wire.md`.
+//! Messages between an agent and the supervisor of a training container. `docs/wire.md` describes
+//! their frames.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CoordinatorAddress;
 use lockstep_api::workload::ProgressPolicy;
 
-/// What the supervisor in a pod's training container has told since the agent is linked to it. It
-/// says all of it again on each link, so nothing of this is remembered.
+/// What the supervisor of a pod has reported on the current link. It repeats all of it on each new
+/// link, so the agent does not persist it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupervisorState {
-    /// Attempt at whose barrier it is held, with no process of an older one alive. 0: it has been
-    /// told of none. None: its child runs, or it is on its way to a barrier.
+    /// Attempt at whose barrier it waits, without a process of an older attempt. 0: no attempt is
+    /// known to it. `None`: its child runs, or it is on the way to a barrier.
     pub held: Option<i64>,
-    /// Attempt of the child that runs.
+    /// Attempt of the running child.
     pub running: Option<i64>,
-    /// How its last child ended by itself, while none has started since.
+    /// How its last child ended by itself. `None` after another child has started.
     pub exit: Option<ChildEnd>,
-    /// How far the child that runs, or ran last, has come; None: it tells nothing.
+    /// Progress of the current or last child. `None` if it reports none.
     pub progress: Option<ChildProgress>,
 }
 
-/// How far a child has come, by what it says itself.
+/// Progress of a child, as reported by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildProgress {
     /// Its attempt.
     pub attempt: i64,
-    /// The step that it is at, and since when by the node's clock.
+    /// Its current step, and since when by the node's clock.
     pub step: (i64, DateTime<Utc>),
-    /// The step of the last checkpoint that it has saved, and when it first told of it.
+    /// Step of its last saved checkpoint, and when it was first reported.
     pub checkpoint: Option<(i64, DateTime<Utc>)>,
 }
 
-/// The end of a child that nobody had ordered.
+/// An exit of a child without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildEnd {
     /// Its attempt.
     pub attempt: i64,
-    /// When, by the node's clock and the word of its supervisor. The agent may hear of it much later.
+    /// Time of the exit by the node's clock, from the supervisor. The agent may receive it much
+    /// later.
     pub at: DateTime<Utc>,
     /// Exit code; 128 + number for a signal.
     pub code: i32,
-    /// Reason in the words of a container status, such as `OOMKilled`, or `Hang`.
+    /// Reason as in container status, such as `OOMKilled`, or `Hang`.
     pub reason: String,
-    /// For people: why it could not be started, or where it hung.
+    /// Message for people: why it could not be started, or where it hung.
     pub message: String,
 }
 
-/// Something to say to the supervisor of a pod. Said again until its state shows that it has heard.
+/// Message to the supervisor of a pod. Repeated until the supervisor's state reflects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
     /// UID of the pod.
@@ -58,30 +59,30 @@ pub struct Tell {
 /// What an agent says to a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Stop what runs of any earlier attempt, and come to the barrier of this one.
+    /// Stop all processes of earlier attempts, and wait at the barrier of this attempt.
     Hold {
         /// The attempt.
         attempt: i64,
     },
     /// Start the child.
     Release {
-        /// The attempt. Only a supervisor that is held for it starts its child.
+        /// The attempt. Only a supervisor at its barrier starts its child.
         attempt: i64,
-        /// Where the members rendezvous; None: where the pod's environment says.
+        /// Address of the coordinator. `None`: as in the pod's environment.
         coordinator: Option<CoordinatorAddress>,
         /// The members, as ranges.
         peers: Vec<String>,
-        /// When the child has hung; None: never.
+        /// Policy by which the child counts as hung. `None`: never.
         progress: Option<ProgressPolicy>,
     },
-    /// All members have exited 0: exit.
+    /// All members have exited with 0: exit.
     Complete {
-        /// The attempt whose child exited 0.
+        /// Attempt of the child that exited with 0.
         attempt: i64,
     },
-    /// The failure is answered for this member alone, or by a new pod: exit with the child's code.
+    /// The failure is handled for this member alone, or by a new pod: exit with the child's code.
     Exit {
-        /// The attempt whose child has ended.
+        /// Attempt of the child that ended.
         attempt: i64,
     },
 }

@@ -1,4 +1,4 @@
-//! What a node's agent sees, remembers and does.
+//! Observations, memory and actions of a node's agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::tier::Tier;
 pub struct NodeView<'a> {
     /// Name of the node.
     pub node: &'a str,
-    /// Orders by workload UID, complete: the watch has synced.
+    /// Orders by workload UID. Complete, because the watch has synced.
     pub orders: &'a BTreeMap<String, RestartOrderSpec>,
-    /// Members' pods on this node, complete, as the runtime was listed last.
+    /// Pods of members on this node. Complete as of the last list of the runtime.
     pub pods: &'a [NodePod],
-    /// Whether it was listed just now. Else it does not answer: its containers are left as they are, and
-    /// supervisors are held and released as ever.
+    /// True if the runtime was listed just now. Otherwise it does not answer: its containers are
+    /// left as they are, but supervisors are still paused and released.
     pub listed: bool,
     /// What was persisted last.
     pub records: &'a Records,
@@ -44,25 +44,25 @@ pub struct NodePod {
     pub domain: String,
     /// The member.
     pub member: Option<Member>,
-    /// Attempt of the domain when the pod was made.
+    /// Attempt of the domain when the pod was created.
     pub attempt: i64,
     /// Name of the training container.
     pub training: String,
-    /// Its containers of that name, running and ended.
+    /// Containers of that name, running and ended.
     pub containers: Vec<SeenContainer>,
-    /// Whether its kubelet restarts all of its containers together.
+    /// True if its kubelet restarts all of its containers together.
     pub restarts_whole: bool,
-    /// Its containers of other names, running and ended, by name.
+    /// Containers of other names, running and ended, by name.
     pub others: BTreeMap<String, Vec<SeenContainer>>,
-    /// Whether a supervisor starts the training process in its container.
+    /// True if a supervisor starts the training process.
     pub supervised: bool,
-    /// What that supervisor has told; None while the agent has no link to it.
+    /// State of the supervisor. `None` if the agent has no link to it.
     pub supervisor: Option<SupervisorState>,
 }
 
 impl NodePod {
-    /// Reads the labels and annotations of a sandbox; None when it is no member of ours. Containers
-    /// are left empty.
+    /// Reads labels and annotations of a sandbox, without containers. `None` if it is not a
+    /// member's pod.
     pub fn read(
         uid: &str,
         pod_labels: &BTreeMap<String, String>,
@@ -84,7 +84,7 @@ impl NodePod {
         })
     }
 
-    /// The training container that runs; of several the one that was created last.
+    /// The running training container. If there are several, the newest.
     pub fn newest_running(&self) -> Option<&SeenContainer> {
         self.containers
             .iter()
@@ -93,17 +93,16 @@ impl NodePod {
     }
 }
 
-/// A container as the runtime shows it. One that was created and not started is not listed.
+/// A started container as the runtime shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenContainer {
     /// Runtime id, without scheme.
     pub id: String,
-    /// How often the kubelet had restarted the container before this one: the runtime's number of
-    /// the attempt to create it.
+    /// Restart count of the kubelet: the runtime's number of the attempt to create the container.
     pub restarts: i32,
-    /// When it was created; the newest is the present one.
+    /// When it was created. The newest container is the current one.
     pub created_at: DateTime<Utc>,
-    /// How it ended; None while it runs.
+    /// How it ended. `None` while it runs.
     pub exit: Option<Exit>,
 }
 
@@ -118,24 +117,23 @@ pub struct Exit {
     pub at: DateTime<Utc>,
 }
 
-/// What the agent persists: it survives the agent and its node's reboot.
+/// The agent's persistent memory. It survives restarts of the agent and of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Records {
-    /// The training container of each pod, by pod UID.
+    /// Record of the training container of each pod, by pod UID.
     pub pods: BTreeMap<String, Record>,
-    /// The last reports, oldest first. Kept here so that an exit that was noticed is also published
-    /// after a crash.
+    /// Last reports, oldest first. Persisted so that an observed exit is also published after a
+    /// crash.
     pub reports: Vec<Report>,
-    /// The last failure of each container beside the training container that was noticed: its
-    /// runtime id, by pod UID and name.
+    /// Runtime id of the last observed failure of each other container, by pod UID and container
+    /// name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Records {
-    /// What an agent begins with that has lost its file: reports that were published are not made
-    /// again.
+    /// Initial records of an agent that has lost its file. Published reports are not repeated.
     pub fn from_published(published: &NodeAgentStatus) -> Self {
         Self {
             pods: BTreeMap::new(),
@@ -145,42 +143,43 @@ impl Records {
     }
 }
 
-/// The newest training container of a pod that matters: the one that is released, or the last one
-/// that ended.
+/// The relevant training container of a pod: the released container, or the last one that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Runtime id.
     pub container_id: String,
-    /// How often the kubelet had restarted the container before this one.
+    /// Restart count of the kubelet.
     #[serde(default)]
     pub restarts: i32,
     /// Attempt that it is released for.
     pub attempt: i64,
     /// When it was first seen.
     pub seen_at: DateTime<Utc>,
-    /// When the agent set out to stop it.
+    /// When the agent began to stop it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping_since: Option<DateTime<Utc>>,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
-    /// Attempt of the last order that was seen while nothing ran: what starts next is of that one.
+    /// Attempt of the last order that was seen while no container ran. The next container belongs
+    /// to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_for: Option<i64>,
-    /// Whether its supervisor has come to the barrier of the attempt. Never without a supervisor.
+    /// True if its supervisor has arrived at the barrier of the attempt. Always false without a
+    /// supervisor.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub arrived: bool,
-    /// Attempt of the last child whose end was told; its supervisor repeats it.
+    /// Attempt of the last child whose exit was reported. The supervisor repeats that exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_end: Option<i64>,
-    /// The attempt that it is called to and has not come to.
+    /// The attempt at which it is expected and has not arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called: Option<AttemptCall>,
 }
 
 impl Record {
-    /// Of a container that runs since it was first seen.
+    /// Record of a container that has been running since it was first seen.
     pub(super) fn new(
         container_id: &str,
         restarts: i32,
@@ -202,7 +201,7 @@ impl Record {
     }
 }
 
-/// An attempt that a member is to come to.
+/// An attempt at which a member is expected to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptCall {
@@ -212,22 +211,21 @@ pub struct AttemptCall {
     pub at: DateTime<Utc>,
 }
 
-/// What the agent does next, in this order: persist, stop and tell, publish.
+/// Next actions of the agent, in this order: persist, stop containers and send messages, publish.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePlan {
-    /// To be persisted before anything is stopped or published; None when unchanged.
+    /// Records to persist before any other action. `None` if unchanged.
     pub records: Option<Records>,
     /// Containers to stop with timeout 0. Repeated while they run.
     pub stop: Vec<Stop>,
-    /// What to say to supervisors. Repeated until they have heard.
+    /// Messages to supervisors. Repeated until they take effect.
     pub tell: Vec<Tell>,
-    /// Status to publish; None when there is nothing to tell. Version, runtime and capabilities are
-    /// those of `published`.
+    /// Status to publish. `None` without changes. Version, runtime and capabilities are those of
+    /// `published`.
     pub status: Option<NodeAgentStatus>,
-    /// How long the status may wait for what comes after it; zero where it tells of a failure, which
-    /// others wait for.
+    /// How long the status may be delayed to include later changes. Zero if it reports a failure.
     pub slot: Duration,
-    /// When to look again although nothing changed.
+    /// When the next decision is due without changes.
     pub wake_after: Option<Duration>,
 }
 
@@ -240,7 +238,6 @@ pub struct Stop {
     pub container_id: String,
 }
 
-/// The order for a pod's domain.
 pub(super) fn order_for<'a>(
     orders: &'a BTreeMap<String, RestartOrderSpec>,
     pod: &NodePod,
@@ -252,23 +249,23 @@ pub(super) fn order_for<'a>(
         .find(|d| d.key == pod.domain)
 }
 
-/// Whether the order is for the member to restart in place.
+/// True if the order includes the member for a restart in place.
 pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
     member.is_some_and(|m| names(&order.members, m))
 }
 
-/// Whether ranges of an order name the member. Those that do not parse name nobody: nothing is
-/// stopped on a guess.
+/// True if ranges of an order contain the member. Ranges that do not parse contain no member, so
+/// that no container is stopped by mistake.
 fn names(ranges: &[String], member: &Member) -> bool {
     is_in_ranges(ranges, member).unwrap_or(false)
 }
 
-/// Restarts of the member's training container that were seen when the order was decided.
+/// Restart count of the member's training container when the order was decided.
 pub(super) fn restarts_seen(order: &DomainOrder, member: Option<&Member>) -> i32 {
     restarts_in(&order.exceptions, member).unwrap_or(order.restarts_seen)
 }
 
-/// Restarts of the container whose failure is answered for the member alone.
+/// Restart count of the container whose failure is handled for the member alone.
 pub(super) fn goes_on_alone(order: &DomainOrder, member: Option<&Member>) -> Option<i32> {
     restarts_in(&order.alone, member)
 }

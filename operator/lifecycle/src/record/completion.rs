@@ -1,4 +1,4 @@
-//! Stage 02: Members that have succeeded, and the end of the workload by success or deadline.
+//! Stage 02: records members that have succeeded, and ends the workload on success or a deadline.
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
@@ -10,8 +10,8 @@ use crate::ledger::{Ledger, Outcome};
 use crate::waiting::scheduling_timed_out;
 use crate::wake::Wake;
 
-/// Records members that have succeeded, and ends the workload when that is enough or a deadline has
-/// passed.
+/// Records members that have succeeded. Ends the workload if the success policy is met or a
+/// deadline has passed.
 pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     latch(facts, ledger);
     let mut wake = Wake::NEVER;
@@ -21,8 +21,8 @@ pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
     wake
 }
 
-/// Members stay finished when their pods are garbage-collected. While an incident is handled
-/// nothing is latched, because the container that ended may be one of the old attempt.
+/// Completed members stay completed after their pods are garbage-collected. During an incident,
+/// completions are not recorded, because the exited container may belong to the old attempt.
 fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         if facts.placement(ledger, &gang.key).is_none() {
@@ -82,8 +82,7 @@ fn end(
     }
 }
 
-/// Whether the success policy is met. A group without running members can neither succeed nor
-/// prevent success.
+/// True if the success policy is met. Groups without running members are ignored.
 fn is_success(facts: &Facts<'_>, ledger: &Ledger) -> bool {
     let policy = &facts.spec().success_policy;
     let membership = ledger.membership(facts.spec());

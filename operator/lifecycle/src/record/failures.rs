@@ -1,5 +1,4 @@
-//! Stage 08: Failures of the members of every gang that is placed, and the progress of their
-//! incidents.
+//! Stage 08: detects failures of placed gangs, and advances their incidents.
 
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
@@ -14,7 +13,6 @@ use crate::failure::{detect, progress};
 use crate::ledger::{DomainLedger, Ledger, Outcome};
 use crate::wake::Wake;
 
-/// Looks for failures in every domain whose gang is placed, and moves its incident on.
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     let membership = ledger.membership(facts.spec());
@@ -49,7 +47,7 @@ fn step(
 ) -> Option<Consequence> {
     take_charge_back(facts, ledger, scope);
     let (mut late, mut new) = failures(facts, scope, ledger.domain(scope.key())?);
-    // The stage before this one has answered them.
+    // The previous stage has handled these.
     late.retain(|f| !detect::is_start_error(facts, f));
     new.retain(|f| !detect::is_start_error(facts, f));
     degrade(facts, ledger, scope, &mut new);
@@ -58,7 +56,7 @@ fn step(
     new.retain(|f| !waits_for_status(facts, ledger, f, wake));
     let limits = &facts.spec().failure_policy.limits;
     if before > late.len() + new.len() && !ledger.budget.has_unit_left(limits, facts.now) {
-        // Whatever else has failed may have done so because of what is still unclear.
+        // Other failures may be consequences of the one that is still unclear.
         return None;
     }
     if !late.is_empty() {
@@ -86,7 +84,7 @@ fn step(
     progress::advance(facts, ledger, scope, wake)
 }
 
-/// Marks the losses after which the others of a gang that degrades go on: enough of them are left.
+/// Marks losses that a degrading gang survives, because enough members remain.
 fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mut [Failure]) {
     if !scope.gang.degrades() {
         return;
@@ -110,8 +108,8 @@ fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mu
     }
 }
 
-/// Whether the answer to a failure has to wait for pod status: it could not be undone, and what
-/// looks like a failure may be the end of the pod for its node's sake, which costs nothing.
+/// True if the response to a failure must wait for pod status. The response is irreversible, and
+/// the apparent failure may be an end of the pod by its node, which is not charged.
 fn waits_for_status(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -128,8 +126,7 @@ fn waits_for_status(
     (action.ends_workload() || action.replaces_pods() || spent) && !facts.due(by).passed(wake)
 }
 
-/// The failures of a domain: those that belong to its open incident, and those of its present
-/// attempt.
+/// Failures of a domain: those that belong to its open incident, and those of its current attempt.
 fn failures(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -138,8 +135,8 @@ fn failures(
     let (mut late, mut new) = (Vec::new(), Vec::new());
     for &member in &scope.unfinished {
         let Some(pod) = facts.current(domain, member) else {
-            // Basic members come and go one by one; a gang that ran has lost a pod whose end was
-            // not seen.
+            // Basic members start and end independently. In a gang that ran, a missing pod ended
+            // unobserved.
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
             let released = domain
                 .domain_incident()
@@ -171,7 +168,7 @@ fn failures(
         } else if !others.is_empty() {
             new.extend(others);
         } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
-            // The others have been released, and run without it.
+            // The other members have been released and run without it.
             if pod.is_supervised() && facts.is_released(scope.key(), incident.attempt) {
                 new.push(dead);
             } else {

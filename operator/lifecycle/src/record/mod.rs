@@ -1,17 +1,17 @@
-//! The stages that bring the ledger up to date, in their order. Each reads what the ones before it
-//! have recorded; none calls another, and none sees a summary.
+//! The stages that update the ledger, in order. Each reads what earlier stages have recorded. No
+//! stage calls another stage or reads the summary.
 //!
 //! | stage | records |
-//! |---|---|
-//! | 01 [`spec_changes`] | what pods are made from; suspension, edits, resizing, requested restarts |
+//! | --- | --- |
+//! | 01 [`spec_changes`] | applied spec; suspension, edits, resizing, requested restarts |
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
-//! | 03 [`dependencies`] | gangs whose dependencies are met; waits that are over |
-//! | 04 [`preemption`] | gangs that are preempted |
-//! | 05 [`refusals`] | gangs of which the API server refused a pod |
-//! | 06 [`stuck`] | nodes whose pods do not end |
-//! | 07 [`starts`], [`never_whole`] | members that their nodes did not start; gangs that never get all of theirs |
+//! | 03 [`dependencies`] | gangs whose dependencies are met; ends of back-offs |
+//! | 04 [`preemption`] | preempted gangs |
+//! | 05 [`refusals`] | gangs with a pod that the API server refused |
+//! | 06 [`stuck`] | nodes on which pods do not end |
+//! | 07 [`starts`], [`never_whole`] | members that nodes did not start; gangs that never become complete |
 //! | 08 [`failures`] | failures, restarts, recovery |
-//! | 09 [`membership`] | which members of an elastic gang run together |
+//! | 09 [`membership`] | running members of elastic gangs |
 
 mod completion;
 mod dependencies;
@@ -28,7 +28,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::wake::Wake;
 
-/// Brings the ledger up to date, and says when time alone will change it again.
+/// Updates the ledger. Returns when time alone changes it next.
 pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return Wake::NEVER;

@@ -1,7 +1,7 @@
-//! Stage 04: Gangs that are preempted release their placements and queue again, uncounted.
+//! Stage 04: preempted gangs release their placements and queue again, without a charge.
 //!
-//! The scheduler loop says so on the pod group; kube-scheduler says so on the pod that it takes,
-//! and a gang whose unit of disruption is the whole goes with it.
+//! The scheduler loop marks the pod group. kube-scheduler marks the pod that it preempts; if the
+//! gang's disruption mode is All, the whole gang releases its placement then.
 
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
@@ -11,7 +11,6 @@ use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 
-/// Releases the placements of gangs that are preempted.
 pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
@@ -35,8 +34,8 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// The message of a member's `DisruptionTarget`, when kube-scheduler has taken it from the present
-/// placement. A pod of an earlier one may be stuck on a lost node.
+/// Message of a member's `DisruptionTarget`, if kube-scheduler preempted it in the current
+/// placement. Pods of earlier placements may be stuck on a lost node.
 fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &Placement) -> Option<String> {
     match gang.disruption {
         DisruptionMode::All => {}

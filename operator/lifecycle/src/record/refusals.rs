@@ -1,6 +1,6 @@
-//! Stage 05: a gang of which the API server refused a pod before it ran releases its placement
-//! whole, since a part of it is of no use. One that runs already, or whose members stand alone,
-//! holds its nodes while the pod is tried again.
+//! Stage 05: a gang that has not run yet releases its placement if the API server refused one of
+//! its pods, because an incomplete gang is of no use. A running or Basic gang keeps its nodes while
+//! the request is retried.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -11,7 +11,6 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::view::{RefusalKind, RefusedRequest, Target};
 
-/// Releases the placements of gangs of which a pod was refused.
 pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
@@ -34,8 +33,8 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// A refusal of a pod for this placement; that of an earlier one was answered by releasing it. Whose
-/// clock dated the placement does not matter.
+/// A refusal of a pod of this placement. Refusals for earlier placements have already been handled
+/// by their release. The placement's id is compared, not times of different clocks.
 fn refused_pod<'a>(
     facts: &Facts<'a>,
     gang: &Gang,

@@ -1,5 +1,5 @@
-//! Stage 01: Changes of the spec: first application, suspension, edits, resizing, requested
-//! restarts.
+//! Stage 01: applies changes of the spec: first application, suspension, edits, resizing and
+//! requested restarts.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::ledger::{DomainLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::view::Priority;
 
-/// Follows the spec.
 pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     if facts.spec().suspend {
         suspend(facts, ledger);
@@ -53,7 +52,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// Whether the priority class exists and the API server accepts the pods of this spec.
+/// True if the priority class exists and the API server admits the pods of this spec.
 fn is_valid(facts: &Facts<'_>) -> bool {
     let hash = spec_hash(facts.spec());
     let accepted = facts.view.dry_run().is_some_and(|d| {
@@ -77,8 +76,8 @@ fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
     align_entries(facts, ledger);
 }
 
-/// Brings the entries of gangs and domains in line with the spec. A new domain starts at the
-/// highest attempt there is, so that the attempt of the workload never goes back.
+/// Adds and removes entries of gangs and domains according to the spec. A new domain starts at the
+/// highest attempt, so that the workload's attempt never decreases.
 fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
     let attempt = ledger.highest_attempt.max(1);
     let mut gangs = BTreeMap::new();

@@ -1,12 +1,12 @@
 //! Stage 07: members that did not start.
 //!
-//! Where the node is the cause, it is avoided. Before a gang first runs it releases everything; later
-//! only the member is placed elsewhere, while the others hold their nodes.
+//! If the node is the cause, the gang avoids it. A gang that has not run yet then releases all
+//! nodes. Later, only the member moves to another node, and the other members keep theirs.
 //!
-//! Where the template is the cause (image, command, configuration, schedulerName), another node would
-//! show the same: the gang releases everything and is placed again, three times in all, and then the
-//! workload fails. Each time it has its whole `startDeadlineSeconds`, so a registry that is down for a
-//! while fails no workload.
+//! If the template is the cause (image, command, configuration, schedulerName), another node would
+//! not help. The gang releases all nodes and is placed again. After the third such start in a row,
+//! the workload fails. Each start has its whole `startDeadlineSeconds`, so a temporary outage of a
+//! registry fails no workload.
 
 use std::collections::BTreeSet;
 
@@ -28,10 +28,9 @@ use crate::start_problem::{self, Fault, unbound_since, waiting_container};
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// Starts in a row that fail because of the template before the workload fails.
+/// After this many consecutive failed starts because of the template, the workload fails.
 const START_TRIES: i32 = 3;
 
-/// A member that did not start.
 struct StartFailure {
     member: Member,
     node: String,
@@ -41,7 +40,7 @@ struct StartFailure {
 }
 
 impl StartFailure {
-    /// A start that failed because of the node, unless more is known.
+    /// A failed start with the node as its default cause.
     fn of_node(member: &Member, node: &str, reason: &'static str, message: String) -> Self {
         Self {
             member: member.clone(),
@@ -53,19 +52,19 @@ impl StartFailure {
     }
 }
 
-/// How far a member that is placed has come.
+/// Progress of the start of a placed member.
 enum Start {
-    /// Its container has started, and has come to the barrier where there is one.
+    /// Its container has started and, if supervised, has arrived at the barrier.
     Begun,
-    /// Neither that is so, nor is its time over.
+    /// In progress, before its deadline.
     UnderWay,
-    /// Its time is over.
+    /// Past its deadline.
     Late(StartFailure),
-    /// Its node says that it does not start.
+    /// The node reports that the member does not start.
     Failed(StartFailure),
 }
 
-/// Answers start failures of every gang that is placed.
+/// Handles start failures of all placed gangs.
 pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
@@ -77,7 +76,7 @@ pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
 }
 
 fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut Wake) {
-    // One that has never run gives all of its nodes back, whoever does not start.
+    // A gang that has never run releases all of its nodes, whichever member does not start.
     let alone = gang.basic || ledger.is_under_way(gang);
     let membership = ledger.membership(facts.spec());
     let mut failures = Vec::new();
@@ -97,7 +96,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     let runs = |f: &StartFailure| running.contains(f.member.group.as_str());
     for failure in failures.iter().filter(|f| f.fault.is_of_node(runs(f))) {
         if failure.reason == reasons::NODE_LOST {
-            // A lost node is of no use while it is lost, and needs no avoidance after that.
+            // A lost node cannot be used while it is lost, and needs no avoidance afterwards.
             continue;
         }
         if let Some(node) = NodeName::read(Some(&failure.node)) {
@@ -117,8 +116,8 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     }
 }
 
-/// Releases the nodes of a gang. `of_template`: no other node would help, so the third time in a row
-/// fails the workload.
+/// Releases the nodes of a gang. `of_template`: no other node would help, so the third consecutive
+/// failure ends the workload.
 fn release(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -142,7 +141,8 @@ fn release(
     ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
 }
 
-/// Groups of which a member runs or has succeeded: image and program of their template are right.
+/// Groups with a member that runs or has succeeded, so that image and program of their template are
+/// correct.
 fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
     let member = |pod: &'a PodView| pod.identity.member.as_ref();
     let runs = |member, pod| facts.running(member, pod) || facts.succeeded(member, pod);
@@ -152,7 +152,7 @@ fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// True if a restart has waited for its new pods for as long as a gang that has never run may try.
+/// True if an incident has waited for new pods for as long as a gang that has never run may retry.
 fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let longest = TimeDelta::seconds(limit.saturating_mul(i64::from(START_TRIES)));
@@ -160,8 +160,8 @@ fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     incident.is_some_and(|i| i.detected_at + longest <= facts.now)
 }
 
-/// What a kubelet sees at the moment and the scheduler does not will soon be seen by both; then the
-/// node is not avoided for long.
+/// How long to avoid the node. A rejection by the kubelet is short: the scheduler will soon see the
+/// same state as the kubelet.
 fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     let settings = facts.view.settings();
     let wait = if reason == reasons::REJECTED_BY_NODE {
@@ -175,9 +175,9 @@ fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     }
 }
 
-/// Members of a domain that their nodes did not start. `alone`: each of them goes elsewhere while the
-/// others hold their nodes. Then only some of those that are late go at a time, and the next when they
-/// have come up: new pods cost most where there is least to give.
+/// Members of a domain that their nodes did not start. `alone`: each moves to another node while
+/// the remaining members keep theirs. Then only a share of the overdue members moves at a time,
+/// because new pods load the control plane most when it is slow.
 fn start_failures(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -203,9 +203,9 @@ fn start_failures(
     failed
 }
 
-/// Whether those that are late stay until this one has come up. Not for one whose pod the API server refuses,
-/// for as long as it likes. Members that stand alone start whenever there is capacity for one, so that one of them
-/// may always be about to: of these only those count that go elsewhere.
+/// True if overdue members must wait for the start of this member. False if the API server refuses
+/// its pod, which may last indefinitely. Members of Basic groups start whenever there is capacity,
+/// so only moving members count there.
 fn keeps_others(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -219,22 +219,23 @@ fn keeps_others(
     !refused && (goes_elsewhere || !scope.gang.basic)
 }
 
-/// Since when a kubelet can start the pod: it was bound, or at first when it was made.
+/// Since when the kubelet can start the pod: its binding. Its creation if it has not been bound.
 fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     let bound = pod.condition("PodScheduled").and_then(|c| c.since);
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
-/// Until when a pod may start: its container, or where that runs its supervisor, which is at the barrier
-/// when its agent has told so. News that are under way are no lateness: while others of its domain come it
-/// has all of its time, and longer where nothing is heard of it (docs/decisions/0034).
+/// Start deadline of a pod. A supervised pod has started when its agent reports its arrival at the
+/// barrier. Reports may be delayed. Therefore the deadline counts from the last arrival in the
+/// domain, and is longer if nothing is reported (docs/decisions/0034).
 struct Deadline {
     at: DateTime<Utc>,
-    /// So many times `startDeadlineSeconds`.
+    /// Number of `startDeadlineSeconds`.
     deadlines: i32,
 }
 
-/// `waits`: its container runs, and has not been heard to come to the barrier. None: its node says nothing.
+/// `waits`: its container runs and is not known to have arrived at the barrier. `None`: its node is
+/// not ready.
 fn deadline(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -276,7 +277,7 @@ fn start(
         return Start::UnderWay;
     };
     let attempt = pod.identity.attempt;
-    // Arrivals are forgotten in time, releases are not.
+    // Arrivals are removed over time, but releases are kept.
     let released = facts.is_released(scope.key(), attempt);
     let held = pod.is_supervised() && !facts.is_at(member, pod, attempt) && !released;
     let trainer = facts.trainer(member, pod);
@@ -313,7 +314,7 @@ fn start(
     }
     let intent = facts.pod_group_status(&scope.gang.key);
     if pod.node.is_none() && intent.is_some_and(|s| s.preemption.is_some()) {
-        // Its victims may take as long as they are granted to end; the scheduler watches that.
+        // Victims may use their whole grace period. The scheduler watches their deadline.
         return Start::UnderWay;
     }
     let waits = held && trainer.is_some_and(ContainerView::running);
@@ -330,8 +331,8 @@ fn start(
     }
 }
 
-/// What has not happened within so many deadlines. `held`: it is not released to start. While one of
-/// its containers waits, the supervisor is not what is late.
+/// The failure of a start that exceeded this many deadlines. `held`: the member is paused at or
+/// before the barrier. If a container is waiting, it is reported instead of the supervisor.
 fn not_in_time(
     facts: &Facts<'_>,
     member: &Member,

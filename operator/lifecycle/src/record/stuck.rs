@@ -1,5 +1,6 @@
-//! Stage 06: nodes on which pods do not end although the node answers. They are avoided before the
-//! pods are deleted by force: what is left of them there may hold devices, ports and volumes.
+//! Stage 06: nodes on which pods do not end although the node answers. The gang avoids these nodes
+//! before the pods are deleted by force, because remaining processes may use devices, ports and
+//! volumes.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -10,7 +11,7 @@ use crate::ledger::{Avoidance, Ledger};
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Records the nodes of pods that are stuck and whose gang waits for their end.
+/// Records the nodes of stuck pods whose end the gang waits for.
 pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
@@ -30,7 +31,7 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
     wake
 }
 
-/// `placed`: a pod that still stands for its member is not waited for, and never forced.
+/// `placed`: current pods of members are neither awaited nor forced.
 fn stuck_nodes(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -50,7 +51,7 @@ fn stuck_nodes(
     }
     let mut out = Vec::new();
     for pod in awaited {
-        // The time does not depend on when it is looked at: it is recorded once.
+        // The time does not depend on `now`, so that it is recorded only once.
         let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && pod.deletion_grace > 0

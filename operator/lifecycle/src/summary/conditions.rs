@@ -1,5 +1,3 @@
-//! Conditions of a workload.
-
 use std::collections::BTreeMap;
 
 use lockstep_api::condition::{Condition, find, is_true, reasons, types, upsert};
@@ -19,7 +17,7 @@ use crate::wake::Wake;
 use crate::words::Restarts;
 use crate::zones::OUTAGE_PERCENT;
 
-/// All conditions but the terminal ones, which belong to the ledger. The order is fixed.
+/// All conditions except the terminal ones, which belong to the ledger. Their order is fixed.
 pub(super) fn all(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -93,7 +91,7 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
     );
 }
 
-/// After the end nothing is under way any more. What has failed does not come right by itself.
+/// Conditions after the end. A failed workload does not recover by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
     conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
@@ -121,7 +119,7 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     }
 }
 
-/// What has failed is not as desired: `Reconciled` would say so.
+/// `Reconciled` would state that a failed workload is in its desired state.
 fn after_the_end(end: &End) -> ConditionValue {
     match end.outcome {
         Outcome::Complete => reconciling(true, None),
@@ -133,7 +131,7 @@ fn after_the_end(end: &End) -> ConditionValue {
     }
 }
 
-/// `stalled`: why nothing goes on before something else is changed.
+/// `stalled`: reason why no progress is possible without a change of other objects.
 fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     match stalled {
         Some(reason) => condition(
@@ -150,7 +148,7 @@ fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     }
 }
 
-/// A request that the API server fails. The controller repeats the request by itself.
+/// A request that the API server fails and the controller retries.
 fn failed_request(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
     let failed = facts.failed(wake)?;
     let message = format!("{}; the request is repeated", failed.message);
@@ -190,7 +188,7 @@ fn stalled(
         && known.reason == reasons::INVALID_TEMPLATE
         && known.observed_generation == facts.view.generation()
     {
-        // A new leader has not asked yet: the answer that the last one got still stands.
+        // A new leader has no dry-run result yet, so the last one stays.
         let status = is_true(&before.conditions, types::STALLED);
         return condition(status, &known.reason, &known.message);
     }
@@ -199,13 +197,13 @@ fn stalled(
         .unwrap_or(none)
 }
 
-/// Whether something is to be made for which the priority class must exist.
+/// True if objects must be created that need the priority class.
 fn needs_class(ledger: &Ledger) -> bool {
     let awaits_pods = |d: &DomainLedger| d.incident.as_ref().is_some_and(|i| !i.replace.is_empty());
     ledger.applied.is_none() || ledger.domains.values().any(awaits_pods)
 }
 
-/// An object with a name that we need and that is not ours.
+/// An object with a name that the workload needs and that it does not own.
 fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     let view = facts.view;
     let service = view.service().map(|h| h.owned);
@@ -225,7 +223,7 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     None
 }
 
-/// What to change about a refusal that does not say so itself.
+/// Advice on how to resolve a refusal whose message contains none.
 fn advice(kind: RefusalKind) -> &'static str {
     match kind {
         RefusalKind::NameTaken => ": delete it, or create this workload under another name",
@@ -249,7 +247,7 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
         RefusalKind::Invalid => reasons::INVALID_OBJECT,
     };
     let message = &refusal.message;
-    // The API server mostly begins with the object, too.
+    // Most messages of the API server already begin with the object.
     let refused = if message.starts_with(object) {
         message.clone()
     } else {
@@ -274,7 +272,7 @@ fn ready(
         missing += running - counts.succeeded - counts.ready;
     }
     if ledger.domains.values().any(|d| d.incident.is_some()) {
-        // Members that have not been stopped yet are of no use to the others.
+        // Members that have not been stopped yet do not count as ready during a restart.
         not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
         let mut message = "all members are ready or have succeeded".to_owned();
@@ -290,7 +288,7 @@ fn ready(
     }
 }
 
-/// Members are not ready, and what keeps one of them from starting, if that is known.
+/// Condition for members that are not ready, with the problem of their start if known.
 fn not_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -314,7 +312,7 @@ fn not_ready(
     }
 }
 
-/// That nodes of the workload are silent in an outage, so that no member counts as lost.
+/// Message if nodes of the workload are silent in an outage, so that no member counts as lost.
 fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let pods = facts.gangs.iter().flat_map(|gang| {
         let pods = facts.current_pods(ledger, gang);

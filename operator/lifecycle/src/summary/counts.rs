@@ -1,5 +1,3 @@
-//! Counts per group.
-
 use std::collections::BTreeMap;
 
 use lockstep_api::workload::Group;
@@ -8,7 +6,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::pods::PodPhase;
 
-/// Members of one group by what they do; the fields are those of the status.
+/// Members of one group by state, as in the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub desired: i32,
@@ -19,7 +17,6 @@ pub(crate) struct Counts {
     pub failed: i32,
 }
 
-/// Counts of all groups of the spec, by name.
 pub(super) fn count_groups(facts: &Facts<'_>, ledger: &Ledger) -> BTreeMap<String, Counts> {
     let groups = &facts.spec().groups;
     groups

@@ -1,8 +1,7 @@
-//! The part of a status that is for people and tools, computed after the decisions from the ledger
-//! and from what is there. No decision can read it: it comes into being when they have been made.
+//! The part of a status for people and tools, computed from ledger and observations after the
+//! decisions. No decision can read it.
 //!
-//! Only the summary before it is an input besides, because a condition keeps the time of its last
-//! transition.
+//! The previous summary is an input too, because conditions keep the time of their last transition.
 
 mod admission;
 mod conditions;
@@ -24,29 +23,24 @@ use crate::wake::Wake;
 use admission::is_coming_up;
 use counts::Counts;
 
-/// What a status says besides the ledger.
+/// The part of a status besides the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
-    /// Generation of the spec.
     pub observed_generation: i64,
-    /// One word.
     pub phase: Phase,
-    /// Reason of the condition that gives the phase.
+    /// Reason of the condition that determines the phase.
     pub reason: String,
-    /// Message of that condition.
     pub message: String,
-    /// Members that are ready or have succeeded, of those that should run.
+    /// Members that are ready or have succeeded, out of those that should run.
     pub ready: String,
-    /// All conditions but the terminal ones, which belong to the ledger.
+    /// All conditions except the terminal ones, which belong to the ledger.
     pub conditions: Vec<Condition>,
-    /// Counts by group.
     pub groups: BTreeMap<String, Counts>,
     /// When a gang was last placed.
     pub scheduled_time: Option<DateTime<Utc>>,
 }
 
-/// Computes the summary, and says when time alone will change it. `before`: the status as it was
-/// read.
+/// Computes the summary, and when time alone changes it next. `before`: the last read status.
 pub(crate) fn summarize(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -72,7 +66,7 @@ pub(crate) fn summarize(
     (summary, wake)
 }
 
-/// Members that are ready or have succeeded, of those that should run, such as `31/32`.
+/// Members that are ready or have succeeded, out of those that should run, such as `31/32`.
 fn ready(
     ledger: &Ledger,
     membership: &Membership<'_>,
@@ -81,7 +75,7 @@ fn ready(
     let (mut ready, mut wanted) = (0, 0);
     for (name, counts) in groups {
         ready += counts.ready + counts.succeeded;
-        // Of an elastic group that is complete nobody else is awaited.
+        // A complete elastic group has no further members to wait for.
         wanted += if membership.complete(name, &ledger.completed) {
             counts.succeeded
         } else {
@@ -91,7 +85,7 @@ fn ready(
     format!("{ready}/{wanted}")
 }
 
-/// When the last placement was decided; None without placement.
+/// When the latest placement was decided. `None` without placement.
 fn placed_at(facts: &Facts<'_>, ledger: &Ledger) -> Option<DateTime<Utc>> {
     let gangs = ledger.gangs.keys();
     let placements = gangs.filter_map(|key| facts.placement(ledger, key));
@@ -126,7 +120,7 @@ fn phase(
     }
 }
 
-/// Reason and message of the condition that gives a phase.
+/// Reason and message of the condition that determines a phase.
 fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, String) {
     let type_ = match phase {
         Phase::Succeeded | Phase::Failed => {
@@ -140,7 +134,7 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         Phase::Preempting => types::DISRUPTION_TARGET,
         Phase::Restarting => types::RESTARTING,
         Phase::Pending => types::ADMITTED,
-        // What keeps it from being there whole.
+        // The reason why the workload is not fully placed.
         Phase::Starting if !is_true(conditions, types::ADMITTED) => types::ADMITTED,
         Phase::Starting | Phase::Running => types::READY,
     };
@@ -152,15 +146,15 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         .unwrap_or_default()
 }
 
-/// Whether every gang that is not done has members on nodes: the workload does not wait for its turn,
-/// although some members may have no node.
+/// True if every unfinished gang has members on nodes. The workload is then not queued, although
+/// some members may have no node.
 fn all_come_up(facts: &Facts<'_>, ledger: &Ledger) -> bool {
     let gangs = facts.gangs.iter();
     let mut waiting = gangs.filter(|g| ledger.gang(&g.key).is_some() && !ledger.is_done(g));
     !ledger.gangs.is_empty() && waiting.all(|g| is_coming_up(facts, ledger, g))
 }
 
-/// Whether all unfinished members of every domain run. Of an elastic gang a whole replica may be
+/// True if all unfinished members of every domain run. In an elastic gang, a whole replica may be
 /// unplaced.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {

@@ -1,4 +1,4 @@
-//! The condition `RestartsInPlace`: how a restart of a gang goes about, and why not otherwise.
+//! The condition `RestartsInPlace`: how gangs restart, and why not in place.
 
 use std::collections::BTreeMap;
 
@@ -71,8 +71,8 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option
     ))
 }
 
-/// Nodes that members are placed on and whose agent cannot stop containers, each with whether all
-/// members there wait for it.
+/// Nodes with placed members whose agent cannot stop containers. The value is true if all members
+/// there wait for the agent to start.
 fn nodes_without_agent<'f>(
     facts: &'f Facts<'_>,
     ledger: &Ledger,
@@ -98,7 +98,7 @@ fn nodes_without_agent<'f>(
     without
 }
 
-/// Why members run, or will run, without a supervisor. None: all members of gangs have one.
+/// Why members run, or will run, without a supervisor. `None` if all members of gangs have one.
 fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let spec = facts.spec();
     let (mut pods, mut first) = (0, None);
@@ -142,7 +142,6 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     ))
 }
 
-/// Restart domains whose members may have supervisors.
 fn supervisable<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Domain> {
     let gangs = facts.gangs.iter().filter(|gang| may_have_supervisors(gang));
     gangs.flat_map(|gang| &gang.domains)

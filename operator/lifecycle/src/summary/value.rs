@@ -1,13 +1,10 @@
-//! What one condition says.
-
-/// Status, reason and message.
+/// Status, reason and message of a condition.
 pub(super) struct ConditionValue {
     pub status: bool,
     pub reason: String,
     pub message: String,
 }
 
-/// What a condition says.
 pub(super) fn condition(status: bool, reason: &str, message: impl Into<String>) -> ConditionValue {
     ConditionValue {
         status,
