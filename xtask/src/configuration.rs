@@ -1,5 +1,5 @@
-//! The reference of the manager's configuration: keys, types and meaning from the source of the
-//! types, defaults from the types themselves, allowed values from the rules that refuse others.
+//! Reference page of the manager's configuration. Keys, types and meanings come from the source,
+//! defaults from the types, and allowed values from the validation rules.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use serde_json::Value;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, Fields, Item, Lit, Type};
 
-/// Where the types and their rules are.
+/// Sources of the types and their rules.
 const SOURCES: [&str; 3] = [
     "operator/manager/src/config/mod.rs",
     "operator/manager/src/config/rules.rs",
     "operator/scheduler/src/config.rs",
 ];
-/// The type of the whole file.
+/// Type of the whole file.
 const WHOLE: &str = "Config";
 
 const HEADER: &str = "# Configuration of the manager
@@ -32,24 +32,24 @@ allowed end the process with one line that names them. `lockstep-manager --print
 |---|---|---|---|---|
 ";
 
-/// A field of a struct, as it is written in YAML.
+/// A field of a struct, with its name in YAML.
 struct Field {
     key: String,
     kind: String,
     doc: String,
 }
 
-/// What the sources say.
+/// Types in the sources.
 #[derive(Default)]
 struct Types {
     structs: BTreeMap<String, Vec<Field>>,
-    /// Variants with their meaning.
+    /// Variants and their meanings.
     enums: BTreeMap<String, Vec<(String, String)>>,
-    /// What values must be, by key.
+    /// Rules for values, by key.
     allowed: BTreeMap<String, Vec<String>>,
 }
 
-/// The page.
+/// Builds the page.
 pub fn markdown(root: &Path) -> Result<String> {
     Types::of(root)?.page()
 }
@@ -135,7 +135,7 @@ impl Types {
         Ok(())
     }
 
-    /// Type, allowed values of an enum, meaning.
+    /// Type, allowed enum values and meaning of a field.
     fn shown(&self, field: &Field) -> Result<(&'static str, String, String)> {
         let kind = match field.kind.as_str() {
             "bool" => "boolean",
@@ -170,7 +170,8 @@ impl Types {
 }
 
 impl<'ast> Visit<'ast> for Types {
-    /// `ValueRule::new(holds, "KEY", value, "WHAT")`, `ValueRule::not_negative("KEY", span)`.
+    /// Matches `ValueRule::new(holds, "KEY", value, "WHAT")` and `ValueRule::not_negative("KEY",
+    /// span)`.
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         let texts: Vec<Option<String>> = call.args.iter().map(literal).collect();
         match texts.as_slice() {
@@ -184,7 +185,7 @@ impl<'ast> Visit<'ast> for Types {
     }
 }
 
-/// Whether this is the path of a function with that name.
+/// Returns true if the expression is a path to a function of this name.
 fn is_called(function: &Expr, name: &str) -> bool {
     let Expr::Path(function) = function else {
         return false;
@@ -247,7 +248,7 @@ mod tests {
     fn keys(value: &Value, prefix: &str, out: &mut Vec<String>) {
         for (key, value) in value.as_object().unwrap() {
             let key = format!("{prefix}{key}");
-            // A map of the user's is empty by default.
+            // A map that users fill is empty by default.
             if value.as_object().is_some_and(|fields| !fields.is_empty()) {
                 keys(value, &format!("{key}."), out);
             } else {
@@ -256,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Rows of the page that are not of the keys, keys without one, and rows that say nothing.
+    /// Rows without a key, keys without a row, and rows without a meaning.
     fn mistakes(page: &str, keys: &[String]) -> Vec<String> {
         let mut out = Vec::new();
         let mut rowless: BTreeSet<&str> = keys.iter().map(String::as_str).collect();
@@ -274,7 +275,7 @@ mod tests {
         out
     }
 
-    /// Of the defaults.
+    /// Keys of the default configuration.
     fn all_keys() -> Vec<String> {
         let mut out = Vec::new();
         keys(

@@ -1,5 +1,5 @@
-//! The container runtime interface as Rust, without protoc: the agent's calls, their server for its
-//! tests, and the calls of a kubelet for tests on real runtimes.
+//! Generates the container runtime interface in Rust without protoc: the agent's client, a server
+//! for its tests, and a kubelet's client for tests with real runtimes.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use tonic_prost_build::{Builder, configure};
 
 const AGENT: &str = "operator/agent/proto/api.proto";
 const KUBELET: &str = "tests/kubelet/proto/kubelet.proto";
-/// What the package `runtime.v1` is called by the code generator.
+/// File name that the code generator gives package `runtime.v1`.
 const GENERATED: &str = "runtime.v1.rs";
 
 /// Path from the root and content of the generated files.

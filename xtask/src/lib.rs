@@ -1,5 +1,4 @@
-//! What the repository checks about itself beside what clippy sees, and what it builds besides
-//! programs.
+//! Checks of the repository beyond clippy, and builds of artifacts beyond programs.
 
 pub mod alerts;
 pub mod bundle;

@@ -1,5 +1,5 @@
-//! Links of the documentation that lead nowhere: relative ones in Markdown, and pages that sources
-//! and manifests name. Addresses of the network are not looked at.
+//! Finds broken links: relative links in Markdown, and pages named in sources and manifests. URLs
+//! are not checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Folders with pages, and with files that name pages.
+/// Folders with pages, or with files that name pages.
 const FOLDERS: [&str; 6] = [
     "config",
     "docs",
@@ -16,10 +16,10 @@ const FOLDERS: [&str; 6] = [
     "tests",
     "xtask/src",
 ];
-/// Folders that are not ours.
+/// Folders with third-party files.
 const FOREIGN: [&str; 2] = ["target", "node_modules"];
 
-/// Every link that leads to no file, or to no heading of a page, with the file that it is in.
+/// Returns every link to a missing file or heading, with the file that contains it.
 pub fn broken(root: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(root).context("the root")? {
@@ -93,7 +93,7 @@ fn leads_nowhere(
     Ok((!there).then_some("no such heading"))
 }
 
-/// Without `..`, so that a page has one name.
+/// Resolves `..`, so that each page has one name.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -106,7 +106,7 @@ fn normal(path: &Path) -> PathBuf {
     out
 }
 
-/// The lines of a page outside of code blocks.
+/// Lines of a page outside code blocks.
 fn prose(page: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     page.lines().filter(move |line| {
@@ -130,7 +130,7 @@ fn links(page: &str) -> Vec<String> {
     out
 }
 
-/// Pages that a source or a manifest names from the root: `docs/cli.md#doctor`, `README.md#install`.
+/// Pages named from the root in a source or manifest: `docs/cli.md#doctor`, `README.md#install`.
 fn named(text: &str) -> Vec<String> {
     let of_name = |c: char| c.is_ascii_alphanumeric() || "/.#_-".contains(c);
     let words = text.split(|c| !of_name(c));
@@ -146,7 +146,7 @@ fn named(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The anchors that a viewer of repositories gives the headings of a page.
+/// Anchors of a page's headings, as GitHub generates them.
 fn headings(page: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut out = BTreeSet::new();
@@ -166,7 +166,7 @@ fn headings(page: &str) -> BTreeSet<String> {
     out
 }
 
-/// Lower case, words joined by hyphens, no punctuation; of a link its text.
+/// Lower case, hyphens between words, no punctuation; of a link only its text.
 fn slug(title: &str) -> String {
     let mut text = String::new();
     let mut target = false;

@@ -1,5 +1,5 @@
-//! `cargo run -p xtask -- generate [--check]` writes the generated files of the repository, or says
-//! which are stale; `image` builds container images; `structure [CHECKOUT]` measures the product's
+//! `cargo run -p xtask -- generate [--check]` writes the generated files of the repository, or
+//! lists stale ones. `image` builds container images. `structure [CHECKOUT]` measures the product's
 //! sources.
 
 mod configuration;
@@ -28,66 +28,66 @@ struct Args {
 enum Command {
     /// Write crds/, docs/reference, the dashboards, bundle/ and the agent's CRI code.
     Generate {
-        /// Write nothing; fail when a file is not what would be written.
+        /// Write nothing; fail if a file is stale.
         #[arg(long)]
         check: bool,
     },
-    /// Print how long and how dense the product's code is, import cycles between its files and
-    /// public type names that occur twice.
+    /// Print length and density of the product's code, import cycles between its files, and
+    /// duplicate public type names.
     Structure {
-        /// Root of the checkout to measure; by default this one.
+        /// Root of the checkout to measure. Default: this one.
         checkout: Option<PathBuf>,
     },
-    /// Write the rules for Prometheus and their tests, as `promtool` reads them, into a folder.
+    /// Write the Prometheus rules and their tests for `promtool` into a folder.
     Rules {
-        /// The folder, which exists.
+        /// An existing folder.
         folder: PathBuf,
     },
-    /// Write the bundle for OLM with the images that `image` has built, by digest.
+    /// Write the OLM bundle with the images built by `image`, by digest.
     Bundle {
-        /// Folder with the layouts.
+        /// Folder of the image layouts.
         #[arg(long, default_value = "target/images")]
         images: PathBuf,
         /// Folder for the bundle.
         #[arg(long, default_value = "target/bundle")]
         out: PathBuf,
-        /// What the names of the images begin with.
+        /// Prefix of the image names.
         #[arg(long, default_value = PREFIX)]
         prefix: String,
-        /// Who publishes it.
+        /// Publisher of the bundle.
         #[arg(long, value_name = "NAME <MAIL>")]
         maintainer: Option<String>,
     },
-    /// Build static programs and an OCI image of each, with an index over the processors; prints sizes
+    /// Build static programs and one OCI image each, with an index over the platforms. Prints sizes
     /// and digests.
     Image {
-        /// Processors, such as `amd64,arm64`. Default: that of this machine.
+        /// Platforms, such as `amd64,arm64`. Default: this machine's.
         #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Target::here()])]
         arch: Vec<Target>,
         /// Folder for the layouts and archives.
         #[arg(long, default_value = "target/images")]
         out: PathBuf,
-        /// What the names of the images begin with.
+        /// Prefix of the image names.
         #[arg(long, default_value = PREFIX)]
         prefix: String,
         /// Tag. Default: the version.
         #[arg(long, default_value = TAG)]
         tag: String,
     },
-    /// Build `kubectl lockstep` as a static program; prints its size.
+    /// Build `kubectl lockstep` as a static program. Prints its size.
     Plugin {
-        /// Processors, such as `amd64,arm64`. Default: that of this machine.
+        /// Platforms, such as `amd64,arm64`. Default: this machine's.
         #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Target::here()])]
         arch: Vec<Target>,
-        /// Folder for a folder of each processor, with the program and its licences.
+        /// Output folder, with one folder per platform for the program and its licences.
         #[arg(long, default_value = "target/plugin")]
         out: PathBuf,
     },
 }
 
-/// What the names of the images begin with.
+/// Prefix of the image names.
 const PREFIX: &str = "ghcr.io/lockstep-dev/";
-/// Tag of the images of a release.
+/// Tag of release images.
 const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 fn main() -> Result<()> {
@@ -149,7 +149,7 @@ fn print_images(built: &[Built]) {
 }
 
 fn rules(folder: &Path) -> Result<()> {
-    // JSON is YAML, too.
+    // JSON is valid YAML.
     let rules = serde_json::json!({"groups": alerts::groups()});
     for (name, content) in [("rules.json", rules), ("tests.json", alerts::tests())] {
         let path = folder.join(name);
@@ -192,7 +192,7 @@ fn structure(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a bundle, or says what is wrong with it.
+/// Writes a bundle, unless it has errors.
 fn write_bundle(bundle: &bundle::Bundle, out: &Path) -> Result<()> {
     let found = bundle::mistakes(bundle);
     if !found.is_empty() {

@@ -1,18 +1,17 @@
-//! What is known of one metric.
+//! Description of a metric.
 
 /// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows; `rate` and `increase` are for these.
+    /// Only increases; for `rate` and `increase`.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
-    /// Counts by size; `_bucket`, `_sum` and `_count` are what is asked for.
+    /// Distribution; queries use `_bucket`, `_sum` and `_count`.
     Histogram,
 }
 
 impl Kind {
-    /// The word of the reference page.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -25,18 +24,18 @@ impl Kind {
 /// A metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its name, as it is asked for; of histograms without `_bucket`.
+    /// Name as in queries; of histograms without `_bucket`.
     pub name: &'static str,
     /// What it is.
     pub kind: Kind,
-    /// Its labels, without `le`.
+    /// Labels, without `le`.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Meaning of the value.
     pub meaning: &'static str,
 }
 
 impl Metric {
-    /// Whether a query that asks for this name asks for a series of it.
+    /// Returns true if a query for this name selects a series of the metric.
     pub(crate) fn has_series(&self, name: &str) -> bool {
         match self.kind {
             Kind::Histogram => ["_bucket", "_sum", "_count"]

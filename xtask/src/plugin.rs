@@ -1,4 +1,4 @@
-//! `kubectl lockstep` as a static program, with the licences of what is linked into it.
+//! `kubectl lockstep` as a static program, with the licences of the crates linked into it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::image::{Dependencies, Target, build, check};
 
-/// Package of the program.
 const PACKAGE: &str = "lockstep-cli";
-/// The program: kubectl finds a plugin by this name.
+/// Program name, by which kubectl finds the plugin.
 const PROGRAM: &str = "kubectl-lockstep";
 
-/// Builds the program for the target into a folder of that name below `out`; returns its path and
-/// size.
+/// Builds the program into a folder for the target below `out`. Returns its path and size in bytes.
 pub fn plugin(root: &Path, target: Target, out: &Path) -> Result<(PathBuf, u64)> {
     let programs = build(root, target, &[PACKAGE])?;
     let out = out.join(target.architecture());

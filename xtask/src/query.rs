@@ -1,4 +1,4 @@
-//! What is wrong with a query to Prometheus, as far as the table of metrics can tell.
+//! Checks of Prometheus queries against the table of metrics.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSele
 use crate::metric::Kind;
 use crate::metrics::{OF_THE_SCRAPE, of_series, values};
 
-/// What stands for Grafana's `$__rate_interval`, which is no PromQL; nobody writes it.
+/// Replacement for Grafana's `$__rate_interval`, which is not PromQL. No query uses this duration.
 const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
 
-/// Where a query is asked from.
+/// Context of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// An alert or a recording rule.
     Rule,
-    /// A panel of a dashboard. Series that were scraped are narrowed by variables of the names of these
-    /// labels, and Grafana says over what time a rate is taken: a fixed time shows nothing where the
-    /// scrape is slower, and hides peaks where more is on the screen.
+    /// A panel of a dashboard. Variables named like these labels narrow scraped series. Rates must
+    /// use Grafana's interval: a fixed one shows nothing with slower scrapes, and hides peaks on
+    /// long ranges.
     Panel(&'a [&'a str]),
 }
 
-/// A selector, the functions around it, and over what time.
+/// A selector with the functions around it and its range.
 struct Asked<'a> {
     selector: &'a VectorSelector,
     around: Vec<&'a str>,
@@ -35,7 +35,7 @@ fn parsed(query: &str) -> Result<Expr, String> {
     parser::parse(&query.replace("$__rate_interval", &stand_in))
 }
 
-/// Mistakes in a query. `recorded`: series that recording rules make, with their labels.
+/// Returns the errors in a query. `recorded`: series of recording rules, with their labels.
 pub fn mistakes(query: &str, recorded: &[(&str, &[&str])], place: Place<'_>) -> Vec<String> {
     let expr = match parsed(query) {
         Ok(expr) => expr,
@@ -52,7 +52,7 @@ pub fn mistakes(query: &str, recorded: &[(&str, &[&str])], place: Place<'_>) -> 
     out
 }
 
-/// The names of the series that a query asks for; none where it does not parse.
+/// Names of the series in a query; empty if it does not parse.
 pub fn series(query: &str) -> BTreeSet<String> {
     let Ok(expr) = parsed(query) else {
         return BTreeSet::new();
@@ -61,14 +61,14 @@ pub fn series(query: &str) -> BTreeSet<String> {
     asked.filter_map(|a| a.selector.name.clone()).collect()
 }
 
-/// What is wrong with a selector in a panel that would be right elsewhere.
+/// Errors of a selector that apply only to panels.
 fn of_panel(asked: &Asked<'_>, recorded: &[(&str, &[&str])], labels: &[&str]) -> Vec<String> {
     let name = asked.selector.name.clone().unwrap_or_default();
     let mut out = Vec::new();
     if asked.range.is_some_and(|range| range != RATE_INTERVAL) {
         out.push(format!("{name}: over a time other than $__rate_interval"));
     }
-    // What rules record is of everything that Prometheus has.
+    // Recording rules aggregate over all targets.
     if recorded.iter().any(|(n, _)| *n == name) {
         return out;
     }
@@ -113,7 +113,7 @@ fn of_selector(asked: &Asked<'_>, recorded: &[(&str, &[&str])]) -> Vec<String> {
     out
 }
 
-/// Values of a label that no series of the metric ever has.
+/// Label values that no series of the metric has.
 fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
     let label = matcher.name.as_str();
     let Some(known) = of_series(name).and_then(|metric| values::of(metric, label)) else {
@@ -136,7 +136,7 @@ fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
         .collect()
 }
 
-/// The labels that a series has, those of the scrape included; `None` where there is no such series.
+/// Labels of a series, including labels of the scrape; `None` if the series is unknown.
 fn labels_of<'a>(name: &str, recorded: &[(&str, &'a [&'a str])]) -> Option<BTreeSet<&'a str>> {
     if let Some((_, labels)) = recorded.iter().find(|(n, _)| *n == name) {
         return Some(labels.iter().copied().collect());
@@ -154,7 +154,7 @@ fn labels_of<'a>(name: &str, recorded: &[(&str, &'a [&'a str])]) -> Option<BTree
     )
 }
 
-/// Labels in `by (...)` and `on (...)` that nothing inside has.
+/// Labels in `by (...)` and `on (...)` that no series inside has.
 fn grouping(expr: &Expr, recorded: &[(&str, &[&str])], out: &mut Vec<String>) {
     let named = match expr {
         Expr::Aggregate(AggregateExpr {

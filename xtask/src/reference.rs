@@ -40,7 +40,7 @@ pub fn markdown(crds: &[CustomResourceDefinition]) -> String {
     out
 }
 
-/// A heading and the table of a part's fields, or that it has none.
+/// Writes a heading and the table of a part's fields, or a remark that it has none.
 fn fields(out: &mut String, part: &str, schema: &JSONSchemaProps) {
     let _ = write!(out, "\n### {part}\n\n");
     if schema.properties.iter().flatten().next().is_none() {
@@ -72,7 +72,7 @@ fn rows(out: &mut String, prefix: &str, schema: &JSONSchemaProps) {
             type_name(field),
             meaning(field)
         );
-        // A pod template is the core type; its fields are documented there.
+        // A pod template is a core type, with its own documentation.
         if name == "template" {
             continue;
         }
@@ -149,7 +149,7 @@ mod tests {
         assert!(page.contains("### spec\n\nIt has no fields.\n\n### status\n"));
     }
 
-    /// Lines with a link of rustdoc's.
+    /// Lines with an intra-doc link of rustdoc.
     fn links_of_rust(page: &str) -> Vec<&str> {
         page.lines().filter(|l| l.contains("[`")).collect()
     }

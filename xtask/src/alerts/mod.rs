@@ -1,5 +1,5 @@
-//! Rules for Prometheus from one table: alerts with what to type, and the tests that `promtool`
-//! plays. A page in `docs/runbooks` goes with each alert.
+//! Prometheus rules from one table: alerts with commands to run, and tests for `promtool`. Each
+//! alert has a page in `docs/runbooks`.
 
 mod recordings;
 mod rule;
@@ -13,13 +13,13 @@ pub use recordings::RECORDINGS;
 pub use rule::{Alert, Case, Recording, Severity};
 pub use tables::ALERTS;
 
-/// Where the runbooks lie, from the root.
+/// Folder of the runbooks, from the root.
 pub const RUNBOOKS: &str = "docs/runbooks";
-/// Where people find them.
+/// Base URL of the runbooks.
 const SITE: &str = "https://github.com/lockstep-dev/lockstep/blob/main/docs/runbooks";
-/// How often the tests evaluate the rules.
+/// Evaluation interval of the tests.
 const INTERVAL: &str = "1m";
-/// What a healthy pair of managers exports; each test begins with it.
+/// Series of a healthy pair of managers; each test starts with them.
 const HEALTHY: [(&str, &str); 6] = [
     (
         r#"lockstep_build_info{job="lockstep", instance="a"}"#,
@@ -47,7 +47,7 @@ const HEALTHY: [(&str, &str); 6] = [
     ),
 ];
 
-/// Groups of rules, as Prometheus reads them.
+/// Rule groups in Prometheus' format.
 pub fn groups() -> Value {
     let alerts: Vec<Value> = ALERTS.iter().map(|a| a.json(SITE)).collect();
     let recordings: Vec<Value> = RECORDINGS.iter().map(Recording::json).collect();
@@ -57,12 +57,12 @@ pub fn groups() -> Value {
     ])
 }
 
-/// Series that the recording rules make, with their labels.
+/// Names and labels of the series from recording rules.
 pub fn recorded() -> Vec<(&'static str, &'static [&'static str])> {
     RECORDINGS.iter().map(|r| (r.name, r.labels)).collect()
 }
 
-/// The rules as Prometheus' operator reads them.
+/// The rules in the format of the Prometheus operator.
 fn rule_object() -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",
@@ -76,8 +76,8 @@ fn rule_object() -> Value {
     })
 }
 
-/// What `promtool test rules` plays: each alert fires, and no other; and each stays silent where
-/// things are nearly as bad.
+/// Input of `promtool test rules`. Each alert has a case in which only it fires, and a nearly
+/// identical case in which it is silent.
 pub fn tests() -> Value {
     let tests: Vec<Value> = ALERTS
         .iter()
@@ -115,7 +115,6 @@ fn test(alert: &str, what: &str, case: &Case, fires: Option<&str>) -> Value {
 }
 
 /// Path from the root and content of every generated file.
-///
 pub fn files() -> Vec<(PathBuf, String)> {
     let yaml = serde_saphyr::to_string(&rule_object()).unwrap_or_default();
     vec![(

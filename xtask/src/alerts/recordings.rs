@@ -1,8 +1,8 @@
-//! What Prometheus computes for dashboards.
+//! Recording rules for dashboards.
 
 use super::rule::Recording;
 
-/// What dashboards show of longer times.
+/// Recording rules for long time ranges.
 pub const RECORDINGS: [Recording; 3] = [
     Recording {
         name: "lockstep:accelerators_in_use:ratio",

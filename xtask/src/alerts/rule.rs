@@ -1,20 +1,20 @@
-//! What a rule is, and how Prometheus reads it.
+//! Types of rules, and their Prometheus format.
 
 use serde_json::{Value, json};
 
-/// Who is to look, and when.
+/// Urgency of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// At once: nothing is scheduled or restarted.
+    /// Act at once: nothing is scheduled or restarted.
     Critical,
-    /// Today.
+    /// Act today.
     Warning,
-    /// When there is time.
+    /// Act when there is time.
     Info,
 }
 
 impl Severity {
-    /// As the label says it.
+    /// Value of the label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -24,39 +24,39 @@ impl Severity {
     }
 }
 
-/// A state of the cluster that a test of an alert plays.
+/// A cluster state in a test of an alert.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Series and their values, one a minute, in the notation of `promtool`. They come on top of a
-    /// healthy pair of managers, and instead of those of its series that are the same.
+    /// Series and their values, one per minute, in `promtool`'s notation. They extend the series of
+    /// a healthy pair of managers, or replace equal series.
     pub series: &'static [(&'static str, &'static str)],
-    /// When it is looked.
+    /// Time of the evaluation.
     pub at: &'static str,
 }
 
 /// An alert.
 #[derive(Clone, Copy, Debug)]
 pub struct Alert {
-    /// Name, without the prefix that all have in Prometheus; that of its runbook, too.
+    /// Name, also of its runbook.
     pub name: &'static str,
     /// Who is to look.
     pub severity: Severity,
-    /// What is wrong when it has an answer.
+    /// Expression. The alert is active while it has a result.
     pub expr: &'static str,
-    /// For how long it has to be so.
+    /// Time that the expression must hold (`for`).
     pub hold: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// What it means, and what to type.
+    /// Meaning, and commands to run.
     pub description: &'static str,
-    /// Where it fires.
+    /// A case in which it fires.
     pub fires: Case,
-    /// Where it does not, and nearly would.
+    /// A similar case in which it does not fire.
     pub silent: Case,
 }
 
 impl Alert {
-    /// As Prometheus reads it.
+    /// The alert in Prometheus' format.
     pub fn json(&self, runbooks: &str) -> Value {
         json!({
             "alert": self.name,
@@ -72,19 +72,19 @@ impl Alert {
     }
 }
 
-/// A series that Prometheus computes.
+/// A recording rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
     /// Its name.
     pub name: &'static str,
     /// Its labels.
     pub labels: &'static [&'static str],
-    /// How it is computed.
+    /// Expression of the rule.
     pub expr: &'static str,
 }
 
 impl Recording {
-    /// As Prometheus reads it.
+    /// The rule in Prometheus' format.
     pub fn json(&self) -> Value {
         json!({"record": self.name, "expr": self.expr})
     }

@@ -1,5 +1,5 @@
-//! The alerts. Thresholds are where somebody has to look, and are meant to be changed: what they say
-//! of a cluster depends on its size.
+//! The alerts. Thresholds are meant to be changed: suitable values depend on the size of the
+//! cluster.
 
 use super::rule::Severity::{Critical, Info, Warning};
 use super::rule::{Alert, Case};
@@ -186,7 +186,7 @@ pub const ALERTS: [Alert; 19] = [
             )],
             at: "15m",
         },
-        // While an applied policy comes into force.
+        // An applied policy takes effect after a moment.
         silent: Case {
             series: &[(
                 r#"lockstep_policy_check_failed{job="lockstep", instance="a", policy="lockstep-members"}"#,
@@ -231,7 +231,7 @@ pub const ALERTS: [Alert; 19] = [
             )],
             at: "20m",
         },
-        // A follower takes nothing out of its queue.
+        // A follower does not process its queue.
         silent: Case {
             series: &[(
                 r#"workqueue_depth{job="lockstep", instance="b", name="trainingworkload"}"#,
@@ -320,7 +320,7 @@ pub const ALERTS: [Alert; 19] = [
             )],
             at: "20m",
         },
-        // A failed workload is stalled for the reason that it failed for, until it is deleted.
+        // A failed workload is also Stalled, with the same reason, until it is deleted.
         silent: Case {
             series: &[
                 (

@@ -12,21 +12,20 @@ use serde_json::{Value, json};
 use super::{Images, PACKAGE, VERSION, read, without_namespace};
 
 const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
-/// First minor version of Kubernetes whose admission policies are stable.
+/// First minor version of Kubernetes with stable admission policies.
 const MIN_KUBE_VERSION: &str = "1.30.0";
 const SUMMARY: &str =
     "Gang-scheduled training jobs that restart in place and are preempted by cost.";
-/// Stands for the address of who publishes a bundle: a domain that is reserved, so that mail reaches
-/// nobody else.
+/// Placeholder for the publisher's address. The domain is reserved, so no mail is delivered.
 pub const NOBODY: &str = "maintainers@lockstep.example";
-/// Namespace that consoles suggest. Privileged, because node agents run in it once they are on.
+/// Namespace that consoles suggest. Privileged, because enabled node agents run in it.
 const NAMESPACE: &str = "lockstep-system";
 /// Samples that consoles offer.
 const EXAMPLES: [&str; 3] = ["01-minimal", "02-topology", "03-failure-policy"];
 
-/// What an object leads to: kind, name of the definition (empty: built in), version.
+/// Related kind: kind, name of the definition (empty: built in), version.
 type Related = (&'static str, &'static str, &'static str);
-/// Kinds that are owned: what consoles call them, and what an object of them leads to.
+/// Owned kinds, with their display names and related kinds.
 const OWNED: &[(&str, &str, &[Related])] = &[
     ("NodeAgent", "Node Agent", &[("Pod", "", "v1")]),
     (
@@ -71,12 +70,12 @@ const OWNED: &[(&str, &str, &[Related])] = &[
         &[("PodGroup", "podgroups.scheduling.lockstep.dev", "v1alpha1")],
     ),
 ];
-/// What descriptions of fields that later decisions depend on begin with.
+/// Prefix of descriptions of ledger fields.
 pub(super) const LEDGER: &str = "Ledger: ";
-/// The one kind that people write.
+/// The only kind that people write.
 const WRITTEN_BY_PEOPLE: &str = "TrainingWorkload";
 
-/// The whole object.
+/// Builds the object.
 pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
     let olm = root.join("config/olm");
     let description = fs::read_to_string(olm.join("description.md"))?;
@@ -120,7 +119,7 @@ pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
     }))
 }
 
-/// Which nodes it runs on.
+/// Labels for supported node platforms.
 fn labels(images: &Images) -> BTreeMap<String, &'static str> {
     let processors = images.architectures.iter().map(|a| format!("arch.{a}"));
     let kinds = processors.chain(["os.linux".to_owned()]);
@@ -192,14 +191,15 @@ fn owned(crds: &[Value]) -> Result<Vec<Value>> {
     Ok(out)
 }
 
-/// One for each field of the first level.
+/// One descriptor per field of the first level.
 fn descriptors(schema: &Value) -> Vec<Value> {
     let fields = schema["properties"].as_object().into_iter().flatten();
     let descriptor = |(name, field): (&String, &Value)| json!({"path": name, "displayName": words(name), "description": described(&field["description"])});
     fields.map(descriptor).collect()
 }
 
-/// A description without what it is in the status: consoles show one field, and do not tell what the ledger is.
+/// Description without the ledger prefix: consoles show single fields, without an explanation of
+/// the ledger.
 fn described(description: &Value) -> Value {
     let Some(rest) = description.as_str().and_then(|d| d.strip_prefix(LEDGER)) else {
         return description.clone();
@@ -209,7 +209,7 @@ fn described(description: &Value) -> Value {
     json!(first.chain(rest).collect::<String>())
 }
 
-/// `activeDeadlineSeconds` as `Active Deadline Seconds`.
+/// Splits `activeDeadlineSeconds` into `Active Deadline Seconds`.
 fn words(field: &str) -> String {
     let mut out = String::new();
     let mut before = ' ';
@@ -250,8 +250,8 @@ fn install(root: &Path, images: &Images) -> Result<Value> {
     }))
 }
 
-/// The manager. Its configuration is the administrator's to make; what only the bundle knows holds
-/// where that says nothing. OLM makes no namespace, so the agents are in the manager's own.
+/// The manager's Deployment. The administrator may create its configuration; the bundle only sets
+/// defaults. OLM creates no namespace, so the agents run in the manager's.
 fn manager(config: &Path, images: &Images) -> Result<Value> {
     let mut deployment = deployment(&config.join("manager/deployment.yaml"), images)?;
     let pod = &mut deployment["spec"]["template"]["spec"];

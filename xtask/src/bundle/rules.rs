@@ -1,8 +1,8 @@
-//! What makes a bundle be refused or hard to use, as upstream's validators and scorecard have it:
-//! operator-framework/api `pkg/validation/internal` (`csv.go`, `bundle.go`, `operatorhubv2.go`,
-//! `good_practices.go`, `standardcapabilities.go`, `standardcategories.go`), operator-registry
-//! `pkg/lib/bundle` (`validate.go`, `supported_resources.go`) and the scorecard of operator-sdk.
-//! What they only warn of is a mistake here.
+//! Checks of a bundle, as in upstream's validators and scorecard: operator-framework/api
+//! `pkg/validation/internal` (`csv.go`, `bundle.go`, `operatorhubv2.go`, `good_practices.go`,
+//! `standardcapabilities.go`, `standardcategories.go`), operator-registry `pkg/lib/bundle`
+//! (`validate.go`, `supported_resources.go`) and the scorecard of operator-sdk. Upstream's warnings
+//! are errors here.
 
 mod content;
 mod install;
@@ -10,22 +10,22 @@ mod listing;
 
 use serde_json::Value;
 
-/// A bundle as values.
+/// A parsed bundle.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// The ClusterServiceVersion.
     pub csv: Value,
-    /// The definitions.
+    /// The custom resource definitions.
     pub crds: Vec<Value>,
-    /// Everything else below `manifests/`.
+    /// All other objects below `manifests/`.
     pub objects: Vec<Value>,
-    /// `metadata/annotations.yaml` below `annotations`.
+    /// Content of `metadata/annotations.yaml` below `annotations`.
     pub annotations: Value,
-    /// `bundle.Dockerfile`.
+    /// Content of `bundle.Dockerfile`.
     pub dockerfile: String,
 }
 
-/// Everything that is wrong with a bundle, a sentence each.
+/// Returns all errors in a bundle, one sentence each.
 pub fn mistakes(bundle: &Bundle) -> Vec<String> {
     let mut out = Vec::new();
     listing::check(bundle, &mut out);
@@ -48,7 +48,7 @@ fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// Notes a mistake unless something holds.
+/// Adds an error unless the condition holds.
 fn expect(holds: bool, out: &mut Vec<String>, mistake: impl FnOnce() -> String) {
     if !holds {
         out.push(mistake());

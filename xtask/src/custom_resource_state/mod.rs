@@ -1,5 +1,5 @@
-//! What kube-state-metrics is told to show of workloads: its configuration for custom resources,
-//! from one table, and what it makes of it.
+//! Configuration of kube-state-metrics for custom resources, from one table, and a model of its
+//! output.
 
 use std::path::PathBuf;
 
@@ -13,37 +13,37 @@ mod render;
 
 pub use render::{Series, render};
 
-/// Where the configuration lies, from the root.
+/// Path of the configuration from the root.
 pub const FILE: &str = "config/components/kube-state-metrics/custom-resource-state.yaml";
-/// What the names of its metrics begin with.
+/// Prefix of the metric names.
 pub const PREFIX: &str = "kube_trainingworkload";
 
-/// A path to a field, from the object or from an element of a list.
+/// Path to a field, from the object or from a list element.
 pub type FieldPath = &'static [&'static str];
 
-/// A metric, and where its values come from.
+/// A metric and the source of its values.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// The metric, as it is asked for.
+    /// The metric, as queries name it.
     pub metric: Metric,
     /// Where its values are.
     pub from: From,
 }
 
-/// Where values of a metric are.
+/// Source of a metric's values.
 #[derive(Clone, Copy, Debug)]
 pub enum From {
-    /// 1, with labels.
+    /// Value 1 with labels.
     Info,
-    /// The phase: a series for each that there is, 1 for that which it has.
+    /// The phase: one series per possible phase, 1 for the current one.
     Phase(FieldPath),
-    /// The number there; 0 while there is none.
+    /// The number in this field; 0 if absent.
     Field(FieldPath),
-    /// A value of each element of a list: the list, and the field of an element.
+    /// One value per list element: path of the list, and of the field in an element.
     Each(FieldPath, FieldPath),
 }
 
-/// Labels of a family beside namespace and name, and the fields that they come from.
+/// Labels of a family in addition to namespace and name, with their fields.
 fn labels_from(family: &Family) -> &'static [(&'static str, FieldPath)] {
     match family.from {
         From::Info => &[
@@ -61,7 +61,7 @@ fn labels_from(family: &Family) -> &'static [(&'static str, FieldPath)] {
     }
 }
 
-/// Where namespace and name are.
+/// Fields of namespace and name.
 const OF_ALL: [(&str, FieldPath); 2] = [
     ("namespace", &["metadata", "namespace"]),
     ("name", &["metadata", "name"]),
@@ -84,7 +84,7 @@ const fn family(
     }
 }
 
-/// What is shown, under the names that [`crate::dashboards`] asks for.
+/// Exported metrics. [`crate::dashboards`] uses these names.
 pub const FAMILIES: [Family; 10] = [
     family(
         "kube_trainingworkload_info",
@@ -148,7 +148,7 @@ pub const FAMILIES: [Family; 10] = [
     ),
 ];
 
-/// The configuration, as kube-state-metrics reads it.
+/// The configuration in kube-state-metrics' format.
 pub fn config() -> Value {
     let metrics: Vec<Value> = FAMILIES.iter().map(Family::json).collect();
     json!({
@@ -157,7 +157,7 @@ pub fn config() -> Value {
             "groupVersionKind": {"group": "training.lockstep.dev", "version": "v1alpha1", "kind": "TrainingWorkload"},
             "metricNamePrefix": PREFIX,
             "labelsFromPath": paths(&OF_ALL),
-            // A field that is not there yet is no error; without this each is logged.
+            // A missing field is no error; the default level would log each one.
             "errorLogV": 4,
             "metrics": metrics,
         }]},

@@ -1,6 +1,5 @@
-//! What kube-state-metrics makes of a configuration and an object, as far as the configuration
-//! uses it: a reading of its `pkg/customresourcestate/registry_factory.go`, to be compared with
-//! what is meant.
+//! Model of kube-state-metrics' output for a configuration and an object, limited to the features
+//! in use. Based on `pkg/customresourcestate/registry_factory.go`.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +12,8 @@ pub type Series = (String, BTreeMap<String, String>, f64);
 /// Labels and value.
 type Sample = (BTreeMap<String, String>, f64);
 
-/// The series of an object. Errors are what kube-state-metrics would log: a value that is no
-/// number, a type that it does not know.
+/// Series of an object. Errors are those that kube-state-metrics would log: a value that is no
+/// number, or an unknown type.
 pub fn render(config: &Value, object: &Value) -> Result<Vec<Series>> {
     let mut out = Vec::new();
     for resource in list(&config["spec"]["resources"]) {
@@ -49,7 +48,7 @@ fn samples(each: &Value, object: &Value) -> Result<Vec<Sample>> {
     }
 }
 
-/// Not only the object, each of its fields, too, shows where labels are found in it.
+/// kube-state-metrics looks for labels in the object and in each of its fields.
 fn info(source: &Value, object: &Value) -> Result<Vec<Sample>> {
     let at = get(&source["path"], object)?;
     let fields = at
@@ -82,7 +81,7 @@ fn state_set(source: &Value, object: &Value) -> Result<Vec<Sample>> {
     Ok(states.into_iter().map(of).collect())
 }
 
-/// A map is walked through key by key there, which nothing here needs.
+/// kube-state-metrics iterates over the keys of a map; no metric here needs that.
 fn gauge(source: &Value, object: &Value) -> Result<Vec<Sample>> {
     let at = get(&source["path"], object)?;
     ensure!(!at.is_object(), "{at}: a map");
@@ -114,7 +113,7 @@ fn number(value: &Value) -> Result<f64> {
     }
 }
 
-/// Labels whose fields are there.
+/// Labels whose fields exist.
 fn labels(from: &Value, object: &Value) -> Result<BTreeMap<String, String>> {
     let mut out = BTreeMap::new();
     for (label, path) in from.as_object().into_iter().flatten() {
@@ -131,7 +130,7 @@ fn labels(from: &Value, object: &Value) -> Result<BTreeMap<String, String>> {
     Ok(out)
 }
 
-/// What is at the end of a path; null where there is nothing. No path: the object itself.
+/// The value at a path; null if missing. An empty path is the object itself.
 fn get<'a>(path: &Value, object: &'a Value) -> Result<&'a Value> {
     let mut at = object;
     for part in list(path) {

@@ -1,9 +1,9 @@
-//! What the dashboard of the node agents shows.
+//! The dashboard of the node agents.
 
 use super::panel::Kind::{Lines, Number, Table};
 use super::panel::{Dashboard, Panel};
 
-/// Whether the agents are well, and what their container runtimes do.
+/// Health of agents and container runtimes.
 pub const AGENTS: Dashboard = Dashboard {
     name: "agents",
     title: "Lockstep / Agents",

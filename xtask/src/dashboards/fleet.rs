@@ -1,9 +1,9 @@
-//! What the dashboard of jobs and accelerators shows.
+//! The dashboard of jobs and accelerators.
 
 use super::panel::Kind::{Lines, Stacked, Table};
 use super::panel::{Dashboard, NAMESPACE, Panel};
 
-/// Who trains, who waits and why, and what failures and preemptions cost.
+/// Running and waiting workloads, and the cost of failures and preemptions.
 pub const FLEET: Dashboard = Dashboard {
     name: "fleet",
     title: "Lockstep / Fleet",

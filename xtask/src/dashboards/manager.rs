@@ -1,4 +1,4 @@
-//! What the dashboard of the operator shows.
+//! The dashboard of the manager.
 
 use super::panel::Kind::{Lines, Number, Table};
 use super::panel::{Dashboard, Panel};

@@ -1,5 +1,4 @@
-//! Grafana dashboards as JSON, from one table of panels: what is asked of Prometheus, and what the
-//! answer means.
+//! Grafana dashboards as JSON, from one table of panels with their queries and descriptions.
 
 mod agents;
 mod fleet;
@@ -12,7 +11,7 @@ use std::path::PathBuf;
 pub use panel::{Choice, Dashboard, Kind, Panel, SCRAPED, Variable};
 pub use workload::SOURCES;
 
-/// Where the dashboards lie.
+/// Folder of the dashboards.
 const FOLDER: &str = "config/components/dashboards";
 /// All dashboards.
 pub const ALL: [Dashboard; 4] = [

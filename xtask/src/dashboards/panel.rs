@@ -1,50 +1,50 @@
-//! What a dashboard is, and how Grafana reads it.
+//! Types of dashboards, and their Grafana format.
 
 use serde_json::{Value, json};
 
-/// Schema of dashboards that Grafana 11 and later read.
+/// Dashboard schema of Grafana 11 and later.
 const SCHEMA_VERSION: u32 = 39;
 /// Columns of Grafana's grid.
 const GRID: u32 = 24;
-/// Height of panels in rows of the grid, and of those that stand beside a number.
+/// Height of panels in grid rows; `LOW` for rows with a number.
 const HEIGHT: u32 = 8;
 const LOW: u32 = 4;
 
 /// A dashboard.
 #[derive(Clone, Copy, Debug)]
 pub struct Dashboard {
-    /// Name of the file and stable id.
+    /// File name and stable id.
     pub name: &'static str,
     /// Title.
     pub title: &'static str,
-    /// What it answers.
+    /// Questions that the dashboard answers.
     pub description: &'static str,
-    /// A series of which each process that is shown has one: whose clusters, jobs and instances there
-    /// are to choose from.
+    /// A series that each shown process exports. Its labels give the choices for cluster, job and
+    /// instance.
     pub scraped: &'static str,
-    /// What the reader chooses before these.
+    /// Variables before cluster, job and instance.
     pub first: &'static [Variable],
-    /// What the reader chooses after these.
+    /// Variables after cluster, job and instance.
     pub more: &'static [Variable],
-    /// Panels, from the left to the right and down.
+    /// Panels, left to right, then down.
     pub panels: &'static [Panel],
 }
 
-/// What the reader of a dashboard chooses.
+/// A variable of a dashboard.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
-    /// Name, as queries have it after `$`.
+    /// Name, as queries use it after `$`.
     pub name: &'static str,
-    /// What the reader sees.
+    /// Displayed name.
     pub label: &'static str,
     /// What there is to choose from.
     pub choice: Choice,
 }
 
-/// What there is to choose from. Series are narrowed by what was chosen before.
+/// Choices of a variable. Earlier variables narrow the series.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice {
-    /// Some of the values of a label, or all.
+    /// Several values of a label, or all.
     Some {
         /// The series.
         of: &'static str,
@@ -58,19 +58,19 @@ pub enum Choice {
         /// The label.
         label: &'static str,
     },
-    /// One of these.
+    /// One of these values.
     Fixed(&'static [&'static str]),
 }
 
-/// Labels by which Prometheus knows what it has scraped. Every dashboard lets the reader choose, and
-/// every query is narrowed to what was chosen. Prometheus itself sets no `cluster`: where nothing
-/// does, the choice is empty, and `.*` matches the series without it.
+/// Labels that identify a scrape target. Every dashboard has them as variables, and every query is
+/// narrowed by them. Prometheus itself sets no `cluster`: if the label is missing, the choice is
+/// empty, and `.*` matches.
 pub const SCRAPED: [(&str, &str); 3] = [
     ("cluster", "Cluster"),
     ("job", "Job"),
     ("instance", "Instance"),
 ];
-/// What stands for them in the queries of the table.
+/// Placeholder for their matchers in the queries of the table.
 const NARROWED: &str = "$scraped";
 
 /// The matcher that narrows a query by a variable.
@@ -78,7 +78,7 @@ fn matcher(label: &str, variable: &str) -> String {
     format!(r#"{label}=~"${variable}""#)
 }
 
-/// Chooses among the namespaces with workloads.
+/// Selects namespaces with workloads.
 pub const NAMESPACE: Variable = Variable {
     name: "namespace",
     label: "Namespace",
@@ -93,36 +93,36 @@ pub const NAMESPACE: Variable = Variable {
 pub struct Panel {
     /// Title.
     pub title: &'static str,
-    /// What it shows, and what to make of it.
+    /// Content and interpretation.
     pub description: &'static str,
-    /// Unit, by Grafana's name for it.
+    /// Unit, by its Grafana id.
     pub unit: &'static str,
     /// How it is drawn.
     pub kind: Kind,
-    /// Columns of 24.
+    /// Width in columns of 24.
     pub width: u32,
-    /// What is asked, and the legend of the answer. In every selector `$scraped` stands for the
-    /// matchers of cluster, job and instance.
+    /// Queries and legends. In every selector, `$scraped` stands for the matchers of cluster, job
+    /// and instance.
     pub queries: &'static [(&'static str, &'static str)],
 }
 
-/// How a panel is drawn.
+/// Visualization of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Lines over time.
     Lines,
-    /// Lines over time, on top of each other.
+    /// Stacked lines over time.
     Stacked,
-    /// The present number.
+    /// Current value.
     Number,
-    /// The present numbers with their labels.
+    /// Current values with their labels.
     Table,
-    /// A row for each series: where it is 1, and where it is not.
+    /// One row per series, with the times at which it is 1.
     Timeline,
 }
 
 impl Dashboard {
-    /// All variables but the data source, in the order of choosing.
+    /// All variables except the data source, in order.
     pub fn variables(&self) -> Vec<Variable> {
         let scraped = SCRAPED.map(|(name, label)| Variable {
             name,
@@ -135,7 +135,7 @@ impl Dashboard {
         [self.first, &scraped, self.more].concat()
     }
 
-    /// Panels that stand beside each other.
+    /// Groups panels into rows.
     fn rows(&self) -> Vec<&'static [Panel]> {
         let mut rows = Vec::new();
         let (mut start, mut width) = (0, 0);
@@ -150,7 +150,7 @@ impl Dashboard {
         rows
     }
 
-    /// The dashboard as Grafana imports it.
+    /// The dashboard in Grafana's import format.
     pub fn json(&self) -> Value {
         let mut y = 0;
         let mut panels = Vec::new();
@@ -188,8 +188,8 @@ impl Dashboard {
 }
 
 impl Variable {
-    /// The series whose label is chosen from, narrowed by what was chosen `before`; `None` where there
-    /// is a fixed list.
+    /// The series of the variable's values, narrowed by the variables `before`; `None` for a fixed
+    /// list.
     pub fn series(&self, before: &[Variable]) -> Option<String> {
         let (Choice::Some { of, .. } | Choice::One { of, .. }) = self.choice else {
             return None;
@@ -232,7 +232,7 @@ impl Variable {
     }
 }
 
-/// A variable whose values Prometheus knows.
+/// A variable with values from Prometheus.
 fn values_of(series: &str, label: &str) -> Value {
     json!({
         "type": "query", "query": format!("label_values({series}, {label})"),
@@ -245,7 +245,7 @@ fn source() -> Value {
 }
 
 impl Panel {
-    /// The queries as Grafana has them, and their legends.
+    /// Queries in Grafana's format, with their legends.
     pub fn asks(&self) -> Vec<(String, &'static str)> {
         let matchers = SCRAPED.map(|(label, _)| matcher(label, label)).join(", ");
         let queries = self.queries.iter();

@@ -1,11 +1,10 @@
-//! What the dashboard of one workload shows.
+//! The dashboard of one workload.
 
 use super::panel::Kind::{Lines, Number, Table, Timeline};
 use super::panel::{Choice, Dashboard, Panel, Variable};
 
-/// What the names of its metrics begin with: those of the manager
-/// (`metrics.workloads.enabled`), or those of kube-state-metrics ([`crate::custom_resource_state`]).
-/// What follows is the same.
+/// Prefixes of its metrics: the manager's (`metrics.workloads.enabled`) or kube-state-metrics'
+/// ([`crate::custom_resource_state`]). The rest of the names is equal.
 pub const SOURCES: [&str; 2] = ["lockstep_workload", crate::custom_resource_state::PREFIX];
 
 /// What happens to one workload.

@@ -1,4 +1,4 @@
-//! Static programs.
+//! Builds static programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-/// Processor that images are for.
+/// Platform of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Target {
     /// x86_64.
@@ -16,7 +16,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The processor of this machine.
+    /// The platform of this machine.
     pub fn here() -> Self {
         if cfg!(target_arch = "aarch64") {
             Self::Arm64
@@ -25,7 +25,7 @@ impl Target {
         }
     }
 
-    /// Rust's name: static, on musl.
+    /// Rust target: static, with musl.
     pub fn triple(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64-unknown-linux-musl",
@@ -33,7 +33,7 @@ impl Target {
         }
     }
 
-    /// OCI's name.
+    /// OCI name.
     pub fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -42,8 +42,8 @@ impl Target {
     }
 }
 
-/// Builds the packages for release and returns the folder of their programs. Paths of this machine
-/// are replaced, so that a build elsewhere gives the same programs.
+/// Builds release programs of the packages and returns their folder. Local paths are remapped, so
+/// builds are reproducible.
 pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let folder =
@@ -63,8 +63,7 @@ pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> 
     command
         .env("RUSTFLAGS", rust_flags(root)?)
         .env("SOURCE_DATE_EPOCH", "0");
-    // Debug information is stripped; without this the C parts would carry the paths of this machine
-    // in it.
+    // Debug information is stripped later, but that of C code would still contain local paths.
     command.env(
         format!("CFLAGS_{}", target.triple().replace('-', "_")),
         "-g0",
@@ -81,8 +80,8 @@ pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> 
     Ok(folder.join(target.triple()).join("release"))
 }
 
-/// For another processor than this machine's. Rust has a linker and musl for it; what is C is
-/// compiled by zig, which has the headers of that musl.
+/// Cross-compilation. Rust provides linker and musl; zig compiles C code with the headers of that
+/// musl.
 fn cross(root: &Path, target: Target, command: &mut Command) -> Result<()> {
     let install = root.join("xtask/zig/install.sh");
     let mut install = Command::new(install);

@@ -1,5 +1,5 @@
-//! What a program file is, before it goes into an image: there is nothing beside it there, so what it would look
-//! for elsewhere is missing.
+//! Checks of a program file for an image. An image contains no other files, so a dynamic program
+//! would not start.
 
 use anyhow::{Context, Result, ensure};
 use object::elf::PT_INTERP;
@@ -8,7 +8,7 @@ use object::{Architecture, Endianness, Object as _};
 
 use super::build::Target;
 
-/// Refuses a program that is for another processor, needs a loader, or has symbols or debug information.
+/// Rejects a program for another platform, with a loader, or with symbols or debug information.
 pub fn check(program: &[u8], target: Target) -> Result<()> {
     let file = ElfFile64::<Endianness>::parse(program).context("not a 64-bit ELF file")?;
     let expected = match target {
@@ -29,7 +29,7 @@ pub fn check(program: &[u8], target: Target) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Where the file header has the number of section headers, and the offset of the first.
+    /// Offsets in the file header: number of section headers, and position of the first.
     const E_SHNUM: usize = 0x3c;
     const E_SHOFF: usize = 0x28;
 
@@ -38,12 +38,12 @@ mod tests {
         error.to_string()
     }
 
-    /// This test: dynamic, with symbols.
+    /// The test program itself: dynamic, with symbols.
     fn dynamic() -> Vec<u8> {
         std::fs::read(std::env::current_exe().unwrap()).unwrap()
     }
 
-    /// The same without the header that names a loader.
+    /// The test program without the header that names a loader.
     fn with_symbols() -> Vec<u8> {
         let mut program = dynamic();
         let headers = usize::from_le_bytes(program[0x20..0x28].try_into().unwrap());
@@ -56,7 +56,7 @@ mod tests {
         program
     }
 
-    /// The same without sections, and so without symbols.
+    /// The same program without sections, and thus without symbols.
     fn stripped() -> Vec<u8> {
         let mut program = with_symbols();
         program[E_SHOFF..E_SHOFF + 8].fill(0);

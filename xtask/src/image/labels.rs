@@ -1,5 +1,5 @@
-//! What an image says of itself, under the keys of the OCI image specification: as labels of its
-//! configuration, which runtimes show, and as annotations of its manifest, which registries show.
+//! Metadata of an image under the keys of the OCI image specification: labels of its configuration
+//! for runtimes, annotations of its manifest for registries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,21 +14,21 @@ pub(super) const CREATED: &str = "org.opencontainers.image.created";
 /// Keys and values.
 pub type Labels = BTreeMap<String, String>;
 
-/// The commit that is built. Without git it is what `LOCKSTEP_COMMIT` and `LOCKSTEP_COMMIT_DATE`
-/// say, as for the programs' `--version`.
+/// The built commit. Without git, `LOCKSTEP_COMMIT` and `LOCKSTEP_COMMIT_DATE` set it, as for the
+/// programs' `--version`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// Its hash, in full.
+    /// Full hash.
     pub revision: Option<String>,
-    /// Its time as RFC 3339 in UTC. The time of the build would give another digest each time.
+    /// Time of the commit in RFC 3339, UTC. The build time would change the digest.
     pub time: Option<String>,
 }
 
 impl Commit {
-    /// That of a checkout.
+    /// The commit of a checkout.
     pub fn of(root: &Path) -> Self {
         let said = |variable| std::env::var(variable).ok();
-        // Not that of a repository around an unpacked archive.
+        // Ignores a repository that contains an unpacked archive.
         let top = git(root, &["rev-parse", "--show-toplevel"]);
         let own =
             top.is_some_and(|top| Path::new(&top).canonicalize().ok() == root.canonicalize().ok());
@@ -42,7 +42,7 @@ impl Commit {
     }
 }
 
-/// The labels of an image.
+/// Labels of an image.
 pub fn labels(title: &str, description: &str, version: &str, commit: &Commit) -> Labels {
     let known = [
         ("title", Some(title)),
@@ -119,7 +119,7 @@ mod tests {
         let seconds = said.time.unwrap().parse::<Timestamp>().unwrap();
         assert_eq!(seconds.as_second().to_string(), time);
         assert_eq!(said.revision, git(root, &["rev-parse", "HEAD"]));
-        // Inside of a repository, but not its root.
+        // A folder inside a repository, but not its root.
         assert_eq!(Commit::of(&root.join("docs")), Commit::default());
     }
 }

@@ -1,4 +1,4 @@
-//! The file system of an image: one layer.
+//! The file system of an image, as one layer.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-/// Something in a layer.
+/// An entry of a layer.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Path from the root, without a leading slash.
@@ -23,7 +23,7 @@ enum Content {
 }
 
 impl Entry {
-    /// A file that everybody may run.
+    /// A file executable for all users.
     pub fn program(path: &str, bytes: Vec<u8>) -> Self {
         Self {
             path: path.into(),
@@ -31,7 +31,7 @@ impl Entry {
         }
     }
 
-    /// A file to read.
+    /// A file readable for all users.
     pub fn text(path: &str, bytes: Vec<u8>) -> Self {
         Self {
             path: path.into(),
@@ -55,7 +55,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer of these entries and the folders that they are in, owned by root and without times.
+    /// Creates a layer of these entries and their parent folders, owned by root and without times.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         let mut tar = Builder::new(Vec::new());
@@ -85,12 +85,12 @@ impl Layer {
         })
     }
 
-    /// The layer as it is unpacked: what `diff_ids` names.
+    /// The uncompressed layer, which `diff_ids` refers to.
     pub fn tar(&self) -> &[u8] {
         &self.tar
     }
 
-    /// The layer as it is stored.
+    /// The compressed layer.
     pub fn compressed(&self) -> Result<Vec<u8>> {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(&self.tar).context("compress")?;
@@ -98,7 +98,7 @@ impl Layer {
     }
 }
 
-/// Every folder that an entry is in, outer ones first.
+/// All parent folders, outer ones first.
 fn folders(entries: &[Entry]) -> BTreeSet<String> {
     let mut folders = BTreeSet::new();
     for entry in entries {

@@ -1,9 +1,8 @@
-//! Container images without a docker daemon: one static program in an image of its own, as an OCI
-//! layout and as the archive of it that `ctr images import`, `podman load` and `kind load
-//! image-archive` take.
+//! Container images without a docker daemon: one static program per image, as an OCI layout and as
+//! an archive for `ctr images import`, `podman load` and `kind load image-archive`.
 //!
-//! The same commit gives the same digests: one layer for each processor, sorted, without times, owners
-//! or the machine's names. The same program gives the same layer, whatever the commit.
+//! Builds are reproducible: one sorted layer per platform, without times, owners or host names.
+//! Equal programs give equal layers for any commit.
 
 mod build;
 mod elf;
@@ -25,35 +24,34 @@ pub use self::layer::{Entry, Layer};
 pub use self::notices::Dependencies;
 pub use self::oci::{Image, Manifest, Written, blob_path};
 
-/// User and group of what needs no root.
+/// User and group of programs that do not need root.
 const NONROOT: &str = "65532:65532";
 
-/// No image is as large as this, unpacked: 30 MB.
+/// Upper bound for the uncompressed size of an image: 30 MB.
 const LIMIT: u64 = 30_000_000;
 
-/// An image of the product.
 struct Product {
     /// Name of program, package and image.
     name: &'static str,
-    /// One sentence for who finds the image in a registry.
+    /// One sentence for a registry.
     description: &'static str,
     user: &'static str,
 }
 
-/// The images that are built. Another program is one more line.
+/// Images to build.
 const PRODUCTS: &[Product] = &[
     Product {
         name: "lockstep-manager",
         description: "Lockstep's manager: places, restarts and preempts gangs of training pods",
         user: NONROOT,
     },
-    // The runtime's socket belongs to root; the DaemonSet drops every capability.
+    // Root, because the runtime's socket belongs to root. The DaemonSet drops all capabilities.
     Product {
         name: "lockstep-agent",
         description: "Lockstep's node agent: has the members on its node restart in place",
         user: "0:0",
     },
-    // The supervisor; an init container of training pods copies it out of its image.
+    // An init container of training pods copies the supervisor out of its image.
     Product {
         name: "lockstep-run",
         description: "Lockstep's supervisor: restarts a training process inside its container",
@@ -66,16 +64,16 @@ const PRODUCTS: &[Product] = &[
     },
 ];
 
-/// Names of the images that are built.
+/// Names of the images to build.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRODUCTS.iter().map(|p| p.name)
 }
 
-/// What was built.
+/// Result of a build.
 pub struct Built {
     /// Name of the image.
     pub name: &'static str,
-    /// Sizes of the program, in the order of the manifests.
+    /// Sizes of the program in bytes, in the order of the manifests.
     pub programs: Vec<u64>,
     /// Digests and sizes.
     pub written: Written,
@@ -83,7 +81,7 @@ pub struct Built {
     pub layout: PathBuf,
 }
 
-/// Programs for one processor and what is linked into them.
+/// Programs for one platform with their dependencies.
 struct Programs {
     target: Target,
     folder: PathBuf,
@@ -91,7 +89,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// The file system of an image of one of them, and the size of the program.
+    /// The layer of one program, and the size of the program in bytes.
     fn layer(&self, name: &str, licence: &[u8]) -> Result<(Layer, u64)> {
         let program = self.folder.join(name);
         let content = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
@@ -107,12 +105,12 @@ impl Programs {
     }
 }
 
-/// Where the program of an image is, from the root.
+/// Path of a program in its image, from the root.
 fn path(name: &str) -> String {
     format!("usr/bin/{name}")
 }
 
-/// Builds the programs for the targets and writes an image of each below `out`, named
+/// Builds the programs for the targets, and writes one image each below `out`, named
 /// `<prefix><name>:<tag>`.
 pub fn images(
     root: &Path,

@@ -1,4 +1,4 @@
-//! Whose work is in a program: licences and notices of every crate that is linked into it.
+//! Licences and notices of all crates linked into a program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,18 +11,18 @@ use serde_json::Value;
 
 use super::Target;
 
-/// How the files begin that crates say their terms in.
+/// Prefixes of licence files in crates.
 const TERMS: [&str; 5] = ["COPYING", "COPYRIGHT", "LICENCE", "LICENSE", "NOTICE"];
 
-/// What is linked into every program, and is no crate.
+/// Components of every program that are not crates.
 const TOOLCHAIN: &str = "musl: MIT\nstandard library of Rust: MIT OR Apache-2.0\n";
 
-/// What cargo knows of the workspace and its dependencies for a target.
+/// Cargo's metadata of the workspace for a target.
 #[derive(Clone, Debug)]
 pub struct Dependencies(Value);
 
 impl Dependencies {
-    /// Asks cargo, which builds nothing for it.
+    /// Runs `cargo metadata`, without a build.
     pub fn of(root: &Path, target: Target) -> Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
@@ -37,7 +37,7 @@ impl Dependencies {
         Ok(Self(metadata))
     }
 
-    /// The crates of others that are linked into a package's program.
+    /// Third-party crates linked into a package's program.
     fn linked(&self, package: &str) -> Result<BTreeSet<&str>> {
         let nodes = self.0["resolve"]["nodes"].as_array();
         let nodes = nodes.context("a resolved graph")?.iter();
@@ -49,7 +49,7 @@ impl Dependencies {
         while let Some(id) = open.pop() {
             let node = nodes.get(id).with_context(|| format!("no node {id}"))?;
             let linked = items(&node["deps"]).filter(|d| {
-                // A kind that is null is a normal dependency; the others are for builds and tests.
+                // Kind null is a normal dependency; the other kinds are for builds and tests.
                 items(&d["dep_kinds"]).any(|k| k["kind"].is_null())
             });
             for id in linked.map(|d| text(&d["pkg"])) {
@@ -67,7 +67,7 @@ impl Dependencies {
         items(&self.0["packages"]).map(|p| (text(&p["id"]), p))
     }
 
-    /// The notices of a package's program: what is linked with its licence, then each text once.
+    /// Notices of a package's program: the linked crates with their licences, then each text once.
     pub fn notices(&self, package: &str) -> Result<String> {
         let linked = self.linked(package)?;
         let mut crates = BTreeSet::new();
@@ -96,7 +96,7 @@ impl Dependencies {
     }
 }
 
-/// The texts in which a crate says its terms.
+/// Licence texts of a crate.
 fn terms(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries

@@ -1,5 +1,5 @@
-//! OCI image layouts (image-spec 1.1): blobs by digest, an index of the layout that names the image,
-//! and the image's own index with a manifest for each processor.
+//! OCI image layouts (image-spec 1.1): blobs by digest, an index of the layout that names the
+//! image, and the image's own index with one manifest per platform.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,16 +19,16 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// An image, of one layer for each processor.
+/// An image with one layer per platform.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// Full name with tag, such as `registry.example/lockstep-agent:v0.1.0`.
     pub reference: String,
     /// Program and first arguments.
     pub entrypoint: Vec<String>,
-    /// User and group, as numbers: the kubelet checks `runAsNonRoot` only on those.
+    /// Numeric user and group: the kubelet checks `runAsNonRoot` only for numbers.
     pub user: String,
-    /// Tag alone: how the layout's index calls it.
+    /// Tag, used in the layout's index.
     pub tag: String,
     /// What it says of itself.
     pub labels: Labels,
@@ -36,31 +36,31 @@ pub struct Image {
     pub layers: BTreeMap<Target, Layer>,
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Digest of the image's index: what pulls and deployments name.
+    /// Digest of the image's index, used in pulls and deployments.
     pub digest: String,
     /// Its manifests.
     pub manifests: Vec<Manifest>,
 }
 
-/// The image for one processor.
+/// The image for one platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// The processor.
     pub target: Target,
     /// Digest of the manifest.
     pub digest: String,
-    /// Bytes that a registry holds for it.
+    /// Bytes in a registry.
     pub size: u64,
 }
 
-/// Paths in a layout, and contents.
+/// Paths in a layout, with contents.
 type Files = BTreeMap<String, Vec<u8>>;
 
 impl Image {
-    /// Writes the layout into a folder, which is replaced, and the same as one archive.
+    /// Writes the layout as a folder, which is replaced, and as an archive.
     pub fn write(&self, folder: &Path, archive: &Path) -> Result<Written> {
         let (files, written) = self.files()?;
         if folder.exists() {
@@ -75,7 +75,7 @@ impl Image {
         Ok(written)
     }
 
-    /// The layout as one archive.
+    /// The layout as an archive.
     pub fn archive(&self) -> Result<Vec<u8>> {
         tar(&self.files()?.0)
     }
@@ -113,7 +113,7 @@ impl Image {
         Ok((files, written))
     }
 
-    /// Adds what there is for one processor; returns its entry in the index.
+    /// Adds the blobs for one platform, and returns its entry in the index.
     fn manifest(
         &self,
         target: Target,
@@ -159,7 +159,7 @@ impl Image {
     }
 }
 
-/// Adds a blob; returns what names it.
+/// Adds a blob and returns its descriptor.
 fn add(files: &mut Files, media_type: &str, blob: Vec<u8>) -> Value {
     let digest = digest(&blob);
     let about = json!({"mediaType": media_type, "digest": digest, "size": blob.len()});
@@ -167,7 +167,7 @@ fn add(files: &mut Files, media_type: &str, blob: Vec<u8>) -> Value {
     about
 }
 
-/// Where a layout has the blob of a digest.
+/// Path of a blob in a layout.
 pub fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }

@@ -65,7 +65,7 @@ const WORKLOADS: Section = Section {
     ],
 };
 
-/// At an endpoint of its own.
+/// Served at a separate endpoint.
 pub(super) const SINGLE_WORKLOADS: Section = Section {
     title: "Single workloads",
     about: "At `:8080/metrics/workloads` of every replica, where `metrics.workloads.enabled` is set; shown by the leader only, and by no more than\n\

@@ -1,8 +1,8 @@
-//! The metrics of manager and agent, as one table: the reference page is made from it, and what
-//! dashboards and alerts ask for is checked against it.
+//! The metrics of manager and agent as one table. The reference page is generated from it, and the
+//! queries of dashboards and alerts are checked against it.
 //!
-//! `xtask/tests/metrics.rs` compares names with those that the programs register; tests of manager and
-//! agent compare labels and kinds of what they show with the page.
+//! `xtask/tests/metrics.rs` compares the names with the metrics that the programs register. Tests
+//! of manager and agent compare labels and kinds with the page.
 
 mod agent;
 mod manager;
@@ -14,18 +14,19 @@ use std::path::PathBuf;
 use crate::custom_resource_state;
 use crate::metric::Metric;
 
-/// Metrics that belong together.
+/// Related metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// Heading.
     pub title: &'static str,
-    /// What holds for all of them; may be empty.
+    /// Remarks about all metrics of the section; may be empty.
     pub about: &'static str,
     /// The metrics.
     pub metrics: &'static [Metric],
 }
 
-/// Labels that the scrape adds to every series; `cluster` where one Prometheus holds several.
+/// Labels that the scrape adds to every series; `cluster` if one Prometheus covers several
+/// clusters.
 pub const OF_THE_SCRAPE: [&str; 3] = ["cluster", "job", "instance"];
 
 /// The metrics of all programs.
@@ -36,8 +37,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
         .flat_map(|s| s.metrics)
 }
 
-/// The metric that a series belongs to, by the name that a query asks for; those that
-/// kube-state-metrics makes of our objects included.
+/// The metric of a series, by its name in a query. Includes the metrics of kube-state-metrics.
 pub fn of_series(name: &str) -> Option<&'static Metric> {
     all()
         .chain(custom_resource_state::FAMILIES.iter().map(|f| &f.metric))

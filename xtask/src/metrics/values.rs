@@ -1,6 +1,5 @@
-//! Labels that have one of a few values, and which. Rules and dashboards may ask for no other, and tests of
-//! manager and agent compare what they show with the page: a value that is called otherwise from one
-//! version to the next would make an alert silent.
+//! Labels with a closed set of values. Rules and dashboards may use only these values, and tests of
+//! manager and agent compare their output with the page. A renamed value would silence an alert.
 
 use std::fmt::Write as _;
 
@@ -10,10 +9,10 @@ use lockstep_manager::api::error::ErrorClass;
 
 use crate::metric::Metric;
 
-/// A label of some metrics, and the values that it has there.
+/// A label of some metrics and its possible values.
 struct Closed {
     label: &'static str,
-    /// Names of the metrics; none: every one that has the label.
+    /// Names of the metrics; empty: all metrics with this label.
     metrics: &'static [&'static str],
     values: fn() -> Vec<&'static str>,
 }
@@ -160,7 +159,7 @@ const WATCHED: [&str; 15] = [
     "Namespace",
 ];
 
-/// The values that a label of a metric may have; `None` where they cannot be listed.
+/// Possible values of a metric's label; `None` if the set is open.
 pub fn of(metric: &Metric, label: &str) -> Option<Vec<&'static str>> {
     let found = ALL.iter().find(|closed| {
         let here = closed.metrics.is_empty() || closed.metrics.contains(&metric.name);

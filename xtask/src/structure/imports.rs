@@ -1,7 +1,7 @@
-//! Which file and which module of a crate needs which, and where that goes in a circle.
+//! Dependencies between files and between modules of a crate, and their cycles.
 //!
-//! A file needs the file that *defines* what it names: `use crate::Plan` is followed through
-//! `pub use plan::Plan` in `lib.rs` to `plan.rs`. A re-export is a signpost and needs nothing.
+//! A file depends on the file that *defines* a name: `use crate::Plan` is resolved through `pub use
+//! plan::Plan` in `lib.rs` to `plan.rs`. A re-export is no dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,14 @@ use super::source::Crate;
 /// Module path within a crate.
 type ModulePath = Vec<String>;
 
-/// Groups of files of one crate that need each other in a circle, by path.
+/// Cycles of files of one crate, by path.
 pub fn cycles(krate: &Crate) -> Vec<Vec<String>> {
     let needs = needs(krate);
     let names = krate.files.iter().map(|f| f.path.display().to_string());
     circles(&names.collect::<Vec<_>>(), &needs)
 }
 
-/// Groups of modules of one crate that need each other in a circle, by name: a folder with all that
-/// is in it is one.
+/// Cycles of top-level modules of one crate, by name. A folder with all its content is one module.
 pub fn module_cycles(krate: &Crate) -> Vec<Vec<String>> {
     let of_file = |ix: usize| krate.files[ix].module.first();
     let names: BTreeSet<String> = (0..krate.files.len())
@@ -40,7 +39,7 @@ pub fn module_cycles(krate: &Crate) -> Vec<Vec<String>> {
     circles(&names, &needed_by_module)
 }
 
-/// Which files each file of a crate needs.
+/// Dependencies of each file of a crate.
 fn needs(krate: &Crate) -> Vec<BTreeSet<usize>> {
     let modules = Modules::of(krate);
     let files = krate.files.iter();
@@ -56,7 +55,7 @@ fn needs(krate: &Crate) -> Vec<BTreeSet<usize>> {
     needs.collect()
 }
 
-/// Groups of those that need each other in a circle, where each names what it needs by position.
+/// Cycles in a dependency graph. Dependencies are positions in `names`.
 fn circles(names: &[String], needs: &[BTreeSet<usize>]) -> Vec<Vec<String>> {
     let mut graph: DiGraph<usize, ()> = DiGraph::new();
     let nodes: Vec<NodeIndex> = (0..names.len()).map(|ix| graph.add_node(ix)).collect();
@@ -81,14 +80,14 @@ fn circles(names: &[String], needs: &[BTreeSet<usize>]) -> Vec<Vec<String>> {
     circles
 }
 
-/// One module: where it is written, what it defines and what it passes on.
+/// A module: its file, definitions and re-exports.
 #[derive(Debug, Default)]
 struct Module {
     file: usize,
     defines: BTreeSet<String>,
     /// Re-exported name -> path.
     passes_on: BTreeMap<String, Vec<String>>,
-    /// Paths of modules that are re-exported whole.
+    /// Paths of glob re-exports.
     passes_on_all: Vec<Vec<String>>,
 }
 
@@ -130,7 +129,7 @@ impl Modules {
         self.0.insert(path.to_vec(), module);
     }
 
-    /// The file that defines what a path names, as seen from a module; `None` for other crates.
+    /// The file that defines a path, as seen from a module; `None` for other crates.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<usize> {
         let (mut at, mut rest): (ModulePath, &[String]) = match path.first()?.as_str() {
             "crate" => (Vec::new(), &path[1..]),
@@ -177,7 +176,7 @@ impl Modules {
     }
 }
 
-/// One name that a `use` brings in; without a name it is everything.
+/// One imported name; `None`: a glob import.
 struct Leaf {
     name: Option<String>,
     path: Vec<String>,
@@ -229,7 +228,7 @@ fn name_of(item: &Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// Collects the files that a file needs.
+/// Collects the dependencies of a file.
 struct Needs<'m> {
     modules: &'m Modules,
     module: ModulePath,
@@ -252,7 +251,7 @@ impl<'ast> Visit<'ast> for Needs<'_> {
         self.module.pop();
     }
 
-    /// `pub(in crate::preempt)` says who may look, not what the file needs.
+    /// `pub(in crate::preempt)` restricts visibility; it is no dependency.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

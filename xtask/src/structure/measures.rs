@@ -1,4 +1,4 @@
-//! How long and how dense the code is.
+//! Length and density of code.
 
 use std::collections::BTreeSet;
 
@@ -14,26 +14,26 @@ use super::source::Crate;
 pub struct Function {
     /// Lines from `fn` to the closing brace.
     pub lines: usize,
-    /// Tokens of signature and body; the brackets of a group are two.
+    /// Tokens of signature and body; a pair of brackets counts as two.
     pub tokens: usize,
     /// File and name.
     pub name: String,
 }
 
-/// What is counted of a crate. Comments and documentation are in none of the numbers.
+/// Measures of a crate, without comments and documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measures {
-    /// Lines that hold a token.
+    /// Lines with a token.
     pub lines: usize,
     /// Tokens.
     pub tokens: usize,
     /// Closures.
     pub closures: usize,
-    /// Closures that are given a name: `let x = |..| ..`.
+    /// Closures bound to a name: `let x = |..| ..`.
     pub named_closures: usize,
-    /// The file with the most lines of text, and how many.
+    /// Length in lines and path of the longest file.
     pub longest_file: (usize, String),
-    /// All functions, in the order of the files.
+    /// All functions, in file order.
     pub functions: Vec<Function>,
 }
 
@@ -53,7 +53,7 @@ impl Measures {
         self.functions.iter().max().cloned().unwrap_or_default()
     }
 
-    /// Adds those of another crate.
+    /// Adds the measures of another crate.
     pub fn add(&mut self, other: &Self) {
         self.lines += other.lines;
         self.tokens += other.tokens;
@@ -127,7 +127,7 @@ impl<'ast> Visit<'ast> for Counter<'_> {
     }
 }
 
-/// Tokens without documentation; notes the lines on which they are.
+/// Counts tokens without documentation, and records their lines.
 fn count(stream: TokenStream, mut lines: Option<&mut BTreeSet<usize>>) -> usize {
     let mut total = 0;
     let mut tokens = stream.into_iter().peekable();

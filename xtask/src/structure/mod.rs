@@ -1,7 +1,7 @@
-//! The structure of the product's sources, read from their syntax: import cycles between the files
-//! and between the modules of a crate, public type names that occur twice, and how dense the code is.
+//! Structure of the product's sources, from their syntax: import cycles between files and modules
+//! of a crate, duplicate public type names, and density.
 //!
-//! The product is `api` and the crates below `operator/`. Code under `#[cfg(test)]` is left out.
+//! The product is `api` and the crates below `operator/`, without code under `#[cfg(test)]`.
 
 mod imports;
 mod measures;

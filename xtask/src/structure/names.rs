@@ -6,8 +6,7 @@ use syn::{Item, Visibility};
 
 use super::source::Crate;
 
-/// Names of public types that are defined in more than one place of these crates, with the files
-/// that define them.
+/// Names of public types defined in several files of these crates, with the files.
 pub fn duplicate_types(crates: &[Crate]) -> BTreeMap<String, BTreeSet<String>> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for file in crates.iter().flat_map(|krate| &krate.files) {

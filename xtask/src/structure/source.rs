@@ -7,26 +7,26 @@ use syn::{Attribute, Item};
 
 /// A crate of the product.
 pub struct Crate {
-    /// Path of its folder from the root of the repository, such as `operator/engine`.
+    /// Path of its folder from the root, such as `operator/engine`.
     pub name: String,
-    /// Its source files, in the order of their paths.
+    /// Source files, sorted by path.
     pub files: Vec<SourceFile>,
 }
 
 /// A source file without its tests.
 pub struct SourceFile {
-    /// Path from the root of the repository.
+    /// Path from the root.
     pub path: PathBuf,
-    /// Path of the module that the file is; empty for the root of a crate.
+    /// Module path of the file; empty for the crate root.
     pub module: Vec<String>,
-    /// What it holds, items under `#[cfg(test)]` left out.
+    /// Syntax tree without items under `#[cfg(test)]`.
     pub syntax: syn::File,
 }
 
 /// Reads the product's crates in the checkout at `root`.
 ///
 /// # Errors
-/// A file that cannot be read or parsed.
+/// A file is unreadable or does not parse.
 pub fn load(root: &Path) -> Result<Vec<Crate>> {
     let mut folders = vec![PathBuf::from("api")];
     for entry in sorted(&root.join("operator"))? {
@@ -92,7 +92,7 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Modules that are declared under `#[cfg(test)]`.
+/// Modules declared under `#[cfg(test)]`.
 fn test_modules(files: &[SourceFile]) -> Vec<Vec<String>> {
     let mut tests = Vec::new();
     for file in files {

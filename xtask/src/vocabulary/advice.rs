@@ -1,8 +1,8 @@
-//! What a person does about a reason.
+//! Advice for users about each reason.
 
 use lockstep_api::condition::reasons as r;
 
-/// Reason, and what to do about it; empty: nothing.
+/// Reason and advice; empty: no action needed.
 pub(super) const ADVICE: &[(&str, &str)] = &[
     (
         r::UNSCHEDULABLE,

@@ -1,11 +1,11 @@
-//! String constants of a source, with what their doc comments say.
+//! String constants of a source, with their doc comments.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use syn::{Attribute, Expr, Item, Lit};
 
-/// `pub const NAME: &str = "VALUE";`
+/// A constant `pub const NAME: &str = "VALUE";`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Constant {
     pub value: String,
@@ -13,7 +13,7 @@ pub(super) struct Constant {
     pub doc: String,
 }
 
-/// Public string constants by module; those outside modules under the empty name.
+/// Public string constants by module; the empty name stands for the root.
 pub(super) struct Constants(BTreeMap<String, Vec<Constant>>);
 
 impl Constants {
@@ -31,7 +31,7 @@ impl Constants {
         Ok(Self(all))
     }
 
-    /// Those of a module, in their order.
+    /// Constants of a module, in source order.
     pub fn module(&self, name: &str) -> &[Constant] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
@@ -53,7 +53,7 @@ fn constant(item: &Item) -> Option<Constant> {
     .filter(|_| public)
 }
 
-/// The text of a string literal.
+/// The value of a string literal.
 pub(super) fn literal(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Lit(lit) => match &lit.lit {

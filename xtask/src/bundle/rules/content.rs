@@ -1,4 +1,4 @@
-//! What is in the bundle: kinds, owned definitions, examples and descriptors.
+//! Checks of the content: kinds, owned definitions, examples and descriptors.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{Bundle, expect, items, text};
 use crate::bundle::csv::LEDGER;
 
-/// Kinds beside the ClusterServiceVersion and definitions. No DaemonSet, no admission policy, no
-/// Namespace.
+/// Allowed kinds besides the ClusterServiceVersion and definitions. DaemonSet, admission policies
+/// and Namespace are not allowed.
 const KINDS: [&str; 20] = [
     "ClusterRole",
     "ClusterRoleBinding",
@@ -34,7 +34,7 @@ const KINDS: [&str; 20] = [
     "ServiceMonitor",
     "VerticalPodAutoscaler",
 ];
-/// A bundle is staged in one ConfigMap, compressed.
+/// Largest compressed size in bytes: OLM stages a bundle in one ConfigMap.
 const LARGEST: usize = 1 << 20;
 
 pub(super) fn check(bundle: &Bundle, out: &mut Vec<String>) {
@@ -63,7 +63,7 @@ fn compressed(bundle: &Bundle) -> usize {
         .chain(&bundle.objects)
         .chain([&bundle.csv]);
     for object in all {
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = zip.write_all(object.to_string().as_bytes());
     }
     zip.finish().map_or(usize::MAX, |bytes| bytes.len())
@@ -73,7 +73,7 @@ fn descriptions(csv: &Value) -> &[Value] {
     items(csv, "/spec/customresourcedefinitions/owned")
 }
 
-/// Name, kind and version of what is described and of what is there.
+/// Name, kind and version of each definition match its description.
 fn owned(bundle: &Bundle, out: &mut Vec<String>) {
     let described: Vec<_> = descriptions(&bundle.csv)
         .iter()
@@ -156,7 +156,7 @@ fn is_served_as(crd: &Value, kind: &str, api_version: &str) -> bool {
     text(crd, "/spec/names/kind") == kind && versions.any(|v| v == api_version)
 }
 
-/// Every key of an example is in the schema, and has a descriptor.
+/// Every key of an example is in the schema and has a descriptor.
 fn example_fits(bundle: &Bundle, example: &Value, crd: &Value, out: &mut Vec<String>) {
     let name = text(crd, "/metadata/name");
     let example_name = text(example, "/metadata/name");

@@ -1,4 +1,4 @@
-//! What is started, with which rights and from which images.
+//! Checks of deployments, rights and images.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ pub(super) fn check(bundle: &Bundle, out: &mut Vec<String>) {
     rights(csv, out);
 }
 
-/// One instance looks at all namespaces; OLM v1 knows nothing else.
+/// One instance handles all namespaces, the only mode of OLM v1.
 fn modes(csv: &Value, out: &mut Vec<String>) {
     let modes = items(csv, "/spec/installModes");
     let mut found: Vec<&str> = modes.iter().map(|m| text(m, "/type")).collect();
@@ -63,7 +63,7 @@ fn requests(deployment: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// Whether a name can be pulled: of a registry, with a tag or a digest.
+/// Returns true for a pullable name: with a registry, and a tag or digest.
 fn is_image(name: &str) -> bool {
     let (path, version) = match name.split_once("@sha256:") {
         Some((path, digest)) => (
@@ -78,7 +78,7 @@ fn is_image(name: &str) -> bool {
     version && path.contains('/') && path.chars().all(is_path)
 }
 
-/// Everything that is started is among the related images, which are what is mirrored.
+/// Every deployed image is in the related images, which OLM mirrors.
 fn images(csv: &Value, deployments: &[Value], out: &mut Vec<String>) {
     let related: BTreeSet<&str> = items(csv, "/spec/relatedImages")
         .iter()
@@ -107,7 +107,7 @@ fn images(csv: &Value, deployments: &[Value], out: &mut Vec<String>) {
     });
 }
 
-/// OLM makes the accounts that have rights in the ClusterServiceVersion, and no others.
+/// OLM creates only accounts with rights in the ClusterServiceVersion.
 fn accounts(bundle: &Bundle, deployments: &[Value], out: &mut Vec<String>) {
     let with_rights: BTreeSet<&str> = ["permissions", "clusterPermissions"]
         .iter()
@@ -132,7 +132,7 @@ fn accounts(bundle: &Bundle, deployments: &[Value], out: &mut Vec<String>) {
     }
 }
 
-/// No right on everything, and none to change definitions: those are OLM's.
+/// No wildcard rights, and no right to change definitions: OLM manages them.
 fn rights(csv: &Value, out: &mut Vec<String>) {
     for part in ["permissions", "clusterPermissions"] {
         for permission in items(csv, &format!("{STRATEGY}/{part}")) {

@@ -1,4 +1,4 @@
-//! How the operator is listed: name, version, who makes it, what it looks like, where it is offered.
+//! Checks of the listing: name, version, maintainers, icon, channels.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Bundle, expect, items, text};
 
-/// Longest name: it becomes the value of a label.
+/// Longest name in characters: the name becomes a label value.
 const LONGEST: usize = 63;
 const ICONS: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/svg+xml"];
 const CAPABILITIES: [&str; 5] = [
@@ -35,10 +35,10 @@ const CATEGORIES: [&str; 16] = [
     "Streaming & Messaging",
     "Observability",
 ];
-/// How the names of channels begin.
+/// Prefixes of channel names.
 const CHANNELS: [&str; 3] = ["candidate", "fast", "stable"];
 const PREFIX: &str = "operators.operatorframework.io.bundle.";
-/// Keys of the metadata and their values; empty: any.
+/// Metadata keys and values; empty: any value.
 const METADATA: [(&str, &str); 6] = [
     ("mediatype.v1", "registry+v1"),
     ("manifests.v1", "manifests/"),
