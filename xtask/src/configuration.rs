@@ -185,7 +185,7 @@ impl<'ast> Visit<'ast> for Types {
     }
 }
 
-/// Returns true if the expression is a path to a function of this name.
+/// True if the expression is a path to a function of this name.
 fn is_called(function: &Expr, name: &str) -> bool {
     let Expr::Path(function) = function else {
         return false;

@@ -35,7 +35,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Returns true if a query for this name selects a series of the metric.
+    /// True if a query for this name selects a series of the metric.
     pub(crate) fn has_series(&self, name: &str) -> bool {
         match self.kind {
             Kind::Histogram => ["_bucket", "_sum", "_count"]

@@ -52,12 +52,12 @@ pub(crate) enum PublishError {
 }
 
 impl PublishError {
-    /// Returns true if the object was deleted or has another resource version.
+    /// True if the object was deleted or has another resource version.
     fn is_about_another_version(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found())
     }
 
-    /// Returns true if the server is overloaded.
+    /// True if the server is overloaded.
     fn is_overload(&self) -> bool {
         match self {
             Self::Deadline => true,

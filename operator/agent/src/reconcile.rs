@@ -292,7 +292,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         });
     }
 
-    /// Returns true if a stop has failed since the last call.
+    /// True if a stop has failed since the last call.
     pub fn stop_failed(&mut self) -> bool {
         std::mem::take(&mut self.known.stop_failed)
     }

@@ -41,7 +41,7 @@ impl Stops {
         }
     }
 
-    /// Returns true if a stop of this container may start now.
+    /// True if a stop of this container may start now.
     pub(crate) fn is_due(&self, container_id: &str, now: Instant) -> bool {
         match self.asked.get(container_id) {
             None => true,

@@ -62,7 +62,7 @@ pub enum CheckLevel {
 }
 
 impl Diagnosis {
-    /// Returns true if any check has level `Fail`.
+    /// True if any check has level `Fail`.
     pub fn failed(&self) -> bool {
         self.checks.iter().any(|c| c.level == CheckLevel::Fail)
     }

@@ -188,7 +188,7 @@ struct RankedPod<'a> {
 }
 
 impl RankedPod<'_> {
-    /// Returns true if group and rank match.
+    /// True if group and rank match.
     fn is_wanted(&self, wanted: &Wanted) -> bool {
         let (group, rank) = (&wanted.group, wanted.rank);
         let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
@@ -265,7 +265,7 @@ fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
     attempt - i64::from(action.raises_attempt())
 }
 
-/// Returns true if the current container is newer than the failure.
+/// True if the current container is newer than the failure.
 fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     let statuses = pod.status.iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();

@@ -6,7 +6,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::names::member_of;
 
-/// Returns true if the workload is the controller of the object.
+/// True if the workload is the controller of the object.
 pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: &K) -> bool {
     let uid = workload.metadata.uid.as_deref();
     let mut owners = object.owner_references().iter();
@@ -23,7 +23,7 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Returns true if a condition of the pod is True.
+/// True if a condition of the pod is True.
 pub fn holds(pod: &Pod, condition: &str) -> bool {
     let conditions = pod
         .status

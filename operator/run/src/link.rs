@@ -272,7 +272,7 @@ impl Connection {
         })
     }
 
-    /// Returns true if the agent has sent `Welcome`.
+    /// True if the agent has sent `Welcome`.
     fn handshake(&mut self, now: Moment) -> Result<bool, Over> {
         self.flush()?;
         let closed = self.receive()?;

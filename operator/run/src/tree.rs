@@ -147,7 +147,7 @@ fn kill(process: &Process) {
     }
 }
 
-/// Returns true if the same process is alive and descends from this one.
+/// True if the same process is alive and descends from this one.
 fn descends(process: &Process) -> bool {
     let own = getpid().as_raw_nonzero().get();
     let Some(mut at) = Process::read(process.pid).filter(|now| now.started == process.started)

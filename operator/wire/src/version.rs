@@ -22,7 +22,7 @@ impl Versions {
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
-    /// Returns true if the range contains the version.
+    /// True if the range contains the version.
     pub fn contains(self, version: u16) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }

@@ -143,7 +143,7 @@ impl CriRuntime {
         concerns
     }
 
-    /// Returns true if containers have changed since the last listing.
+    /// True if containers have changed since the last listing.
     async fn differs(&mut self) -> bool {
         match self.calls.list_containers().await {
             Ok(containers) => states(&containers) != self.listed,

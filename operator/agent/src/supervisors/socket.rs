@@ -108,7 +108,7 @@ fn failed(name: &str, why: io::Error) -> SocketError {
     SocketError::Failed { name, why }
 }
 
-/// Returns true if the text is a valid UID of a pod. The UID becomes a folder name.
+/// True if the text is a valid UID of a pod. The UID becomes a folder name.
 fn is_uid(text: &str) -> bool {
     (1..=MAX_UID).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

@@ -142,7 +142,7 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
         .map_err(|error| kubeconfig(&error))
 }
 
-/// Returns true if there is no kubeconfig.
+/// True if there is no kubeconfig.
 fn is_no_file(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::FindPath => true,

@@ -258,7 +258,7 @@ impl ClusterReader {
         Ok(facts)
     }
 
-    /// Returns true if the account has a right of the manager; `None` if the user may not check it.
+    /// True if the account has a right of the manager; `None` if the user may not check it.
     async fn may_write(&self, account: &str, resource: &str) -> Result<Option<bool>, Problem> {
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let review = SubjectAccessReview {
@@ -349,7 +349,7 @@ fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     }
 }
 
-/// Returns true if a policy is Lockstep's policy of this name. An overlay may prefix the names; the
+/// True if a policy is Lockstep's policy of this name. An overlay may prefix the names; the
 /// labels stay.
 fn is_ours(policy: &ValidatingAdmissionPolicy, name: &str) -> bool {
     let label = policy.labels().get(LABEL.0);

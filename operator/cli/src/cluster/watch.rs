@@ -32,7 +32,7 @@ impl ClusterReader {
     }
 }
 
-/// Returns true for changes after the first list. A refused watch has none.
+/// True for changes after the first list. A refused watch has none.
 fn tells<K>(event: &Result<Event<K>, watcher::Error>) -> bool {
     matches!(event, Ok(Event::Apply(_) | Event::Delete(_)))
 }

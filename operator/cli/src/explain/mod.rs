@@ -167,7 +167,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
     }
 }
 
-/// Returns true for conditions that explain why the workload does not simply run.
+/// True for conditions that explain why the workload does not simply run.
 fn telling(condition: &Condition) -> bool {
     let holds = condition.status == ConditionStatus::True;
     match condition.type_.as_str() {

@@ -107,7 +107,7 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    /// Returns true if there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -63,7 +63,7 @@ fn requests(deployment: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// Returns true for a pullable name: with a registry, and a tag or digest.
+/// True for a pullable name: with a registry, and a tag or digest.
 fn is_image(name: &str) -> bool {
     let (path, version) = match name.split_once("@sha256:") {
         Some((path, digest)) => (
