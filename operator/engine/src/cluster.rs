@@ -1,37 +1,37 @@
-//! The nodes, what they have and what is left of it, kept up to date pod by pod.
+//! Nodes with offered and free capacity, updated pod by pod.
 
 use std::sync::Arc;
 
 use crate::problem::{Amounts, DimIx, DomainIx, GangPlacement, KeyIx, NodeIx, NodeSet, Shape};
 
-/// What the cluster knows of one node.
+/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNode {
-    /// What the node offers, one amount per dimension.
+    /// Offered amounts by dimension.
     pub allocatable: Amounts,
-    /// The node's domain for each topology key in use; `None` where it carries no label.
+    /// Domain for each topology key in use; `None` without the label.
     pub domains: Vec<Option<DomainIx>>,
-    /// Whether it takes new pods (not cordoned, ready).
+    /// True if it accepts new pods (ready, not cordoned).
     pub schedulable: bool,
 }
 
-/// Nodes with their free capacity. Every change costs O(dimensions); a copy costs nothing before one of
-/// the two changes, and one flat vector then.
+/// Nodes with their free capacity. A change costs O(dimensions). A clone is free until one of both
+/// copies changes; that change copies one flat vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     dims: usize,
     keys: usize,
-    /// Offered less held, node after node. Below zero where pods were counted before their node, or
-    /// a node shrank.
+    /// Offered minus held capacity, node after node. Negative if pods were added before their node,
+    /// or a node shrank.
     free: Arc<Vec<i64>>,
-    /// Apart from what is free: that changes with every pod.
+    /// Separate from `free`, which changes with every pod.
     nodes: Arc<Nodes>,
 }
 
-/// The nodes, whatever runs on them.
+/// Nodes without their pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nodes {
-    /// Offered, node after node.
+    /// Offered amounts, node after node.
     allocatable: Vec<i64>,
     /// Domain per key, node after node.
     domains: Vec<Option<DomainIx>>,
@@ -39,7 +39,7 @@ struct Nodes {
 }
 
 impl Cluster {
-    /// A cluster without nodes, for this many resource dimensions and topology keys.
+    /// An empty cluster with this many resource dimensions and topology keys.
     pub fn new(dims: usize, topology_keys: usize) -> Self {
         Self {
             dims,
@@ -49,23 +49,22 @@ impl Cluster {
         }
     }
 
-    /// Resource dimensions.
+    /// Number of resource dimensions.
     pub fn dims(&self) -> usize {
         self.dims
     }
 
-    /// Topology keys.
+    /// Number of topology keys.
     pub fn topology_keys(&self) -> usize {
         self.keys
     }
 
-    /// One more than the largest node ordinal seen; removed nodes leave a hole that offers nothing.
+    /// Largest node ordinal plus one. Removed nodes remain as entries without capacity.
     pub fn node_count(&self) -> usize {
         self.nodes.schedulable.len()
     }
 
-    /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing
-    /// dimensions are zero.
+    /// Adds or updates a node. Its pods stay counted. Missing dimensions are zero.
     pub fn upsert_node(&mut self, node: NodeIx, spec: &ClusterNode) {
         self.grow(node);
         let (free, nodes) = (
@@ -84,8 +83,7 @@ impl Cluster {
         nodes.schedulable.set(node, spec.schedulable);
     }
 
-    /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may
-    /// come back.
+    /// Removes a node. Its pods count until they are removed, so its ordinal may be used again.
     pub fn remove_node(&mut self, node: NodeIx) {
         let gone = ClusterNode {
             allocatable: Amounts::new(),
@@ -95,34 +93,34 @@ impl Cluster {
         self.upsert_node(node, &gone);
     }
 
-    /// Counts a pod that holds capacity on a node, which need not be known yet.
+    /// Adds a pod that holds capacity on a node. The node may be unknown.
     pub fn add_pod(&mut self, node: NodeIx, request: &[i64]) {
         self.hold(node, request, 1);
     }
 
-    /// Forgets a pod counted before.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, node: NodeIx, request: &[i64]) {
         self.hold(node, request, -1);
     }
 
-    /// Reserves the capacity of a placement until its pods are counted themselves.
+    /// Reserves the capacity of a placement until its pods are added.
     pub fn reserve(&mut self, shapes: &[Shape], placement: &GangPlacement) {
         self.hold_placement(shapes, placement, 1);
     }
 
-    /// Releases what [`Cluster::reserve`] reserved.
+    /// Reverts [`Cluster::reserve`].
     pub fn release(&mut self, shapes: &[Shape], placement: &GangPlacement) {
         self.hold_placement(shapes, placement, -1);
     }
 
-    /// What is left on a node, one amount per dimension; below zero where it is overcommitted.
+    /// Free amounts of a node by dimension. Negative if overcommitted.
     pub fn free(&self, node: NodeIx) -> &[i64] {
         self.free
             .get(node * self.dims..(node + 1) * self.dims)
             .unwrap_or(&[])
     }
 
-    /// What a node offers, one amount per dimension.
+    /// Offered amounts of a node by dimension.
     pub fn allocatable(&self, node: NodeIx) -> &[i64] {
         let offered = &self.nodes.allocatable;
         offered
@@ -130,7 +128,7 @@ impl Cluster {
             .unwrap_or(&[])
     }
 
-    /// What all nodes offer of one resource.
+    /// Sum over all nodes of one offered resource.
     pub fn offered(&self, dim: DimIx) -> i128 {
         let of_nodes = self
             .nodes
@@ -141,7 +139,7 @@ impl Cluster {
         of_nodes.map(|&amount| i128::from(amount)).sum()
     }
 
-    /// The domain of a node for a key.
+    /// Domain of a node for a key.
     pub fn domain(&self, node: NodeIx, key: KeyIx) -> Option<DomainIx> {
         if key >= self.keys {
             return None;
@@ -150,7 +148,7 @@ impl Cluster {
         domain.copied().flatten()
     }
 
-    /// One more than the largest domain ordinal of a key.
+    /// Largest domain ordinal of a key plus one.
     pub fn domain_count(&self, key: KeyIx) -> usize {
         (0..self.node_count())
             .filter_map(|n| self.domain(n, key))
@@ -158,17 +156,16 @@ impl Cluster {
             .map_or(0, |d| d + 1)
     }
 
-    /// Whether a node takes new pods.
+    /// True if the node accepts new pods.
     pub fn schedulable(&self, node: NodeIx) -> bool {
         self.nodes.schedulable.contains(node)
     }
 
-    /// The nodes that take new pods.
     pub(crate) fn schedulable_nodes(&self) -> &NodeSet {
         &self.nodes.schedulable
     }
 
-    /// These nodes as a cluster of their own, numbered in the order given.
+    /// A cluster of these nodes, numbered in this order.
     pub(crate) fn part(&self, nodes: &[NodeIx]) -> Self {
         let (mut free, mut part) = (Vec::new(), Nodes::default());
         for &node in nodes {
@@ -187,7 +184,7 @@ impl Cluster {
         }
     }
 
-    /// All free vectors, node after node: the starting point of a decision.
+    /// All free vectors, node after node.
     pub(crate) fn free_table(&self) -> &[i64] {
         &self.free
     }

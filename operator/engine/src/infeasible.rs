@@ -9,41 +9,41 @@ use crate::problem::{DimIx, DomainIx, KeyIx, ShapeIx};
 pub struct Shortfall {
     /// Shape that does not fit.
     pub shape: ShapeIx,
-    /// Pods of it that do not fit.
+    /// Number of its pods that do not fit.
     pub pods: u32,
     /// Resource that runs out first.
     pub dim: DimIx,
-    /// Amount of it that is missing for those pods.
+    /// Missing amount for these pods.
     pub short_by: i64,
-    /// The domain that comes closest, where the gang or its replicas must share one.
+    /// Domain with the smallest shortage, if the gang or its replicas must share a domain.
     pub domain: Option<(KeyIx, DomainIx)>,
-    /// Whether everything that may be evicted is assumed gone.
+    /// True if the shortage remains after evicting all permitted work.
     pub evicting: bool,
 }
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Infeasible {
-    /// There is not enough capacity.
+    /// Insufficient capacity.
     #[error("{}", ByOrdinal(.0))]
     InsufficientCapacity(Shortfall),
-    /// There is not enough capacity, and the gang may not evict.
+    /// Insufficient capacity, and the gang may not preempt.
     #[error("{}, and the gang may not preempt", ByOrdinal(.0))]
     MayNotPreempt(Shortfall),
-    /// Each shape fits alone; no way to fit all was found within the search budget, and none was
-    /// excluded.
+    /// Each shape fits alone. The search spent its steps without a placement for all shapes, and
+    /// without a proof that there is none.
     #[error("no placement of all shapes found in {steps} search steps")]
     GaveUp {
-        /// Steps spent.
+        /// Spent steps.
         steps: u64,
     },
-    /// The demand contradicts itself.
+    /// The demand is inconsistent.
     #[error("{0}")]
     BadDemand(&'static str),
 }
 
 impl Infeasible {
-    /// The shortfall, where the reason is one.
+    /// The shortfall, if capacity is the reason.
     pub fn shortfall(&self) -> Option<&Shortfall> {
         match self {
             Self::InsufficientCapacity(s) | Self::MayNotPreempt(s) => Some(s),
@@ -51,7 +51,7 @@ impl Infeasible {
         }
     }
 
-    /// The reason in words, with the caller's names of resources and domains.
+    /// Message with the caller's names of resources and domains.
     pub fn describe(&self, names: &dyn Names) -> String {
         let Some(short) = self.shortfall() else {
             return self.to_string();
@@ -80,7 +80,7 @@ impl Infeasible {
     }
 }
 
-/// Names of ordinals, for people.
+/// Names of ordinals, for messages.
 pub trait Names {
     /// Name of a resource.
     fn resource(&self, dim: DimIx) -> String;

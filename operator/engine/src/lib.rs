@@ -1,22 +1,22 @@
 //! Gang placement and preemption over plain integers.
 //!
-//! The crate knows nodes, resources and running work as ordinals. It has no client, no clock, no
-//! randomness and does no I/O: equal input gives equal answers, and every search is bounded by
-//! steps, not by time. The caller keeps the tables between names and ordinals and evaluates
-//! selectors, affinity and taints into sets of eligible nodes.
+//! Nodes, resources and running work are ordinals. The crate has no client, no clock, no randomness
+//! and does no I/O. Equal input gives equal answers, and searches are bounded by steps, not by
+//! time. The caller maps names to ordinals, and evaluates selectors, affinity and taints into sets
+//! of eligible nodes.
 //!
-//! - [`Cluster`]: nodes with what they offer and what is free, updated pod by pod.
-//! - [`Demand`]: the gang to be placed. [`place`] puts it into free capacity or says what is
-//!   missing ([`Infeasible`]).
-//! - [`Units`]: the running work, in units of disruption. [`preempt`] frees capacity at the expense
-//!   of units of lower priority; `docs/engine.md` says how.
-//! - [`queue`]: the order of the queue, and what gangs behind a waiting one may do meanwhile.
-//!   [`reserve`] chooses the nodes that are kept for it.
+//! - [`Cluster`]: nodes with offered and free capacity, updated pod by pod.
+//! - [`Demand`]: the gang to place. [`place`] finds free capacity, or returns the shortage
+//!   ([`Infeasible`]).
+//! - [`Units`]: the running work as units of disruption. [`preempt`] frees capacity by evicting
+//!   units of lower priority; see `docs/engine.md`.
+//! - [`queue`]: the order of the queue, and the capacity that gangs behind a waiting gang may use.
+//!   [`reserve`] chooses nodes to reserve.
 //!
 //! # Example
 //!
-//! Two nodes of 4,000 milli-CPU and 8 accelerators, full of cheap and dear work; a gang of eight
-//! wants one of them.
+//! Two nodes of 4,000 milli-CPU and 8 accelerators run work of different cost. A gang of eight pods
+//! needs one of them.
 //!
 //! ```
 //! use lockstep_engine::{
@@ -53,8 +53,8 @@
 //! # Ok::<(), lockstep_engine::Infeasible>(())
 //! ```
 //!
-//! Ordinals that a caller passes must be within the tables it made; they are checked where the work
-//! is not hot, and index otherwise.
+//! Ordinals must be within the caller's tables. They are checked outside of hot paths, and used as
+//! indices otherwise.
 
 mod cluster;
 mod infeasible;

@@ -1,30 +1,30 @@
-//! The objective: what evicting units costs, and which of two costs is smaller. No other file
-//! scores victims, but for the order that KEP-5710 prescribes (`preempt/kep.rs`).
+//! The objective: cost of evicted units, and the order of costs. No other file scores victims,
+//! except the order of KEP-5710 (`preempt/kep.rs`).
 //!
-//! Costs are compared as [`EvictionCost`], field by field in the order of its fields: that order is
-//! the policy. The relaxation and the local search need a single number instead, the *price*.
-//! [`Weights`] converts between the two: one pod beyond a disruption budget weighs more than all
-//! the work that could be lost, so prices order victim sets as their PDB excess and then their lost
-//! work do. Gangs and pods break ties only in [`EvictionCost`] and have no part in the price.
+//! Costs are compared as [`EvictionCost`], field by field; the order of the fields is the policy.
+//! The relaxation and the local search need a single number, the *price*. [`Weights`] converts
+//! between both: a pod beyond a disruption budget weighs more than all work that could be lost. So
+//! prices order victim sets by PDB excess, then by lost work. Gangs and pods only break ties in
+//! [`EvictionCost`] and are not part of the price.
 //!
-//! A new criterion is a field of [`EvictionCost`] at its rank, counted in [`Units::eviction_cost`]
-//! and in [`CostCounter`], and a weight where it shall steer the search.
+//! To add a criterion, add a field to [`EvictionCost`] at its rank, and count it in
+//! [`Units::eviction_cost`] and [`CostCounter`]. Add a weight if it should guide the search.
 
 use crate::problem::{PdbIx, Unit, UnitIx, Units};
 
-/// The cost of a victim set in one number, in accelerator-seconds; see [`Weights`].
+/// Cost of a victim set as one number, in accelerator-seconds; see [`Weights`].
 pub(crate) type Price = i128;
 
-/// What a set of victims costs, in the order in which it is compared (smaller is better).
+/// Cost of a set of victims, compared field by field (smaller is better).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvictionCost {
-    /// Pods evicted beyond what their disruption budgets allow.
+    /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,
-    /// Accelerator-seconds destroyed, cascades and follow-on evictions included.
+    /// Lost accelerator-seconds, including cascades and follow-on evictions.
     pub lost: u128,
-    /// Gangs evicted.
+    /// Number of evicted gangs.
     pub gangs: u32,
-    /// Pods evicted.
+    /// Number of evicted pods.
     pub pods: u32,
 }
 
@@ -37,25 +37,25 @@ impl EvictionCost {
         }
     }
 
-    /// Adds the accelerator-seconds that the victims destroy when they are placed again.
+    /// Adds the accelerator-seconds that the victims' follow-on evictions lose.
     pub(crate) fn add_follow_on(&mut self, lost: u128) {
         self.lost += lost;
     }
 }
 
-/// A lower bound of the cost of every answer within the rules and the priority bound.
+/// Lower bound of the cost of every answer within the rules and the priority bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bound {
     /// Pods beyond their disruption budgets in any answer.
     pub pdb_excess: u64,
-    /// Accelerator-seconds lost by any answer that has no more PDB excess than the one given,
-    /// follow-on cost left out.
+    /// Accelerator-seconds lost by any answer with no more PDB excess than the given answer,
+    /// without follow-on cost.
     pub lost: u128,
 }
 
 impl Bound {
-    /// What holds for every answer when each of these holds for the answers of one domain. The
-    /// fields are bounded separately: a domain may lose less work at a higher PDB excess.
+    /// A bound for all answers, given a bound per domain. Bounds the fields separately: a domain
+    /// may lose less work at a higher PDB excess.
     pub(crate) fn weakest(bounds: &[Self]) -> Self {
         let pdb_excess = bounds.iter().map(|b| b.pdb_excess).min();
         let lost = bounds.iter().map(|b| b.lost).min();
@@ -66,38 +66,37 @@ impl Bound {
     }
 }
 
-/// The weight of each criterion in a price; a lost accelerator-second weighs 1.
+/// Weight of each criterion in a price. A lost accelerator-second weighs 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
-    /// Of one pod beyond its disruption budget.
+    /// Weight of one pod beyond its disruption budget.
     pub excess: Price,
 }
 
 impl Weights {
-    /// Weights under which prices compare PDB excess first; `all_work` is an upper bound of the
-    /// work that any victim set loses.
+    /// Weights that compare PDB excess first. `all_work`: upper bound of the work that any victim
+    /// set loses.
     pub fn excess_first(all_work: Price) -> Self {
         Self {
             excess: all_work + 1,
         }
     }
 
-    /// Weights under which a price is the lost work alone.
+    /// Weights that count lost work only.
     pub fn work_only() -> Self {
         Self { excess: 0 }
     }
 
-    /// The price of a cost.
     pub fn scalar(self, cost: &EvictionCost) -> Price {
         self.marginal(cost.pdb_excess as i64, cost.lost as Price)
     }
 
-    /// The price of this many more pods beyond their budgets and this much more lost work.
+    /// Price of additional pods beyond their budgets and additional lost work.
     pub fn marginal(self, excess: i64, lost: Price) -> Price {
         Price::from(excess) * self.excess + lost
     }
 
-    /// The bound that a lower bound of prices stands for: the inverse of [`Weights::scalar`].
+    /// Converts a lower bound of prices to a bound: the inverse of [`Weights::scalar`].
     pub fn split(self, least: Price) -> Bound {
         let (least, excess) = (least.max(0).unsigned_abs(), self.excess.unsigned_abs());
         Bound {
@@ -107,24 +106,24 @@ impl Weights {
     }
 }
 
-/// What one unit contributes to the cost of a victim set.
+/// Contribution of one unit to the cost of a victim set.
 #[derive(Clone, Copy)]
 pub(crate) struct UnitCost<'a> {
     pub unit: &'a Unit,
-    /// Accelerator-seconds that its eviction destroys, known follow-on evictions included and its
-    /// cascade left out.
+    /// Accelerator-seconds lost by its eviction, with known follow-on evictions and without its
+    /// cascade.
     pub lost: Price,
     pub pods: u32,
 }
 
 impl UnitCost<'_> {
-    /// The price of evicting the unit alone.
+    /// Price of evicting the unit alone.
     pub fn price_alone(&self, units: &Units, weights: Weights) -> Price {
         weights.marginal(units.excess_alone(self.unit), self.lost)
     }
 
-    /// The price of the unit in the relaxation, which charges cascades by itself and budgets only
-    /// by `excess`: the pods that the unit is counted to take beyond its budgets.
+    /// Price of the unit in the relaxation, which charges cascades separately. `excess`: pods that
+    /// the unit is assumed to take beyond its budgets.
     pub fn price_relaxed(&self, weights: Weights, excess: i64) -> Price {
         let lost = match self.unit.cascade {
             Some(_) => 0,
@@ -134,14 +133,14 @@ impl UnitCost<'_> {
     }
 }
 
-/// The cost of a set of units while units join and leave it.
+/// Incremental cost of a set of units.
 #[derive(Clone)]
 pub(crate) struct CostCounter<'a> {
     units: &'a Units,
     weights: Weights,
-    /// Pods evicted, per disruption budget.
+    /// Evicted pods per disruption budget.
     disrupted: Vec<i64>,
-    /// Units evicted, per cascade.
+    /// Evicted units per cascade.
     cascades: Vec<u32>,
     excess: i64,
     lost: Price,
@@ -150,7 +149,6 @@ pub(crate) struct CostCounter<'a> {
 }
 
 impl<'a> CostCounter<'a> {
-    /// The cost of the empty set.
     pub fn new(units: &'a Units, weights: Weights) -> Self {
         Self {
             units,
@@ -164,7 +162,6 @@ impl<'a> CostCounter<'a> {
         }
     }
 
-    /// The cost of the set.
     pub fn cost(&self) -> EvictionCost {
         EvictionCost {
             pdb_excess: self.excess.unsigned_abs(),
@@ -174,12 +171,11 @@ impl<'a> CostCounter<'a> {
         }
     }
 
-    /// The price of the set.
     pub fn price(&self) -> Price {
         self.weights.marginal(self.excess, self.lost)
     }
 
-    /// By how much the price rises when a unit joins the set.
+    /// Increase of the price if a unit is added.
     pub fn marginal(&self, one: &UnitCost<'_>) -> Price {
         let lost = match one.unit.cascade {
             None => one.lost,
@@ -189,7 +185,7 @@ impl<'a> CostCounter<'a> {
         self.weights.marginal(self.marginal_excess(one.unit), lost)
     }
 
-    /// Pods that a unit takes beyond their budgets when it joins the set.
+    /// Increase of the PDB excess if a unit is added.
     pub fn marginal_excess(&self, unit: &Unit) -> i64 {
         let mut more = 0;
         for &(pdb, pods) in &unit.pdbs {
@@ -199,7 +195,7 @@ impl<'a> CostCounter<'a> {
         more
     }
 
-    /// Counts a unit that joins the set (`sign` 1) or leaves it (-1).
+    /// Adds (`sign` 1) or removes (-1) a unit.
     pub fn count(&mut self, one: &UnitCost<'_>, sign: i64) {
         for &(pdb, pods) in &one.unit.pdbs {
             self.count_disrupted(pdb, sign * i64::from(pods));
@@ -233,7 +229,7 @@ impl<'a> CostCounter<'a> {
 }
 
 impl Units {
-    /// What evicting these units costs, without follow-on evictions.
+    /// Cost of evicting these units, without follow-on evictions.
     pub fn eviction_cost(&self, victims: &[UnitIx]) -> EvictionCost {
         let mut counter = CostCounter::new(self, Weights::work_only());
         for unit in victims.iter().filter_map(|&u| self.units.get(u)) {
@@ -247,7 +243,7 @@ impl Units {
         counter.cost()
     }
 
-    /// Pods that a unit takes beyond their budgets even when nothing else is evicted.
+    /// PDB excess of a unit if nothing else is evicted.
     pub(crate) fn excess_alone(&self, unit: &Unit) -> i64 {
         let mut excess = 0;
         for &(pdb, pods) in &unit.pdbs {

@@ -1,7 +1,7 @@
-//! The vocabulary of a decision: resources, running work, and the gang to be placed.
+//! Types of a decision: resources, running work, and the gang to place.
 //!
-//! Everything is an ordinal or an integer. The caller keeps the tables from names to ordinals;
-//! equal tables and equal input give equal answers.
+//! All values are ordinals or integers. The caller maps names to ordinals. Equal tables and equal
+//! input give equal answers.
 
 use std::sync::Arc;
 
@@ -30,26 +30,26 @@ pub type Amounts = SmallVec<[i64; 6]>;
 /// A set of nodes.
 pub type NodeSet = FixedBitSet;
 
-/// Pods of a gang that ask for the same and may run on the same nodes.
+/// Pods of a gang with equal requests and equal eligible nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What one pod asks for, the pod itself included where pods are counted.
+    /// Request of one pod, including the pod itself if pods are a dimension.
     pub request: Amounts,
-    /// Pods wanted in total, those in `running` included.
+    /// Wanted pods, including `running`.
     pub count: u32,
-    /// Pods without which the gang is useless; at most `count`.
+    /// Pods that the gang needs; at most `count`.
     pub min: u32,
-    /// Pods of one replica. Read only under [`Scope::Replica`], where it divides `count`.
+    /// Pods per replica. Only used with [`Scope::Replica`], and must divide `count`.
     pub replica_size: u32,
-    /// Nodes whose selectors, affinity and taints admit the pod; `None` is every node.
+    /// Nodes that admit the pod by selectors, affinity and taints. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
-    /// Members that run already. They stay, count towards `min` and `count`, and the cluster
-    /// accounts for them as pods.
+    /// Running members. They stay, and count towards `min` and `count`. The cluster includes them
+    /// as pods.
     pub running: Vec<RunningMembers>,
 }
 
 impl Shape {
-    /// A shape whose pods are all needed and may run anywhere.
+    /// A shape that needs all its pods, on any nodes.
     pub fn new(request: impl Into<Amounts>, count: u32) -> Self {
         Self {
             request: request.into(),
@@ -61,82 +61,82 @@ impl Shape {
         }
     }
 
-    /// Members that run already.
+    /// Number of running members.
     pub fn running_count(&self) -> u32 {
         self.running.iter().map(|r| r.count).sum()
     }
 }
 
-/// Members of a gang that run already on one node.
+/// Running members of a gang on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningMembers {
-    /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
+    /// Their replica; 0 unless the scope is [`Scope::Replica`].
     pub replica: u32,
-    /// Node they run on.
+    /// Their node.
     pub node: NodeIx,
-    /// How many of them.
+    /// Number of members.
     pub count: u32,
 }
 
-/// Whether the gang may evict at all.
+/// Whether the gang may evict work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionPolicy {
-    /// Units of strictly lower priority may be evicted.
+    /// May evict units of strictly lower priority.
     #[default]
     LowerPriority,
-    /// The gang waits for free capacity.
+    /// Waits for free capacity.
     Never,
 }
 
-/// How binding a topology is.
+/// How strict a topology constraint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyStrictness {
-    /// The gang waits rather than be spread.
+    /// The gang waits until it fits into a domain.
     Required,
-    /// The gang is kept together where it fits so; nothing is evicted for that.
+    /// The gang shares a domain if it fits into free capacity there. Nothing is evicted for that.
     Preferred,
 }
 
-/// What has to share a domain.
+/// What must share a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The whole gang.
     Gang,
-    /// Each replica by itself.
+    /// Each replica separately.
     Replica,
 }
 
-/// Members that are to share a topology domain.
+/// A topology constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopologyDemand {
-    /// The topology key. Nodes without a value for it are not used when the mode is `Required`.
+    /// The topology key. With mode `Required`, nodes without a value are not used.
     pub key: KeyIx,
-    /// How binding it is.
+    /// How strict it is.
     pub mode: TopologyStrictness,
-    /// What has to share a domain.
+    /// What must share a domain.
     pub scope: Scope,
 }
 
-/// A gang to be placed, whole or not at all.
+/// A gang to place, whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The pods, by what they ask for.
+    /// Pods by request.
     pub shapes: Vec<Shape>,
-    /// Pods over all shapes without which the gang is useless, running ones included. What exceeds
-    /// the sum of the shapes' minima is taken from the shapes in order.
+    /// Pods that the gang needs over all shapes, including running ones. Any excess over the sum of
+    /// the shapes' minima is taken from the shapes in order.
     pub min_count: u32,
-    /// Priority; only units strictly below it may be evicted.
+    /// Priority. Only units of strictly lower priority may be evicted.
     pub priority: i32,
-    /// Whether the gang may evict.
+    /// Whether the gang may evict work.
     pub preemption: EvictionPolicy,
-    /// Members to be kept together.
+    /// Topology constraint.
     pub topology: Option<TopologyDemand>,
-    /// Nodes not to be used: refused by kube-scheduler before, suspected of being broken.
+    /// Nodes that must not be used, for example after a refusal by kube-scheduler.
     pub excluded: NodeSet,
 }
 
 impl Demand {
-    /// A gang of one shape, all of it needed, on any nodes.
+    /// A gang of one shape that needs all its pods, on any nodes.
     pub fn homogeneous(request: impl Into<Amounts>, count: u32, priority: i32) -> Self {
         Self {
             shapes: vec![Shape::new(request, count)],
@@ -148,8 +148,8 @@ impl Demand {
         }
     }
 
-    /// New pods per shape without which the gang is useless: the minima less what runs, then what
-    /// `min_count` asks beyond them from the shapes in order.
+    /// New pods per shape that the gang needs: the minima minus running members, then the rest of
+    /// `min_count` from the shapes in order.
     pub fn needed(&self) -> Vec<u32> {
         let mut target: Vec<u32> = self
             .shapes
@@ -169,7 +169,7 @@ impl Demand {
             .collect()
     }
 
-    /// New pods per shape that the gang would like to have in all.
+    /// New pods per shape that the gang wants in total.
     pub fn wanted(&self) -> Vec<u32> {
         self.shapes
             .iter()
@@ -177,27 +177,27 @@ impl Demand {
             .collect()
     }
 
-    /// Whether a node may be used for a shape, as far as the gang is concerned.
+    /// True if the gang permits the node for a shape.
     pub fn admits(&self, shape: &Shape, node: NodeIx) -> bool {
         !self.excluded.contains(node)
             && shape.eligible.as_ref().is_none_or(|set| set.contains(node))
     }
 }
 
-/// Pods that a placement puts on one node.
+/// Pods of a placement on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Assignment {
     /// Shape of the pods.
     pub shape: ShapeIx,
-    /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
+    /// Their replica; 0 unless the scope is [`Scope::Replica`].
     pub replica: u32,
-    /// The node.
+    /// Their node.
     pub node: NodeIx,
-    /// How many of them.
+    /// Number of pods.
     pub count: u32,
 }
 
-/// Where the new pods of a gang are placed, by shape, replica and node.
+/// New pods of a gang by shape, replica and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GangPlacement {
     /// Sorted, at most one entry per shape, replica and node.
@@ -205,68 +205,65 @@ pub struct GangPlacement {
 }
 
 impl GangPlacement {
-    /// Pods placed.
+    /// Number of placed pods.
     pub fn count(&self) -> u32 {
         self.assignments.iter().map(|s| s.count).sum()
     }
 
-    /// Pods placed of one shape.
     pub(crate) fn count_of(&self, shape: ShapeIx) -> u32 {
         let of_shape = self.assignments.iter().filter(|a| a.shape == shape);
         of_shape.map(|a| a.count).sum()
     }
 }
 
-/// Equal pods of a unit.
+/// Pods of a unit with equal requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pods {
-    /// What one pod holds.
+    /// Request of one pod.
     pub request: Amounts,
-    /// The node of each pod; a node with several pods appears several times.
+    /// Node of each pod; a node with several pods is repeated.
     pub nodes: Vec<NodeIx>,
 }
 
 /// A unit of disruption: a single pod, or a gang that is evicted whole or not at all.
 ///
-/// Work that must never be a victim (`DaemonSet`, mirror and system-priority pods) is not passed as
-/// a unit; it only holds capacity in the cluster.
+/// Work that must never be a victim (`DaemonSet`, mirror and system-priority pods) is no unit; it
+/// only holds capacity in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Its pods.
     pub pods: Vec<Pods>,
-    /// Priority: of the pod, or of its gang.
+    /// Priority of the pod or of its gang.
     pub priority: i32,
-    /// Whether it is a gang; a gang counts as more important than a pod of equal priority
-    /// (KEP-5710).
+    /// True for a gang, which is more important than a pod of equal priority (KEP-5710).
     pub gang: bool,
-    /// Work that evicting it destroys, in accelerator-seconds.
+    /// Accelerator-seconds lost by its eviction.
     pub cost: u64,
-    /// Pods that each budget sees of it.
+    /// Pods guarded by each budget.
     pub pdbs: SmallVec<[(PdbIx, u32); 1]>,
-    /// Start in seconds on any fixed scale; a smaller number is an earlier start.
+    /// Start in seconds on any fixed scale. Smaller is earlier.
     pub start: i64,
-    /// Gang that restarts as a whole when this unit is evicted: its loss replaces `cost`, and is
-    /// paid once.
+    /// Gang that restarts when this unit is evicted. Its loss replaces `cost` and is counted once.
     pub cascade: Option<CascadeIx>,
-    /// Nodes where the unit could run again, for the follow-on cost; `None` is every node.
+    /// Nodes where the unit could restart, for the follow-on cost. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
-    /// Whether the unit, once evicted, would itself evict.
+    /// True if the evicted unit would preempt in turn.
     pub preempts: bool,
 }
 
 impl Unit {
-    /// Pods of the unit.
+    /// Number of pods.
     pub fn pod_count(&self) -> u32 {
         self.pods.iter().map(|p| p.nodes.len() as u32).sum()
     }
 }
 
-/// The running work, and what limits its disruption.
+/// Running work, and limits of its disruption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Units {
-    /// The units; ties between equals go to the smaller ordinal.
+    /// The units. Ties go to the smaller ordinal.
     pub units: Vec<Unit>,
-    /// Disruptions that each budget still allows, in pods.
+    /// Disruptions that each budget permits, in pods.
     pub pdb_allowed: Vec<u32>,
     /// Loss of each gang that restarts together, in accelerator-seconds.
     pub cascade_loss: Vec<u64>,

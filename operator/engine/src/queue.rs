@@ -1,69 +1,66 @@
-//! The order of the queue, and what gangs behind a waiting one may do meanwhile.
+//! The order of the queue, and the capacity that gangs behind a waiting gang may use.
 //!
-//! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then those that hold
-//! a reservation or places, then by the share of their namespace, then by the time of queueing. A gang
-//! that is preempted keeps that time, so it comes back before those of its share that were queued
-//! after it.
+//! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then gangs with a
+//! reservation or nodes, then by the share of their namespace, then by queue time. A preempted gang
+//! keeps its queue time, so it is ahead of gangs of its share that were queued later.
 //!
-//! **Reservations.** A gang that does not fit (the *blocked* one) reserves what it needs on nodes by
-//! name ([`reserve`](crate::reserve)): where it would run without the work that may end or that it may
-//! evict. Others use everything else. The blocked gang may start elsewhere if it fits there first.
+//! **Reservations.** A gang that does not fit (the *blocked* gang) reserves capacity on nodes by
+//! name ([`reserve`](crate::reserve)): where it would run without work that may end or that it may
+//! evict. Other gangs use all other capacity. The blocked gang may start elsewhere if it fits there
+//! first.
 //!
-//! **What binds those behind it.** From the free capacity of a reserved node, those behind the gang
-//! may take what is left over beside the reservation *and* everything held there now: the difference
-//! may be negative, and stays so when they evict, so that a victim's capacity goes to the reservation
-//! before it goes to them. Two exceptions delay nobody. Work that the blocked gang can take back, of
-//! strictly lower priority and within its reach, may use what is reserved. And so may work that will
-//! have ended before the reservation can be used at the latest
-//! ([`starts_at`](crate::starts_at), EASY backfill).
+//! **Binding reservations.** On a reserved node, gangs behind the blocked gang may use free
+//! capacity minus the reservation. The difference may be negative and includes their evictions, so
+//! a victim's capacity goes to the reservation first. Two exceptions delay no gang. Work of
+//! strictly lower priority that the blocked gang may evict can use reserved capacity. So can work
+//! that ends before the latest start of the reservation ([`starts_at`](crate::starts_at), EASY
+//! backfill).
 //!
-//! **No starvation.** Let a gang hold a reservation from time `t` on, on nodes that stay usable. Call
-//! *old* what was on these nodes at `t` and may end or be evicted. Whoever enters later beside the
-//! reservation leaves it room: at that moment all that is held on the node and the reservation fit
-//! together. Whoever enters within the reservation can be taken back, or has ended when the last
-//! known end of the old work has come. So once the old work has ended, what is reserved is free or
-//! can be taken, and the gang starts: at the latest then, however many come after it. Only gangs
-//! ahead of it in the queue, and pods that other schedulers bind, can delay it further. And nobody
-//! of its priority gets ahead of it but who holds something and was queued before it: the share of
-//! a namespace moves gangs that have reserved nothing, and those alone.
+//! **No starvation.** Let a gang hold a reservation from time `t` on nodes that stay usable. *Old*
+//! work is the work on these nodes at `t` that may end or be evicted. Later work outside the
+//! reservation leaves room for it: at its start, the reservation and all held capacity fit
+//! together. Later work within the reservation can be evicted, or ends before the last known end of
+//! old work. So once the old work has ended, the reserved capacity is free or can be taken, and the
+//! gang starts. The number of later gangs does not matter. Only gangs ahead in the queue, and pods
+//! bound by other schedulers, delay it further. A gang of equal priority moves ahead only if it
+//! holds capacity and was queued earlier, because shares only reorder gangs without reservations.
 //!
-//! **Who waits for whom.** A gang that cannot run, now or ever, keeps from others what it reserved
-//! and nothing else: reservations are disjoint, and a gang that would not fit even without all work
-//! that may end reserves nothing.
+//! **Bounded blocking.** A gang that cannot run blocks only the capacity that it has reserved.
+//! Reservations are disjoint. A gang that would not fit even without all work that may end reserves
+//! nothing.
 //!
-//! **No ping-pong.** A gang evicts only what counts strictly less ([`victim_priority`]), and what
-//! runs never counts less than it did while waiting. If A evicts B then `priority(A) >
-//! victim_priority(B) >= priority(B)`; for B to evict A it would take `priority(B) >
-//! victim_priority(A) >= priority(A)`. Costs, equal or not, decide only among allowed victims.
+//! **No ping-pong.** A gang evicts only work of strictly lower [`victim_priority`], and running
+//! work never has a lower one than while waiting. If A evicts B then `priority(A) >
+//! victim_priority(B) >= priority(B)`. For B to evict A, `priority(B) > victim_priority(A) >=
+//! priority(A)` would have to hold. Costs only decide among permitted victims.
 
 use std::cmp::Reverse;
 
-/// The position of a gang in the queue; a smaller one is served first. The order of the fields is
-/// the policy: no other place compares gangs that wait.
+/// Position of a gang in the queue; smaller positions are served first. The order of the fields is
+/// the policy, and no other code compares waiting gangs.
 ///
-/// `At` is the caller's time and `Id` its identity of a gang, so that both keep their precision and
-/// ties are settled the same way in every process.
+/// `At` is the caller's time and `Id` its identity of a gang. Both keep their precision, so every
+/// process breaks ties in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition<At, Id> {
-    /// Whether a placed gang asks for members beyond those that it needs. Growth is served after
-    /// every gang that waits for what it needs.
+    /// True if a placed gang requests members that it does not need. Growth is served after all
+    /// gangs that wait for needed members.
     pub growth: bool,
     /// Higher priorities first.
     pub priority: Reverse<i32>,
-    /// Whether it holds nothing yet. Those that have reserved nodes, or have some already, keep their
-    /// place whatever their namespace gets meanwhile.
+    /// True if it holds nothing. Gangs with reserved or assigned nodes keep their position,
+    /// independent of the share of their namespace.
     pub empty_handed: bool,
-    /// What its namespace has of the cluster, of those that hold nothing; 0 for the others.
+    /// Share of its namespace; 0 for gangs that hold something.
     pub share: u64,
-    /// When the gang was queued. It keeps this time when it is preempted, so that it comes back
-    /// before those that were queued after it.
+    /// Queue time. A preempted gang keeps it, so it is ahead of gangs that were queued later.
     pub queued_at: At,
-    /// Identity of the gang, which settles ties.
+    /// Identity of the gang, which breaks ties.
     pub id: Id,
 }
 
 impl<At, Id> QueuePosition<At, Id> {
-    /// The position of a gang that waits for the members that it needs.
+    /// Position of a gang that waits for needed members.
     pub fn new(priority: i32, queued_at: At, id: Id) -> Self {
         Self {
             growth: false,
@@ -75,7 +72,7 @@ impl<At, Id> QueuePosition<At, Id> {
         }
     }
 
-    /// The position of one that has reserved nodes, or has some already.
+    /// Position with reserved or assigned nodes.
     #[must_use]
     pub fn holding(self) -> Self {
         Self {
@@ -85,7 +82,7 @@ impl<At, Id> QueuePosition<At, Id> {
         }
     }
 
-    /// The same where its namespace has this share; of no account for one that holds something.
+    /// Position with this share of its namespace. Ignored for gangs that hold something.
     #[must_use]
     pub fn with_share(self, share: u64) -> Self {
         Self {
@@ -94,7 +91,7 @@ impl<At, Id> QueuePosition<At, Id> {
         }
     }
 
-    /// The position of a placed gang that asks for more members.
+    /// Position of a placed gang that requests more members.
     pub fn growth(priority: i32, queued_at: At, id: Id) -> Self {
         Self {
             growth: true,
@@ -103,15 +100,14 @@ impl<At, Id> QueuePosition<At, Id> {
     }
 }
 
-/// Priority of running work as a victim: its own, or the higher one it was given for the time after
-/// its start (`preemptionPriority` of KEP-5710's future section). A lower one is not heeded, since
-/// it would let two gangs evict each other in turn.
+/// Priority of running work as a victim: its own, or a higher one after its start
+/// (`preemptionPriority` in KEP-5710's future section). A lower one is ignored, because two gangs
+/// could then evict each other in turn.
 pub fn victim_priority(priority: i32, preemption_priority: Option<i32>) -> i32 {
     preemption_priority.map_or(priority, |p| p.max(priority))
 }
 
-/// Whether work is still within the run time that it is guaranteed. Both times are seconds on one
-/// scale.
+/// True if work is within its guaranteed run time. Both times are seconds on one scale.
 pub fn within_min_runtime(started: i64, now: i64, min_runtime_seconds: i64) -> bool {
     now.saturating_sub(started) < min_runtime_seconds
 }

@@ -1,9 +1,9 @@
-//! What a waiting gang reserves: nodes by name, chosen once.
+//! Reservations of a waiting gang: nodes by name, chosen once.
 //!
-//! The gang is placed on the cluster without the work that may end or be evicted ([`Blocker`]);
-//! everything else stays. Of that work as little as possible is waited for: first what ends at a
-//! known time, the earliest first, then node by node, the emptiest first. What it finds there is
-//! its reservation, and it keeps it as long as it [`is_possible`].
+//! The gang is placed on the cluster without work that may end or be evicted ([`Blocker`]); all
+//! other work stays. The choice removes as few blockers as possible: first work with a known end,
+//! earliest first, then node by node, emptiest first. The gang keeps its reservation while it
+//! [`is_possible`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use crate::{
     problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
 };
 
-/// What work that may end, or that the gang may evict, holds of one node.
+/// Capacity on one node held by work that may end, or that the gang may evict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// The node.
     pub node: NodeIx,
-    /// What is held there.
+    /// Held amounts.
     pub request: Amounts,
-    /// When it will have ended at the latest, on the scale of the caller; `None`: nobody knows.
+    /// Latest end, on the caller's time scale. `None`: unknown.
     pub ends: Option<i64>,
 }
 
-/// Chooses what a gang reserves: nodes for the members that it needs. `None` if it would not fit
-/// even without all blockers.
+/// Chooses nodes for the members that a gang needs. `None` if they would not fit even without all
+/// blockers.
 ///
-/// `cluster` is what is free for the gang less what others reserve.
+/// `cluster`: capacity that is free for the gang, less the reservations of other gangs.
 pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Option<GangPlacement> {
     let demand = needed_only(demand);
     let mut order: Vec<&Blocker> = blockers
@@ -41,8 +41,8 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         Some(ends) => (false, ends, 0, b.node),
         None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
     });
-    // More free capacity never makes the gang fit less, so the fewest that have to go are found by
-    // halving; where a search gives up, an answer is still one that was found.
+    // More free capacity never makes the gang fit less. So bisection finds the fewest blockers to
+    // remove. If a search gives up, the last found placement remains.
     let (mut too_few, mut enough) = (0, order.len());
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
@@ -55,7 +55,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     Some(found)
 }
 
-/// Where the gang fits with these blockers gone.
+/// Places the gang without these blockers.
 fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Option<GangPlacement> {
     let mut free = cluster.clone();
     for blocker in gone {
@@ -64,11 +64,10 @@ fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Optio
     place_if_it_fits(&free, demand, PLACEMENT_STEPS)
 }
 
-/// Whether a reservation can still become the gang's: it is for the members that the gang needs, on
-/// nodes that admit them, and has the capacity once all blockers are gone. Those on other nodes need
-/// not be among them.
+/// True if the reservation can still become the gang's: it covers the needed members, on nodes that
+/// admit them, and fits without the blockers. Blockers on other nodes may be left out.
 ///
-/// `cluster` is what is free for the gang less what those ahead of it reserve.
+/// `cluster`: capacity that is free for the gang, less the reservations ahead of it.
 pub fn is_possible(
     cluster: &Cluster,
     blockers: &[Blocker],
@@ -104,10 +103,10 @@ pub fn is_possible(
     fits && is_complete(cluster, &demand, reserved, &asked)
 }
 
-/// When a reservation can be used at the latest: once all whose end is known has ended. `None` if
-/// that is not enough, or nothing has to end. Blockers on other nodes need not be among them.
+/// Latest time at which a reservation can be used: when all work with a known end has ended. `None`
+/// if that is not enough, or nothing has to end. Blockers on other nodes may be left out.
 ///
-/// `cluster` is what is free for the gang less what those ahead of it reserve.
+/// `cluster`: capacity that is free for the gang, less the reservations ahead of it.
 pub fn starts_at(
     cluster: &Cluster,
     blockers: &[Blocker],
@@ -142,7 +141,7 @@ pub fn starts_at(
     start
 }
 
-/// What pods of these shapes take on each node.
+/// Amounts of these pods by node.
 pub fn amounts_by_node(shapes: &[Shape], placement: &GangPlacement) -> BTreeMap<NodeIx, Amounts> {
     let mut out: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
     for assigned in &placement.assignments {
@@ -158,8 +157,8 @@ pub fn amounts_by_node(shapes: &[Shape], placement: &GangPlacement) -> BTreeMap<
     out
 }
 
-/// The gang without the members that it would only like to have. Replicas are of one size, so under
-/// their scope all are counted.
+/// The demand without optional members. Under replica scope all members count, because replicas
+/// have one size.
 fn needed_only(demand: &Demand) -> Demand {
     let mut out = demand.clone();
     if !demand.topology.is_some_and(|t| t.scope == Scope::Replica) {
@@ -171,8 +170,8 @@ fn needed_only(demand: &Demand) -> Demand {
     out
 }
 
-/// What part of each node is held for nobody knows how long, in thousandths: the largest over the
-/// resources that the gang asks for.
+/// Fraction of each node, in thousandths, held by work without a known end: the largest over
+/// requested resources.
 fn held_for_long(
     cluster: &Cluster,
     blockers: &[&Blocker],
@@ -193,8 +192,7 @@ fn held_for_long(
     shares.collect()
 }
 
-/// What part is held of what a node offers, in thousandths, of the resource of which it is the largest
-/// of those that the gang asks for.
+/// Largest held fraction over requested resources, in thousandths of the offer.
 fn largest_share(held: &[i64], offered: &[i64], demand: &Demand) -> i64 {
     let asked = |dim: usize| demand.shapes.iter().any(|s| s.request[dim] > 0);
     let each = held.iter().zip(offered).enumerate();
@@ -204,8 +202,7 @@ fn largest_share(held: &[i64], offered: &[i64], demand: &Demand) -> i64 {
         .unwrap_or(0)
 }
 
-/// Whether the reservation is for the members that the gang needs, no more and no fewer, and keeps
-/// them together where they have to be.
+/// True if the reservation covers exactly the needed members and satisfies the topology constraint.
 fn is_complete(
     cluster: &Cluster,
     demand: &Demand,
@@ -225,7 +222,7 @@ fn is_complete(
             return true;
         }
     }
-    // Placed once more where there is nothing but the reservation.
+    // Places the gang again on the reserved capacity alone.
     let mut only = Cluster::new(cluster.dims(), cluster.topology_keys());
     for (&node, amounts) in asked {
         let keys = 0..cluster.topology_keys();
@@ -271,7 +268,7 @@ mod tests {
         cluster
     }
 
-    /// Work that holds so much of these nodes.
+    /// Work that holds these amounts on these nodes.
     fn work(cluster: &mut Cluster, held: &[(NodeIx, i64, Option<i64>)]) -> Vec<Blocker> {
         let each = held.iter().map(|&(node, amount, ends)| {
             cluster.add_pod(node, &[amount]);

@@ -1,12 +1,12 @@
-//! How many random questions a property suite asks, and where they come from.
+//! Number and source of random cases in property suites.
 
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Questions that a suite asks, unless `PROPTEST_CASES` says another number (as a mutation run
-/// does, which runs every suite a thousand times).
+/// Cases per suite, unless `PROPTEST_CASES` overrides it. A mutation run executes every suite a
+/// thousand times.
 const CASES: u32 = 10_000;
 
-/// A runner that asks the same questions every time.
+/// A deterministic runner.
 pub fn runner() -> TestRunner {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()

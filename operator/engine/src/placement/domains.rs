@@ -1,4 +1,4 @@
-//! Placement under a topology: the whole gang, or each replica, within one domain.
+//! Placement under a topology constraint: the whole gang, or each replica, within one domain.
 
 use super::{
     instance::PlacementInstance,
@@ -10,7 +10,8 @@ use crate::{
     problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, TopologyDemand},
 };
 
-/// The whole gang within one domain: where most members fit, then where least stays over.
+/// Places the whole gang within one domain: where most members fit, then where the least capacity
+/// remains.
 pub(super) fn place_gang(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -19,7 +20,7 @@ pub(super) fn place_gang(
     let domains = instance.nodes_by_domain(key);
     let pins = pins(instance, key)?;
     let needed = wants(&instance.demand.needed());
-    // Most placed, least left over.
+    // Most placed pods, then least remaining slots.
     let mut best: Option<(_, Vec<Assignment>)> = None;
     let mut closest: Option<Infeasible> = None;
     let asked = |domain: usize| pins.is_none_or(|pin| pin == domain) && !domains[domain].is_empty();
@@ -29,7 +30,8 @@ pub(super) fn place_gang(
             continue;
         }
         let mut left = free.to_vec();
-        // One hard domain leaves as many steps to each of the others, and to the gang without domains.
+        // Divides the remaining steps evenly, so that one hard domain leaves steps for the others
+        // and for a placement without domains.
         let share = instance.steps.left() / (still_asked + 1);
         still_asked -= 1;
         let packed = instance
@@ -50,7 +52,7 @@ pub(super) fn place_gang(
                     assigned.iter().map(|s| s.count).sum::<u32>(),
                     std::cmp::Reverse(over),
                 );
-                // Equal scores leave the domain of the smaller ordinal.
+                // Equal scores keep the domain with the smaller ordinal.
                 if best.as_ref().is_none_or(|(top, _)| score > *top) {
                     best = Some((score, assigned));
                 }
@@ -60,13 +62,13 @@ pub(super) fn place_gang(
     }
     match best {
         Some((_, assigned)) => Ok(assigned),
-        // Members that run may do so in a domain that takes no new pods.
+        // Running members may be in a domain that accepts no new pods.
         None if needed.is_empty() => Ok(Vec::new()),
         None => Err(closest.unwrap_or_else(|| nowhere(instance, free))),
     }
 }
 
-/// Each replica within one domain, the fullest domain with slots enough first.
+/// Places each replica within one domain, the fullest domain with enough slots first.
 pub(super) fn place_replicas(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -81,7 +83,7 @@ pub(super) fn place_replicas(
         std::cmp::Reverse(members * instance.scarce[s].part)
     });
     let mut first = None;
-    // Rotating the order is the bounded backtracking between groups: each gets the first choice
+    // Bounded backtracking between groups: rotating the order gives each group the first choice
     // once.
     for _ in 0..order.len().max(1) {
         free.copy_from_slice(&before);
@@ -94,7 +96,8 @@ pub(super) fn place_replicas(
     }
     free.copy_from_slice(&before);
     match first {
-        // With one shape the count of slots per domain decides; with several a miss proves nothing.
+        // With one shape, the number of slots per domain decides. With several, a failure proves
+        // nothing.
         Some(reason) if order.len() < 2 => Err(reason),
         Some(reason) => Err(
             if alone_impossible(instance, free, key, &domains, &needed)
@@ -111,7 +114,7 @@ pub(super) fn place_replicas(
     }
 }
 
-/// Whether some shape does not fit even if it had the cluster for itself.
+/// True if a shape does not fit even alone.
 fn alone_impossible(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -125,7 +128,7 @@ fn alone_impossible(
     })
 }
 
-/// Whether the members do not fit even if replicas need not share a domain.
+/// True if the members do not fit even without the constraint.
 fn apart_impossible(instance: &PlacementInstance<'_>, free: &[i64], needed: &[u32]) -> bool {
     let mut left = free.to_vec();
     let packed = pack(instance, &mut left, &instance.nodes, &wants(needed));
@@ -147,7 +150,7 @@ fn replicas_in_order(
         assigned.extend(placed);
         waiting.push((s, rest));
     }
-    // What the gang would like besides comes after what every shape needs.
+    // Optional members follow after the needed members of every shape.
     for (s, rest) in waiting {
         let mut tally = Tally::new(instance, free, domains, s);
         for replica in rest {
@@ -160,16 +163,16 @@ fn replicas_in_order(
     Ok(assigned)
 }
 
-/// A replica that misses members.
+/// An incomplete replica.
 #[derive(Clone, Copy)]
 struct Replica {
     ix: u32,
     missing: u32,
-    /// The domain where its other members run.
+    /// Domain of its running members.
     domain: Option<DomainIx>,
 }
 
-/// Places replicas of one shape until `needed` pods are placed; returns those left over.
+/// Places replicas of one shape until `needed` pods are placed. Returns the remaining replicas.
 fn replicas_of(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -196,7 +199,7 @@ fn replicas_of(
     Ok((assigned, todo.collect()))
 }
 
-/// The replicas of a shape that miss members, those with running members first.
+/// Incomplete replicas of a shape, replicas with running members first.
 fn incomplete(
     instance: &PlacementInstance<'_>,
     key: KeyIx,
@@ -243,13 +246,13 @@ fn slots_in(
         .sum()
 }
 
-/// How many slots nodes have, the sum over all shapes.
+/// Number of slots, summed over all shapes.
 fn slots_of_all(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx]) -> u64 {
     let shapes = 0..instance.demand.shapes.len();
     shapes.map(|s| slots_in(instance, free, nodes, s)).sum()
 }
 
-/// Slots of one shape per domain while its replicas are placed.
+/// Slots of one shape per domain.
 struct Tally {
     slots: Vec<u64>,
 }
@@ -269,8 +272,8 @@ impl Tally {
         }
     }
 
-    /// The domain for a replica: where its other members run, else the one with the fewest slots
-    /// that suffice. Takes the slots.
+    /// Domain for a replica: that of its running members, else the one with the fewest sufficient
+    /// slots. Subtracts the slots.
     fn take(&mut self, replica: Replica) -> Option<DomainIx> {
         let missing = u64::from(replica.missing);
         let domain = (0..self.slots.len())
@@ -303,7 +306,7 @@ fn put(
     assigned
 }
 
-/// The domain that comes closest to holding the replica.
+/// Shortage in the domain with the most slots for the replica.
 fn shortest(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -335,8 +338,8 @@ fn shortest(
     at_domain(Infeasible::InsufficientCapacity(short), key, domain)
 }
 
-/// Without regard to domain borders, but filling the domains with the most slots first so that few
-/// are touched.
+/// Ignores domain borders, but fills domains with the most slots first, so that the gang spans few
+/// domains.
 pub(super) fn place_spread(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -363,8 +366,7 @@ pub(super) fn place_spread(
         }
     }
     if left.iter().any(|&m| m > 0) {
-        // Nodes without a domain, or shapes in each other's way: the topology was only a
-        // preference.
+        // Some nodes have no domain, or the shapes compete. The constraint is only a preference.
         free.copy_from_slice(&before);
         assigned = pack(
             instance,
@@ -381,8 +383,7 @@ pub(super) fn place_spread(
     })
 }
 
-/// Divides pods that were assigned without regard to replicas among the replicas in order,
-/// neighbours together.
+/// Divides assigned pods among the replicas in order, neighbours together.
 fn number_replicas(
     instance: &PlacementInstance<'_>,
     key: KeyIx,
@@ -411,7 +412,7 @@ fn number_replicas(
     Ok(numbered)
 }
 
-/// As [`incomplete`], for replicas that a preference has already spread over domains.
+/// As [`incomplete`], for replicas that span several domains under a preference.
 fn spread_replicas(
     instance: &PlacementInstance<'_>,
     shape: ShapeIx,
@@ -433,7 +434,7 @@ fn spread_replicas(
     Ok(replicas.filter(|r| r.missing > 0).collect())
 }
 
-/// The domain that running members pin the gang to.
+/// Domain of the running members.
 pub(crate) fn pins(
     instance: &PlacementInstance<'_>,
     key: KeyIx,
@@ -461,7 +462,7 @@ fn at_domain(reason: Infeasible, key: KeyIx, domain: DomainIx) -> Infeasible {
     }
 }
 
-/// Of two reasons the one to show: a search that gave up leaves hope, else the smaller shortfall.
+/// Chooses the reason to report: an inconclusive search first, else the smaller shortage.
 fn closer(known: Option<Infeasible>, new: Infeasible) -> Infeasible {
     match (known, new) {
         (Some(Infeasible::InsufficientCapacity(a)), Infeasible::InsufficientCapacity(b)) => {

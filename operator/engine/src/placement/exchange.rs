@@ -1,8 +1,8 @@
-//! An exchange of patterns, and how exchanges are ordered.
+//! Exchanges of patterns, and their order.
 
 use super::patterns::KindIx;
 
-/// A node of a kind gets another pattern.
+/// Gives a node of a kind another pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
     pub kind: KindIx,
@@ -10,8 +10,8 @@ pub(super) struct Exchange {
     pub to: usize,
 }
 
-/// An exchange behind its rate, in one number: very many are compared. Equal rates are ordered by
-/// kind, then by the patterns, of which a kind has few.
+/// Rate and exchange packed into one number, because very many are compared. Equal rates are
+/// ordered by kind and patterns. Patterns of a kind fit into 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rated(i128);
 

@@ -1,4 +1,4 @@
-//! The exhaustive search for patterns of nodes that hold a gang of several shapes.
+//! Exhaustive search for node patterns that hold a gang of several shapes.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -8,24 +8,25 @@ use smallvec::SmallVec;
 
 use super::patterns::{Kind, KindIx, Pattern, worth};
 
-/// Tries the patterns of one node after the other. What is still missing behind a node decides, so
-/// no such state is looked at twice.
+/// Depth-first search over the pattern of each node. The outcome depends only on the position and
+/// the missing pods, so each such state is visited once.
 pub(super) struct Exhaustive<'k> {
     kinds: &'k [Rc<Kind>],
-    /// The kind of each node, kinds with few patterns last.
+    /// Kind of each node; kinds with few patterns last.
     pub order: Vec<KindIx>,
-    /// Per price vector: what the nodes from a position on are worth at most.
+    /// For each price vector: upper bound of the value of the nodes from each position on.
     bounds: Vec<(Pattern, Vec<i64>)>,
     hopeless: HashSet<(usize, Pattern)>,
-    /// The pattern of each node, for as many as it takes.
+    /// Pattern of each visited node.
     pub path: Vec<usize>,
-    /// Patterns that were looked at.
+    /// Evaluated bounds.
     pub steps: u64,
     limit: u64,
 }
 
 impl<'k> Exhaustive<'k> {
-    /// Among so many nodes of each kind, with these prices to bound what is left, in so many steps.
+    /// Searches `nodes` nodes of each kind. `prices` bound the value of the remaining nodes.
+    /// `limit`: number of steps.
     pub fn new(kinds: &'k [Rc<Kind>], nodes: &[i64], prices: &[Pattern], limit: u64) -> Self {
         let holds = |k: &KindIx| kinds[*k].pattern(0).iter().any(|&c| c > 0);
         let mut used: Vec<KindIx> = (0..nodes.len()).filter(|&k| nodes[k] > 0).collect();
@@ -36,7 +37,7 @@ impl<'k> Exhaustive<'k> {
             .flat_map(|&k| std::iter::repeat_n(k, nodes[k] as usize))
             .collect();
         let shapes = prices.first().map_or(0, SmallVec::len);
-        // Each shape by itself, beside the prices that were found.
+        // One price vector per shape, in addition to the given ones.
         let single = (0..shapes).map(|at| {
             let mut price = Pattern::from_elem(0, shapes);
             price[at] = 1;
@@ -57,12 +58,12 @@ impl<'k> Exhaustive<'k> {
         }
     }
 
-    /// Whether all steps are spent: that nothing was found proves nothing.
+    /// True if all steps are spent. A failed search then proves nothing.
     pub fn is_spent(&self) -> bool {
         self.steps >= self.limit
     }
 
-    /// Finds patterns for the nodes from a position on that hold what is missing.
+    /// Finds patterns for the nodes from a position on that hold the missing pods.
     pub fn search(&mut self, at: usize, missing: Pattern) -> bool {
         if missing.iter().all(|&m| m == 0) {
             return true;
@@ -106,7 +107,7 @@ impl<'k> Exhaustive<'k> {
     }
 }
 
-/// What the nodes from each position on are worth at most, at these prices.
+/// Upper bound of the value of the nodes from each position on.
 fn most_behind(kinds: &[Rc<Kind>], order: &[KindIx], prices: &Pattern) -> Vec<i64> {
     let mut behind = vec![0; order.len() + 1];
     for at in (0..order.len()).rev() {

@@ -13,30 +13,31 @@ use crate::{
     problem::{Demand, DimIx, KeyIx, NodeIx, NodeSet, Shape},
 };
 
-/// The placement instance: what stays the same while one demand is placed, whatever is free.
+/// Everything about the placement of one demand that does not depend on free capacity.
 pub(crate) struct PlacementInstance<'a> {
     pub cluster: &'a Cluster,
     pub demand: &'a Demand,
-    /// Per shape: nodes that admit it.
+    /// For each shape: nodes that admit it.
     pub admits: Vec<NodeSet>,
     /// Nodes that admit any shape, in order.
     pub nodes: Vec<NodeIx>,
-    /// Per shape: what makes it hard to place.
+    /// For each shape: its scarcest resource.
     pub scarce: Vec<Scarce>,
-    /// What the search over several shapes may spend, in all placements of this instance.
+    /// Step limit of the search over several shapes, for all placements of this instance.
     pub steps: Steps,
-    /// What that search knows of nodes.
+    /// Kinds of nodes that this search has computed.
     pub kinds: RefCell<KindTable>,
 }
 
-/// The resource by which fit is judged, for one shape.
+/// The resource by which the fit of a shape is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scarce {
-    /// Of the extended resources that the shape asks for, else of all, the one of which a pod takes
-    /// the largest part of what the nodes that admit it offer.
+    /// The resource with the largest `part`, among requested extended resources if any, else among
+    /// all requested resources.
     pub dim: DimIx,
-    /// That part, with [`PART_BITS`] fraction bits: comparable between shapes. 0 for the only shape of a
-    /// gang where the resource is clear without it.
+    /// Request of one pod divided by the total offer of admitting nodes, with [`PART_BITS`]
+    /// fraction bits. Comparable between shapes. 0 if the gang has one shape and the resource is
+    /// obvious.
     pub part: i128,
 }
 
@@ -74,8 +75,8 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// The same gang over a part of the cluster: `part` holds these nodes in this order, `demand`
-    /// is this one's without what the part makes needless.
+    /// The same gang on a part of the cluster. `part` contains these nodes in this order. `demand`
+    /// is this demand without its redundant parts.
     pub fn within<'p>(
         &self,
         nodes: &[NodeIx],
@@ -94,7 +95,7 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// The usable nodes of each domain of a key; nodes without a value are left out.
+    /// Usable nodes by domain of a key. Nodes without a value are left out.
     pub fn nodes_by_domain(&self, key: KeyIx) -> Vec<Vec<NodeIx>> {
         let mut domains: Vec<Vec<NodeIx>> = Vec::new();
         for &node in &self.nodes {
@@ -108,7 +109,7 @@ impl<'a> PlacementInstance<'a> {
         domains
     }
 
-    /// Slots for a shape on a node with this table of free capacity.
+    /// Slots for a shape on a node, given a table of free capacity.
     pub fn slots_on(&self, free: &[i64], shape_ix: usize, shape: &Shape, node: NodeIx) -> u32 {
         if self.admits[shape_ix].contains(node) {
             slots(self.free_on(free, node), &shape.request)
@@ -117,13 +118,13 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// A node's part of a table of free capacity.
+    /// Row of a node in a table of free capacity.
     pub fn free_on<'t>(&self, free: &'t [i64], node: NodeIx) -> &'t [i64] {
         let dims = self.cluster.dims();
         &free[node * dims..(node + 1) * dims]
     }
 
-    /// Takes (or, with a negative count, releases) capacity for pods of a shape on a node.
+    /// Takes capacity for pods of a shape on a node. A negative count releases it.
     pub fn take(&self, free: &mut [i64], node: NodeIx, shape: &Shape, count: i64) {
         let dims = self.cluster.dims();
         for (f, r) in free[node * dims..(node + 1) * dims]
@@ -134,7 +135,7 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// The tightest reason why a shape finds fewer slots than it needs on these nodes.
+    /// The tightest reason why a shape has too few slots on these nodes.
     pub fn shortfall(
         &self,
         free: &[i64],
@@ -146,7 +147,8 @@ impl<'a> PlacementInstance<'a> {
         let asked: SmallVec<[DimIx; 6]> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();
-        // Pods that would fit if this dimension alone counted; all in one way over the nodes.
+        // Pods that would fit if only this dimension counted. One pass over the nodes computes all
+        // dimensions.
         let mut alone: SmallVec<[i64; 6]> = asked.iter().map(|_| 0).collect();
         for &node in nodes {
             if !self.admits[shape_ix].contains(node) {
@@ -155,7 +157,7 @@ impl<'a> PlacementInstance<'a> {
             let left = self.free_on(free, node);
             for (alone, &dim) in alone.iter_mut().zip(&asked) {
                 let (left, each) = (left[dim], shape.request[dim]);
-                // Most nodes have no room, and of pods one is asked for: dividing is what costs.
+                // Avoids the expensive division: most nodes are full, and pods request 1 pod.
                 *alone += match each {
                     1 => left.max(0),
                     _ if left < each => 0,
@@ -163,8 +165,8 @@ impl<'a> PlacementInstance<'a> {
                 };
             }
         }
-        // A later dimension wins a tie: accelerators come after CPU and memory, and are what people
-        // look for.
+        // The later dimension wins a tie: accelerators come after CPU and memory, and are more
+        // useful in messages.
         let tightest = asked
             .iter()
             .zip(&alone)
@@ -182,24 +184,24 @@ impl<'a> PlacementInstance<'a> {
     }
 }
 
-/// Positions of those of the nodes that are in the set.
+/// Positions of the nodes in the set.
 fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
     let positions = 0..nodes.len();
     positions.filter(|&at| set.contains(nodes[at])).collect()
 }
 
-/// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended resource.
+/// Milli-CPU, bytes and pods are the first dimensions of every cluster. Extended resources follow.
 const EXTENDED: usize = 3;
 
 impl Scarce {
-    /// What makes a shape hard to place on the nodes that admit it. `alone`: the gang has no other.
+    /// Scarcest resource of a shape on the nodes that admit it. `alone`: the gang has one shape.
     fn find(cluster: &Cluster, shape: &Shape, admits: &NodeSet, alone: bool) -> Self {
         let clear = Self::only_choice(shape).filter(|_| alone);
         clear.unwrap_or_else(|| Self::of(cluster, shape, admits))
     }
 
-    /// The only extended resource that a shape asks for. What part of the nodes' a pod takes is not
-    /// looked at.
+    /// The single requested extended resource, if exactly one is requested. Does not compute
+    /// `part`.
     fn only_choice(shape: &Shape) -> Option<Self> {
         let mut asked = (EXTENDED..shape.request.len()).filter(|&dim| shape.request[dim] > 0);
         let dim = asked.next()?;
@@ -218,7 +220,7 @@ impl Scarce {
             }
         }
         let part = |dim: DimIx| (i128::from(shape.request[dim]) << PART_BITS) / offered[dim].max(1);
-        // Of extended resources a later one wins a tie, of the others the first.
+        // The last extended resource wins a tie, else the first resource.
         let dim = if extended {
             let judged = asked.iter().copied().filter(|&dim| dim >= EXTENDED);
             judged.max_by_key(|&dim| part(dim))
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
     use crate::cluster::ClusterNode;
 
-    /// CPU, memory, pods, GPUs, and shared network devices behind them.
+    /// CPU, memory, pods, GPUs, and shared network devices.
     const OFFERED: [i64; 5] = [64_000, 1 << 39, 110, 8, 1000];
 
     fn scarce(requests: &[[i64; 5]]) -> Vec<Scarce> {

@@ -1,4 +1,4 @@
-//! The kinds of nodes, as one search over several shapes sees them.
+//! Kinds of nodes in one search over several shapes.
 
 use std::rc::Rc;
 
@@ -10,18 +10,17 @@ use super::slots::slots;
 use super::want::{Want, largest_first, wants};
 use crate::problem::NodeIx;
 
-/// Steps of finding out the kind of a node.
+/// Steps for one lookup of a kind.
 const LOOKUP: u64 = 4;
 
-/// The kinds of nodes, as one search sees them.
 #[derive(Clone)]
 pub(super) struct Kinds<'a> {
     pub instance: &'a PlacementInstance<'a>,
-    /// All that the gang needs, the hardest to place first: the same in each search of an instance.
+    /// Needed pods, hardest shape first. Equal in every search of an instance.
     pub wanted: Vec<Want>,
-    /// Those of the instance's table that were there at the last look.
+    /// Kinds of the instance's table, as of the last lookup.
     pub all: Vec<Rc<Kind>>,
-    /// Patterns that were looked at.
+    /// Visited patterns.
     pub steps: u64,
 }
 
@@ -35,7 +34,7 @@ impl<'a> Kinds<'a> {
         }
     }
 
-    /// The kind of a node with so much free.
+    /// Kind of a node with this free capacity.
     pub fn of(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         self.steps += LOOKUP;
         let instance = self.instance;
@@ -50,7 +49,7 @@ impl<'a> Kinds<'a> {
         kind
     }
 
-    /// The kind of a node that is like none before.
+    /// Computes a new kind.
     fn new_kind(&mut self, node: NodeIx, free: &[i64]) -> Kind {
         let shapes = &self.instance.demand.shapes;
         let wanted = self.wanted.iter();
@@ -62,7 +61,7 @@ impl<'a> Kinds<'a> {
         kind
     }
 
-    /// How many pods of a shape a node with so much free holds, no more than are wanted.
+    /// How many pods of a shape fit on a node with this free capacity, at most the wanted number.
     fn most_of(&self, want: &Want, node: NodeIx, free: &[i64]) -> i64 {
         if self.instance.admits[want.shape].contains(node) {
             let request = &self.instance.demand.shapes[want.shape].request;

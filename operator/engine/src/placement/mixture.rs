@@ -1,11 +1,11 @@
-//! Whether a gang of several shapes fits, decided over kinds of nodes.
+//! Decides whether a gang of several shapes fits, over kinds of nodes.
 //!
-//! Every node gets one of its [patterns](super::patterns), so that together they hold the gang. With a
-//! price per pod of each shape, a node is worth at most its dearest pattern; where all nodes
-//! together are worth less than the gang, the gang does not fit (weak duality). The prices with the
-//! smallest surplus are looked for ([`super::prices`]). They say which pattern each node
-//! should have, nearly; [`Mixture::repair`] exchanges patterns until the gang fits. Where that ends
-//! without an answer, [`Exhaustive`] tries what is left, as long as steps are left.
+//! Every node gets one of its [patterns](super::patterns), so that together they hold the gang.
+//! With a price per pod of each shape, the value of a node is at most that of its most valuable
+//! pattern. If the value of all nodes is less than that of the gang, the gang does not fit (weak
+//! duality). [`super::prices`] searches the prices with the smallest surplus. They nearly determine
+//! the pattern of each node; [`Mixture::repair`] exchanges patterns until the gang fits. If that is
+//! inconclusive, [`Exhaustive`] tries the remaining patterns while steps are left.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -18,82 +18,81 @@ use super::patterns::{KindIx, Pattern, worth};
 use super::prices::{even, tightest};
 use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
-/// Prices that are tried at most, with full effort and with little.
+/// Most price vectors to try, with full and with little effort.
 const PRICES: usize = 48;
 const FEW_PRICES: usize = 8;
-/// Prices from which the patterns are repaired, those with the smallest surplus.
+/// Price vectors with the smallest surplus from which patterns are repaired.
 const STARTS: usize = 3;
 /// Price vectors that bound the exhaustive search.
 const BOUNDS: usize = 6;
 
-/// Patterns of a node beside which one more pod is weighed.
+/// Most valuable patterns of a node to which one more pod is added.
 const DEAREST: usize = 4;
 
-/// Nodes among which the exhaustive search looks, at most: it goes as deep as there are nodes.
+/// Most nodes in the exhaustive search, whose depth is the number of nodes.
 const EXHAUSTIVE: i64 = 256;
 
-/// How hard an answer is looked for.
+/// Effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// For one of very many sets of victims.
+    /// For one of very many victim sets.
     Little,
     Full,
 }
 
-/// What is known of a gang's fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MixtureFit {
     Fits,
     DoesNotFit,
-    /// The steps are spent.
+    /// The step limit was reached.
     Unknown,
 }
 
-/// Patterns for nodes that change.
+/// A pattern for each node, updated incrementally.
 #[derive(Clone)]
 pub(crate) struct Mixture<'a> {
     pub(super) kinds: Kinds<'a>,
-    /// Per node, its kind.
+    /// Kind of each node.
     kind_of: Vec<Option<KindIx>>,
-    /// Per kind, how many nodes are of it.
+    /// Number of nodes per kind.
     pub(super) nodes: Vec<i64>,
-    /// Per kind and pattern, how many nodes have it.
+    /// Number of nodes per kind and pattern.
     pub(super) chosen: Vec<Vec<i64>>,
-    /// Per kind, the dearest pattern when it was last asked for.
+    /// Cached most valuable pattern per kind.
     dearest: Vec<Dearest>,
-    /// Nodes of which not all patterns are known.
+    /// Number of nodes with unknown patterns.
     incomplete: i64,
-    /// What the nodes are worth beyond the gang, where that is known.
+    /// Cached value of the nodes minus that of the gang.
     surplus: Option<i64>,
-    /// Pods of each shape less those that the patterns hold.
+    /// Wanted pods of each shape minus the pods in patterns.
     pub(super) missing: Pattern,
-    /// Per shape, the price of a pod.
+    /// Price of a pod of each shape.
     pub(super) prices: Pattern,
-    /// Another number whenever the prices change.
+    /// Incremented when the prices change.
     prices_version: u64,
-    /// Per kind, what was said of one pod more when that was last asked for.
+    /// Cached result of [`Mixture::one_more`] per kind.
     one_more: Vec<Option<OneMoreAt>>,
     changes: Vec<Change>,
-    /// Room for the exchanges of a repair.
+    /// Buffer for the exchanges of a repair.
     pub(super) helpful: Vec<Rated>,
     pub(super) steps: u64,
 }
 
-/// What a node has to have free for a pod of a shape beside one of its patterns.
+/// Free capacity that a node needs for a pod of a shape in addition to one of its patterns.
 #[derive(Debug)]
 pub(crate) struct OneMore {
     pub shape: ShapeIx,
     pub free: Amounts,
 }
 
-/// That for a kind of nodes, as of some prices.
+/// Cached [`OneMore`] of a kind at some prices.
 #[derive(Clone, Debug)]
 struct OneMoreAt {
     prices_version: u64,
     all: Rc<[OneMore]>,
 }
 
-/// The dearest pattern of a kind, as of some prices.
+/// Cached most valuable pattern of a kind at some prices.
 #[derive(Clone, Copy, Debug)]
 struct Dearest {
     pattern: usize,
@@ -101,17 +100,17 @@ struct Dearest {
     prices_version: u64,
 }
 
-/// A change that can be undone.
+/// A change, for undo.
 #[derive(Clone, Copy, Debug)]
 enum Change {
-    /// So many more nodes of a kind have a pattern.
+    /// Additional nodes of a kind with a pattern.
     Chosen(KindIx, usize, i64),
-    /// A node was of this kind.
+    /// Former kind of a node.
     Kind(NodeIx, Option<KindIx>),
 }
 
 impl<'a> Mixture<'a> {
-    /// No nodes yet, for all that the gang needs.
+    /// Starts without nodes, with the needed pods.
     pub fn new(instance: &'a PlacementInstance<'a>) -> Self {
         let kinds = Kinds::new(instance);
         let wanted = kinds.wanted.iter();
@@ -134,22 +133,22 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Steps spent so far: patterns that were looked at.
+    /// Visited patterns.
     pub fn steps(&self) -> u64 {
         self.steps + self.kinds.steps
     }
 
-    /// Forgets what could be undone.
+    /// Discards the undo log.
     pub fn commit(&mut self) {
         self.changes.clear();
     }
 
-    /// Changes that can be undone, so far.
+    /// Length of the undo log.
     pub fn changes(&self) -> usize {
         self.changes.len()
     }
 
-    /// Undoes all changes but the first so many.
+    /// Undoes all changes after the first `kept`.
     pub fn undo(&mut self, kept: usize) {
         while self.changes.len() > kept {
             match self.changes.pop() {
@@ -160,7 +159,7 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Counts a node among those of a kind.
+    /// Sets the kind of a node.
     fn count(&mut self, node: NodeIx, kind: Option<KindIx>) {
         self.surplus = None;
         let old = std::mem::replace(&mut self.kind_of[node], kind);
@@ -183,7 +182,7 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// The dearest pattern of a kind at the present prices.
+    /// Most valuable pattern of a kind at the current prices.
     fn dearest(&mut self, kind: KindIx) -> Dearest {
         let known = &mut self.dearest[kind];
         if known.prices_version != self.prices_version {
@@ -197,35 +196,35 @@ impl<'a> Mixture<'a> {
         *known
     }
 
-    /// The kind of a node with so much free.
+    /// Kind of a node with this free capacity.
     pub fn kind(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         let kind = self.kinds.of(node, free);
         self.learn_kinds();
         kind
     }
 
-    /// What a node of this kind is worth at the present prices.
+    /// Value of a node of this kind at the current prices.
     pub fn worth_of(&mut self, kind: KindIx) -> i64 {
         self.dearest(kind).worth
     }
 
-    /// Whether the patterns of this kind are all that there are.
+    /// True if all patterns of this kind are known.
     pub fn knows_all_of(&self, kind: KindIx) -> bool {
         self.kinds.all[kind].complete
     }
 
-    /// What a node is worth at the present prices with what it had free when it was set.
+    /// Value of a node at the current prices, with the free capacity of the last `set`.
     pub fn worth_now(&mut self, node: NodeIx) -> i64 {
         self.kind_of[node].map_or(0, |kind| self.dearest(kind).worth)
     }
 
-    /// The price of the dearest pod.
+    /// Price of the most expensive pod.
     pub fn dearest_pod(&self) -> i64 {
         self.prices.iter().copied().max().unwrap_or(0)
     }
 
-    /// What a node has to have free for one pod more than it takes now, for each shape and for its
-    /// dearest patterns. Not all of the shapes may be admitted there.
+    /// Free capacity that a node needs for one more pod, for each shape and each of its most
+    /// valuable patterns. The node may not admit some of the shapes.
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         let kind = self.kind_of[node]?;
         self.one_more.resize(self.nodes.len(), None);
@@ -262,7 +261,8 @@ impl<'a> Mixture<'a> {
         all
     }
 
-    /// What the nodes are worth at the present prices beyond the gang; below zero it does not fit.
+    /// Value of the nodes at the current prices minus that of the gang. If negative, the gang does
+    /// not fit.
     pub fn surplus(&mut self) -> i64 {
         if let Some(known) = self.surplus {
             return known;
@@ -279,7 +279,7 @@ impl<'a> Mixture<'a> {
         surplus
     }
 
-    /// A node is of this kind now.
+    /// Sets the kind of a node.
     pub fn set(&mut self, node: NodeIx, kind: KindIx) {
         if self.kind_of[node] == Some(kind) {
             return;
@@ -314,8 +314,7 @@ impl<'a> Mixture<'a> {
         self.missing.iter().all(|&m| m <= 0)
     }
 
-    /// Whether the gang fits, in so many steps; with little effort many a gang is not known to fit
-    /// that does.
+    /// Whether the gang fits, within this many steps. With little effort, many fits remain unknown.
     pub fn fits(&mut self, steps: u64, effort: Effort) -> MixtureFit {
         let end = self.steps().saturating_add(steps);
         if self.is_complete() {
@@ -404,7 +403,7 @@ impl<'a> Mixture<'a> {
         wanted.map(|w| i64::from(w.count)).collect()
     }
 
-    /// Whether the patterns of the nodes are all that there are.
+    /// True if all patterns of all nodes are known.
     pub fn knows_all(&self) -> bool {
         self.incomplete == 0
     }
@@ -413,7 +412,7 @@ impl<'a> Mixture<'a> {
         worth(&self.prices, pattern)
     }
 
-    /// Gives every node its dearest pattern at these prices.
+    /// Resets every node to its most valuable pattern at these prices.
     fn restart(&mut self, prices: &Pattern) {
         self.prices.clone_from(prices);
         self.prices_version += 1;
@@ -432,8 +431,8 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// The pods of each node; `None` unless the gang fits. Of the nodes of a kind the fullest get
-    /// the most; what is too much is left out where most is free.
+    /// Pods of each node; `None` if the gang does not fit. Among nodes of a kind, fuller nodes get
+    /// larger patterns. Surplus pods are dropped from the emptiest nodes.
     pub fn assignments(&self, free: &[i64], order: &[NodeIx]) -> Option<Vec<Assignment>> {
         let instance = self.kinds.instance;
         let first = self.kinds.wanted.first().filter(|_| self.is_complete())?;

@@ -1,8 +1,8 @@
-//! Where a gang is placed.
+//! Placement of gangs.
 //!
-//! Pods of one shape are counted, not tried: a node has so many slots for the shape, and for a gang
-//! of one shape the sum of the slots decides exactly. Several shapes are packed largest first, then
-//! in other orders, then by a bounded search.
+//! Pods of one shape are counted: a node has a number of slots for the shape. For a gang of one
+//! shape, the sum of the slots decides exactly. Several shapes are packed largest first, then in
+//! other orders, then by a bounded search.
 
 pub(crate) mod domains;
 mod exchange;
@@ -30,22 +30,21 @@ use crate::{
     problem::{Assignment, Demand, GangPlacement, Scope, TopologyStrictness},
 };
 
-/// Places a gang in free capacity, or says what is missing.
+/// Places a gang in free capacity, or returns the shortage.
 ///
-/// The members that the gang needs are placed all or not at all, then as many of the others as fit.
-/// Full and half-full nodes and domains are used before empty ones, so that whole nodes and racks
-/// stay free.
+/// Places all needed members or none, then as many optional members as fit. Uses partly filled
+/// nodes and domains before empty ones, so that whole nodes and racks stay free.
 ///
 /// # Errors
 ///
-/// [`Infeasible::GaveUp`] says that it is not known whether a gang of several shapes fits;
-/// [`place_within`] takes longer over it.
+/// [`Infeasible::GaveUp`] if it is unknown whether a gang of several shapes fits; [`place_within`]
+/// can search longer.
 pub fn place(cluster: &Cluster, demand: &Demand) -> Result<GangPlacement, Infeasible> {
     place_within(cluster, demand, PLACEMENT_STEPS)
 }
 
-/// As [`place`], with so many steps for the search over several shapes. Where it finds a placement
-/// with fewer, it finds the same with more.
+/// As [`place`], with this step limit for the search over several shapes. A larger limit does not
+/// change a found placement.
 ///
 /// # Errors
 ///
@@ -61,7 +60,7 @@ pub fn place_within(
     place_in_free(&instance)
 }
 
-/// As [`place_within`], for who does not ask what is missing.
+/// As [`place_within`], without computing the shortage.
 pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Option<GangPlacement> {
     check(cluster, demand).ok()?;
     let mut instance = PlacementInstance::new(cluster, demand);
@@ -72,7 +71,8 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
     place_in(&instance, cluster.free_table().to_vec()).ok()
 }
 
-/// As [`place_in`], in what is free now. Most gangs that wait are refused before that is copied.
+/// As [`place_in`], in the current free capacity. Refuses most waiting gangs without a copy of the
+/// table.
 pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
     let free = instance.cluster.free_table();
     if instance.demand.topology.is_none() {
@@ -81,8 +81,8 @@ pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlac
     place_in(instance, free.to_vec())
 }
 
-/// As [`place`], in the free capacity given: what a cluster would have after evictions. The demand
-/// has been checked.
+/// As [`place`], in the given free capacity, for example after evictions. The demand must have been
+/// checked.
 pub(crate) fn place_in(
     instance: &PlacementInstance<'_>,
     mut free: Vec<i64>,
@@ -105,7 +105,7 @@ pub(crate) fn place_in(
     Ok(merged(assigned))
 }
 
-/// Sorted, with one entry per shape, replica and node.
+/// Sorts, and merges entries of one shape, replica and node.
 pub(crate) fn merged(mut assigned: Vec<Assignment>) -> GangPlacement {
     assigned.sort_unstable();
     assigned.dedup_by(|next, kept| {
@@ -120,7 +120,7 @@ pub(crate) fn merged(mut assigned: Vec<Assignment>) -> GangPlacement {
     }
 }
 
-/// Refuses demands that contradict themselves, so that everything behind may index.
+/// Rejects inconsistent demands, so that later code may use ordinals as indices.
 pub(crate) fn check(cluster: &Cluster, demand: &Demand) -> Result<(), Infeasible> {
     let replicas = demand.topology.is_some_and(|t| t.scope == Scope::Replica);
     for shape in &demand.shapes {

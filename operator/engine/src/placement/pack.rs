@@ -1,4 +1,4 @@
-//! Packing shapes onto a list of nodes.
+//! Packs shapes onto a list of nodes.
 
 use super::instance::PlacementInstance;
 use super::mixture::{Effort, Mixture, MixtureFit};
@@ -8,10 +8,10 @@ use crate::{
     problem::{Assignment, NodeIx, ShapeIx},
 };
 
-/// Orders of shapes that are tried before the exhaustive search.
+/// Orders of shapes to try before the exhaustive search.
 const ORDERS: usize = 24;
 
-/// Places what the gang needs on these nodes, then what it would like besides.
+/// Places needed pods on these nodes, then optional ones.
 pub(super) fn place_anywhere(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -23,7 +23,7 @@ pub(super) fn place_anywhere(
     Ok(assigned)
 }
 
-/// Adds as many of the pods that the gang would like besides as fit.
+/// Adds as many optional pods as fit.
 pub(crate) fn fill(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -43,8 +43,8 @@ pub(crate) fn fill(
     }
 }
 
-/// Refuses a gang that needs pods of one shape only, where [`pack`] would on all nodes. Looks at no more
-/// of them than it needs for those that fit, and writes nothing.
+/// Refuses a gang that needs pods of a single shape if [`pack`] would refuse it on all nodes.
+/// Visits only as many nodes as necessary, and writes nothing.
 pub(super) fn refuse_one_shape(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -55,7 +55,7 @@ pub(super) fn refuse_one_shape(
     Err(too_few_slots(instance, free, &instance.nodes, shape, count))
 }
 
-/// Why so many pods of a shape are missing on these nodes.
+/// Shortage of this many pods of a shape on these nodes.
 fn too_few_slots(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -67,12 +67,12 @@ fn too_few_slots(
     Infeasible::InsufficientCapacity(instance.shortfall(free, shape, spec, nodes, missing))
 }
 
-/// Whether a gang is not refused for too few slots of its only shape.
+/// False if the only needed shape has too few slots.
 pub(super) fn has_slots(instance: &PlacementInstance<'_>, free: &[i64]) -> bool {
     missing_of_one_shape(instance, free).is_none()
 }
 
-/// How many pods find no slot, of a gang that needs pods of one shape only.
+/// Pods without a slot, if the gang needs pods of one shape only.
 fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Option<Want> {
     let wanted = wants(&instance.demand.needed());
     let &[Want { shape, count }] = &*wanted else {
@@ -92,14 +92,14 @@ fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Optio
     })
 }
 
-/// Packs all that is wanted onto the nodes, or leaves `free` as it was.
+/// Packs all wanted pods onto the nodes, or leaves `free` unchanged.
 pub(super) fn pack(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],
     wanted: &[Want],
 ) -> Result<Vec<Assignment>, Infeasible> {
-    // A gang of one shape fits where there are slots enough.
+    // One shape fits if there are enough slots.
     if let &[want] = wanted {
         let fits = Fits::on(instance, free, nodes, want);
         return match fits.missing() {
@@ -132,7 +132,7 @@ pub(super) fn pack(
             Ok(assigned) => return Ok(assigned),
             Err(miss) => first_miss = first_miss.or(Some(miss)),
         }
-        // Where each shape is a multiple of the next, largest first is exact.
+        // If each shape is a multiple of the next, largest first is exact.
         if chain || !next_order(&mut order, attempt) {
             break;
         }
@@ -170,8 +170,8 @@ pub(super) fn pack(
     }
 }
 
-/// Whether each shape asks for a whole multiple of the next in every dimension, and all may use the
-/// same nodes.
+/// True if each request is a whole multiple of the next in every dimension, and all shapes have the
+/// same eligible nodes.
 fn is_chain(instance: &PlacementInstance<'_>, order: &[Want]) -> bool {
     order.windows(2).all(|pair| {
         let (large, small) = (
@@ -183,8 +183,8 @@ fn is_chain(instance: &PlacementInstance<'_>, order: &[Want]) -> bool {
     })
 }
 
-/// `Some(m)` when `large` is `m` times `small` in every dimension. A request asks for something, so
-/// `m` is not zero.
+/// `Some(m)` if `large` is `m` times `small` in every dimension. Requests are not empty, so `m` is
+/// not zero.
 pub(crate) fn multiple_of(large: &[i64], small: &[i64]) -> Option<i64> {
     let (l, s) = large.iter().zip(small).find(|&(_, &s)| s > 0)?;
     let times = l / s;
@@ -195,8 +195,7 @@ pub(crate) fn multiple_of(large: &[i64], small: &[i64]) -> Option<i64> {
         .then_some(times)
 }
 
-/// Moves to another order of shapes: rotations first swap neighbours, so that few shapes see all
-/// orders.
+/// Next order of shapes, by swapping neighbours in turn, so that a few shapes get all orders.
 fn next_order(order: &mut [Want], attempt: usize) -> bool {
     if order.len() < 2 || attempt + 1 >= ORDERS.min((1..=order.len()).product()) {
         return false;
@@ -206,18 +205,18 @@ fn next_order(order: &mut [Want], attempt: usize) -> bool {
     true
 }
 
-/// Pods that are placed shape by shape. Orders that begin alike share what is placed for their
-/// beginning.
+/// Pods placed shape by shape. Orders with a common prefix share its placement.
 struct Packing<'p> {
     instance: &'p PlacementInstance<'p>,
     free: &'p mut [i64],
     nodes: &'p [NodeIx],
-    /// Shapes of which all that is wanted is placed, and where.
+    /// Shapes that are placed completely, with their assignments.
     placed: Vec<(ShapeIx, Vec<Assignment>)>,
 }
 
 impl Packing<'_> {
-    /// Places all that is wanted in this order; else says of which shape how many are missing.
+    /// Places all wanted pods in this order. An error names the shape and the number of missing
+    /// pods.
     fn in_order(&mut self, order: &[Want]) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
         let both = self.placed.iter().zip(order);
         let alike = both.take_while(|((shape, _), want)| *shape == want.shape);
@@ -234,7 +233,7 @@ impl Packing<'_> {
         Ok(placed.flat_map(|(_, assigned)| assigned).collect())
     }
 
-    /// Takes back the pods of all shapes but the first so many.
+    /// Removes the pods of all but the first `kept` shapes.
     fn take_back(&mut self, kept: usize) {
         for (shape, assigned) in self.placed.drain(kept..) {
             let shape = &self.instance.demand.shapes[shape];
@@ -246,18 +245,18 @@ impl Packing<'_> {
     }
 }
 
-/// How well a node suits; smaller is better, compared in this order.
+/// Suitability of a node, compared field by field; smaller is better.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
-    /// Amount of the judged dimension left over when as many pods as possible are put there.
+    /// Remaining amount of the scarcest resource if filled with pods.
     left_over: i64,
-    /// Amount free now: of two equal fits the fuller node is used up and the emptier stays whole.
+    /// Currently free amount. Among equal fits, the fuller node is used first.
     free: i64,
     /// Position in the caller's order of nodes.
     position: usize,
 }
 
-/// Puts as many pods of one shape as wanted and possible; returns what is missing.
+/// Places as many pods of one shape as fit. Returns the number of missing pods.
 pub(super) fn best_fit(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -270,9 +269,9 @@ pub(super) fn best_fit(
 /// Nodes on which pods of one shape fit.
 struct Fits {
     want: Want,
-    /// How well each suits, and how many pods fit there, no more than are wanted.
+    /// Suitability and number of pods, at most the wanted number.
     nodes: Vec<(Fit, u32)>,
-    /// How many pods fit in all.
+    /// Number of pods that fit in total.
     slots: u64,
 }
 
@@ -304,13 +303,11 @@ impl Fits {
         fits
     }
 
-    /// How many pods do not fit.
     fn missing(&self) -> u32 {
         u64::from(self.want.count).saturating_sub(self.slots) as u32
     }
 
-    /// Puts as many pods as wanted and possible; returns what is missing. `nodes` are those of
-    /// [`Fits::on`].
+    /// Places as many pods as fit. Returns the number of missing pods. `nodes` as in [`Fits::on`].
     fn put(
         mut self,
         instance: &PlacementInstance<'_>,
@@ -325,7 +322,7 @@ impl Fits {
             let (fit, count) = if *slots <= missing {
                 (fit, *slots)
             } else {
-                // The rest goes to the node that it fills best.
+                // The last pods fill the node where they leave the least.
                 let roomy = self.nodes[at..].iter().filter(|(_, s)| *s >= missing);
                 let best = roomy.min_by_key(|(f, _)| (f.free, f.position));
                 (best.map_or(fit, |(fit, _)| fit), missing)

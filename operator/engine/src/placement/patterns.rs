@@ -1,8 +1,8 @@
-//! What a node can hold of a gang of several shapes.
+//! Patterns of a gang of several shapes on a node.
 //!
-//! A *pattern* says how many pods of each shape a node takes at once; only patterns to which no pod
-//! can be added count. Nodes with the same patterns are of one *kind*: a search looks at kinds, and
-//! there are few of them however many nodes there are.
+//! A *pattern* is a number of pods per shape that a node takes together. Only maximal patterns
+//! count. Nodes with the same patterns form a *kind*. A search visits kinds, whose number is small
+//! even for many nodes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,30 +14,29 @@ use super::slots::slots;
 
 /// Pods of each wanted shape, in the order of the wants.
 pub(crate) type Pattern = SmallVec<[i64; 4]>;
-/// Ordinal of a kind.
 pub(crate) type KindIx = usize;
 
-/// Patterns of one kind that are looked at, at most. Kinds that have more keep those that were found, and
-/// what is found for them is still right; only that nothing else exists cannot be said any more.
+/// Most visited patterns of one kind. A kind with more keeps the patterns found so far. Placements
+/// remain correct, but infeasibility can no longer be proved.
 const PATTERNS: usize = 256;
 
-/// The patterns of a kind, in descending order; none is a part of another.
+/// Maximal patterns of a kind, in descending order.
 #[derive(Debug)]
 pub(super) struct Kind {
     /// Pods of each wanted shape, pattern after pattern.
     counts: Vec<i64>,
     shapes: usize,
-    /// Pods of each wanted shape, at most in any pattern.
+    /// Largest count of each wanted shape in any pattern.
     pub most: Pattern,
-    /// How many patterns there are.
+    /// Number of patterns.
     pub len: usize,
-    /// Whether these are all.
+    /// True if these are all patterns.
     pub complete: bool,
 }
 
 impl Kind {
-    /// The kind of a node with so much free, for shapes that ask for so much, and of which at most so
-    /// many pods may come; with how many patterns were looked at.
+    /// Kind of a node with this free capacity. `most`: upper bound of pods per shape. Also returns
+    /// the number of visited patterns.
     pub fn new(requests: &[&[i64]], most: &[i64], free: &[i64]) -> (Self, u64) {
         let mut left: SmallVec<[i64; 8]> = free.into();
         let mut pattern = Pattern::from_elem(0, most.len());
@@ -59,19 +58,17 @@ impl Kind {
         (all.found, all.looked_at as u64)
     }
 
-    /// Pods of each wanted shape in a pattern.
     pub fn pattern(&self, at: usize) -> &[i64] {
         &self.counts[at * self.shapes..(at + 1) * self.shapes]
     }
 
-    /// The patterns.
     pub fn patterns(&self) -> impl ExactSizeIterator<Item = &[i64]> {
         (0..self.len).map(|at| self.pattern(at))
     }
 
-    /// The dearest pattern at these prices, the first of equal ones, and what it is worth.
+    /// Most valuable pattern at these prices (the first of equals), and its value.
     pub fn dearest(&self, prices: &[i64]) -> (usize, i64) {
-        // Most of a search is spent here, and a number of shapes that the compiler knows halves it.
+        // Hot path: a constant number of shapes halves the time.
         match *prices {
             [a, b] => dearest(self.rows(), &[a, b]),
             [a, b, c] => dearest(self.rows(), &[a, b, c]),
@@ -80,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// The patterns, where there are so many shapes.
+    /// The patterns as arrays, if the number of shapes matches.
     pub fn rows<const SHAPES: usize>(&self) -> &[[i64; SHAPES]] {
         self.counts.as_chunks().0
     }
@@ -98,21 +95,20 @@ fn dearest<P: AsRef<[i64]>>(patterns: &[P], prices: &P) -> (usize, i64) {
     best
 }
 
-/// The kinds of one gang that were seen so far. What a node can hold of it follows from what is free
-/// there, whichever evictions are tried.
+/// Kinds of one gang seen so far. They depend only on free capacity, not on the evictions behind
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct KindTable {
-    /// The kinds, by ordinal.
     pub(super) all: Vec<Rc<Kind>>,
     by_node: HashMap<NodeState, KindIx, BuildHasherDefault<Mixing>>,
     by_counts: HashMap<Vec<i64>, KindIx, BuildHasherDefault<Mixing>>,
 }
 
-/// What decides the kind of a node: which shapes it admits, and what is free.
+/// What decides the kind of a node: admitted shapes and free capacity.
 pub(super) type NodeState = SmallVec<[i64; 8]>;
 
 impl KindTable {
-    /// The kind of a node; `make` says what it can hold, where that is not known yet.
+    /// Kind of a node. `make` computes a new kind.
     pub(super) fn kind(&mut self, state: NodeState, make: impl FnOnce() -> Kind) -> KindIx {
         if let Some(&known) = self.by_node.get(&state) {
             return known;
@@ -127,7 +123,7 @@ impl KindTable {
     }
 }
 
-/// A hash of a few numbers: they are our own, so that nobody chooses them to collide.
+/// Hash of a few numbers. The input is trusted, so collisions cannot be provoked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mixing(u64);
 
@@ -154,23 +150,23 @@ impl Hasher for Mixing {
     }
 }
 
-/// Goes through the patterns for so much free capacity, in descending order.
+/// Enumerates the patterns for this free capacity, in descending order.
 struct Enumeration<'r> {
-    /// What a pod of each shape asks for.
+    /// Request of a pod of each shape.
     requests: &'r [&'r [i64]],
-    /// Pods of each shape, at most.
+    /// Upper bound of pods of each shape.
     most: &'r [i64],
-    /// What is left beside the pattern.
+    /// Free capacity without the pattern.
     left: &'r mut [i64],
     pattern: &'r mut [i64],
-    /// Patterns that were looked at, with those to which a pod can be added.
+    /// Visited patterns, including non-maximal ones.
     looked_at: usize,
-    /// Patterns to which none can be added.
+    /// Maximal patterns.
     found: Kind,
 }
 
 impl Enumeration<'_> {
-    /// Goes through all counts of the shapes from a position on; false when these are too many.
+    /// Enumerates all counts of the shapes from a position on. False if the limit was reached.
     fn extend(&mut self, at: usize) -> bool {
         if self.looked_at >= PATTERNS {
             return false;
@@ -183,7 +179,7 @@ impl Enumeration<'_> {
         }
         let here = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
         if at + 1 == self.most.len() {
-            // The last shape takes all that it can: less would be a part of that.
+            // The last shape takes all remaining capacity; fewer pods would not be maximal.
             self.looked_at += 1;
             self.pattern[at] = here;
             if !self.takes_more(at, here) {
@@ -209,8 +205,8 @@ impl Enumeration<'_> {
         }
     }
 
-    /// Whether a pod can be added to the pattern, which is then a part of another. The last shape has
-    /// all that it can, which is not taken from what is left.
+    /// True if a pod can be added, so the pattern is not maximal. `left` does not include the pods
+    /// of the last shape.
     fn takes_more(&self, last: usize, held: i64) -> bool {
         let by_last = self.requests[last];
         (0..last).any(|at| {
@@ -221,7 +217,6 @@ impl Enumeration<'_> {
         })
     }
 
-    /// Keeps the pattern.
     fn keep(&mut self) {
         self.found.len += 1;
         self.found.counts.extend_from_slice(self.pattern);
@@ -231,7 +226,7 @@ impl Enumeration<'_> {
     }
 }
 
-/// What a pattern is worth at these prices.
+/// Value of a pattern at these prices.
 pub(super) fn worth(prices: &[i64], pattern: &[i64]) -> i64 {
     let each = prices.iter().zip(pattern);
     each.map(|(price, count)| price * count).sum()
@@ -244,7 +239,7 @@ mod tests {
     const REQUESTS: [&[i64]; 3] = [&[3, 2], &[1, 1], &[2, 0]];
     const MOST: [i64; 3] = [2, 9, 3];
 
-    /// Whether pods of these counts fit, and come.
+    /// True if pods of these counts fit and are within bounds.
     fn fit(counts: &[i64], free: &[i64]) -> bool {
         let asked = |dim: usize| -> i64 {
             let each = counts.iter().zip(&REQUESTS);

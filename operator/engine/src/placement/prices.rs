@@ -1,21 +1,22 @@
-//! Prices of pods at which the nodes are worth the least beyond the gang.
+//! Prices of pods that minimise the value of the nodes minus that of the gang.
 
 use std::rc::Rc;
 
 use super::patterns::{Kind, Pattern, worth};
 
-/// The sum of the prices of all wanted pods.
+/// Sum of the prices of all wanted pods.
 const WORTH: i64 = 1 << 30;
 
-/// Prices at which every shape costs the same in all.
+/// Prices at which every shape has the same total price.
 pub(super) fn even(wanted: &Pattern) -> Pattern {
     let share = WORTH / wanted.len().max(1) as i64;
     wanted.iter().map(|w| (share / w.max(&1)).max(1)).collect()
 }
 
-/// Prices with what the nodes are worth at them beyond the gang, the least first: below zero the
-/// gang does not fit. Prices rise where pods are missing and fall where too many fit, by smaller and
-/// smaller parts. Ends after so many rounds or steps; returns the steps spent, too.
+/// Prices and their surplus (value of the nodes minus value of the gang), smallest first. A
+/// negative surplus proves that the gang does not fit. Each round raises prices of missing pods and
+/// lowers prices of surplus pods, by decreasing fractions. Ends after `rounds` or `steps`; also
+/// returns the spent steps.
 pub(super) fn tightest(
     kinds: &[Rc<Kind>],
     nodes: &[i64],
@@ -45,7 +46,7 @@ pub(super) fn tightest(
         if surplus < 0 || spent >= steps {
             break;
         }
-        // A third at first, a hundredth in the end.
+        // From a third down to a hundredth.
         let part = 3 + 2 * round as i128;
         for ((price, missing), &wanted) in prices.iter_mut().zip(&missing).zip(wanted) {
             let missing = (*missing).clamp(-wanted, wanted);
@@ -59,7 +60,7 @@ pub(super) fn tightest(
     (tried, spent)
 }
 
-/// Makes the prices of all that is wanted come to [`WORTH`] again.
+/// Scales the prices so that their sum over all wanted pods is [`WORTH`].
 fn normalise(prices: &mut Pattern, wanted: &Pattern) {
     let each = prices.iter().zip(wanted);
     let sum: i128 = each.map(|(&p, &w)| i128::from(p) * i128::from(w)).sum();

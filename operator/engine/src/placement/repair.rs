@@ -1,4 +1,4 @@
-//! Exchanges of patterns that bring a gang of several shapes closer to fitting.
+//! Exchanges of patterns that reduce the value of missing pods.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::patterns::{KindIx, Pattern, worth};
 /// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
 
-/// What an exchange gains, with one or two that gain just that.
+/// Gain of an exchange, with one or two exchanges of equal gain.
 struct Gain {
     pods: Pattern,
     worth: i64,
@@ -19,8 +19,8 @@ struct Gain {
 }
 
 impl Mixture<'_> {
-    /// Exchanges patterns while that brings the gang closer to fitting, at the least loss of worth;
-    /// with full effort, two at once where one does not.
+    /// Exchanges patterns while that reduces the value of missing pods, at the least loss of value.
+    /// With full effort, also tries two exchanges at once.
     pub(super) fn repair(&mut self, end: u64, effort: Effort) -> bool {
         loop {
             while self.exchange_all_that_help(end) {
@@ -43,8 +43,7 @@ impl Mixture<'_> {
         both.map(|(to, from)| to - from).collect()
     }
 
-    /// One round over all exchanges, those first that lose the least worth for what they bring.
-    /// Whether any was made.
+    /// One pass over all exchanges, least loss of value per gain first. True if any was made.
     fn exchange_all_that_help(&mut self, end: u64) -> bool {
         let mut helpful = std::mem::take(&mut self.helpful);
         helpful.clear();
@@ -67,7 +66,7 @@ impl Mixture<'_> {
         for &rated in &helpful {
             let (expected, by) = (rated.rate(), rated.exchange());
             while self.chosen[by.kind][by.from] > 0 {
-                // No longer as good as it was.
+                // The exchange is no longer as good as expected.
                 if self
                     .rate(by)
                     .is_none_or(|now| now > expected.max(0) * 2 + 1)
@@ -85,14 +84,14 @@ impl Mixture<'_> {
         any
     }
 
-    /// Whether any pattern of a kind has more than this one of what is missing.
+    /// True if any pattern of a kind has more missing pods than this one.
     fn another_may_help(&self, kind: KindIx, from: usize) -> bool {
         let kind = &self.kinds.all[kind];
         let mut shapes = self.missing.iter().zip(&kind.most).zip(kind.pattern(from));
         shapes.any(|((&missing, most), from)| missing > 0 && most > from)
     }
 
-    /// As [`rate`], for an exchange by itself.
+    /// As [`rate`], for a single exchange.
     fn rate(&self, by: Exchange) -> Option<i64> {
         match self.prices.len() {
             2 => self.rate_of::<2>(by),
@@ -106,7 +105,7 @@ impl Mixture<'_> {
         }
     }
 
-    /// The same where there are so many shapes.
+    /// The same for a constant number of shapes.
     fn rate_of<const SHAPES: usize>(&self, by: Exchange) -> Option<i64> {
         let kind = &self.kinds.all[by.kind];
         rate(
@@ -117,7 +116,7 @@ impl Mixture<'_> {
         )
     }
 
-    /// As [`times_alike`], for no more nodes than have the pattern.
+    /// As [`times_alike`], bounded by the number of nodes with the pattern.
     fn times_alike(&self, by: Exchange) -> i64 {
         let kind = &self.kinds.all[by.kind];
         let (from, to) = (kind.pattern(by.from), kind.pattern(by.to));
@@ -125,10 +124,10 @@ impl Mixture<'_> {
         times_alike(from, to, &self.missing).min(nodes)
     }
 
-    /// The exchanges of a pattern that bring the gang closer, with their rates.
+    /// Helpful exchanges of a pattern with their rates.
     fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
         let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
-        // Most of a search is spent here, and a number of shapes that the compiler knows halves it.
+        // Hot path: a constant number of shapes halves the time.
         let known = self.rates_of::<2>(kind, from, &mut found)
             || self.rates_of::<3>(kind, from, &mut found)
             || self.rates_of::<4>(kind, from, &mut found);
@@ -143,7 +142,7 @@ impl Mixture<'_> {
         }
     }
 
-    /// The same where there are so many shapes; else false.
+    /// The same for a constant number of shapes. False if the number does not match.
     fn rates_of<const SHAPES: usize>(
         &self,
         kind: KindIx,
@@ -163,8 +162,7 @@ impl Mixture<'_> {
         true
     }
 
-    /// The two exchanges that together bring the gang closest, of those that are looked at before the
-    /// steps are spent; whether there are any.
+    /// Makes the best pair of exchanges found within the step limit. False if there is none.
     fn exchange_two(&mut self, end: u64) -> bool {
         let mut by_gain: BTreeMap<Pattern, SmallVec<[Exchange; 2]>> = BTreeMap::new();
         for kind in 0..self.nodes.len() {
@@ -203,8 +201,8 @@ impl Mixture<'_> {
         true
     }
 
-    /// Of all pairs of exchanges that are looked at before the steps are spent, the one that brings the
-    /// gang closest, and of such the one that is worth most.
+    /// Best pair of exchanges found within the step limit: least value of missing pods, then most
+    /// value of all pods.
     fn best_two(&mut self, all: &[Gain], end: u64) -> Option<(Exchange, Exchange)> {
         let now = distance(self.missing.iter().copied(), &self.prices);
         let mut best: Option<((i64, i64), (Exchange, Exchange))> = None;
@@ -231,7 +229,7 @@ impl Mixture<'_> {
         best.map(|(_, pair)| pair)
     }
 
-    /// One exchange of each, of different nodes.
+    /// One exchange of each list, on different nodes.
     fn pair(&self, ones: &[Exchange], others: &[Exchange]) -> Option<(Exchange, Exchange)> {
         ones.iter().find_map(|a| {
             let second = others.iter().find(|b| self.are_apart(a, b))?;
@@ -239,7 +237,7 @@ impl Mixture<'_> {
         })
     }
 
-    /// Whether two exchanges can be made of different nodes.
+    /// True if two exchanges can use different nodes.
     fn are_apart(&self, one: &Exchange, other: &Exchange) -> bool {
         (one.kind, one.from) != (other.kind, other.from) || self.chosen[one.kind][one.from] > 1
     }
@@ -250,8 +248,8 @@ impl Mixture<'_> {
     }
 }
 
-/// Says of each exchange of one pattern that brings the gang closer its rate. `missing` is what is
-/// missing now, and without a pod of that pattern.
+/// Reports the rate of each helpful exchange of one pattern. `missing`: current missing pods, and
+/// missing pods without that pattern.
 fn rates<P: AsRef<[i64]>>(
     patterns: &[P],
     from: usize,
@@ -266,7 +264,7 @@ fn rates<P: AsRef<[i64]>>(
     for (at, to) in patterns.iter().enumerate() {
         let left = without.as_ref().iter().zip(to.as_ref());
         let closer = now - distance(left.map(|(without, to)| without - to), prices);
-        // Few are, so that the loss is worked out for few.
+        // Few exchanges help, so the loss is computed for few.
         if closer > 0 {
             let loss = held - worth(prices, to.as_ref());
             found(at, (loss << RATE_BITS) / closer);
@@ -274,14 +272,14 @@ fn rates<P: AsRef<[i64]>>(
     }
 }
 
-/// How far a gang is from fitting of which so much is missing.
+/// Value of the missing pods.
 fn distance(missing: impl Iterator<Item = i64>, prices: &[i64]) -> i64 {
     let each = missing.zip(prices);
     each.map(|(missing, price)| missing.max(0) * price).sum()
 }
 
-/// The worth that an exchange loses for bringing the gang closer by one, in fixed point; `None` if it
-/// does not.
+/// Loss of value of an exchange per gained value of missing pods, in fixed point. `None` if it
+/// gains nothing.
 #[inline]
 fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64> {
     let (mut closer, mut loss) = (0, 0);
@@ -293,12 +291,13 @@ fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64
     (closer > 0).then(|| (loss << RATE_BITS) / closer)
 }
 
-/// How many times in a row an exchange has the rate that it has now, at least once.
+/// How many times in a row an exchange keeps its current rate; at least 1.
 fn times_alike(from: &[i64], to: &[i64], missing: &[i64]) -> i64 {
     let mut times = i64::MAX;
     for ((from, to), missing) in from.iter().zip(to).zip(missing) {
         let gain = to - from;
-        // While so much is missing, all of a gain counts; while so much is too much, nothing of a loss.
+        // While pods are missing, a gain counts fully. While there are surplus pods, a loss costs
+        // nothing.
         if (gain > 0 && *missing > 0) || (gain < 0 && *missing < 0) {
             times = times.min(missing / gain);
         }
@@ -310,7 +309,7 @@ fn times_alike(from: &[i64], to: &[i64], missing: &[i64]) -> i64 {
 mod tests {
     use super::*;
 
-    /// Patterns of two shapes with up to so many pods of each.
+    /// Patterns of two shapes with up to `most` pods each.
     fn patterns(most: i64) -> impl Iterator<Item = [i64; 2]> + Clone {
         (0..=most).flat_map(move |a| (0..=most).map(move |b| [a, b]))
     }

@@ -1,6 +1,6 @@
 //! Slots: free capacity for one pod of a shape on a node.
 
-/// How many pods that ask for `request` fit into `free`.
+/// Number of pods with `request` that fit into `free`.
 pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
     let mut most = i64::from(u32::MAX);
     for (&have, &want) in free.iter().zip(request) {

@@ -1,12 +1,12 @@
-//! Steps that the search for a placement of several shapes may spend.
+//! Step limit of placement searches over several shapes.
 
 use std::cell::Cell;
 
-/// Steps that [`place`](crate::place) may spend. A preemption brings its own.
+/// Step limit of [`place`](crate::place). Preemption has its own limit.
 pub const PLACEMENT_STEPS: u64 = 1_000_000;
 
-/// Steps of all placements of one decision, counted and not timed, so that equal questions have
-/// equal answers. One step is one look at what a node could hold.
+/// Steps of all placements of one decision. Counted instead of timed, so that equal input gives
+/// equal answers. One step is one visited node pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     left: Cell<u64>,
@@ -14,7 +14,6 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// So many.
     pub fn new(steps: u64) -> Self {
         Self {
             left: Cell::new(steps),
@@ -26,7 +25,7 @@ impl Steps {
         self.left.get()
     }
 
-    /// Spent so far, those included that were granted since.
+    /// Spent steps, including steps granted later.
     pub fn spent(&self) -> u64 {
         self.spent.get()
     }
@@ -36,7 +35,7 @@ impl Steps {
         self.spent.set(self.spent() + steps);
     }
 
-    /// Runs a part of the search with no more than so many of the steps that are left.
+    /// Runs a part of the search with at most `steps` of the remaining steps.
     pub fn share<T>(&self, steps: u64, part: impl FnOnce() -> T) -> T {
         let kept_back = self.left().saturating_sub(steps);
         self.left.set(self.left() - kept_back);
@@ -45,7 +44,7 @@ impl Steps {
         found
     }
 
-    /// At least so many are left.
+    /// Raises the remaining steps to at least `steps`.
     pub fn grant(&self, steps: u64) {
         self.left.set(self.left().max(steps));
     }

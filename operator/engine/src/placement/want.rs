@@ -1,16 +1,16 @@
-//! What is wanted of each shape.
+//! Wanted pods by shape.
 
 use super::instance::PlacementInstance;
 use crate::problem::ShapeIx;
 
-/// Pods of one shape to be packed.
+/// Pods of one shape to place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want {
     pub shape: ShapeIx,
     pub count: u32,
 }
 
-/// The shapes of which something is wanted.
+/// Shapes with wanted pods.
 pub(crate) fn wants(counts: &[u32]) -> Vec<Want> {
     counts
         .iter()
@@ -20,14 +20,14 @@ pub(crate) fn wants(counts: &[u32]) -> Vec<Want> {
         .collect()
 }
 
-/// The hardest to place first: the order in which several shapes are looked at.
+/// Wants, hardest shape first.
 pub(crate) fn largest_first(instance: &PlacementInstance<'_>, wanted: &[Want]) -> Vec<Want> {
     let mut order = wanted.to_vec();
     order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
     order
 }
 
-/// What one pod takes of its scarcest resource, then the sum of all: how hard it is to place.
+/// Difficulty of a shape: part of the scarcest resource, then the sum of all requests.
 fn size(instance: &PlacementInstance<'_>, shape: ShapeIx) -> (i128, i128) {
     let request = &instance.demand.shapes[shape].request;
     (
