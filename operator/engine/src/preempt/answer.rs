@@ -1,4 +1,4 @@
-//! How a preemption is asked for, and what the answer says.
+//! Options and answers of a preemption.
 
 use crate::{
     objective::{Bound, EvictionCost},
@@ -16,26 +16,26 @@ pub enum Algorithm {
     Kep,
 }
 
-/// What comes first when priorities and lost work disagree. Read by [`Algorithm::LeastCost`] only.
+/// First criterion if priorities and lost work disagree. Only used by [`Algorithm::LeastCost`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimOrder {
-    /// Only units up to the lowest priority bound under which the gang can fit at all.
+    /// Only units up to the lowest priority bound under which the gang fits.
     #[default]
     StrictPriority,
     /// Any unit of lower priority than the gang's.
     LeastWork,
 }
 
-/// How a preemption is decided.
+/// Options of a preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionOptions {
     /// How victims are chosen.
     pub algorithm: Algorithm,
-    /// What comes first when priorities and lost work disagree.
+    /// First criterion if priorities and lost work disagree.
     pub order: VictimOrder,
-    /// Steps the search may spend. Counted, not timed, so that equal questions have equal answers.
+    /// Step limit of the search. Counted instead of timed, so that equal input gives equal answers.
     pub work_budget: u64,
-    /// How many evictions that victims cause in turn are followed; 0 ignores where victims go.
+    /// Depth of follow-on evictions; 0 ignores them.
     pub follow_on_depth: u8,
 }
 
@@ -51,26 +51,26 @@ impl Default for PreemptionOptions {
     }
 }
 
-/// The units to evict, and where the gang is placed then.
+/// Units to evict, and the resulting placement of the gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionAnswer {
-    /// Units to evict, ascending. Empty when the gang fits as it is. Without any one of them the
-    /// gang does not fit.
+    /// Units to evict, ascending. Empty if the gang fits without eviction. The gang does not fit
+    /// without any one of them.
     pub victims: Vec<UnitIx>,
-    /// Where the gang is placed.
+    /// Placement of the gang.
     pub placement: GangPlacement,
-    /// What the victims cost.
+    /// Cost of the victims.
     pub cost: EvictionCost,
-    /// A lower bound of what any answer costs.
+    /// Lower bound of the cost of any answer.
     pub bound: Bound,
-    /// Whether no answer with less PDB excess, or equal excess and less work lost, exists.
+    /// True if no answer has less PDB excess, or equal excess and less lost work.
     pub proven: bool,
-    /// The circumstances under which these victims were chosen.
+    /// Context of the choice.
     pub explanation: Explanation,
 }
 
 impl PreemptionAnswer {
-    /// The answer for a gang that fits into free capacity.
+    /// Answer for a gang that fits into free capacity.
     pub(super) fn without_victims(placement: GangPlacement) -> Self {
         Self {
             victims: Vec::new(),
@@ -83,23 +83,23 @@ impl PreemptionAnswer {
     }
 }
 
-/// The circumstances under which victims were chosen, for events, status and the command line.
+/// Context of the choice, for events, status and the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// Highest priority of a unit that was a candidate; `None` when there was no need for victims,
-    /// or all units of lower priority than the gang's were candidates.
+    /// Highest priority of a candidate. `None` if no victims were needed, or all units of lower
+    /// priority were candidates.
     pub priority_bound: Option<i32>,
-    /// Victims that would evict in turn, and what that costs; empty when that was not looked at.
+    /// Victims that would evict in turn, with the cost. Empty if not computed.
     pub follow_on: Vec<FollowOn>,
 }
 
-/// Work that is destroyed when a victim is placed again.
+/// Work lost because a victim evicts in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowOn {
     /// The victim of the gang.
     pub victim: UnitIx,
-    /// Units that it would evict in turn, and those that these would, ascending.
+    /// Units that it would evict in turn, directly or indirectly, ascending.
     pub evicts: Vec<UnitIx>,
-    /// What those lose, in accelerator-seconds.
+    /// Accelerator-seconds that these units lose.
     pub lost: u128,
 }

@@ -1,48 +1,48 @@
-//! When the gang fits, as far as counting slots can say.
+//! Conditions for the gang to fit, in terms of slots.
 
 use crate::{
     placement::{PlacementInstance, pack::multiple_of},
     problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyStrictness},
 };
 
-/// How much is needed of one shape.
+/// Need of one shape.
 #[derive(Clone, Debug)]
 pub(super) struct ShapeNeed {
     /// Ordinal in the demand.
     pub shape: ShapeIx,
     pub request: Amounts,
-    /// Pods to be placed, or replicas where `replica_size` is set.
+    /// Pods to place, or replicas if `replica_size` is set.
     pub need: i64,
-    /// Slots of this shape that the pods of larger shapes use up.
+    /// Slots of this shape that pods of larger shapes use.
     pub taken_by_larger: i64,
     /// Pods that must share a domain.
     pub replica_size: Option<i64>,
 }
 
-/// The condition under which a victim set is large enough.
+/// Condition for a victim set to be large enough.
 #[derive(Clone, Debug)]
 pub(super) struct FitCondition {
-    /// Shapes of which something is needed: largest first where each is a multiple of the next, else
-    /// first the one that takes the largest part of what it is scarce of.
+    /// Shapes with a need. Largest first if each is a multiple of the next; otherwise, the shape
+    /// that needs the largest part of its scarcest resource first.
     pub shapes: Vec<ShapeNeed>,
-    /// Whether enough slots of every shape mean that the gang fits; else a placement has to be
+    /// True if enough slots of every shape imply that the gang fits. Otherwise a placement must be
     /// tried.
     pub counting_is_exact: bool,
-    /// Whether replicas must share a domain.
+    /// True if replicas must share a domain.
     pub by_replica: bool,
-    /// Per node, its domain; empty unless replicas must share one.
+    /// Domain of each node; empty unless replicas must share a domain.
     pub domain_of: Vec<Option<DomainIx>>,
-    /// Usable nodes per domain; empty unless replicas must share one.
+    /// Usable nodes by domain; empty unless replicas must share a domain.
     pub domains: Vec<Vec<NodeIx>>,
 }
 
 impl FitCondition {
-    /// Whether patterns of nodes decide: several shapes that compete for nodes.
+    /// True if patterns of nodes decide: several shapes compete for nodes.
     pub fn several_shapes(&self) -> bool {
         !self.counting_is_exact && !self.by_replica
     }
 
-    /// The condition for the pods that the gang needs.
+    /// Condition for the needed pods.
     pub fn new(placement: &PlacementInstance<'_>) -> Self {
         let demand = placement.demand;
         let together = demand
@@ -74,7 +74,7 @@ impl FitCondition {
                 && placement.admits[pair[0].shape] == placement.admits[pair[1].shape]
         });
         if !chain {
-            // The relaxation looks at the first: the one that lacks slots most.
+            // The relaxation uses the first shape: the one with the largest lack.
             shapes.sort_by_key(|s| {
                 let lack = i128::from(s.need) * placement.scarce[s.shape].part;
                 std::cmp::Reverse(lack)
@@ -96,7 +96,7 @@ impl FitCondition {
         fit
     }
 
-    /// Each pod of a larger shape uses a fixed number of a smaller one's slots, on whatever node.
+    /// A pod of a larger shape uses a fixed number of a smaller shape's slots, on any node.
     fn count_larger_ones(&mut self) {
         for small in 1..self.shapes.len() {
             let taken = self.shapes[..small]
@@ -109,7 +109,7 @@ impl FitCondition {
         }
     }
 
-    /// Counts replicas per domain. Exact for one shape whose replicas are all still to be placed.
+    /// Counts replicas per domain. Exact for one shape without running members.
     fn group(&mut self, placement: &PlacementInstance<'_>, key: usize) {
         self.counting_is_exact = self.shapes.len() == 1
             && placement.demand.shapes[self.shapes[0].shape]

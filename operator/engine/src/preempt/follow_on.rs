@@ -1,10 +1,10 @@
-//! Where victims go next, and what they would evict there.
+//! Follow-on evictions: where victims restart, and which units they evict there.
 //!
-//! KEP-5710's second principle: a victim that will at once preempt others brings that cost with it.
-//! After the gang is placed, the victims are placed in the order of the queue (priority, then
-//! earlier start). One that fits into free capacity is placed there; one that may not preempt waits
-//! and costs no more than itself; one that preempts brings the work that its own victims lose, and
-//! those are placed next, to a bounded depth.
+//! KEP-5710's second principle: if a victim preempts other units at once, that cost counts too.
+//! After the gang is placed, the victims are placed in queue order (priority, then earlier start).
+//! A victim that fits into free capacity is placed there. A victim that may not preempt waits and
+//! adds no cost. A victim that preempts adds the work that its own victims lose; these are placed
+//! next, to a bounded depth.
 
 use std::cmp::Reverse;
 
@@ -21,15 +21,14 @@ use crate::{
     problem::{Demand, EvictionPolicy, GangPlacement, NodeSet, Shape, Unit, UnitIx, Units},
 };
 
-/// Steps for each eviction that is followed.
+/// Steps per follow-on eviction.
 const WORK_BUDGET: u64 = 20_000;
 
-/// Answers that are compared, each with the follow-on costs known from the ones before.
+/// Number of answers to compare, each with the follow-on costs known so far.
 const ROUNDS: usize = 4;
 
-/// The least-cost answer with the cost of what victims do next: where a victim would evict in turn,
-/// that cost is added to its own and the question is solved again; the best of the answers in full
-/// is taken.
+/// Least-cost answer including follow-on evictions. The follow-on cost of a victim is added to its
+/// own cost, and the instance is solved again. Returns the best answer by full cost.
 pub(super) fn preempt(
     mut instance: PreemptionInstance<'_>,
     options: &PreemptionOptions,
@@ -50,7 +49,7 @@ pub(super) fn preempt(
         answer
             .cost
             .add_follow_on(caused.iter().map(|f| f.lost).sum());
-        // A later round's proof and bound are about the costs with what was added.
+        // Proof and bound of later rounds include added costs.
         answer.proven &= round == 0 && caused.is_empty();
         answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
         for cause in &caused {
@@ -70,7 +69,8 @@ pub(super) fn preempt(
     best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
-/// What the victims of a gang evict once it is placed; victims that evict nothing are left out.
+/// Units that the victims of a gang evict after it is placed. Victims that evict nothing are left
+/// out.
 pub(super) fn follow(
     cluster: &Cluster,
     units: &Units,
@@ -102,8 +102,7 @@ pub(super) fn follow(
     caused
 }
 
-/// Work that these victims would destroy in turn, once the gang is placed where it fits
-/// best.
+/// Work that these victims would evict in turn, if the gang is placed by best fit.
 pub(super) fn cost(
     cluster: &Cluster,
     units: &Units,
@@ -121,10 +120,10 @@ pub(super) fn cost(
         .sum()
 }
 
-/// The cluster while victims are placed again.
+/// The cluster while victims restart.
 struct AfterEviction<'a> {
     capacity: Cluster,
-    /// Per unit, whether it still runs where it did.
+    /// For each unit, whether it still runs in its place.
     running: Vec<bool>,
     units: &'a Units,
 }
@@ -151,7 +150,7 @@ impl<'a> AfterEviction<'a> {
         }
     }
 
-    /// Places a victim again; returns the units that this evicts, with what those evict in turn.
+    /// Places a victim again. Returns the units evicted for that, directly or indirectly.
     fn place_again(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
@@ -162,8 +161,8 @@ impl<'a> AfterEviction<'a> {
         if depth == 0 || !spec.preempts {
             return Vec::new();
         }
-        // A unit that was placed again is no longer where `units` says, so only those still running
-        // where they did are candidates.
+        // Units that were placed again are no longer where `units` says, so only units still in
+        // their place are candidates.
         let lower: Vec<UnitIx> = (0..self.running.len())
             .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)
             .collect();
@@ -196,7 +195,7 @@ impl<'a> AfterEviction<'a> {
     }
 }
 
-/// What a unit asks for when it is placed again.
+/// Demand of a unit that restarts.
 fn as_demand(unit: &Unit) -> Demand {
     let shapes: Vec<Shape> = unit
         .pods

@@ -1,4 +1,4 @@
-//! The preemption instance: which candidate holds what on which node, in flat tables.
+//! The preemption instance: amounts held by candidates per node, in flat tables.
 
 use std::collections::BTreeSet;
 
@@ -10,29 +10,28 @@ use crate::{
     problem::{Demand, DomainIx, GangPlacement, KeyIx, NodeIx, Unit, UnitIx, Units},
 };
 
-/// Ordinal of a candidate within its [`PreemptionInstance`].
 pub(super) type CandidateIx = usize;
 
-/// Everything about one question that no search changes.
+/// Everything about one decision that searches do not change.
 pub(super) struct PreemptionInstance<'a> {
     pub placement: &'a PlacementInstance<'a>,
     pub units: &'a Units,
     pub demand: &'a Demand,
-    /// The units of lower priority than the gang's, ascending.
+    /// Units of lower priority than the gang's, ascending.
     pub candidates: Vec<UnitIx>,
     pub weights: Weights,
     dims: usize,
-    /// Per candidate, where its uses begin; one more at the end.
+    /// Start of each candidate's entries, with a sentinel.
     first_use: Vec<usize>,
     use_node: Vec<NodeIx>,
     use_amount: Vec<i64>,
-    /// Per node, where the candidates on it begin in `on_node`; one more at the end.
+    /// Start of each node's candidates in `on_node`, with a sentinel.
     first_on: Vec<usize>,
     on_node: Vec<CandidateIx>,
-    /// Beside `on_node`, the entry among the uses.
+    /// Entry for each element of `on_node`.
     use_of: Vec<usize>,
-    /// Per candidate, the work that its eviction destroys: known follow-on evictions included, its
-    /// cascade left out.
+    /// Work lost by the eviction of each candidate, with known follow-on evictions and without its
+    /// cascade.
     lost: Vec<Price>,
     pods: Vec<u32>,
 }
@@ -40,8 +39,7 @@ pub(super) struct PreemptionInstance<'a> {
 impl<'a> PreemptionInstance<'a> {
     pub fn new(placement: &'a PlacementInstance<'a>, units: &'a Units) -> Self {
         let mut instance = Self::empty(placement, units);
-        // Where the unit being read has its entry for a node; valid only if it is at or behind the
-        // unit's first.
+        // Current unit's entry for each node. Only valid from the unit's first entry on.
         let mut entry = vec![usize::MAX; placement.cluster.node_count()];
         for (ix, unit) in units.units.iter().enumerate() {
             if unit.priority < placement.demand.priority {
@@ -54,8 +52,8 @@ impl<'a> PreemptionInstance<'a> {
         instance
     }
 
-    /// The same question over a part of the nodes: `placement` is that part, `nodes` are its nodes
-    /// here, and `local` says where in it a node is. Candidates that hold nothing there are left
+    /// The same decision on a part of the nodes. `placement`: that part. `nodes`: its nodes in the
+    /// whole instance. `local`: ordinal in the part. Candidates without capacity there are left
     /// out.
     fn within<'p>(
         &self,
@@ -81,7 +79,7 @@ impl<'a> PreemptionInstance<'a> {
             instance.add_candidate(self.candidates[candidate], self.lost[candidate]);
         }
         instance.index_by_node();
-        // The same weights everywhere, so that costs in different domains compare.
+        // Equal weights make costs in different domains comparable.
         instance.weights = self.weights;
         instance
     }
@@ -105,8 +103,7 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Appends what a unit holds, one use per node. `entry` says where the last unit that was read
-    /// has its use of a node.
+    /// Appends the entries of a unit, one per node. `entry`: last entry for each node.
     fn add_uses(&mut self, unit: &Unit, entry: &mut [usize]) {
         let (first, nodes) = (self.use_node.len(), entry.len());
         for pods in &unit.pods {
@@ -124,7 +121,7 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Makes the uses that were just added those of this unit.
+    /// Assigns the appended entries to this unit.
     fn add_candidate(&mut self, unit: UnitIx, lost: Price) {
         self.candidates.push(unit);
         self.lost.push(lost);
@@ -164,13 +161,13 @@ impl<'a> PreemptionInstance<'a> {
         self.weights = Weights::excess_first(cascades + self.lost.iter().sum::<Price>());
     }
 
-    /// Adds work that evicting a candidate destroys elsewhere.
+    /// Adds work that the eviction of a candidate causes elsewhere.
     pub fn add_follow_on(&mut self, candidate: CandidateIx, lost: Price) {
         self.lost[candidate] += lost;
         self.set_weights();
     }
 
-    /// What the eviction of a candidate contributes to the cost of a set.
+    /// Contribution of a candidate to the cost of a victim set.
     pub fn cost(&self, candidate: CandidateIx) -> UnitCost<'a> {
         UnitCost {
             unit: self.unit(candidate),
@@ -179,12 +176,12 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Pods beyond their budgets that a candidate costs even when nothing else is evicted.
+    /// PDB excess of a candidate if nothing else is evicted.
     pub fn excess_alone(&self, candidate: CandidateIx) -> i64 {
         self.units.excess_alone(self.unit(candidate))
     }
 
-    /// Candidates that hold something on a node, ascending, and what they hold there.
+    /// Candidates with capacity on a node, ascending, and their amounts there.
     pub fn uses_on(&self, node: NodeIx) -> impl Iterator<Item = (CandidateIx, &[i64])> {
         (self.first_on[node]..self.first_on[node + 1]).map(|at| {
             let entry = self.use_of[at];
@@ -196,7 +193,7 @@ impl<'a> PreemptionInstance<'a> {
         &self.units.units[self.candidates[candidate]]
     }
 
-    /// What a candidate holds: node and amounts, each node once.
+    /// Nodes and amounts of a candidate, each node once.
     pub fn uses(&self, candidate: CandidateIx) -> impl Iterator<Item = (NodeIx, &[i64])> {
         self.entries(candidate).map(|(_, node, held)| (node, held))
     }
@@ -207,17 +204,18 @@ impl<'a> PreemptionInstance<'a> {
             .map(|at| (at, self.use_node[at], self.held(at)))
     }
 
-    /// What the candidate of an entry holds on its node.
+    /// Amounts of an entry.
     pub fn held(&self, entry: usize) -> &[i64] {
         &self.use_amount[entry * self.dims..(entry + 1) * self.dims]
     }
 
-    /// How many candidates hold something on a node.
+    /// Number of candidates with capacity on a node.
     pub fn candidates_on(&self, node: NodeIx) -> usize {
         self.first_on[node + 1] - self.first_on[node]
     }
 
-    /// Per entry of [`PreemptionInstance::entries`], how many candidates come before it on its node.
+    /// For each entry of [`PreemptionInstance::entries`], the number of earlier candidates on its
+    /// node.
     pub fn positions_on_nodes(&self) -> Vec<usize> {
         let mut positions = vec![0; self.use_node.len()];
         for (at, &entry) in self.use_of.iter().enumerate() {
@@ -226,7 +224,7 @@ impl<'a> PreemptionInstance<'a> {
         positions
     }
 
-    /// Free capacity when these candidates are evicted.
+    /// Free capacity without these candidates.
     pub fn free_without(&self, evicted: impl IntoIterator<Item = CandidateIx>) -> Vec<i64> {
         let mut free = self.placement.cluster.free_table().to_vec();
         for candidate in evicted {
@@ -235,7 +233,7 @@ impl<'a> PreemptionInstance<'a> {
         free
     }
 
-    /// Adds what a candidate holds to the free capacity, or takes it again with -1.
+    /// Adds the candidate's amounts to the free capacity; with -1, subtracts them.
     pub fn add_free(&self, free: &mut [i64], candidate: CandidateIx, sign: i64) {
         for (node, amounts) in self.uses(candidate) {
             for (f, a) in free[node * self.dims..].iter_mut().zip(amounts) {
@@ -244,14 +242,14 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Ordinals of units for candidates, ascending.
+    /// Unit ordinals of candidates, ascending.
     pub fn unit_ordinals(&self, candidates: impl IntoIterator<Item = CandidateIx>) -> Vec<UnitIx> {
         let mut units: Vec<UnitIx> = candidates.into_iter().map(|c| self.candidates[c]).collect();
         units.sort_unstable();
         units
     }
 
-    /// The candidates up to a priority, as one flag per candidate.
+    /// One flag per candidate: true up to this priority.
     pub fn candidates_up_to(&self, priority_bound: Option<i32>) -> Vec<bool> {
         (0..self.candidates.len())
             .map(|c| priority_bound.is_none_or(|bound| self.unit(c).priority <= bound))
@@ -259,15 +257,15 @@ impl<'a> PreemptionInstance<'a> {
     }
 }
 
-/// The question once per topology domain, each over a cluster of its own: the work for a domain
-/// depends on its own size only.
+/// One instance per topology domain, each on its own cluster, so that the work for a domain depends
+/// only on its size.
 pub(super) struct DomainInstances {
-    /// The gang without its topology: each of these clusters is one domain.
+    /// The demand without its topology constraint, since each cluster is one domain.
     demand: Demand,
-    /// Per domain, its nodes in the whole cluster.
+    /// Nodes of each domain in the whole cluster.
     nodes: Vec<Vec<NodeIx>>,
     clusters: Vec<Cluster>,
-    /// Per node of the whole cluster, its domain and its ordinal there.
+    /// Domain and local ordinal of each node of the whole cluster.
     local: Vec<Option<(DomainIx, NodeIx)>>,
 }
 
@@ -294,17 +292,17 @@ impl DomainInstances {
         }
     }
 
-    /// Number of domains, those without usable nodes included.
+    /// Number of domains, including domains without usable nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The nodes of a domain, in the order of their ordinals there.
+    /// Nodes of a domain, by local ordinal.
     pub fn nodes(&self, domain: DomainIx) -> &[NodeIx] {
         &self.nodes[domain]
     }
 
-    /// The placement of the gang in one domain.
+    /// Placement instance of a domain.
     pub fn placement<'p>(
         &'p self,
         whole: &PlacementInstance<'_>,
@@ -313,7 +311,7 @@ impl DomainInstances {
         whole.within(&self.nodes[domain], &self.clusters[domain], &self.demand)
     }
 
-    /// The preemption in one domain; `placement` is that of the domain.
+    /// Preemption instance of a domain. `placement`: that of the domain.
     pub fn preemption<'p>(
         &self,
         whole: &PreemptionInstance<'p>,
@@ -327,7 +325,7 @@ impl DomainInstances {
         })
     }
 
-    /// Turns the node ordinals of a domain's placement into those of the whole cluster.
+    /// Converts node ordinals of a domain to those of the whole cluster.
     pub fn to_whole(&self, domain: DomainIx, placement: &mut GangPlacement) {
         for assignment in &mut placement.assignments {
             assignment.node = self.nodes[domain][assignment.node];
@@ -336,7 +334,7 @@ impl DomainInstances {
     }
 }
 
-/// Says of a shortfall that it remains with all candidates evicted.
+/// Marks a shortfall as remaining after all evictions.
 pub(super) fn after_evicting(reason: Infeasible) -> Infeasible {
     match reason {
         Infeasible::InsufficientCapacity(mut short) => {

@@ -1,5 +1,5 @@
-//! KEP-5710 as released in Kubernetes 1.37: remove every unit of lower priority, place the gang
-//! once, then give back (reprieve) the units one by one, most important first, where they ran.
+//! KEP-5710 as released in Kubernetes 1.37: remove all units of lower priority and place the gang
+//! once. Then restore (reprieve) units in their place one by one, most important first.
 
 use std::cmp::Reverse;
 
@@ -14,8 +14,8 @@ use crate::{
     problem::{Assignment, Demand, GangPlacement, NodeIx, Unit},
 };
 
-/// Answers with the gang placed by best fit, or member by member on the first node of `node_order`
-/// with capacity.
+/// Places the gang by best fit, or member by member on the first node of `node_order` with
+/// capacity.
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
@@ -39,7 +39,7 @@ pub(super) fn preempt(
     })
 }
 
-/// The gang's one placement on the cluster without candidates, then reprieve.
+/// Places the gang once on the cluster without candidates, then reprieves units.
 fn for_gang(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
@@ -50,8 +50,8 @@ fn for_gang(
         (Some(order), None) => first_fit(instance, free.clone(), order).ok_or(()),
         _ => Err(()),
     };
-    // First fit can miss a placement of several shapes; the best-fit search then decides, and words
-    // the reason.
+    // First fit may miss a placement of several shapes. Then best fit decides and provides the
+    // reason.
     let placement = match placement {
         Ok(placement) => placement,
         Err(()) => place_in(instance.placement, free.clone()).map_err(after_evicting)?,
@@ -60,8 +60,8 @@ fn for_gang(
     Ok((victims, placement))
 }
 
-/// Members one by one to the first node with capacity: as many as wanted, at least as many as
-/// needed.
+/// Places members one by one on the first node with capacity: as many as wanted, at least as many
+/// as needed.
 fn first_fit(
     instance: &PreemptionInstance<'_>,
     mut free: Vec<i64>,
@@ -109,8 +109,8 @@ fn importance(unit: &Unit, candidate: CandidateIx) -> impl Ord + use<> {
     )
 }
 
-/// Which of `evicted` cannot be restored while the gang stays where it is placed. `free` is the
-/// capacity without all of them.
+/// Units of `evicted` that cannot be restored next to the placed gang. `free`: capacity without all
+/// of them.
 fn reprieve(
     instance: &PreemptionInstance<'_>,
     mut free: Vec<i64>,
@@ -149,7 +149,7 @@ fn reprieve(
     victims
 }
 
-/// Splits units, most important first, into those whose pods would take a budget below zero and the
+/// Splits units, most important first: units whose pods would make a budget negative, and all
 /// others.
 fn split_by_budget(
     instance: &PreemptionInstance<'_>,
@@ -175,7 +175,7 @@ fn is_single_pod(demand: &Demand) -> bool {
     demand.topology.is_none() && demand.wanted().iter().sum::<u32>() == 1
 }
 
-/// A single pod: every node is tried by itself, and the classic list chooses among them.
+/// A single pod: tries every node separately, and selects by the classic criteria.
 fn for_pod(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
@@ -217,13 +217,14 @@ fn for_pod(
     best.map(|(_, victims, placement)| (victims, placement))
 }
 
-/// The classic list, smaller is better: PDB violations, highest victim priority, sum of priorities,
-/// pods, and the latest start of the most important victim. The first node in order wins a tie.
+/// Classic criteria, smaller is better: PDB violations, highest victim priority, sum of priorities,
+/// pods, latest start of the most important victim. The first node in order wins a tie.
 fn node_score(instance: &PreemptionInstance<'_>, victims: &[CandidateIx]) -> impl Ord + use<> {
     let mut order = victims.to_vec();
     order.sort_by_cached_key(|&c| importance(instance.unit(c), c));
     let violations = split_by_budget(instance, &order).0.len();
-    // Priorities may be negative; upstream shifts them so that more victims never sum to less.
+    // Priorities may be negative. As upstream, shifts them so that more victims never have a
+    // smaller sum.
     let shifted = |c: &CandidateIx| i64::from(instance.unit(*c).priority) - i64::from(i32::MIN);
     (
         violations,

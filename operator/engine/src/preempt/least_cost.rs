@@ -1,13 +1,13 @@
 //! The victim set of least cost, within the rules of KEP-5710.
 //!
-//! 1. The Lagrangian relaxation ([`lagrangian`](super::bound::lagrangian)) yields a lower bound and
-//!    the sets that are optimal at its multipliers.
-//! 2. Dynamic programming over independent components
-//!    ([`components`](super::bound::components)) sharpens the bound and combines those sets.
-//! 3. Local search ([`local_search`](super::search::local_search)) repairs what the relaxation left
-//!    out (budgets, several shapes, domains) and improves the set.
-//! 4. Branch and bound ([`branch_and_bound`](super::bound::branch_and_bound)) proves it, where that
-//!    is cheap.
+//! - Lagrangian relaxation ([`lagrangian`](super::bound::lagrangian)) yields a lower bound, and the
+//!   sets that are optimal at its multipliers.
+//! - Dynamic programming over independent components ([`components`](super::bound::components))
+//!   improves the bound and combines those sets.
+//! - Local search ([`local_search`](super::search::local_search)) adds what the relaxation ignores
+//!   (budgets, several shapes, domains) and improves the set.
+//! - Branch and bound ([`branch_and_bound`](super::bound::branch_and_bound)) proves the set optimal
+//!   if that is cheap.
 
 use std::cmp::Reverse;
 
@@ -33,13 +33,13 @@ use crate::{
     problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
 };
 
-/// Steps for taking out of the victims who is not needed, at least.
+/// Minimum steps for removing needless victims.
 const LAST_STEPS: u64 = 150_000;
 
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
 
-/// Answers without regard to what victims do when they are placed again.
+/// Least-cost answer without follow-on evictions.
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
@@ -60,14 +60,14 @@ pub(super) fn preempt(
     Ok(solution.into_preemption(instance, placement, level))
 }
 
-/// The gang in one domain, with its own candidates and lowest priority bound.
+/// The gang in one domain, with the candidates and the lowest priority bound there.
 struct DomainQuestion<'a> {
     domain: usize,
     priority_bound: Option<i32>,
     instance: PreemptionInstance<'a>,
 }
 
-/// The gang in the domain where it costs least; each domain is solved by itself.
+/// Solves each domain separately, and returns the answer of the cheapest domain.
 fn in_best_domain(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
@@ -100,7 +100,7 @@ fn in_best_domain(
                     instance,
                 });
             }
-            // It may hold the gang, for less.
+            // The domain may hold the gang at a lower cost.
             Err(Infeasible::GaveUp { .. }) => all_known = false,
             Err(_) => {}
         }
@@ -109,7 +109,7 @@ fn in_best_domain(
         return Err(shortfall_of_all_domains(instance));
     };
     questions.retain(|q| q.priority_bound <= bound);
-    // What takes more important victims is no better.
+    // An answer with more important victims is not better.
     all_known &= unknown_levels.iter().all(|level| Some(*level) > bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solutions: Vec<Solution> = questions
@@ -134,8 +134,7 @@ fn in_best_domain(
     Ok(solution.into_preemption(&question.instance, placement, bound))
 }
 
-/// What is known of an answer in any of the domains, and whether that proves the best of these
-/// solutions.
+/// Bound over all domains, and whether it proves the best of these solutions.
 fn bound_over_domains(solutions: &[Solution]) -> (Bound, bool) {
     let best: Option<EvictionCost> = solutions.iter().map(|s| s.set.cost).min();
     let best = best.unwrap_or_default().bounded_part();
@@ -146,8 +145,7 @@ fn bound_over_domains(solutions: &[Solution]) -> (Bound, bool) {
     (Bound::weakest(&bounds), false)
 }
 
-/// Why no domain can hold the gang: the placement in the whole cluster finds the domain that comes
-/// closest.
+/// Reason that no domain can hold the gang: the smallest shortage over all domains.
 fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
     let free = instance.free_without(0..instance.candidates.len());
     place_in(instance.placement, free)
@@ -155,7 +153,7 @@ fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
         .map_or(Infeasible::GaveUp { steps: 0 }, after_evicting)
 }
 
-/// Places the gang with the victims evicted: anew, else as the search has placed it.
+/// Places the gang without the victims. Falls back to the placement that the search has found.
 fn place_after(
     instance: &PreemptionInstance<'_>,
     solution: &Solution,
@@ -170,18 +168,18 @@ fn place_after(
     }
 }
 
-/// A victim set, and what is known about every other one.
+/// A victim set, and a bound over all sets.
 #[derive(Default)]
 struct Solution {
     set: VictimSet,
-    /// Where the gang of several shapes is placed then, if the search has come across that.
+    /// Placement of several shapes, if the search has found one.
     placement: Option<GangPlacement>,
     bound: Bound,
     proven: bool,
 }
 
 impl Solution {
-    /// Others that nobody knows may be better.
+    /// Drops bound and proof, because unknown sets may be better.
     fn prove_nothing(&mut self) {
         self.bound = Bound::default();
         self.proven = false;
@@ -207,8 +205,8 @@ impl Solution {
     }
 }
 
-/// The best victim set found among the candidates up to a priority: first without the candidates
-/// that exceed a budget by themselves. If that has no excess, none of them is in the best set.
+/// Best victim set among candidates up to a priority. First tries without candidates that exceed a
+/// budget alone. If the result has no excess, no such candidate is in the best set.
 fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> Solution {
     let fit = FitCondition::new(instance.placement);
     let pool = instance.candidates_up_to(bound);
@@ -230,7 +228,7 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
     for candidate in (0..pool.len()).filter(|&c| pool[c] && !within_budgets[c]) {
         state.evict(candidate);
     }
-    // What is known of any set of the whole pool is known of the better of the two.
+    // The bound for the whole pool holds for the better of both sets.
     let mut solution = solve_pool(state, &pool, budget);
     if let Some(other) = without_excess
         && other.set.cost < solution.set.cost
@@ -241,15 +239,15 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
     solution
 }
 
-/// The relaxation without penalties and its solution: the only one whose bound holds for every set.
+/// The relaxation without penalties. Only its bound holds for every set.
 struct Unpenalised {
     relaxation: Relaxation,
     dual: DualBound,
-    /// What [`lower_bound`] says, where that is known.
+    /// Result of [`lower_bound`], if known.
     bound: Option<Price>,
 }
 
-/// Solves over a pool that makes the gang fit when all of it is evicted; `state` is that.
+/// Solves over a pool. `state`: the whole pool is evicted, and the gang fits.
 fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     let (instance, fit) = (state.instance, state.fit);
     let whole_pool = state.victims();
@@ -272,7 +270,7 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
         .several_shapes()
         .then(|| without_needless(&mut search, &mut best, budget))
         .flatten();
-    // No shortfall: no victims.
+    // No shortfall, so no victims.
     let Some(Unpenalised {
         relaxation,
         dual,
@@ -299,8 +297,8 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     }
 }
 
-/// Takes what is not needed out of a set of victims for several shapes: the budget may have ended
-/// the search before that. Returns where the gang is placed, if that is found.
+/// Removes needless victims for several shapes, in case the budget ended the search too early.
+/// Returns the placement of the gang, if found.
 fn without_needless(
     search: &mut LocalSearch<'_>,
     best: &mut VictimSet,
@@ -322,11 +320,11 @@ fn without_needless(
         .flatten()
 }
 
-/// Turns the solutions of the relaxation into victim sets that make the gang fit. Where a set
-/// exceeds a budget, the units that exceed it are re-priced and the relaxation is solved again.
+/// Rounds the solutions of the relaxation to victim sets for which the gang fits. If a set exceeds
+/// a budget, re-prices the units beyond it and solves again.
 ///
-/// Returns the first relaxation: only the unpenalised first round yields a valid lower bound.
-/// `None` when there is no shortfall.
+/// Returns the first relaxation, because only the unpenalised round has a valid lower bound. `None`
+/// without a shortfall.
 fn round_relaxations(
     search: &mut LocalSearch<'_>,
     pool: &[bool],
@@ -381,7 +379,7 @@ fn starts(
     starts
 }
 
-/// Keeps the search's set if it is the best so far.
+/// Keeps the better of both sets.
 fn keep_better(best: &mut Option<VictimSet>, search: &LocalSearch<'_>) {
     let found = search.state.victim_set();
     if best.as_ref().is_none_or(|b| found < *b) {
@@ -389,7 +387,7 @@ fn keep_better(best: &mut Option<VictimSet>, search: &LocalSearch<'_>) {
     }
 }
 
-/// How much work any answer destroys at least, whatever its PDB excess.
+/// Lower bound of the work lost by any answer, at any PDB excess.
 fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[bool]) -> u128 {
     let weights = Weights::work_only();
     let prices = relaxed_prices(instance, weights, pool, &vec![0; pool.len()]);
@@ -401,8 +399,8 @@ fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[boo
     weights.split(least).lost
 }
 
-/// The price of each candidate of the pool in the relaxation: its work, and as excess the pods that
-/// it takes beyond its budgets alone, or its penalty if that is more.
+/// Price of each candidate of the pool in the relaxation: its work, and the larger of its own PDB
+/// excess and its penalty.
 fn relaxed_prices(
     instance: &PreemptionInstance<'_>,
     weights: Weights,
@@ -417,8 +415,8 @@ fn relaxed_prices(
         .collect()
 }
 
-/// Where a set exceeds a budget, makes the units beyond it pay for their pods. Those that are in
-/// most sets of the relaxation may stay within it. Says whether a penalty is new.
+/// If a set exceeds a budget, adds penalties to the units beyond it. Units in most sets of the
+/// relaxation stay within the budget. True if a penalty is new.
 fn penalise_excess(
     instance: &PreemptionInstance<'_>,
     start: &[CandidateIx],

@@ -1,15 +1,15 @@
-//! Preemption: the units that a gang evicts when it does not fit into free capacity.
+//! Preemption: units that a gang evicts if it does not fit into free capacity.
 //!
 //! | module | |
 //! |---|---|
-//! | [`answer`] | the options of a question and the parts of its answer |
-//! | [`instance`], [`fit`] | the question in flat tables; when the gang fits, by counting |
+//! | [`answer`] | options and answers |
+//! | [`instance`], [`fit`] | the decision in flat tables; when the gang fits, by counting |
 //! | [`bound`] | lower bounds and proofs: Lagrangian relaxation, components, branch and bound |
-//! | [`search`] | a victim set under change, and the local search over such sets |
+//! | [`search`] | a mutable victim set, and local search over such sets |
 //! | [`least_cost`] | the default algorithm: bound, round, improve, prove |
-//! | [`follow_on`] | the same, with the evictions that victims cause in turn |
+//! | [`follow_on`] | the same, including follow-on evictions |
 //! | [`kep`] | KEP-5710 as released |
-//! | [`explain`] | why these victims and no others |
+//! | [`explain`] | reasons for the choice of victims |
 
 mod answer;
 mod bound;
@@ -37,15 +37,15 @@ use crate::{
 };
 use instance::PreemptionInstance;
 
-/// Finds capacity for a gang, evicting units of lower priority where needed.
+/// Finds capacity for a gang, and evicts units of lower priority if necessary.
 ///
-/// Nothing is evicted unless the gang then fits, and no unit that could stay is evicted.
+/// Evicts nothing unless the gang then fits, and no unit that could stay.
 ///
 /// # Errors
 ///
-/// [`Infeasible`] when the gang does not fit with all candidates evicted, may not preempt, or
-/// contradicts itself; [`Infeasible::GaveUp`] when that, or whether it fits without any eviction, was
-/// not found out within the budget.
+/// [`Infeasible`] if the gang does not fit even after evicting all candidates, may not preempt, or
+/// is inconsistent. [`Infeasible::GaveUp`] if the budget ends before that, or
+/// before it is known whether evictions are needed.
 pub fn preempt(
     cluster: &Cluster,
     units: &Units,
@@ -61,9 +61,9 @@ pub fn preempt(
     })
 }
 
-/// As [`preempt`] with [`Algorithm::Kep`], but where no topology is asked for, members go one by
-/// one to the first node of this order that has capacity. kube-scheduler has an order of its own
-/// (score, ties at random); with the order given, its answers can be compared with these.
+/// As [`preempt`] with [`Algorithm::Kep`]. Without a topology constraint, members are placed one by
+/// one on the first node in this order with capacity. kube-scheduler uses its own order (score,
+/// random ties). With an explicit order, both answers can be compared.
 ///
 /// # Errors
 ///
@@ -80,7 +80,8 @@ pub fn preempt_kep_in_order(
     })
 }
 
-/// Places the gang in free capacity, else lets `algorithm` choose victims, if the gang may preempt.
+/// Places the gang in free capacity. Otherwise `algorithm` chooses victims, if the gang may
+/// preempt.
 fn decide(
     cluster: &Cluster,
     units: &Units,
@@ -93,7 +94,7 @@ fn decide(
     placing.steps = Steps::new(work_budget);
     let short = match place_in_free(&placing) {
         Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
-        // Nobody is evicted for a gang that may fit as it is.
+        // A gang that may fit without evictions must not preempt.
         Err(unknown @ Infeasible::GaveUp { .. }) => return Err(unknown),
         Err(reason) => reason,
     };

@@ -1,4 +1,4 @@
-//! Up to which priority units have to be candidates: KEP-5710 spares more important work first.
+//! Priority bound of candidates: KEP-5710 spares more important work first.
 
 use super::{
     answer::VictimOrder,
@@ -6,11 +6,11 @@ use super::{
 };
 use crate::{infeasible::Infeasible, placement::place_in, problem::GangPlacement};
 
-/// Up to which priority units are candidates.
+/// Highest priority of candidates.
 pub(super) struct PriorityBound {
-    /// The priority; `None` where priorities set no bound.
+    /// The bound. `None` if priorities set no bound.
     pub level: Option<i32>,
-    /// The lowest one of which it was not known in time whether the gang fits with it.
+    /// Lowest priority for which the search ended without an answer.
     pub unknown: Option<i32>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn priority_bound(
         .collect();
     levels.sort_unstable();
     levels.dedup();
-    // With the highest all candidates go, and that was tried.
+    // The highest level includes all candidates, which was tried above.
     bound.level = levels.pop();
     for level in levels {
         match fits_without(instance, Some(level)) {
@@ -47,7 +47,7 @@ pub(super) fn priority_bound(
     Ok(bound)
 }
 
-/// Places the gang with all candidates up to a priority evicted.
+/// Places the gang without the candidates up to a priority.
 fn fits_without(
     instance: &PreemptionInstance<'_>,
     bound: Option<i32>,

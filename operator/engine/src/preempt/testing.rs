@@ -1,4 +1,4 @@
-//! Small random instances for the unit tests of the parts.
+//! Small random instances for unit tests.
 
 use proptest::{prelude::*, test_runner::TestCaseError};
 use smallvec::smallvec;
@@ -14,7 +14,7 @@ use crate::{
     test_runner::runner,
 };
 
-/// What runs on a few nodes with one resource, and a gang that has to be placed there.
+/// Nodes with one resource, running units, and a gang to place.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub cluster: Cluster,
@@ -23,7 +23,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Empty nodes that offer so much each, and a gang of so many pods that ask for so much each.
+    /// Empty nodes with these offers, and a gang of `pods` pods with this request.
     pub fn new(nodes: &[i64], pods: u32, request: i64) -> Self {
         let mut cluster = Cluster::new(1, 0);
         for (node, &amount) in nodes.iter().enumerate() {
@@ -42,7 +42,7 @@ impl Question {
         }
     }
 
-    /// The node has only so much left, whatever it holds.
+    /// Reduces the offer of a node, regardless of its pods.
     pub fn shrink(&mut self, node: NodeIx, amount: i64) {
         let spec = ClusterNode {
             allocatable: smallvec![amount],
@@ -75,7 +75,7 @@ impl Question {
     }
 }
 
-/// Random questions; a unit holds only what is free, but some nodes have lost capacity since.
+/// Random instances. Units hold free capacity only, but some nodes have shrunk afterwards.
 fn questions() -> impl Strategy<Value = Question> {
     let unit = (
         1..=4i64,
@@ -123,8 +123,8 @@ fn questions() -> impl Strategy<Value = Question> {
         )
 }
 
-/// Runs `check` on random questions, always the same ones. It says whether a question was
-/// useful: more than half are.
+/// Runs `check` on the same random instances each time. `check` returns whether an instance was
+/// useful; more than half must be.
 pub(super) fn over_questions(
     check: impl Fn(&PreemptionInstance<'_>, &FitCondition) -> Result<bool, TestCaseError>,
 ) {
@@ -151,7 +151,7 @@ pub(super) fn over_questions(
     );
 }
 
-/// All sets of these candidates, as one flag per candidate.
+/// All subsets of these candidates, as one flag per candidate.
 pub(super) fn subsets(count: usize, pool: Vec<CandidateIx>) -> impl Iterator<Item = Vec<bool>> {
     (0u32..1 << pool.len()).map(move |bits| {
         let mut evicted = vec![false; count];

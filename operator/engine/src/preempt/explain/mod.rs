@@ -1,5 +1,5 @@
-//! Why each victim was taken and each other unit spared, and what the next best set would have
-//! cost.
+//! Reasons: why each victim was taken, why other units were spared, and the cost of the next best
+//! set.
 
 mod reasons;
 
@@ -21,13 +21,14 @@ use crate::{
     problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
 };
 
-/// Victims whose sparing is worked out: those with the largest savings. Others are only listed.
+/// Victims with a computed alternative: those with the largest savings. The remaining victims are
+/// only listed.
 const WORKED_OUT: usize = 32;
 
-/// Says why an answer of [`preempt`](super::preempt) is what it is. Ask with what the answer was
-/// asked with. Under a topology that binds the whole gang, sets are compared within the chosen
-/// domain. Sets are compared by what their own units lose; to the cost of the next best one is
-/// added what its units would evict in turn, as far as the options follow that.
+/// Explains an answer of [`preempt`](super::preempt). Takes the same arguments as the answer. If a
+/// topology constraint binds the whole gang, compares sets within the chosen domain. Compares sets
+/// by the work of their own units. Adds follow-on evictions to the cost of the next best set, to
+/// the depth in the options.
 pub fn explain(
     cluster: &Cluster,
     units: &Units,
@@ -51,7 +52,7 @@ pub fn explain(
     reasons
 }
 
-/// Compares within the domain of the answer, where a topology binds the whole gang.
+/// Compares within the domain of the answer, if a topology constraint binds the whole gang.
 fn compare_in_domain(
     cluster: &Cluster,
     units: &Units,
@@ -79,7 +80,7 @@ fn compare_in_domain(
     })
 }
 
-/// `to_whole` turns the instance's node ordinals into those of the cluster.
+/// `to_whole` converts the instance's node ordinals to those of the cluster.
 fn compare(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
@@ -124,13 +125,13 @@ fn compare(
     reasons
 }
 
-/// Why each candidate that is no victim was spared; `state` is the set of victims.
+/// Why each remaining candidate was spared. `state`: the set of victims.
 fn spared(
     state: &VictimState<'_>,
     pool: &[bool],
     answer: &PreemptionAnswer,
 ) -> Vec<(UnitIx, Spared)> {
-    // What a unit frees beside all others of the pool is the most that it can free.
+    // A unit frees most if the whole pool is evicted too.
     let mut whole_pool = VictimState::new(state.instance, state.fit);
     for candidate in (0..pool.len()).filter(|&c| pool[c]) {
         whole_pool.evict(candidate);
@@ -168,7 +169,7 @@ fn why_spared(
     }
 }
 
-/// The nodes of a candidate, in the whole cluster, to which the answer assigns pods.
+/// Nodes of a candidate, in the whole cluster, to which the answer assigns pods.
 fn used_nodes(
     instance: &PreemptionInstance<'_>,
     candidate: CandidateIx,

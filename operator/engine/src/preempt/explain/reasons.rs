@@ -1,4 +1,4 @@
-//! Why victims were chosen, as data.
+//! Reasons for the choice of victims, as data.
 
 use crate::{
     objective::EvictionCost,
@@ -12,8 +12,8 @@ pub struct Taken {
     pub unit: UnitIx,
     /// Nodes where it frees capacity that the gang uses.
     pub nodes: Vec<NodeIx>,
-    /// What the cheapest set found without it would cost; `None` when the gang fits with no such
-    /// set, or when it was not worked out.
+    /// Cost of the cheapest set found without it. `None` if no such set exists, or none was
+    /// computed.
     pub without_it: Option<EvictionCost>,
 }
 
@@ -22,14 +22,14 @@ pub struct Taken {
 pub enum Spared {
     /// Its priority is above the lowest that suffices.
     AbovePriorityBound,
-    /// Evicting it would take this many pods beyond their budgets.
+    /// Its eviction would exceed disruption budgets.
     OverBudget {
-        /// How many.
+        /// Number of pods beyond the budgets.
         pods: u64,
     },
     /// It holds no capacity that the gang could use.
     NoUse,
-    /// The victims free the same capacity for less.
+    /// The victims free the same capacity at a lower cost.
     Dearer,
 }
 
@@ -38,16 +38,16 @@ pub enum Spared {
 pub struct RunnerUp {
     /// Its units, ascending.
     pub victims: Vec<UnitIx>,
-    /// What it would cost.
+    /// Its cost.
     pub cost: EvictionCost,
 }
 
-/// Why these victims and no others.
+/// Reasons for the choice of victims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The victims, in order.
+    /// The victims, ascending.
     pub taken: Vec<Taken>,
-    /// The other units of lower priority, in order.
+    /// Other units of lower priority, ascending.
     pub spared: Vec<(UnitIx, Spared)>,
     /// The cheapest other set that was found, for comparison.
     pub runner_up: Option<RunnerUp>,

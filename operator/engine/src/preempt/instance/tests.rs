@@ -1,4 +1,4 @@
-//! The weights of the instance, and what follows from them.
+//! Weights of the instance.
 
 use proptest::prelude::*;
 
@@ -44,8 +44,8 @@ fn what_a_victim_causes_elsewhere_is_added_to_its_work_and_stays_below_a_budget(
 
 #[test]
 fn sparing_is_worked_out_first_for_victims_that_break_a_budget() {
-    // 32 victims within budgets, 8 that lose nothing and each break one, and 2 spared units that
-    // break theirs by more.
+    // 32 victims within budgets, 8 that lose nothing and each exceed one, and 2 spared units that
+    // exceed theirs by more.
     let mut question = Question::new(&[8; 42], 40, 8);
     question.units.pdb_allowed = vec![0; 42];
     for node in 0..42 {
