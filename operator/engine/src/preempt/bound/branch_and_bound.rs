@@ -1,9 +1,9 @@
-//! Branch and bound: the best set of victims, proven, where that is cheap.
+//! Branch and bound: finds and proves the best set of victims if that is cheap.
 //!
-//! A branch decides for some units that they are evicted and for others that they are kept. The
-//! relaxation under those decisions bounds every set of the branch. Pods beyond a budget are
-//! charged to each undecided unit as if it were the next to be evicted: a lower bound, because the
-//! excess of a set is at least the sum of those charges.
+//! A branch fixes some units as evicted and others as kept. The relaxation under these decisions
+//! bounds every set of the branch. Each undecided unit is charged for PDB excess as if it were
+//! evicted next. That is a lower bound, because the excess of a set is at least the sum of these
+//! charges.
 
 use std::cmp::Reverse;
 
@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// Sixteenths of the parent's multiplier that are tried for a branch's bound.
+/// Sixteenths of the parent's multiplier to try for a branch.
 const MULTIPLIERS: [i128; 3] = [16, 14, 18];
 
-/// Visits of an edge in one cut, roughly.
+/// Approximate visits of an edge in one cut.
 const STEPS_PER_EDGE: u64 = 2;
 
-/// The value of a unit's 0-1 variable in a branch.
+/// Value of a unit's 0-1 variable in a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Undecided,
@@ -33,27 +33,27 @@ enum Decision {
 struct BranchAndBound<'s, 'a> {
     relaxation: Relaxation,
     search: &'s mut LocalSearch<'a>,
-    /// Per candidate, what the present branch decides.
+    /// Decision of the current branch for each candidate.
     decisions: Vec<Decision>,
-    /// The candidates that decisions are about.
+    /// Candidates with a decision variable.
     variables: Vec<CandidateIx>,
-    /// Units decided to be evicted, in the order of the decisions.
+    /// Units fixed as evicted, in the order of the decisions.
     decided_evicted: Vec<CandidateIx>,
     incumbent: VictimSet,
     steps: u64,
     budget: u64,
 }
 
-/// The bound of a branch, with the set that is optimal there and its multiplier.
+/// Bound of a branch, with its optimal set and multiplier.
 struct BranchBound {
     bound: Price,
     set: PricedSet,
     multiplier: i128,
 }
 
-/// Improves `best` over the pool of the relaxation; true when nothing with less excess, or equal
-/// excess and less work lost, exists in it. Spends at most `budget` steps, and none where they
-/// would not even look at every unit once, or where counting slots does not decide.
+/// Improves `best` over the pool of the relaxation. True if no set has less excess, or equal excess
+/// and less lost work. Spends at most `budget` steps. Returns false at once if these do not suffice
+/// for one visit of every unit, or if counting slots is not exact.
 pub(in crate::preempt) fn prove(
     relaxation: Relaxation,
     search: &mut LocalSearch<'_>,
@@ -89,7 +89,7 @@ pub(in crate::preempt) fn prove(
 }
 
 impl BranchAndBound<'_, '_> {
-    /// Fixes the units whose other value cannot lead to a set better than the incumbent.
+    /// Fixes units whose other value cannot improve the incumbent.
     fn fix_variables(&mut self, multiplier: i128) {
         let Some(root) = self.bound(multiplier) else {
             return;
@@ -127,8 +127,8 @@ impl BranchAndBound<'_, '_> {
         }
     }
 
-    /// The undecided unit to branch on: the most expensive one of the optimal set moves the bound
-    /// most; where the set has none, any unit may be needed.
+    /// Next unit to branch on. The most expensive unit of the optimal set changes the bound most.
+    /// If the set has no undecided unit, any unit is possible.
     fn branching_variable(&self, set: &PricedSet) -> Option<CandidateIx> {
         self.variables
             .iter()
@@ -140,8 +140,8 @@ impl BranchAndBound<'_, '_> {
             })
     }
 
-    /// The best bound of the present branch at a few multipliers; `None` when the branch holds
-    /// nothing better than the incumbent.
+    /// Best bound of the current branch at a few multipliers. `None` if the branch cannot improve
+    /// the incumbent.
     fn bound(&mut self, multiplier: i128) -> Option<BranchBound> {
         let decided = self.decided_evicted.clone();
         self.search.set_victims(|c| decided.contains(&c));
@@ -182,8 +182,8 @@ impl BranchAndBound<'_, '_> {
         best
     }
 
-    /// Takes the optimal set of the relaxation, with what is decided, as the incumbent if it is
-    /// feasible and better.
+    /// Makes the relaxation's optimal set, with all decisions, the incumbent if it is feasible and
+    /// better.
     fn try_set(&mut self, set: &PricedSet) {
         let decisions = &self.decisions;
         self.search.set_victims(|c| match decisions[c] {

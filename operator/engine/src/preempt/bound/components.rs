@@ -1,9 +1,9 @@
-//! Independent components of the relaxed question: which subsets of them free enough capacity for
-//! the least price, by dynamic programming over the capacity.
+//! Independent components of the relaxed instance. Finds subsets that free enough capacity at the
+//! least price, by dynamic programming over capacity.
 //!
-//! Two candidates are in one component when a claim links them. A component offers some subsets of
-//! its candidates, each with a capacity and a price; choosing at most one subset per component so
-//! that the need is covered is a multiple-choice knapsack problem.
+//! Two candidates are in one component if a claim links them. A component offers subsets of its
+//! candidates, each with a capacity and a price. Choosing at most one subset per component to cover
+//! the need is a multiple-choice knapsack problem.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use super::lagrangian::{FRACTION, PricedSet, Relaxation, round_up};
 use super::table::{Choice, cheapest_union, least_prices};
 use crate::{objective::Price, preempt::instance::CandidateIx};
 
-/// Cells of a table beyond which it is made coarser.
+/// Most cells of a table; larger tables get coarser cells.
 const CELLS: i64 = 1_000_000;
-/// Claims of one component beyond which its single claims are not subsets to choose from.
+/// Most claims of a component whose single claims are offered as subsets.
 const SMALL_COMPONENT: usize = 200;
 
-/// Candidates of a component up to which all its subsets are tried.
+/// Most candidates of a component whose subsets are all enumerated.
 const ENUMERABLE: usize = 8;
 
-/// One subset of a component's candidates.
+/// A subset of a component's candidates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Subset {
     /// Capacity that it frees.
@@ -29,7 +29,7 @@ struct Subset {
 }
 
 impl Subset {
-    /// What it is in a table where its capacity comes to so many cells.
+    /// Table entry if its capacity takes this many cells.
     fn to_choice(&self, cells: i64) -> Choice {
         Choice {
             cells: cells as usize,
@@ -38,7 +38,7 @@ impl Subset {
     }
 }
 
-/// Candidates that no claim links to others.
+/// Candidates without claims shared with other candidates.
 #[derive(Default)]
 struct Component {
     units: Vec<CandidateIx>,
@@ -46,16 +46,16 @@ struct Component {
     claims: Vec<usize>,
 }
 
-/// A union of one subset per component at most.
+/// A union with at most one subset per component.
 pub(in crate::preempt) struct Selection {
     /// Its candidates, ascending.
     pub units: Vec<CandidateIx>,
-    /// What [`lower_bound`] says, where the choice was among all subsets and nothing was rounded.
+    /// Equal to [`lower_bound`] if all subsets were enumerated and no capacity was rounded.
     pub bound: Option<Price>,
 }
 
-/// The cheapest union of subsets that covers the need, as far as the table is fine enough to tell;
-/// nothing when no union does. `sets` are solutions of the relaxation to choose from.
+/// The cheapest union of subsets that covers the need, at the resolution of the table. `None` if no
+/// union does. `sets`: solutions of the relaxation to choose from.
 pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) -> Option<Selection> {
     let need = relaxation.need - relaxation.base;
     if need <= 0 {
@@ -70,7 +70,7 @@ pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) ->
             choices.push(subsets);
         }
     }
-    // Too coarse a cell rounds capacity down; the local search repairs what is missing then.
+    // A coarse cell rounds capacity down. Local search repairs the deficit.
     let cell = cell_size(need, &choices);
     let width = (need + cell - 1) / cell;
     let in_cells = choices_in_cells(&choices, |capacity| capacity / cell);
@@ -90,23 +90,22 @@ pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) ->
     })
 }
 
-/// What may be taken of each component, by the cells that a capacity comes to.
+/// Choices per component, with capacity in cells.
 fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<Vec<Choice>> {
     let choice = |s: &Subset| s.to_choice(cells(s.capacity));
     let of_component = |subsets: &Vec<Subset>| subsets.iter().map(choice).collect();
     choices.iter().map(of_component).collect()
 }
 
-/// A lower bound of the price of every set that covers the need.
+/// Lower bound of the price of every set that covers the need.
 ///
-/// Components small enough to be enumerated are chosen exactly; what the others contribute is
-/// bounded by the dual function at the multipliers of `sets`. Where the table would be too large,
-/// capacity is rounded up, which keeps the bound valid.
+/// Enumerates small components. Bounds the remaining ones by the dual function at the multipliers
+/// of `sets`. If the table would be too large, rounds capacity up, so the bound remains valid.
 pub(in crate::preempt) fn lower_bound(relaxation: &Relaxation, sets: &[PricedSet]) -> Price {
     bound_of_components(relaxation, sets, ENUMERABLE)
 }
 
-/// As [`lower_bound`], with components of up to so many candidates enumerated.
+/// As [`lower_bound`], with enumeration up to this many candidates.
 pub(super) fn bound_of_components(
     relaxation: &Relaxation,
     sets: &[PricedSet],
@@ -142,14 +141,14 @@ pub(super) fn bound_of_components(
     best.unwrap_or(0)
 }
 
-/// A multiplier and the value of the dual function of some components at it: capacity `c` costs
-/// them at least `at_zero + multiplier * c`.
+/// A multiplier and the dual function of some components at it. Capacity `c` costs them at least
+/// `at_zero + multiplier * c`.
 struct DualLine {
     at_zero: i128,
     multiplier: i128,
 }
 
-/// The dual lines of these components, one per multiplier of `sets`.
+/// Dual lines of these components, one per multiplier of `sets`.
 fn dual_lines(
     relaxation: &Relaxation,
     components: &[Component],
@@ -170,7 +169,7 @@ fn dual_lines(
     lines
 }
 
-/// The least price of so much capacity, by the lines.
+/// Lower bound of the price of this capacity, by the lines.
 fn bound_at(lines: &[DualLine], capacity: i64) -> Price {
     let best = lines
         .iter()
@@ -179,7 +178,7 @@ fn bound_at(lines: &[DualLine], capacity: i64) -> Price {
     round_up(best.unwrap_or(0).max(0))
 }
 
-/// The candidates of a component that are in a set.
+/// Candidates of a component in a set.
 fn units_in(component: &Component, set: &PricedSet) -> Vec<CandidateIx> {
     component
         .units
@@ -189,7 +188,7 @@ fn units_in(component: &Component, set: &PricedSet) -> Vec<CandidateIx> {
         .collect()
 }
 
-/// All subsets of a component, dominated ones left out.
+/// All undominated subsets of a component.
 fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
     let mut subsets = Vec::new();
     for bits in 1u32..1 << component.units.len() {
@@ -204,8 +203,8 @@ fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
     undominated(subsets)
 }
 
-/// The subsets of a component to choose from, dominated ones left out: all of a small component,
-/// else what the solutions of the relaxation hold of it, single claims and single candidates.
+/// Undominated subsets of a component to choose from. A small component offers all subsets. A large
+/// one offers its parts of the relaxation's solutions, single claims and single candidates.
 fn candidate_subsets(
     relaxation: &Relaxation,
     component: &Component,
@@ -235,10 +234,10 @@ fn candidate_subsets(
     undominated(subsets.collect())
 }
 
-/// The subsets of which no other frees at least as much for at most the price.
+/// Subsets for which no other subset frees at least as much at no higher price.
 fn undominated(mut subsets: Vec<Subset>) -> Vec<Subset> {
     subsets.retain(|s| s.capacity > 0);
-    // From the largest capacity down, each must be cheaper than all before it.
+    // In order of decreasing capacity, each must be cheaper than all before.
     subsets.sort_by(|a, b| {
         b.capacity
             .cmp(&a.capacity)
@@ -255,7 +254,7 @@ fn undominated(mut subsets: Vec<Subset>) -> Vec<Subset> {
     subsets
 }
 
-/// These candidates of a component (ascending), with the capacity that they free and their price.
+/// Capacity and price of these candidates (ascending) of a component.
 fn subset_of(relaxation: &Relaxation, component: &Component, units: Vec<CandidateIx>) -> Subset {
     let mut capacity: i64 = units.iter().map(|&u| relaxation.share[u]).sum();
     for &claim in &component.claims {
@@ -271,7 +270,7 @@ fn subset_of(relaxation: &Relaxation, component: &Component, units: Vec<Candidat
     }
 }
 
-/// The candidates that can be of use, by the claims that link them.
+/// Candidates with capacity, grouped by the claims that link them.
 fn components(relaxation: &Relaxation) -> Vec<Component> {
     let count = relaxation.share.len();
     let mut parent: Vec<usize> = (0..count).collect();
@@ -296,7 +295,7 @@ fn components(relaxation: &Relaxation) -> Vec<Component> {
     components
 }
 
-/// The root of a vertex in the union-find forest.
+/// Root of a vertex in the union-find forest.
 fn root(parent: &mut [usize], mut at: usize) -> usize {
     while parent[at] != at {
         parent[at] = parent[parent[at]];
@@ -305,8 +304,8 @@ fn root(parent: &mut [usize], mut at: usize) -> usize {
     at
 }
 
-/// The capacity of one cell: the greatest common divisor of all capacities, or a multiple of it
-/// that keeps the table small.
+/// Capacity of one cell: the greatest common divisor of all capacities, or a multiple that keeps
+/// the table small.
 fn cell_size(need: i64, choices: &[Vec<Subset>]) -> i64 {
     let subsets: usize = choices.iter().map(Vec::len).sum();
     let exact = choices

@@ -1,14 +1,12 @@
-//! The Lagrangian relaxation: a lower bound of the cost of every victim set, and sets to start
-//! from.
+//! Lagrangian relaxation: a lower bound of the cost of every victim set, and sets to start from.
 //!
-//! The gang's largest shape needs `need` units of one resource, its *capacity*. That constraint is
-//! relaxed: each unit of capacity is paid for with a multiplier, and a candidate is evicted when
-//! the capacity that it helps to free earns more than its eviction costs. On most nodes a slot
-//! needs certain candidates evicted together (a *claim*): which claims pay together is a maximum
-//! closure problem, solved by a minimum cut. On a node where any of several candidates would do,
-//! capacity is divided among them by what they hold. Every multiplier gives a lower bound. The best
-//! one is found by Newton's method on the concave dual function; the sets that are optimal near it
-//! are the material of good answers.
+//! The gang's largest shape needs `need` units of one resource, its *capacity*. This constraint is
+//! relaxed. Each unit of freed capacity earns a multiplier, and a candidate is evicted if it earns
+//! more than its eviction costs. On most nodes, a slot needs certain candidates evicted together (a
+//! *claim*). Choosing claims is a maximum closure problem, solved by a minimum cut. On a node where
+//! any of several candidates suffices, capacity is divided among them by their holdings. Every
+//! multiplier gives a lower bound. Newton's method on the concave dual function finds the best one.
+//! Sets that are optimal at nearby multipliers are the start of good answers.
 
 use std::collections::BTreeMap;
 
@@ -23,35 +21,34 @@ use crate::{
     problem::{DimIx, NodeIx},
 };
 
-/// Fraction bits of a multiplier, and of a price that is compared with one.
+/// Fraction bits of a multiplier, and of a price compared with it.
 pub(super) const FRACTION: u32 = 16;
-/// Cuts of one search for the best multiplier.
+/// Most cuts in one search for the best multiplier.
 const CUTS: usize = 40;
 
-/// Slots of one node beyond which it is divided rather than claimed slot by slot.
+/// Most slots of one node to represent as claims; nodes with more slots are divided.
 const MOST_CLAIMS: u32 = 16;
 
-/// The price that a scaled lower bound stands for: a sum of integers that is at least the bound is
-/// at least the next integer.
+/// Price of a scaled lower bound. Prices are integers, so the bound rounds up to the next integer.
 pub(super) fn round_up(scaled: i128) -> Price {
     (scaled + (1 << FRACTION) - 1) >> FRACTION
 }
 
-/// A set of candidates that is optimal at some multiplier: a solution of the Lagrangian subproblem.
+/// A set of candidates that is optimal at a multiplier: a solution of the Lagrangian subproblem.
 #[derive(Clone, Debug)]
 pub(in crate::preempt) struct PricedSet {
-    /// Per candidate, whether it is in the set.
+    /// For each candidate, whether it is in the set.
     pub evicted: Vec<bool>,
     /// Sum of the prices.
     pub cost: Price,
-    /// Capacity when the set is evicted, what is free now included.
+    /// Capacity after eviction of the set, including free capacity.
     pub capacity: i64,
-    /// Per unit of capacity, with [`FRACTION`] bits.
+    /// Multiplier per unit of capacity, with [`FRACTION`] bits.
     pub multiplier: i128,
 }
 
 impl PricedSet {
-    /// The set, ascending.
+    /// The candidates, ascending.
     pub fn candidates(&self) -> Vec<CandidateIx> {
         (0..self.evicted.len())
             .filter(|&c| self.evicted[c])
@@ -59,17 +56,17 @@ impl PricedSet {
     }
 }
 
-/// The best lower bound found over the multipliers.
+/// Best lower bound over the multipliers.
 pub(in crate::preempt) struct DualBound {
-    /// What every set costs at least.
+    /// Lower bound of the cost of every set.
     pub bound: Price,
-    /// The multiplier that gives this bound.
+    /// Multiplier of this bound.
     pub multiplier: i128,
-    /// The sets that are optimal at the multipliers tried.
+    /// Optimal sets of the multipliers that were tried.
     pub sets: Vec<PricedSet>,
 }
 
-/// Capacity that is freed when certain candidates are evicted together.
+/// Capacity that is freed if these candidates are evicted together.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub units: Vec<CandidateIx>,
@@ -78,41 +75,41 @@ pub(super) struct Claim {
     edge: usize,
 }
 
-/// The relaxed question for one pool of candidates.
+/// The relaxed instance for a pool of candidates.
 pub(in crate::preempt) struct Relaxation {
-    /// Capacity needed.
+    /// Needed capacity.
     pub need: i64,
     /// Capacity without evictions.
     pub base: i64,
-    /// Price of evicting each candidate; `None` where it may not be evicted or frees nothing.
+    /// Price of each candidate. `None` if it must not be evicted or frees nothing.
     price: Vec<Option<Price>>,
-    /// Per candidate, capacity that it frees by itself on divided nodes.
+    /// Capacity that each candidate frees alone on divided nodes.
     pub share: Vec<i64>,
     pub(super) claims: Vec<Claim>,
     network: Network,
     source: Vertex,
     sink: Vertex,
-    /// Per candidate, its edge to the sink.
+    /// Edge from each candidate to the sink.
     pays: Vec<usize>,
-    /// Cascades' edges to the sink, with their losses.
+    /// Edges from cascades to the sink, with their losses.
     cascades: Vec<(usize, i128)>,
     cascade_of: Vec<Option<usize>>,
     /// Candidates that must not be evicted.
     excluded: Vec<bool>,
-    /// Edges that no cut contains.
+    /// Uncuttable edges.
     fixed: Vec<usize>,
 }
 
-/// The vertex of a candidate, behind source and sink.
+/// Vertices 0 and 1 are source and sink.
 fn candidate_vertex(candidate: CandidateIx) -> Vertex {
     2 + candidate
 }
 
-/// Capacity of the claims, by the candidates that each needs evicted.
+/// Capacity of the claims, by the candidates that each requires.
 type ClaimSizes = BTreeMap<Vec<CandidateIx>, i64>;
 
 impl Relaxation {
-    /// The question over the candidates with a price; `None` when nothing is needed.
+    /// The relaxation over the candidates with a price. `None` if nothing is needed.
     pub fn new(
         instance: &PreemptionInstance<'_>,
         fit: &FitCondition,
@@ -150,9 +147,9 @@ impl Relaxation {
         Some(relaxation)
     }
 
-    /// Adds the capacity of a node: as claims where every further slot needs certain candidates
-    /// evicted and there are few, else divided among the candidates. `top` is what is free there
-    /// with the whole pool evicted.
+    /// Adds the capacity of a node. Uses claims if there are few further slots and each requires
+    /// certain candidates. Otherwise divides the capacity among the candidates. `top`: free
+    /// capacity without the whole pool.
     fn add_node(
         &mut self,
         instance: &PreemptionInstance<'_>,
@@ -185,7 +182,7 @@ impl Relaxation {
             }
         } else {
             let most = i64::from(most) * per_slot;
-            // A node that holds more than it has lends nothing, and no other node owes it anything.
+            // An overcommitted node contributes no capacity, and no debt to other nodes.
             let free = free[dim].clamp(0, most);
             self.base += free;
             for (candidate, held) in instance.uses_on(node) {
@@ -196,7 +193,7 @@ impl Relaxation {
         }
     }
 
-    /// Per candidate of the pool on a node, the slots that are left when it alone stays.
+    /// For each candidate of the pool on a node, the slots if only it stays.
     fn slots_beside(
         &self,
         instance: &PreemptionInstance<'_>,
@@ -218,7 +215,7 @@ impl Relaxation {
         left
     }
 
-    /// Builds the network: source, claims, candidates and cascades, sink.
+    /// Builds the network: source, claims, candidates, cascades, sink.
     fn connect(&mut self, instance: &PreemptionInstance<'_>, claims: ClaimSizes) {
         let units = self.price.len();
         let cascades = instance.units.cascade_loss.len();
@@ -261,7 +258,7 @@ impl Relaxation {
         }
     }
 
-    /// Solves the subproblem at a multiplier: a lower bound of what any set costs (with
+    /// Solves the subproblem at a multiplier. Returns a lower bound of the cost of any set (with
     /// [`FRACTION`] bits), and the optimal set.
     pub fn cut(&mut self, multiplier: i128) -> (i128, PricedSet) {
         let mut bound = multiplier * i128::from(self.need - self.base);
@@ -295,9 +292,9 @@ impl Relaxation {
         (bound, set)
     }
 
-    /// Sets the capacities of all edges but those of the claims. Returns the candidates that are
-    /// taken because their shares earn what they cost, and what they earn beyond that. A candidate
-    /// of a cascade first has to pay for the cascade.
+    /// Sets the capacities of all edges except claims. Returns the candidates whose shares earn
+    /// their price, and the total excess earnings. A candidate in a cascade must also pay for the
+    /// cascade.
     fn set_capacities(&mut self, multiplier: i128) -> (Vec<bool>, i128) {
         for &(edge, loss) in &self.cascades {
             self.network.reset(edge, loss);
@@ -361,7 +358,7 @@ impl Relaxation {
         }
     }
 
-    /// Sets that are optimal at multipliers around the best one: pieces to fill the last gap with.
+    /// Adds optimal sets at multipliers around the best one, to fill the last gap.
     fn explore(&mut self, multiplier: i128, sets: &mut Vec<PricedSet>) {
         /// Sixteenths of the best multiplier.
         const AROUND: [i128; 12] = [4, 8, 11, 13, 14, 15, 17, 18, 20, 24, 32, 64];
@@ -397,7 +394,7 @@ impl Relaxation {
         sum
     }
 
-    /// Whether some candidates cost more together than the sum of their prices.
+    /// True if candidates share the loss of a cascade.
     pub fn has_cascades(&self) -> bool {
         self.price
             .iter()
@@ -405,22 +402,19 @@ impl Relaxation {
             .any(|(price, cascade)| price.is_some() && cascade.is_some())
     }
 
-    /// Edges that a cut looks at, at least once each.
+    /// Number of edges, which a cut visits at least once each.
     pub fn size(&self) -> u64 {
         (self.fixed.len() + self.claims.len() + self.pays.len()) as u64
     }
 
-    /// Changes the price of evicting a candidate of the pool.
     pub fn set_price(&mut self, candidate: CandidateIx, price: Price) {
         self.price[candidate] = Some(price);
     }
 
-    /// Says whether a candidate of the pool must not be evicted.
     pub fn exclude(&mut self, candidate: CandidateIx, excluded: bool) {
         self.excluded[candidate] = excluded;
     }
 
-    /// The price of evicting a candidate here.
     pub fn price(&self, candidate: CandidateIx) -> Option<Price> {
         self.price[candidate]
     }

@@ -1,6 +1,5 @@
 //! Minimum cut of a small network, by Dinic's algorithm.
 
-/// Ordinal of a vertex.
 pub(super) type Vertex = usize;
 
 /// A capacity that no minimum cut contains.
@@ -33,7 +32,7 @@ impl Network {
         }
     }
 
-    /// Adds an edge and returns its ordinal, by which its capacity can be set again.
+    /// Adds an edge and returns its ordinal for [`Network::reset`].
     pub fn connect(&mut self, from: Vertex, to: Vertex, capacity: i128) -> usize {
         let edge = self.edges.len();
         self.from[from].push(edge as u32);
@@ -49,15 +48,14 @@ impl Network {
         edge
     }
 
-    /// Sets an edge's capacity and forgets the flow over it. The flow must be forgotten on every
-    /// edge before the next cut.
+    /// Sets an edge's capacity and removes its flow. Every edge must be reset before the next cut.
     pub fn reset(&mut self, edge: usize, capacity: i128) {
         self.edges[edge].residual = capacity;
         self.edges[edge + 1].residual = 0;
     }
 
-    /// Sends as much as possible; returns its amount. Afterwards [`Network::on_source_side`] tells
-    /// the cut.
+    /// Computes the maximum flow. Afterwards, [`Network::on_source_side`] describes the minimum
+    /// cut.
     pub fn max_flow(&mut self, source: Vertex, sink: Vertex) -> i128 {
         let mut flow = 0;
         while self.layer(source, sink) {
@@ -73,7 +71,7 @@ impl Network {
         flow
     }
 
-    /// Whether a vertex lies on the source's side of the smallest minimum cut.
+    /// True if a vertex is on the source's side of the smallest minimum cut.
     pub fn on_source_side(&self, vertex: Vertex) -> bool {
         self.level[vertex] != UNREACHED
     }
@@ -96,7 +94,7 @@ impl Network {
         self.level[sink] != UNREACHED
     }
 
-    /// Sends along one path of rising levels; zero when there is none left.
+    /// Sends flow along one path of rising levels. Zero if no such path is left.
     fn send(&mut self, source: Vertex, sink: Vertex) -> i128 {
         let mut path: Vec<u32> = Vec::new();
         let mut at = source;
@@ -111,7 +109,7 @@ impl Network {
                 path.push(edge);
                 at = self.edges[edge as usize].to as usize;
             } else {
-                // A dead end: the edge that led here leads nowhere.
+                // A dead end: removes the edge that led here.
                 self.next[at] = self.from[at].len();
                 let Some(edge) = path.pop() else { return 0 };
                 at = self.edges[edge as usize ^ 1].to as usize;

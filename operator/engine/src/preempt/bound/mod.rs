@@ -1,4 +1,4 @@
-//! Lower bounds on the cost of every victim set, and proofs that a set is the best.
+//! Lower bounds of the cost of every victim set, and proofs of optimality.
 
 pub(super) mod branch_and_bound;
 pub(super) mod components;

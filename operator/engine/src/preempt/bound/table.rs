@@ -1,12 +1,12 @@
-//! The table of a multiple-choice knapsack: the least price of a union of one subset per component at
-//! most, by the capacity that it frees in cells.
+//! Table of a multiple-choice knapsack: the least price of a union with at most one subset per
+//! component, by freed capacity in cells.
 
 use std::cell::Cell;
 use std::ops::Add;
 
 use crate::objective::Price;
 
-/// A subset of a component that may be taken.
+/// A subset of a component that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     /// Cells that it fills.
@@ -14,8 +14,8 @@ pub(super) struct Choice {
     pub price: Price,
 }
 
-/// Per number of cells, the least price of a union that fills them; `None` where no union fills just so
-/// many. The last cell stands for all beyond it.
+/// Least price of a union for each number of cells. `None` if no union fills exactly that number.
+/// The last cell includes all higher numbers.
 pub(super) fn least_prices(choices: &[Vec<Choice>], width: usize) -> Vec<Option<Price>> {
     if fit_in_64_bits(choices) {
         least_prices_in::<i64>(choices, width)
@@ -24,8 +24,8 @@ pub(super) fn least_prices(choices: &[Vec<Choice>], width: usize) -> Vec<Option<
     }
 }
 
-/// The least price of a union that fills all cells, and which subset it takes of each component; `None`
-/// where no union does.
+/// Least price of a union that fills all cells, and its subset of each component. `None` if there
+/// is no such union.
 pub(super) fn cheapest_union(
     choices: &[Vec<Choice>],
     width: usize,
@@ -37,9 +37,10 @@ pub(super) fn cheapest_union(
     }
 }
 
-/// A number for prices. 64 bits do nearly always, and half the work.
+/// Type of prices. 64 bits nearly always suffice and take half the time.
 trait Number: Copy + Ord + Add<Output = Self> {
-    /// The price of what no union fills. With any price added it is no less, and no overflow.
+    /// Price of unreachable cells. Adding any price keeps it larger than all prices, without
+    /// overflow.
     const UNREACHED: Self;
 
     fn from_price(price: Price) -> Self;
@@ -70,7 +71,7 @@ impl Number for Price {
     }
 }
 
-/// Whether no union costs more than 64 bits can say.
+/// True if the price of every union fits into 64 bits.
 fn fit_in_64_bits(choices: &[Vec<Choice>]) -> bool {
     let dearest = |subsets: &Vec<Choice>| subsets.iter().map(|s| s.price).max();
     let most: Price = choices.iter().filter_map(dearest).sum();
@@ -93,8 +94,8 @@ fn cheapest_union_in<N: Number>(
     width: usize,
 ) -> Option<(Price, Vec<Option<usize>>)> {
     let mut table = PriceTable::<N>::new(width);
-    // Per component and number of cells below the last, the subset taken, counted from one. The cells
-    // that were filled before it follow from its size, but for the last cell.
+    // Chosen subset (from 1) per component and number of cells below the last. The cells before
+    // follow from its size, except for the last cell.
     let mut taken = vec![0_u32; choices.len() * width];
     let mut taken_last = vec![(0_u32, width); choices.len()];
     for (ix, subsets) in choices.iter().enumerate() {
@@ -131,24 +132,24 @@ fn cheapest_union_in<N: Number>(
     Some((least.into_price(), union))
 }
 
-/// The least prices of unions of one subset per component, by the cells that they fill; the last cell
-/// stands for all beyond it.
+/// Least prices of unions with at most one subset per component, by filled cells. The last cell
+/// includes all higher numbers.
 struct PriceTable<N> {
     least: Vec<N>,
-    /// Cells that can be filled, at most.
+    /// Largest number of cells that can be filled.
     most: usize,
 }
 
 impl<N: Number> PriceTable<N> {
-    /// Without components: nothing is filled.
+    /// Without components, nothing is filled.
     fn new(width: usize) -> Self {
         let mut least = vec![N::UNREACHED; width + 1];
         least[0] = N::from_price(0);
         Self { least, most: 0 }
     }
 
-    /// Adds a component of which one subset may be taken. `note` is told of each cell that gets
-    /// cheaper: the cell, the subset and the cells filled without it.
+    /// Adds a component. Calls `note` for each cell that becomes cheaper, with the cell, the subset
+    /// and the cells filled without it.
     fn add_component(&mut self, subsets: &[Choice], mut note: impl FnMut(usize, usize, usize)) {
         let width = self.least.len() - 1;
         if width == 0 {
@@ -157,7 +158,7 @@ impl<N: Number> PriceTable<N> {
         let before = self.most;
         let largest = subsets.iter().map(|s| s.cells).max().unwrap_or(0);
         self.most = width.min(before + largest);
-        // From the last cell down, so that what a cell is made of is without this component.
+        // Descending, so that each cell is computed without this component.
         if before + largest >= width {
             for (ix, subset) in subsets.iter().enumerate() {
                 for have in width.saturating_sub(subset.cells)..width {
@@ -189,13 +190,13 @@ impl<N: Number> PriceTable<N> {
         }
     }
 
-    /// As [`PriceTable::add_component`], for the only subset of a component and the cells up to `end`.
+    /// As [`PriceTable::add_component`], for a component with one subset and the cells up to `end`.
     fn add_single(&mut self, subset: Choice, end: usize, mut note: impl FnMut(usize, usize)) {
         if subset.cells > end {
             return;
         }
         let price = N::from_price(subset.price);
-        // Most of the time goes here: slices of equal length need no look at their ends.
+        // Hot path: slices of equal length need no bounds checks.
         let least = Cell::from_mut(&mut self.least[..=end]).as_slice_of_cells();
         let (without, with) = (&least[..=end - subset.cells], &least[subset.cells..]);
         for (have, (without, with)) in without.iter().zip(with).enumerate().rev() {
@@ -212,7 +213,7 @@ impl<N: Number> PriceTable<N> {
 mod tests {
     use super::*;
 
-    /// Numbers below `below`, the same ones every time.
+    /// Deterministic numbers below `below`.
     fn dice() -> impl FnMut(u64) -> u64 {
         let mut state = 1_u64;
         move |below| {
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The least price of what fills all cells, by trying every union.
+    /// Least price of a union that fills all cells, by enumeration.
     fn plain(choices: &[Vec<Choice>], missing: usize) -> Option<Price> {
         let Some((first, rest)) = choices.split_first() else {
             return (missing == 0).then_some(0);
@@ -238,7 +239,7 @@ mod tests {
         let mut roll = dice();
         for round in 0..400 {
             let width = 1 + roll(9) as usize;
-            // What does not fit into 64 bits now and then.
+            // Some prices do not fit into 64 bits.
             let scale: Price = if round % 4 == 0 { 1 << 62 } else { 1 };
             let mut subset = || Choice {
                 cells: roll(5) as usize,

@@ -1,4 +1,4 @@
-//! Covers for replicas: what has to go so that one more of them fits into a domain.
+//! Covers for replicas: units to evict so that one more replica fits into a domain.
 
 use super::{
     cover::Cover,
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl LocalSearch<'_> {
-    /// The units whose eviction frees a whole replica for the least.
+    /// The cheapest units whose eviction frees a whole replica.
     pub(super) fn best_replica(&mut self, shape: ShapeIx) -> Option<Cover> {
         let mut best: Option<(Price, Cover)> = None;
         for domain in 0..self.state.fit.domains.len() {
@@ -27,8 +27,8 @@ impl LocalSearch<'_> {
         best.map(|(_, cover)| cover)
     }
 
-    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts nothing
-    /// if it cannot.
+    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts nothing if
+    /// that is impossible.
     fn free_replica(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
         let target = self.state.supply(shape) + 1;
         let mut taken = Cover::new();
@@ -43,7 +43,7 @@ impl LocalSearch<'_> {
         Some(taken)
     }
 
-    /// The cover with the least price per slot on a node of a domain.
+    /// Cover with the least price per slot on a node of a domain.
     fn cheapest_in_domain(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
         let fit = self.state.fit;
         let mut best: Option<Offer> = None;

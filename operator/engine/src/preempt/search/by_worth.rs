@@ -1,8 +1,8 @@
-//! Covers by what they are worth to several shapes.
+//! Covers by their value to several shapes.
 //!
-//! Where shapes compete for nodes, slots of each may be enough and the gang still not fit: what is
-//! missing is a node that takes another mixture of pods. The prices of the mixture say what such a
-//! node is worth.
+//! If shapes compete for nodes, the gang may not fit although each shape has enough slots: a node
+//! with another mixture of pods is missing. The prices of the mixture determine the value of such a
+//! node.
 
 use super::{
     cover::{Cover, cover_of},
@@ -10,21 +10,21 @@ use super::{
 };
 use crate::{objective::Price, preempt::instance::CandidateIx, problem::NodeIx};
 
-/// A cover that alone is worth all that was needed at some point of a repair.
+/// A cover whose value alone would have sufficed at some point of a repair.
 pub(super) struct AtOnce {
-    /// How many were evicted by the repair until then.
+    /// Number of units that the repair had evicted before.
     taken: usize,
     cover: Cover,
-    /// Price of the set with it.
+    /// Price of the set including it.
     price: Price,
 }
 
 impl LocalSearch<'_> {
-    /// The cover with the least price for its worth, and others that are nearly as good until there
-    /// is what is needed; `None` where shapes do not compete, or nothing is worth anything.
+    /// Cover with the least price per value, plus nearly equal covers until the need is met. `None`
+    /// if shapes do not compete, or no cover has a value.
     ///
-    /// What has the best rate may leave a rest for which only something large is left: the cheapest set
-    /// that would need nothing further is kept in `at_once`. `taken` is how many were evicted so far.
+    /// Greedy choice may leave a remainder that only a large unit covers. So the cheapest set that
+    /// would have sufficed alone is kept in `at_once`. `taken`: number of units evicted so far.
     pub(super) fn best_by_worth(
         &mut self,
         taken: usize,
@@ -56,8 +56,8 @@ impl LocalSearch<'_> {
         self.together(offers, needed)
     }
 
-    /// Goes back to where a cover was worth all that was needed, and takes that, if this is cheaper than
-    /// the set that the repair has come to and the gang fits. Whether it fits in the end.
+    /// Reverts to the state of `at_once` and takes its cover, if that is cheaper than the repaired
+    /// set and the gang fits. Returns whether the gang fits in the end.
     pub(super) fn finish_at_once(
         &mut self,
         at_once: &AtOnce,
@@ -80,7 +80,7 @@ impl LocalSearch<'_> {
         fits && self.state.fits()
     }
 
-    /// What the nodes offer, each for one pod more beside several mixtures.
+    /// Offers of the nodes, each for one more pod in addition to one of several patterns.
     pub(super) fn offers_by_worth(&mut self, needed: i64, nodes: &[NodeIx]) -> Vec<Offer> {
         self.begin_round();
         let mut offers = Vec::new();
@@ -115,7 +115,7 @@ impl LocalSearch<'_> {
         offers
     }
 
-    /// The first offer, and those behind it on other nodes whose rate is within a quarter of its.
+    /// The first offer, plus later offers on other nodes with a rate at most a quarter worse.
     fn together(&mut self, offers: Vec<Offer>, needed: i64) -> Option<Cover> {
         let mut offers = offers.into_iter();
         let first = offers.next()?;

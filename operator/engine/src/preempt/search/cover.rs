@@ -1,4 +1,4 @@
-//! The cheapest units to evict for one more slot on a node: a greedy covering heuristic.
+//! Greedy covering: the cheapest units to evict for one more slot on a node.
 
 use std::cmp::Ordering;
 
@@ -14,20 +14,21 @@ use crate::{
 /// Units whose eviction frees a slot.
 pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
 
-/// The share, in fixed point, that covers all that is missing of a resource.
+/// Fixed-point share that covers all of a missing resource.
 const WHOLE: i64 = 1 << 10;
 
 /// A unit on the node.
 struct Item<'i> {
     price: Price,
-    /// Share of what is missing that it covers, summed over the resources.
+    /// Covered share of the missing amounts, summed over resources.
     covers: i64,
     candidate: CandidateIx,
     amounts: &'i [i64],
 }
 
-/// A cheap set of units on a node whose eviction makes one more pod of the shape fit there; only
-/// units that `may_evict` and are not victims yet. `None` when all of them together do not suffice.
+/// A cheap set of units on a node whose eviction makes room for one more pod of the shape. Only
+/// contains units that are not evicted and pass `may_evict`. `None` if all such units together do
+/// not suffice.
 pub(super) fn cheapest_cover(
     state: &mut VictimState<'_>,
     shape: ShapeIx,
@@ -43,7 +44,7 @@ pub(super) fn cheapest_cover(
     cover_of(state, &wanted, node, may_evict)
 }
 
-/// As [`cheapest_cover`], for so much free capacity on the node.
+/// As [`cheapest_cover`], for this free capacity on the node.
 pub(super) fn cover_of(
     state: &mut VictimState<'_>,
     wanted: &[i64],
@@ -74,7 +75,7 @@ pub(super) fn cover_of(
     }
     state.steps += items.len() as u64;
     items.sort_unstable_by(by_share);
-    // Those before `at` are taken.
+    // Items before `at` are taken.
     let (mut at, mut cover) = (0, Cover::new());
     while is_missing(&missing, wanted) {
         let Item {
@@ -83,7 +84,8 @@ pub(super) fn cover_of(
             price,
             ..
         } = *items.get(at)?;
-        // What a budget allows to go alone may be beyond it beside others: such a unit has another place.
+        // A unit within its budget may exceed it together with the cover. Its price rises, so it
+        // moves back in the order.
         let beside = state.marginal_beside(candidate, &cover);
         if beside > price {
             items[at].price = beside;
@@ -102,7 +104,7 @@ pub(super) fn cover_of(
         at += 1;
     }
     items.truncate(at);
-    // An item that was taken early may be redundant beside later ones.
+    // An early item may be redundant after later ones.
     items.retain(|item| {
         let without: Amounts = missing
             .iter()
@@ -118,14 +120,14 @@ pub(super) fn cover_of(
     Some(items.iter().map(|item| item.candidate).collect())
 }
 
-/// The least price per share first.
+/// Least price per share first.
 fn by_share(a: &Item<'_>, b: &Item<'_>) -> Ordering {
     (a.price * Price::from(b.covers))
         .cmp(&(b.price * Price::from(a.covers)))
         .then(a.candidate.cmp(&b.candidate))
 }
 
-/// Whether anything that the request asks for is missing.
+/// True if a requested resource is missing.
 fn is_missing(missing: &[i64], request: &[i64]) -> bool {
     missing
         .iter()
@@ -133,7 +135,7 @@ fn is_missing(missing: &[i64], request: &[i64]) -> bool {
         .any(|(&missing, &request)| request > 0 && missing > 0)
 }
 
-/// How much of what is missing these amounts cover, all resources alike.
+/// Covered share of the missing amounts, with equal weight for all resources.
 fn covered(amounts: &[i64], missing: &[i64]) -> i64 {
     let mut share = 0;
     for (&held, &missing) in amounts.iter().zip(missing) {

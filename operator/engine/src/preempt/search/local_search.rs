@@ -1,5 +1,5 @@
-//! Local search over victim sets: repair a set until the gang fits, reprieve the victims that are
-//! not needed, exchange victims for cheaper ones.
+//! Local search over victim sets: repairs a set until the gang fits, reprieves needless victims,
+//! and exchanges victims for cheaper ones.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use crate::{
     problem::{NodeIx, ShapeIx},
 };
 
-/// Largest distance, in the order of savings, of two victims that are exchanged together.
+/// Largest distance, in the order of savings, of two victims in a pair exchange.
 const PAIRS_APART: usize = 8;
 
-/// Nodes that are looked at before all others: those with the cheapest slots.
+/// Nodes with the cheapest slots that are visited first.
 const CHEAPEST_NODES: usize = 96;
 
 /// A cover on a node.
@@ -27,12 +27,12 @@ pub(super) struct Offer {
     pub node: NodeIx,
     pub cover: Cover,
     pub price: Price,
-    /// What it frees: slots, or worth to several shapes.
+    /// What it frees: slots, or value to several shapes.
     pub frees: i64,
 }
 
 impl Offer {
-    /// Compares the price for what is freed.
+    /// Compares the price per freed amount.
     pub fn compare_rate(&self, other: &Self) -> Ordering {
         (self.price * Price::from(other.frees)).cmp(&(other.price * Price::from(self.frees)))
     }
@@ -43,16 +43,16 @@ pub(in crate::preempt) struct LocalSearch<'a> {
     pub state: VictimState<'a>,
     /// Candidates that may be evicted.
     pub(super) pool: &'a [bool],
-    /// Candidates that the present move must not evict.
+    /// Candidates that the current move must not evict.
     pub(super) excluded: Vec<bool>,
-    /// Per candidate, the last round in which it was a cover by itself.
+    /// For each candidate, the last round in which it alone was a cover.
     seen: Vec<u32>,
     round: u32,
     /// Nodes with the cheapest slots, as of the last [`LocalSearch::refresh_cheapest_nodes`].
     pub(super) cheapest_nodes: Vec<NodeIx>,
-    /// Whether moves are evaluated without short cuts.
+    /// True if moves are evaluated without short cuts.
     thorough: bool,
-    /// Steps after which the search ends.
+    /// Step limit.
     budget: u64,
 }
 
@@ -71,7 +71,7 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Changes the set of victims to this one.
+    /// Replaces the set of victims.
     pub fn set_victims(&mut self, evicted: impl Fn(CandidateIx) -> bool) {
         for candidate in 0..self.excluded.len() {
             match (self.state.is_evicted(candidate), evicted(candidate)) {
@@ -82,14 +82,14 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Evicts more until the gang fits: always the cover with the least price per slot. False when
-    /// the pool is exhausted. Which nodes were cheap beside the victims of before is forgotten.
+    /// Evicts the cover with the least price per slot until the gang fits. False if the pool is
+    /// exhausted. Recomputes the cheapest nodes.
     pub fn repair(&mut self) -> bool {
         self.cheapest_nodes.clear();
         self.repair_within(Price::MAX)
     }
 
-    /// As [`LocalSearch::repair`], but ends in failure once the price is above a limit.
+    /// As [`LocalSearch::repair`], but fails once the price exceeds a limit.
     fn repair_within(&mut self, limit: Price) -> bool {
         let (mut taken, mut at_once) = (Vec::new(), None);
         let mut fits = false;
@@ -100,7 +100,7 @@ impl<'a> LocalSearch<'a> {
                     fits = true;
                     break;
                 }
-                // There are slots enough, but those of different shapes overlap.
+                // Enough slots, but slots of different shapes overlap.
                 None if self.is_spent() => return self.evict_until_it_fits(),
                 None => match self.best_by_worth(taken.len(), &mut at_once) {
                     None => return self.evict_until_it_fits(),
@@ -119,8 +119,8 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Evicts more and more until the gang fits, first what brings most for its price: one, two
-    /// more, four more. What was too much is given back later. False when the pool is exhausted.
+    /// Evicts units until the gang fits, most value per price first: one, two more, four more. A
+    /// later reprieve restores needless victims. False if the pool is exhausted.
     fn evict_until_it_fits(&mut self) -> bool {
         let mut order: Vec<CandidateIx> = self.evictable().collect();
         match self.state.by_worth(&order) {
@@ -141,18 +141,18 @@ impl<'a> LocalSearch<'a> {
         false
     }
 
-    /// Whether the budget is spent.
+    /// True if the step limit is reached.
     pub fn is_spent(&self) -> bool {
         self.state.all_steps() >= self.budget
     }
 
-    /// Restores every victim that is not needed, the largest savings first.
+    /// Restores every needless victim, largest savings first.
     pub fn reprieve(&mut self) {
         self.reprieve_except(None, false);
     }
 
-    /// Restores victims that are not needed, the largest savings first, never `kept`; when
-    /// `roughly`, only while there are slots to spare, which finds all but those that hold none.
+    /// Restores needless victims except `kept`, largest savings first. With `roughly`, stops when
+    /// no slot is spare, so needless victims without slots may remain.
     fn reprieve_except(&mut self, kept: Option<CandidateIx>, roughly: bool) {
         for candidate in self.by_savings() {
             if roughly && self.state.surplus() == 0 {
@@ -171,7 +171,7 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// What restoring a victim would save: its price alone, then pods.
+    /// Savings of restoring a victim: its price alone, then pods.
     fn savings(&self, candidate: CandidateIx) -> (Price, u32) {
         let instance = self.state.instance;
         let cost = instance.cost(candidate);
@@ -181,8 +181,8 @@ impl<'a> LocalSearch<'a> {
         )
     }
 
-    /// Exchanges victims while that pays and the budget lasts: one by one, then all of a node, then
-    /// in pairs; first with short cuts, then without.
+    /// Exchanges victims while that pays and the budget lasts: singly, then all on a node, then in
+    /// pairs. First with short cuts, then without.
     pub fn improve(&mut self) {
         let mut best = self.state.cost();
         let phases = 2 + PAIRS_APART;
@@ -203,7 +203,7 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Changes to the cheapest set found that does not evict a victim; false when there is none.
+    /// Changes to the cheapest set found without a victim. False if there is none.
     pub fn avoid(&mut self, candidate: CandidateIx) -> bool {
         self.state.restore(candidate);
         self.excluded[candidate] = true;
@@ -215,7 +215,7 @@ impl<'a> LocalSearch<'a> {
         fits
     }
 
-    /// For each group of victims: can others make the gang fit for less?
+    /// Tries to replace each group of victims by cheaper ones.
     fn exchange_out(
         &mut self,
         groups: impl Fn(&Self) -> Vec<Cover>,
@@ -244,7 +244,7 @@ impl<'a> LocalSearch<'a> {
         improved
     }
 
-    /// The victims, the largest savings first.
+    /// Victims, largest savings first.
     pub fn by_savings(&self) -> Vec<CandidateIx> {
         let mut order = self.state.victims();
         order.sort_by_cached_key(|&c| (Reverse(self.savings(c)), c));
@@ -258,7 +258,7 @@ impl<'a> LocalSearch<'a> {
             .collect()
     }
 
-    /// Pairs of victims that are so far apart in the order of savings.
+    /// Pairs of victims at this distance in the order of savings.
     fn pairs(&self, apart: usize) -> Vec<Cover> {
         let order = self.by_savings();
         order
@@ -268,8 +268,8 @@ impl<'a> LocalSearch<'a> {
             .collect()
     }
 
-    /// For each node, its victims that hold nothing on others, where they are several: together
-    /// they free a slot there.
+    /// For each node, its victims without capacity elsewhere, if there are several. Together they
+    /// may free a slot.
     fn by_node(&self) -> Vec<Cover> {
         let mut groups = Vec::new();
         for &node in &self.state.instance.placement.nodes {
@@ -287,12 +287,13 @@ impl<'a> LocalSearch<'a> {
         groups
     }
 
-    /// Whether a candidate is a victim that holds capacity on one node only.
+    /// True if a candidate is a victim with capacity on one node only.
     fn is_local_victim(&self, candidate: CandidateIx) -> bool {
         self.state.is_evicted(candidate) && self.state.instance.uses(candidate).nth(1).is_none()
     }
 
-    /// For each candidate that is not a victim: does evicting it let more expensive ones stay?
+    /// For each candidate outside the set, tries whether its eviction lets more expensive victims
+    /// stay.
     fn exchange_in(&mut self, best: &mut EvictionCost) -> bool {
         let mut improved = false;
         for candidate in 0..self.pool.len() {
@@ -305,7 +306,7 @@ impl<'a> LocalSearch<'a> {
             let surplus = self.state.surplus();
             self.state.begin();
             self.state.evict(candidate);
-            // A unit that frees no slot lets no other stay.
+            // A unit that frees no slot cannot replace another.
             if self.state.surplus() == surplus {
                 self.state.undo();
                 continue;
@@ -315,7 +316,7 @@ impl<'a> LocalSearch<'a> {
         improved
     }
 
-    /// Keeps the move if it pays, else goes back to the set before it.
+    /// Keeps the move if it pays; otherwise reverts it.
     fn accept_move(
         &mut self,
         fits: bool,
@@ -334,8 +335,8 @@ impl<'a> LocalSearch<'a> {
         false
     }
 
-    /// As [`LocalSearch::repair`], but ends in failure once the price is so high that the move
-    /// cannot pay any more, even if all victims from before but the cheapest were restored.
+    /// As [`LocalSearch::repair`], but fails once the move cannot pay any more, even if almost all
+    /// earlier victims were restored.
     fn repair_below(&mut self, best: &EvictionCost) -> bool {
         let limit = self.state.instance.weights.scalar(best);
         self.repair_within(limit + limit / 4)
@@ -349,8 +350,8 @@ impl<'a> LocalSearch<'a> {
         self.pool[candidate] && !self.excluded[candidate] && !self.state.is_evicted(candidate)
     }
 
-    /// The cover with the least price per slot, slots beyond the need not counted: on one of the
-    /// cheapest nodes, else on any node.
+    /// Cover with the least price per slot, ignoring slots beyond the need: on one of the cheapest
+    /// nodes, else on any node.
     fn best_cover(&mut self, shape: ShapeIx, missing: i64) -> Option<Cover> {
         if self.state.fit.shapes[shape].replica_size.is_some() {
             return self.best_replica(shape);
@@ -365,10 +366,10 @@ impl<'a> LocalSearch<'a> {
         best.map(|offer| offer.cover)
     }
 
-    /// Looks at all nodes for the cheapest slots beside the present victims.
+    /// Recomputes the nodes with the cheapest slots for the current victims.
     fn refresh_cheapest_nodes(&mut self) {
         let shape = 0;
-        // Replicas are looked for by domain.
+        // Replicas are searched by domain.
         if self
             .state
             .fit
@@ -387,14 +388,14 @@ impl<'a> LocalSearch<'a> {
         self.keep_cheapest_nodes(&offers);
     }
 
-    /// Looks at these nodes before others from now on; `offers` have the best first.
+    /// Visits these nodes first from now on. `offers`: best first.
     pub(super) fn keep_cheapest_nodes(&mut self, offers: &[Offer]) {
         let most = if self.thorough {
             usize::MAX
         } else {
             CHEAPEST_NODES
         };
-        // A node may offer several covers; its best is what counts.
+        // A node may have several offers; only the best counts.
         let mut known = BTreeSet::new();
         let nodes = offers.iter().map(|offer| offer.node);
         self.cheapest_nodes = nodes
@@ -403,7 +404,8 @@ impl<'a> LocalSearch<'a> {
             .collect();
     }
 
-    /// What the nodes offer for a shape; a unit that is a whole cover on several nodes only once.
+    /// Offers of the nodes for a shape. Skips a unit that has already been a cover alone on another
+    /// node.
     fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
         self.begin_round();
         let mut offers = Vec::new();
@@ -428,12 +430,12 @@ impl<'a> LocalSearch<'a> {
         offers
     }
 
-    /// Forgets which units have been covers by themselves.
+    /// Forgets which units were covers alone.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
     }
 
-    /// Whether a cover is one unit that has been a cover in this round.
+    /// True if the cover is a single unit that was a cover in this round.
     pub(super) fn is_known(&mut self, cover: &Cover) -> bool {
         let [single] = cover[..] else {
             return false;
@@ -453,7 +455,7 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// The cheapest units that may go so that one more pod of the shape fits on the node.
+    /// The cheapest units to evict so that one more pod of the shape fits on the node.
     pub(super) fn cover(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Cover> {
         let (pool, excluded) = (self.pool, &self.excluded);
         cheapest_cover(&mut self.state, shape, node, |candidate| {

@@ -1,4 +1,4 @@
-//! Upper bounds: a victim set that is changed step by step, and the local search over such sets.
+//! Upper bounds: a mutable victim set, and local search over such sets.
 
 mod by_replica;
 mod by_worth;

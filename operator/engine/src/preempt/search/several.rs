@@ -1,5 +1,5 @@
-//! Several shapes that compete for nodes, while victims join and leave the set: the patterns of the
-//! nodes on which the gang fits.
+//! Several shapes that compete for nodes, for a changing set of victims: node patterns with which
+//! the gang fits.
 
 use std::rc::Rc;
 
@@ -11,32 +11,32 @@ use crate::{
     problem::{Amounts, Assignment, NodeIx},
 };
 
-/// Candidates on a node up to which its kinds are remembered by which of them are evicted.
+/// Most candidates on a node whose kind is cached by evicted candidates.
 const REMEMBERED: usize = u64::BITS as usize;
 
-/// Patterns of the nodes, as far as they are known to hold the gang.
+/// Patterns of the nodes, updated incrementally.
 #[derive(Clone)]
 pub(super) struct SeveralShapes<'a> {
     instance: &'a PreemptionInstance<'a>,
     mixture: Mixture<'a>,
-    /// Nodes whose free capacity the mixture does not know yet.
+    /// Nodes with free capacity that the mixture has not read yet.
     changed: Vec<NodeIx>,
     is_changed: Vec<bool>,
-    /// The same at the last [`SeveralShapes::begin`]. What the mixture has changed since can be
+    /// `changed` at the last [`SeveralShapes::begin`]. Changes of the mixture since then can be
     /// undone.
     at_begin: Option<Vec<NodeIx>>,
     /// Steps of the mixture that were charged.
     charged: u64,
     effort: Effort,
-    /// Per node, the candidates on it that are evicted, one bit each.
+    /// Bit set of evicted candidates for each node.
     evicted_on: Vec<u64>,
-    /// Per entry of the instance, the candidate's bit on the node.
+    /// Bit of the candidate on its node, for each entry of the instance.
     bit_of: Vec<u64>,
-    /// Kinds by node and evicted candidates; what comes to the same place displaces what was there.
+    /// Cache of kinds by node and evicted candidates. A collision replaces the older entry.
     known: Vec<KnownKind>,
 }
 
-/// The kind of a node with these candidates evicted.
+/// Kind of a node without these candidates.
 #[derive(Clone, Copy)]
 struct KnownKind {
     node: NodeIx,
@@ -45,7 +45,7 @@ struct KnownKind {
 }
 
 impl<'a> SeveralShapes<'a> {
-    /// Nobody is evicted, and nothing is known of any node.
+    /// Starts without victims, and without known nodes.
     pub fn new(instance: &'a PreemptionInstance<'a>) -> Self {
         let nodes = instance.placement.cluster.node_count();
         let positions = instance.positions_on_nodes().into_iter();
@@ -71,43 +71,43 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// From now on an answer is looked for harder.
+    /// Searches with full effort from now on.
     pub fn look_harder(&mut self) {
         self.effort = Effort::Full;
     }
 
-    /// What is free on a node has changed.
+    /// Marks the free capacity of a node as changed.
     pub fn note(&mut self, node: NodeIx) {
         if !std::mem::replace(&mut self.is_changed[node], true) {
             self.changed.push(node);
         }
     }
 
-    /// A candidate is evicted there, or no longer.
+    /// Evicts or restores a candidate on a node.
     pub fn toggle(&mut self, entry: usize, node: NodeIx) {
         self.evicted_on[node] ^= self.bit_of[entry];
         self.note(node);
     }
 
-    /// How many nodes were noted.
+    /// Number of changed nodes.
     pub fn noted(&self) -> usize {
         self.changed.len()
     }
 
-    /// The nodes that were noted after the first so many are as they were before.
+    /// Drops the marks after the first `kept`, because these nodes have been restored.
     pub fn forget(&mut self, kept: usize) {
         for node in self.changed.drain(kept..) {
             self.is_changed[node] = false;
         }
     }
 
-    /// Makes the present set the one that [`SeveralShapes::undo`] goes back to.
+    /// Sets the state for [`SeveralShapes::undo`].
     pub fn begin(&mut self) {
         self.mixture.commit();
         self.at_begin = Some(self.changed.clone());
     }
 
-    /// The set is that of the last [`SeveralShapes::begin`] again.
+    /// Reverts to the state of the last [`SeveralShapes::begin`].
     pub fn undo(&mut self) {
         let Some(changed) = self.at_begin.take() else {
             return;
@@ -119,7 +119,7 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Tells the mixture what is free now.
+    /// Passes the current free capacity to the mixture.
     fn catch_up(&mut self, free: &[i64]) {
         for node in std::mem::take(&mut self.changed) {
             self.is_changed[node] = false;
@@ -129,7 +129,7 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// The kind of a node with these candidates evicted, and so much free then.
+    /// Kind of a node without these candidates, and its free capacity.
     fn kind(&mut self, node: NodeIx, evicted: u64, free: impl FnOnce() -> Amounts) -> usize {
         if self.instance.candidates_on(node) > REMEMBERED {
             return self.mixture.kind(node, &free());
@@ -150,7 +150,7 @@ impl<'a> SeveralShapes<'a> {
         kind
     }
 
-    /// Whether patterns are found on which the gang fits. Where not, the patterns stay as they were.
+    /// True if patterns are found with which the gang fits. Otherwise the patterns do not change.
     pub fn fits(&mut self, free: &[i64]) -> bool {
         let instance = self.instance;
         let steps = &instance.placement.steps;
@@ -171,22 +171,21 @@ impl<'a> SeveralShapes<'a> {
         fits
     }
 
-    /// The pods of each node, where the gang has just been found to fit.
+    /// Pods of each node, after a successful [`SeveralShapes::fits`].
     pub fn assignments(&self, free: &[i64]) -> Option<Vec<Assignment>> {
         let order = &self.instance.placement.nodes;
         let known = self.changed.is_empty();
         known.then(|| self.mixture.assignments(free, order))?
     }
 
-    /// What the nodes of a candidate that is not evicted are worth more when it is, at the present
-    /// prices.
+    /// Increase in value of a candidate's nodes by its eviction, at the current prices.
     pub fn worth(&mut self, free: &[i64], candidate: CandidateIx) -> i64 {
         self.catch_up(free);
         let (more, _) = self.more_with_toggled(free, candidate, 1);
         more
     }
 
-    /// As [`SeveralShapes::worth`], for candidates that go together.
+    /// As [`SeveralShapes::worth`], for several candidates together.
     pub fn worth_together(&mut self, free: &[i64], candidates: &[CandidateIx]) -> i64 {
         self.catch_up(free);
         let instance = self.instance;
@@ -215,7 +214,7 @@ impl<'a> SeveralShapes<'a> {
         more
     }
 
-    /// What the nodes have to be worth more for the gang to fit; where they are worth enough, a pod.
+    /// Value that the nodes lack for the gang to fit. At least the price of one pod.
     pub fn missing_worth(&mut self, free: &[i64]) -> i64 {
         self.catch_up(free);
         match self.mixture.surplus() {
@@ -224,20 +223,20 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// What a node has to have free for one pod more, beside those that it takes now.
+    /// Free capacity that a node needs for one more pod.
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         self.mixture.one_more(node)
     }
 
-    /// Whether the present prices prove that the gang does not fit if this victim stays.
+    /// True if the current prices prove that the gang does not fit if this victim stays.
     pub fn cannot_spare(&mut self, free: &[i64], victim: CandidateIx) -> bool {
         self.catch_up(free);
         let (more, complete) = self.more_with_toggled(free, victim, -1);
         complete && self.mixture.knows_all() && self.mixture.surplus() + more < 0
     }
 
-    /// What the nodes of a candidate are worth more when it is evicted (`sign` 1) or stays (-1), at the
-    /// present prices; and whether all that they can hold then is known.
+    /// Change in value of a candidate's nodes if it is evicted (`sign` 1) or restored (-1), at the
+    /// current prices. Also returns whether all their patterns are known.
     fn more_with_toggled(
         &mut self,
         free: &[i64],

@@ -1,5 +1,5 @@
-//! A victim set under change: what is free without it, how many pods of the gang fit there, and
-//! what it costs.
+//! A changing victim set: free capacity without it, the number of pods that fit there, and its
+//! cost.
 //!
 //! A *slot* is free capacity for one pod of a shape on a node.
 
@@ -16,10 +16,10 @@ use crate::{
     problem::{DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
 
-/// Steps of a visit of a node where several shapes compete for nodes: per shape, where its slots are counted.
+/// Steps per visited node and shape if several shapes compete for nodes.
 const SEVERAL: u64 = 2;
 
-/// A set of victims and its cost; sets of equal cost are ordered by their candidates.
+/// A set of victims and its cost. Sets of equal cost are ordered by their candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::preempt) struct VictimSet {
     pub cost: EvictionCost,
@@ -27,7 +27,7 @@ pub(in crate::preempt) struct VictimSet {
     pub victims: Vec<CandidateIx>,
 }
 
-/// A victim set that changes by one unit at a time. A change costs as much as the unit has nodes.
+/// A victim set that changes by one unit at a time. A change costs O(nodes of the unit).
 #[derive(Clone)]
 pub(in crate::preempt) struct VictimState<'a> {
     pub instance: &'a PreemptionInstance<'a>,
@@ -36,22 +36,20 @@ pub(in crate::preempt) struct VictimState<'a> {
     evicted: Vec<bool>,
     /// Candidates evicted or restored since the last [`VictimState::begin`], in order.
     journal: Vec<CandidateIx>,
-    /// Per shape, slots per node.
+    /// Slots per shape and node.
     slots: Vec<Vec<u32>>,
-    /// Per shape, slots in all; where replicas must share a domain, whole replicas over all
-    /// domains.
+    /// Slots per shape. If replicas must share a domain, whole replicas over all domains.
     total: Vec<i64>,
-    /// Per shape, slots per domain, where replicas must share one.
+    /// Slots per shape and domain, if replicas must share a domain.
     in_domain: Vec<Vec<i64>>,
     cost: CostCounter<'a>,
-    /// Where counting does not decide: patterns of the nodes on which the gang fits.
+    /// Node patterns with which the gang fits, if counting is not exact.
     several: Option<SeveralShapes<'a>>,
-    /// Work done so far, in node visits, without the search over several shapes.
+    /// Steps in node visits, without the search over several shapes.
     pub steps: u64,
 }
 
 impl<'a> VictimState<'a> {
-    /// The empty set.
     pub fn new(instance: &'a PreemptionInstance<'a>, fit: &'a FitCondition) -> Self {
         let nodes = instance.placement.cluster.node_count();
         let mut state = Self {
@@ -80,19 +78,16 @@ impl<'a> VictimState<'a> {
         self.evicted[candidate]
     }
 
-    /// The victims, ascending.
     pub fn victims(&self) -> Vec<CandidateIx> {
         (0..self.evicted.len())
             .filter(|&c| self.evicted[c])
             .collect()
     }
 
-    /// Free capacity of a node.
     pub fn free(&self, node: NodeIx) -> &[i64] {
         self.instance.placement.free_on(&self.free, node)
     }
 
-    /// What evicting the set costs.
     pub fn cost(&self) -> EvictionCost {
         self.cost.cost()
     }
@@ -101,7 +96,6 @@ impl<'a> VictimState<'a> {
         self.cost.price()
     }
 
-    /// The set as it is now.
     pub fn victim_set(&self) -> VictimSet {
         VictimSet {
             cost: self.cost(),
@@ -121,7 +115,7 @@ impl<'a> VictimState<'a> {
         self.toggle(candidate);
     }
 
-    /// Makes the present set the one that [`VictimState::undo`] goes back to.
+    /// Sets the state for [`VictimState::undo`].
     pub fn begin(&mut self) {
         self.journal.clear();
         if let Some(several) = &mut self.several {
@@ -129,7 +123,7 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Goes back to the set of the last [`VictimState::begin`].
+    /// Reverts to the state of the last [`VictimState::begin`].
     pub fn undo(&mut self) {
         while let Some(candidate) = self.journal.pop() {
             self.toggle(candidate);
@@ -139,8 +133,7 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// By how much evicting these would raise the price, and a shape's supply. The set stays as it
-    /// is.
+    /// Increase of the price and of a shape's supply if these are evicted. Does not change the set.
     pub fn marginal_of(&mut self, shape: ShapeIx, candidates: &[CandidateIx]) -> (Price, i64) {
         let (price, supply) = (self.price(), self.supply(shape));
         let noted = self.several.as_ref().map_or(0, SeveralShapes::noted);
@@ -164,21 +157,21 @@ impl<'a> VictimState<'a> {
         self.shift(candidate, sign);
     }
 
-    /// By how much the price rises when one more unit is evicted.
+    /// Increase of the price if one more unit is evicted.
     pub fn marginal(&self, candidate: CandidateIx) -> Price {
         self.cost.marginal(&self.instance.cost(candidate))
     }
 
-    /// As [`VictimState::marginal`], once these are evicted, too.
+    /// As [`VictimState::marginal`], assuming that `others` are evicted too.
     pub fn marginal_beside(&mut self, candidate: CandidateIx, others: &[CandidateIx]) -> Price {
-        // Only budgets make one unit dearer for another.
+        // Only budgets make a unit more expensive because of another.
         if self.instance.unit(candidate).pdbs.is_empty() {
             return self.marginal(candidate);
         }
         self.with_cost_of(others, |state| state.marginal(candidate))
     }
 
-    /// What is said when the cost of these is counted, too, and nothing else of them.
+    /// Result of `say` with the cost of these candidates counted, and no other effect.
     fn with_cost_of<T>(&mut self, candidates: &[CandidateIx], say: impl FnOnce(&Self) -> T) -> T {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), 1);
@@ -190,14 +183,13 @@ impl<'a> VictimState<'a> {
         said
     }
 
-    /// Pods that evicting one more unit takes beyond their budgets.
+    /// Increase of the PDB excess if one more unit is evicted.
     pub fn marginal_excess(&self, candidate: CandidateIx) -> u64 {
         let unit = self.instance.unit(candidate);
         self.cost.marginal_excess(unit).unsigned_abs()
     }
 
-    /// The first shape that lacks slots (or replicas), and how many; `None` when counting finds
-    /// all.
+    /// First shape that lacks slots (or replicas), and how many. `None` if no shape does.
     pub fn deficit(&self) -> Option<(ShapeIx, i64)> {
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let missing = shape.need + shape.taken_by_larger - self.total[ix];
@@ -218,12 +210,12 @@ impl<'a> VictimState<'a> {
             .sum()
     }
 
-    /// Slots of a shape, or replicas where they must share a domain.
+    /// Slots of a shape, or replicas if they must share a domain.
     pub fn supply(&self, shape: ShapeIx) -> i64 {
         self.total[shape]
     }
 
-    /// Whether the gang fits: by counting, and by a placement where counting does not suffice.
+    /// True if the gang fits: by counting, or by a trial placement if counting is not exact.
     pub fn fits(&mut self) -> bool {
         if self.deficit().is_some() {
             return false;
@@ -238,7 +230,7 @@ impl<'a> VictimState<'a> {
         place_in(self.instance.placement, self.free.clone()).is_ok()
     }
 
-    /// Whether it is known, without a closer look, that the gang does not fit if this victim stays.
+    /// True if a cheap check proves that the gang does not fit if this victim stays.
     pub fn cannot_spare(&mut self, victim: CandidateIx) -> bool {
         let Some(several) = &mut self.several else {
             return false;
@@ -247,14 +239,14 @@ impl<'a> VictimState<'a> {
         several.cannot_spare(&self.free, victim)
     }
 
-    /// From now on an answer is looked for harder, where several shapes compete for nodes.
+    /// Searches with full effort from now on, if several shapes compete for nodes.
     pub fn look_harder(&mut self) {
         if let Some(several) = &mut self.several {
             several.look_harder();
         }
     }
 
-    /// Where the gang is placed, where several shapes have just been found to fit.
+    /// Placement of several shapes after a successful [`VictimState::fits`].
     pub fn patterns(&self) -> Option<GangPlacement> {
         let placement = self.instance.placement;
         let mut free = self.free.clone();
@@ -267,21 +259,21 @@ impl<'a> VictimState<'a> {
         Some(merged(assigned))
     }
 
-    /// What the nodes have to be worth more for several shapes to fit; where they are worth enough, a
-    /// pod. `None` where shapes do not compete.
+    /// Value that the nodes lack for several shapes to fit. At least the price of one pod. `None`
+    /// if shapes do not compete.
     pub fn missing_worth(&mut self) -> Option<i64> {
         let several = self.several.as_mut()?;
         Some(several.missing_worth(&self.free))
     }
 
-    /// What a node has to have free for one pod more of a shape, beside those that it takes now. Not
-    /// all of the shapes may be admitted there.
+    /// Free capacity that a node needs for one more pod, for each shape. The node may not admit
+    /// some of the shapes.
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         self.several.as_mut()?.one_more(node)
     }
 
-    /// By how much evicting these would raise the price, and what the nodes are worth to several
-    /// shapes. The set stays as it is.
+    /// Increase of the price, and of the value of the nodes, if these are evicted. Does not change
+    /// the set.
     pub fn marginal_worth(&mut self, candidates: &[CandidateIx]) -> (Price, i64) {
         let price = self.price();
         let raised = self.with_cost_of(candidates, Self::price) - price;
@@ -292,8 +284,8 @@ impl<'a> VictimState<'a> {
         (raised, worth)
     }
 
-    /// Evictable candidates by price for what they are worth to several shapes, the least first;
-    /// `None` where that does not matter.
+    /// Evictable candidates by price per value to several shapes, least first. `None` if shapes do
+    /// not compete.
     pub fn by_worth(&mut self, candidates: &[CandidateIx]) -> Option<Vec<CandidateIx>> {
         let several = self.several.as_mut()?;
         let mut rated: Vec<(Price, Price, CandidateIx)> = Vec::new();
@@ -316,12 +308,12 @@ impl<'a> VictimState<'a> {
         )
     }
 
-    /// Work done so far, the search over several shapes included.
+    /// Steps including the search over several shapes.
     pub fn all_steps(&self) -> u64 {
         self.steps + self.instance.placement.steps.spent()
     }
 
-    /// Adds what a candidate holds to the free capacity (`sign` 1) or takes it (-1).
+    /// Adds a candidate's amounts to the free capacity (`sign` 1) or subtracts them (-1).
     fn shift(&mut self, candidate: CandidateIx, sign: i64) {
         let instance = self.instance;
         let dims = instance.placement.cluster.dims();
@@ -342,7 +334,7 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Counts the slots of a node again.
+    /// Recounts the slots of a node.
     fn recount(&mut self, node: NodeIx) {
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let now = if self.instance.placement.admits[shape.shape].contains(node) {
@@ -370,12 +362,11 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Slots of a shape in a domain, where replicas must share one.
+    /// Slots of a shape in a domain, if replicas must share a domain.
     pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> i64 {
         self.in_domain[shape][domain]
     }
 
-    /// Slots of a shape on a node.
     pub fn slots_on(&self, shape: ShapeIx, node: NodeIx) -> u32 {
         self.slots[shape][node]
     }

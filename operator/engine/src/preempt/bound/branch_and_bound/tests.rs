@@ -1,4 +1,4 @@
-//! Proofs against trying every set.
+//! Compares proofs with an enumeration of all sets.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::preempt::{
     testing::{over_questions, subsets},
 };
 
-/// More than a question of six units takes.
+/// More steps than an instance of six units needs.
 const AMPLE: u64 = 100_000_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The relaxation against trying every set.
+//! Compares the relaxation with an enumeration of all sets.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,7 @@ use crate::preempt::{
     testing::{Question, over_questions, subsets},
 };
 
-/// A set of candidates with what it costs and the capacity there is without it, added up from the
-/// question.
+/// A set of candidates, with its cost and the resulting capacity computed directly.
 struct Set {
     evicted: Vec<bool>,
     cost: i128,
@@ -47,13 +46,13 @@ impl Set {
         }
     }
 
-    /// What the set costs less what its capacity beyond the need earns.
+    /// Cost of the set minus the earnings of its capacity beyond the need.
     fn reduced_cost(&self, multiplier: i128, need: i64) -> i128 {
         (self.cost << FRACTION) - multiplier * i128::from(self.capacity - need)
     }
 }
 
-/// The question over all candidates but one in ten.
+/// Relaxation over all but about one in ten candidates.
 fn relaxed(instance: &PreemptionInstance<'_>, fit: &FitCondition) -> Relaxation {
     let price = |c: CandidateIx| (instance.cost(c).lost % 10 != 9).then(|| instance.cost(c).lost);
     Relaxation::new(
@@ -73,8 +72,8 @@ fn every_set(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> Vec<Set
         .collect()
 }
 
-/// Whether a cut says exactly what is best at a price: it lets a unit that pays by its shares go
-/// before its cascade is paid.
+/// True if the cut is exact. It may evict a unit that pays by its shares before it has paid for its
+/// cascade.
 fn is_exact(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> bool {
     !relaxed.has_cascades()
         || (0..instance.candidates.len())
@@ -108,7 +107,7 @@ fn every_set_without_which_the_gang_fits_frees_the_capacity_that_is_needed() {
 #[test]
 fn what_a_node_holds_beyond_what_it_has_is_not_asked_of_the_others() {
     let mut question = Question::new(&[4, 2], 1, 1);
-    // No slot of either node needs a certain unit evicted, so that both are divided among theirs.
+    // No slot requires a certain unit, so both nodes are divided.
     for _ in 0..2 {
         question.unit(1000, 2, &[0]);
         question.unit(10, 1, &[1]);
@@ -180,7 +179,7 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
         };
         let dual = relaxed.solve();
         prop_assert!(dual.bound <= least, "{} for {least}", dual.bound);
-        // Pieces chosen by their prices alone, some of them enumerated, all of them.
+        // Enumerates no components, some, and all.
         for enumerable in 0..=instance.candidates.len() {
             let chosen = bound_of_components(&relaxed, &dual.sets, enumerable);
             prop_assert!(chosen <= least, "{chosen} for {least}, up to {enumerable}");
@@ -194,7 +193,7 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
                 "{chosen}"
             );
         }
-        // With a unit that frees nothing, the first price may be one at which all others pay.
+        // With a unit that frees nothing, the first multiplier may already pay for all other units.
         let frees = |c: CandidateIx| {
             relaxed.share[c] > 0 || relaxed.claims.iter().any(|claim| claim.units.contains(&c))
         };

@@ -1,4 +1,4 @@
-//! The flow against trying every separation.
+//! Compares the flow with an enumeration of all cuts.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::test_runner::runner;
 
 #[test]
 fn the_cut_is_the_cheapest_separation_and_can_be_asked_again_with_other_capacities() {
-    // Two projects that share the dearer of two tools.
+    // Two projects that share the more expensive of two tools.
     let mut network = Network::new(6);
     let (source, sink) = (0, 5);
     let profits = [

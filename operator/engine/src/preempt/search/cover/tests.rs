@@ -1,4 +1,4 @@
-//! The greedy cover on a node.
+//! Tests of the greedy cover on a node.
 
 use super::*;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     preempt::{fit::FitCondition, instance::PreemptionInstance, testing::Question},
 };
 
-/// The cover for one slot on the first node, and the steps that it took.
+/// Cover for one slot on the first node, and its steps.
 fn cover_of_question(question: &Question) -> (Cover, u64) {
     let site = PlacementInstance::new(&question.cluster, &question.demand);
     let (instance, fit) = (

@@ -1,4 +1,4 @@
-//! The state against plain counting, over every set of victims of two small questions.
+//! Compares the state with direct counting, over every set of victims of two small instances.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// Five nodes of four accelerators, two in each of two racks and one in none. The last takes no pod
-/// of the second shape.
+/// Five nodes of four accelerators: two in each of two racks, one in no rack. The last admits no
+/// pod of the second shape.
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new(1, 1);
     for (ix, rack) in [Some(0), Some(0), Some(1), Some(1), None]
@@ -72,7 +72,7 @@ fn running(cluster: &mut Cluster) -> Units {
     units
 }
 
-/// A pod of two accelerators and three of one, which the last node does not admit.
+/// A pod of two accelerators and three pods of one. The last node does not admit them.
 fn two_shapes() -> Demand {
     let mut demand = Demand::homogeneous([2].as_slice(), 1, 100);
     demand.shapes.push(Shape::new([1].as_slice(), 3));
@@ -99,7 +99,7 @@ fn two_replicas() -> Demand {
     }
 }
 
-/// Slots of a shape on these nodes when a set is evicted, no unit of it twice.
+/// Slots of a shape on these nodes after eviction of a set.
 fn slots_without(
     instance: &PreemptionInstance<'_>,
     shape: ShapeIx,
@@ -114,7 +114,7 @@ fn slots_without(
         .sum()
 }
 
-/// What evicting these units costs, counted plainly.
+/// Cost of these units, counted directly.
 fn cost_of(units: &Units, victims: &[UnitIx]) -> EvictionCost {
     let mut cost = EvictionCost::default();
     let mut disrupted = vec![0u64; units.pdb_allowed.len()];
@@ -229,7 +229,7 @@ fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_e
         topology: Some(together),
         ..Demand::homogeneous([1].as_slice(), 2, 100)
     };
-    // A second shape, so that counting replicas does not decide.
+    // A second shape makes counting replicas inexact.
     demand.shapes.push(Shape::new([2].as_slice(), 1));
     demand.min_count = 3;
     let placement = PlacementInstance::new(&cluster, &demand);
