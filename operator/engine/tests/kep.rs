@@ -1,11 +1,11 @@
-//! KEP-5710's published scenarios, by their number in the upstream integration tests (preemptor
-//! priority 100, low 10, pods ask for 1 CPU unless said).
+//! KEP-5710's published scenarios, by their number in the upstream integration tests. By default,
+//! the preemptor has priority 100, low priority is 10, and pods request 1 CPU.
 //!
-//! What a node holds only so many of (a host port, a pod that others must not sit beside, what a
-//! Reserve plugin counts) is a resource here, and affinity of the members to each other is a
-//! topology. Not expressible: topology spread (two cases of P19), because nothing binds the counts
-//! of different nodes. P21 (the text of the condition under a grace period) concerns the executor.
-//! P17 with a member's own policy and the gate off is a matter of how a gang is read.
+//! Countable node constraints (a host port, pod anti-affinity, Reserve plugins) are a resource
+//! here, and affinity between members is a topology. Not expressible: topology spread (two cases of
+//! P19), because nothing links the counts of different nodes. P21 (condition message under a grace
+//! period) concerns the executor. P17 with a member's own policy and the gate off concerns how a
+//! gang is read.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use smallvec::smallvec;
 
 const LOW: i32 = 10;
 const HIGH: i32 = 100;
-/// One CPU, in the unit of the cluster: halves.
+/// One CPU in halves, the unit of the cluster.
 const CPU: i64 = 2;
 
 struct Case {
@@ -27,7 +27,7 @@ struct Case {
     names: Vec<&'static str>,
 }
 
-/// Nodes with this many CPUs and one slot of something scarce, each in a zone of its own.
+/// Nodes with this many CPUs and one unit of a scarce resource, each in its own zone.
 fn nodes(cpus: &[i64]) -> Case {
     let mut cluster = Cluster::new(2, 1);
     for (ix, cpu) in cpus.iter().enumerate() {
@@ -49,12 +49,12 @@ fn nodes(cpus: &[i64]) -> Case {
 }
 
 impl Case {
-    /// Running work: its pods' nodes, each pod with this many CPUs.
+    /// Running work: one pod with this many CPUs on each node.
     fn runs(self, name: &'static str, priority: i32, gang: bool, cpus: i64, on: &[usize]) -> Self {
         self.holds(name, priority, gang, [cpus * CPU, 0], on)
     }
 
-    /// Running work, each pod with these amounts.
+    /// Running work with these amounts per pod.
     fn holds(
         mut self,
         name: &'static str,
@@ -88,7 +88,7 @@ impl Case {
         self.runs(name, priority, false, 1, &[node])
     }
 
-    /// A budget over units named before.
+    /// A budget over these units.
     fn budget(mut self, allowed: u32, over: &[&str]) -> Self {
         let pdb = self.units.pdb_allowed.len();
         self.units.pdb_allowed.push(allowed);
@@ -111,12 +111,12 @@ impl Case {
     }
 }
 
-/// A gang of members with one CPU, all needed.
+/// A gang whose members all have one CPU and are all needed.
 fn gang(count: u32) -> Demand {
     Demand::homogeneous([CPU, 0].as_slice(), count, HIGH)
 }
 
-/// As a gang, but one member is enough: upstream's basic policy, and gangs with a minimum of one.
+/// A gang that needs one member: upstream's Basic policy, and gangs with `minCount` 1.
 fn at_least_one_of(count: u32) -> Demand {
     let mut demand = gang(count);
     demand.shapes[0].min = 1;
@@ -295,7 +295,7 @@ fn p18_only_eligible_nodes_are_cleared() {
     );
 }
 
-/// As upstream's required affinity of the members to each other by zone.
+/// Required affinity between members by zone.
 fn in_one_zone(demand: Demand) -> Demand {
     Demand {
         topology: Some(TopologyDemand {
@@ -375,7 +375,7 @@ fn p22_a_better_node_that_frees_up_while_victims_terminate_changes_nothing() {
         1,
         "asked again it would fill the other node"
     );
-    // The caller holds the gang to the nodes of the decision.
+    // The caller restricts the gang to the decided nodes.
     let nodes: NodeSet = first.placement.assignments.iter().map(|s| s.node).collect();
     demand.shapes[0].eligible = Some(Arc::new(nodes));
     let again = case.answer(&demand).unwrap();
@@ -426,7 +426,7 @@ fn members_go_to_the_first_nodes_of_the_order_that_have_room() {
         [2],
         "an order may name nodes that are gone"
     );
-    // The smaller shape in front takes the room of the larger one; then best fit decides.
+    // The smaller shape takes the capacity of the larger one; then best fit decides.
     let mut two = gang(1);
     two.shapes.push(Shape::new([2 * CPU, 0].as_slice(), 1));
     two.shapes.push(Shape::new([CPU, 0].as_slice(), 1));

@@ -1,4 +1,4 @@
-//! Where gangs go, and what they are told, where the answer can be seen by hand.
+//! Placements and messages in cases that can be checked by hand.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use smallvec::smallvec;
 /// Milli-CPU, bytes, pods, GPUs.
 const DIMS: usize = 4;
 
-/// Nodes with this many CPUs and GPUs free, all of one rack unless `racks` says otherwise.
+/// Nodes with this many free CPUs and GPUs, in one rack unless `racks` is given.
 fn cluster(nodes: &[(i64, i64)], racks: &[usize]) -> Cluster {
     let mut cluster = Cluster::new(DIMS, 1);
     for (ix, &(cpus, gpus)) in nodes.iter().enumerate() {
@@ -241,7 +241,7 @@ fn where_shapes_are_multiples_of_each_other_the_answer_is_never_that_the_search_
 
 #[test]
 fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
-    // Largest first by GPUs would put the three on the node that only the four CPUs need.
+    // Largest first by GPUs would put the three pods on the only node for the four CPUs.
     let nodes = cluster(&[(4, 3), (1, 4)], &[]);
     let demand = gang(vec![shape(1, 3, 1), shape(4, 0, 1)]);
     assert_eq!(placed(&nodes, &demand), [(1, 1), (0, 1)]);
@@ -254,7 +254,7 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
 
 #[test]
 fn shapes_that_no_order_packs_are_searched_for_until_the_steps_are_spent() {
-    // Whichever shape comes first leaves no room for all of the other.
+    // Each shape in full leaves too little capacity for the other.
     let nodes = cluster(&[(64, 7), (64, 5)], &[]);
     let demand = gang(vec![
         Shape {
@@ -268,8 +268,8 @@ fn shapes_that_no_order_packs_are_searched_for_until_the_steps_are_spent() {
         [(0, 1), (1, 1), (0, 2), (1, 1)],
         "what is needed before what is wanted besides"
     );
-    // One of the small ones has no room. That is known from prices at which the nodes are worth less
-    // than the gang, without trying all ways; not from one step.
+    // One small pod has no capacity. Prices prove that the nodes are worth less than the gang,
+    // without enumeration, but not in one step.
     let (nodes, demand) = (
         cluster(&[(64, 7); 12], &[]),
         gang(vec![shape(1, 3, 12), shape(1, 2, 25)]),
@@ -472,7 +472,7 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
 
 #[test]
 fn a_pod_goes_to_the_node_that_its_accelerators_fill_whatever_network_devices_are_free() {
-    // CPU, memory, pods, GPUs, and shared network devices: one of a thousand for each pod.
+    // CPU, memory, pods, GPUs, and shared network devices: one of a thousand per pod.
     let mut cluster = Cluster::new(5, 0);
     for node in 0..2 {
         let spec = ClusterNode {
@@ -482,7 +482,7 @@ fn a_pod_goes_to_the_node_that_its_accelerators_fill_whatever_network_devices_ar
         };
         cluster.upsert_node(node, &spec);
     }
-    // Six GPUs are free on the one, in more pods, and two on the other.
+    // Six GPUs are free on the first node, which has more pods, and two on the second.
     for _ in 0..2 {
         cluster.add_pod(0, &[1_000, 1 << 20, 1, 1, 1]);
     }

@@ -1,9 +1,9 @@
-//! Gangs of two to four shapes over two to four resources that fit, by construction: none is refused. That
-//! it is not known whether one fits may be said of a few.
+//! Gangs of two to four shapes over two to four resources that fit by construction. None may be
+//! refused, and few may remain unknown.
 //!
-//! What varies: sizes from a few accelerators to thousands of cores, how much nodes have to spare, nodes that
-//! are of no use, shapes that some nodes refuse, elastic gangs, members that run already, topologies of the
-//! gang and of replicas, few steps, and whether what the gang needs is free or held by others.
+//! Varies: sizes from a few accelerators to thousands of cores, spare capacity, unusable nodes,
+//! nodes that refuse shapes, elastic gangs, running members, topologies of gang and replicas, step
+//! limits, and whether the capacity is free or held by other work.
 
 #[path = "../src/test_runner.rs"]
 mod runs;
@@ -24,20 +24,20 @@ use smallvec::smallvec;
 
 const DOMAINS: usize = 3;
 const PRIORITY: i32 = 100;
-/// Below, it may well be that a search ends without an answer.
+/// With fewer steps, a search may well end without an answer.
 const FEW: u64 = 3_000;
 
-/// A node, and what of the gang is planted there.
+/// A node and the planted pods.
 #[derive(Clone, Debug)]
 struct RawNode {
-    /// Shapes of the pods; none: a decoy.
+    /// Shapes of the pods; empty: a decoy.
     pods: Vec<usize>,
-    /// What it has beyond that.
+    /// Additional capacity.
     spare: Vec<i64>,
     domain: usize,
-    /// Whether shapes that are not planted here are refused.
+    /// True if shapes that are not planted here are refused.
     choosy: bool,
-    /// Of a decoy: whether the gang must not use it.
+    /// True if the gang must not use this decoy.
     excluded: bool,
 }
 
@@ -45,10 +45,10 @@ struct RawNode {
 struct Raw {
     requests: Vec<Vec<i64>>,
     nodes: Vec<RawNode>,
-    /// Pods of each shape that the gang could do without.
+    /// Optional pods of each shape.
     elastic: Vec<u32>,
     topology: Option<TopologyDemand>,
-    /// Whether the first pod of each node runs already.
+    /// True if the first pod of each node is running.
     running: bool,
     steps: u64,
 }
@@ -95,7 +95,7 @@ fn nodes(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<RawNode>> {
     ]
 }
 
-/// What one pod asks for: of some resources nothing, of some a few, of some many.
+/// Request of one pod: nothing, a few or many of each resource.
 fn requests(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<Vec<i64>>> {
     let amount = prop_oneof![
         1 => Just(0),
@@ -133,7 +133,7 @@ fn raws() -> impl Strategy<Value = Raw> {
     })
 }
 
-/// A gang that fits, and where what it needs is not free: who holds it.
+/// A gang that fits, and the units that hold its capacity, if any.
 struct Question {
     cluster: Cluster,
     demand: Demand,
@@ -147,13 +147,13 @@ fn scope_of(raw: &Raw) -> Option<Scope> {
     required.map(|t| t.scope)
 }
 
-/// None: nothing is planted.
+/// `None`: nothing is planted.
 fn question(mut raw: Raw, held: bool) -> Option<Question> {
     let dims = raw.requests[0].len();
     let shapes = raw.requests.len();
     let scope = scope_of(&raw);
     if scope == Some(Scope::Gang) {
-        // All that is planted is in one domain; elsewhere there are decoys.
+        // All planted pods are in one domain; other domains contain decoys.
         for node in raw.nodes.iter_mut().filter(|n| n.domain != 0) {
             node.pods.clear();
         }
@@ -266,7 +266,7 @@ fn unit(node: usize, request: Amounts, cost: u64) -> Unit {
     }
 }
 
-/// Whether a placement is one: room, admission, and what the gang needs, together where it has to be.
+/// Checks a placement: capacity, admission, needed members, and topology.
 fn is_right(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Result<(), String> {
     let mut after = cluster.clone();
     after.reserve(&demand.shapes, placement);
@@ -317,11 +317,11 @@ fn is_right(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Re
     Ok(())
 }
 
-/// Of what the questions were made, and how many were not answered.
+/// Coverage, and the number of unknown answers.
 #[derive(Default)]
 struct Seen {
     asked: usize,
-    /// Answers that had the usual steps, and how many of these were that it is not known.
+    /// Answers with the usual steps, and how many of them are unknown.
     answers: usize,
     unknown: usize,
     parts: BTreeMap<&'static str, usize>,
@@ -368,7 +368,7 @@ impl Seen {
         }
     }
 
-    /// An answer to a question with so many steps.
+    /// Counts an answer with this step limit.
     fn count<T>(&mut self, steps: u64, answer: &Result<T, Infeasible>) {
         let unknown = matches!(answer, Err(Infeasible::GaveUp { .. }));
         if steps >= FEW {
@@ -377,7 +377,7 @@ impl Seen {
         }
     }
 
-    /// Two of a hundred are not known at most, and of each part there was some.
+    /// At most 2 % unknown, and every part was covered.
     fn assert_mixed(self) {
         let Self {
             answers, unknown, ..
@@ -409,7 +409,7 @@ const MIX: [&str; 12] = [
     "choosy",
 ];
 
-/// Runs questions, a part of those of the other suites.
+/// Runs a fraction of the usual number of cases.
 fn over(part: u32, check: impl Fn(Raw, &mut Seen) -> Result<(), TestCaseError>) {
     let mut config = runner().config().clone();
     config.cases = config.cases / part + 1;
@@ -448,7 +448,7 @@ fn no_gang_that_fits_is_refused() {
 
 #[test]
 fn no_gang_that_fits_without_its_victims_is_refused() {
-    // Each costs as much as ten without victims.
+    // Each case costs as much as ten without victims.
     over(10, |raw, seen| {
         let Some(question) = question(raw.clone(), true) else {
             return Ok(());

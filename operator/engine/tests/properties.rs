@@ -1,5 +1,5 @@
-//! What every answer must satisfy, over random small questions. Each suite also asserts what it was
-//! made of, so that it cannot pass on trivial cases.
+//! Properties of every answer, over small random instances. Each suite also asserts its coverage,
+//! so that it cannot pass on trivial cases.
 
 mod support;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 use support::{Mix, Question, SMALL, oracle, question, runs::runner};
 
-/// What a suite has seen.
+/// Coverage of a suite.
 #[derive(Default, Debug)]
 struct Seen {
     cases: u32,
@@ -43,7 +43,7 @@ impl Seen {
     }
 }
 
-/// Runs `check` on random questions, always the same ones.
+/// Runs `check` on the same random instances each time.
 fn over_questions(
     mix: Mix,
     mut check: impl FnMut(&Question, &mut Seen) -> Result<(), TestCaseError>,
@@ -76,20 +76,19 @@ fn over_questions(
     seen
 }
 
-/// Members that must be together.
+/// Members that must share a domain.
 #[derive(Default)]
 struct Group {
     domains: BTreeSet<Option<usize>>,
     members: u32,
 }
 
-/// Pods placed of one shape.
 fn count_of(placement: &GangPlacement, shape: usize) -> u32 {
     let assigned = placement.assignments.iter().filter(|s| s.shape == shape);
     assigned.map(|s| s.count).sum()
 }
 
-/// Whether the assigned nodes exist in the cluster, and hold what the gang asks.
+/// True if the assigned nodes exist, and offer what the gang requests.
 fn check_placement(
     question: &Question,
     victims: &[usize],
@@ -98,7 +97,7 @@ fn check_placement(
     let mut cluster = question.without(victims);
     let demand = &question.demand;
     cluster.reserve(&demand.shapes, placement);
-    // A node may hold more than it has from the beginning; nobody is placed there, then.
+    // A node may be overcommitted from the beginning, but no pod may be placed there.
     for node in placement.assignments.iter().map(|a| a.node) {
         prop_assert!(
             cluster.free(node).iter().all(|&f| f >= 0),
@@ -144,8 +143,7 @@ fn check_placement(
     if topology.mode == TopologyStrictness::Preferred {
         return Ok(());
     }
-    // Where members of one replica, or of the whole gang, are: those that run and those that are
-    // placed.
+    // Domains of the members of one replica, or of the whole gang: running and placed.
     let mut groups: BTreeMap<(usize, u32), Group> = BTreeMap::new();
     let running = demand
         .shapes
@@ -246,7 +244,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
     let seen = over_questions(SMALL, |question, _| {
         let demand = &question.demand;
         with_running += u32::from(demand.shapes.iter().any(|s| s.running_count() > 0));
-        // Half full, so that there is something to choose.
+        // Half full, so that there is a choice.
         let some: Vec<usize> = (0..question.units.units.len())
             .filter(|u| u % 2 == 0)
             .collect();
@@ -291,8 +289,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
         placed > seen.cases / 5 && with_running > seen.cases / 5,
         "{placed} placed, {with_running} with members"
     );
-    // Several shapes are packed by a search that has an end: 2 of 100,000 such questions fit and
-    // are given up.
+    // The search for several shapes is bounded: 2 of 100,000 such instances fit and remain unknown.
     assert!(
         gave_up <= seen.cases / 20_000,
         "gave up on {gave_up} that fit, of {}",
@@ -300,7 +297,6 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
     );
 }
 
-/// The cluster with a placement in it.
 fn filled(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Cluster {
     let mut filled = cluster.clone();
     filled.reserve(&demand.shapes, placement);
@@ -356,7 +352,7 @@ fn answering_again_and_placing_the_answer_changes_nothing() {
             "equal questions have equal answers"
         );
         let Ok(answer) = answer else { return Ok(()) };
-        // Once the victims are gone, the gang fits without more.
+        // Without the victims, the gang fits without further evictions.
         let gone = question.without(&answer.victims);
         let placed = place(&gone, &question.demand);
         prop_assert!(placed.is_ok(), "the room made is enough: {placed:?}");
@@ -375,7 +371,7 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
             order: VictimOrder::LeastWork,
             ..PreemptionOptions::default()
         };
-        // Answers that are not searched for are often not the best, and must not claim to be.
+        // Without a search, answers are often not optimal, and must not claim to be.
         let without_search = PreemptionOptions {
             work_budget: 0,
             ..PreemptionOptions::default()
@@ -541,7 +537,7 @@ fn under_strict_priority_no_lower_bound_would_have_done() {
 fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
     let mut compared = 0;
     let seen = over_questions(SMALL, |question, _| {
-        // Strict priority may lower the bound with more room and then pay more work for less
+        // With more capacity, strict priority may lower the bound and lose more work at a lower
         // priority.
         let options = PreemptionOptions {
             order: VictimOrder::LeastWork,

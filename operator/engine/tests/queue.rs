@@ -1,5 +1,5 @@
-//! The queue's promises over long random runs: what is reserved delays no more than it has to,
-//! nobody starves, nobody evicts each other in turn.
+//! Guarantees of the queue over long random runs: reservations delay no more than necessary, no
+//! gang starves, and no two gangs evict each other in turn.
 
 #[path = "../src/test_runner.rs"]
 mod runs;
@@ -20,7 +20,7 @@ use smallvec::smallvec;
 const CPUS: i64 = 8;
 const GPUS: i64 = 4;
 
-/// A gang of equal pods: CPUs and GPUs of one, how many, and how long it runs.
+/// A gang of equal pods: CPUs and GPUs of one pod, number of pods, and run time.
 type Job = (i64, i64, u32, u32);
 
 fn cluster(nodes: usize) -> Cluster {
@@ -44,7 +44,7 @@ fn demand(job: Job, priority: i32) -> Demand {
     Demand::homogeneous([job.0, job.1].as_slice(), job.2, priority)
 }
 
-/// Runs `check` on random values; returns how many.
+/// Runs `check` on random values. Returns their number.
 fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) -> u32 {
     let mut runner = runs::runner();
     assert_eq!(
@@ -56,19 +56,19 @@ fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCa
     runner.config().cases
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
-    /// When each gang started.
+    /// Start of each gang.
     started: BTreeMap<usize, u32>,
-    /// What the first gang of the queue reserved first.
+    /// First reservation of the first gang of the queue.
     first_reserved: Option<GangPlacement>,
-    /// When what ran on those nodes then had ended.
+    /// Time by which the work on these nodes at that time had ended.
     first_free: u32,
 }
 
-/// The share of a gang's namespace: that of the first has most, so that all others come before it as
-/// long as it holds nothing.
+/// Share of a gang's namespace. The first gang has the largest, so it is last while it holds
+/// nothing.
 fn share(ix: usize) -> u64 {
     match ix {
         0 => 1000,
@@ -76,8 +76,8 @@ fn share(ix: usize) -> u64 {
     }
 }
 
-/// Runs a queue in discrete time from free room alone, and holds that what is reserved is disjoint,
-/// beside all that stays. `known` is the longest run time that is known before.
+/// Runs a queue in discrete time, from free capacity only. Asserts that reservations are disjoint
+/// and fit next to all work that stays. `known`: longest run time that is known in advance.
 fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known: u32) -> Run {
     let mut free = cluster(nodes);
     let mut ends: Vec<(u32, Demand, GangPlacement, bool)> = Vec::new();
@@ -138,7 +138,7 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known:
     out
 }
 
-/// What is reserved on a node for all together is there.
+/// Asserts that each node offers its total reservation.
 fn assert_disjoint(nodes: usize, demands: &[Demand], reserved: &BTreeMap<usize, GangPlacement>) {
     let mut sum = vec![Amounts::from_slice(&[0, 0]); nodes];
     for (&ix, kept) in reserved {
@@ -301,7 +301,8 @@ fn turns_go_by_priority_then_age_and_a_preempted_gang_keeps_its_age() {
         QueuePosition::new(0, 99, 0) < QueuePosition::growth(100, 1, 1),
         "what a gang needs comes before what another would like besides"
     );
-    // Preempted at any later time, the gang that first asked at 20 is still before the one of 50.
+    // If the gang queued at 20 is preempted at any later time, it is still ahead of the gang queued
+    // at 50.
     assert!(QueuePosition::new(10, 20, 2) < QueuePosition::new(10, 50, 0));
 }
 
@@ -322,7 +323,7 @@ fn work_is_protected_until_it_has_had_its_run_time() {
     );
 }
 
-/// One gang of a run with preemption. All cost the same.
+/// A gang in a run with preemption. All gangs cost the same.
 #[derive(Clone, Debug)]
 struct Gang {
     demand: Demand,
@@ -386,7 +387,7 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
                 .filter(|&g| gangs[g].placed.is_none())
                 .map(|g| QueuePosition::new(gangs[g].demand.priority, g as i64, g))
                 .collect();
-            // The least important first: the worst order for whoever runs.
+            // Least important first: the worst order for running work.
             turns.sort_unstable_by(|a, b| b.cmp(a));
             quiet = true;
             for turn in turns {

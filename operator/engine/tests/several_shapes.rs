@@ -1,5 +1,5 @@
-//! Gangs of several shapes that compete for nodes, with a planted answer: each fits, by
-//! construction, and hardly in any other way.
+//! Gangs of several shapes that compete for nodes, with a planted answer: each fits by
+//! construction, and in almost no other way.
 
 use lockstep_engine::{
     Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionAnswer, PreemptionOptions,
@@ -7,7 +7,7 @@ use lockstep_engine::{
 };
 use smallvec::smallvec;
 
-/// Numbers that are the same everywhere (an LCG by Knuth).
+/// Deterministic numbers (Knuth's LCG).
 struct Dice(u64);
 
 impl Dice {
@@ -20,12 +20,11 @@ impl Dice {
     }
 }
 
-/// Cores and accelerators of the pods of a gang with so many shapes; what of it fills nodes of 64
-/// cores and 8 accelerators.
+/// A gang that fills nodes of 64 cores and 8 accelerators.
 struct Planted {
     cluster: Cluster,
     demand: Demand,
-    /// What is planted on each node.
+    /// Planted pods of each node.
     held: Vec<Amounts>,
 }
 
@@ -129,7 +128,7 @@ fn one_pod_more_than_there_is_room_for_is_refused_with_a_proof() {
     assert!(proven >= 59, "{proven} of 60");
 }
 
-/// A question that is not answered with hardly any steps, and is with the usual ones.
+/// An instance that remains unknown with few steps, but not with the usual number.
 fn hard() -> Planted {
     (0..1_000)
         .map(|seed| planted(seed, 40, 3))
@@ -143,7 +142,7 @@ fn hard() -> Planted {
 #[test]
 fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_as_it_is() {
     let mut question = hard();
-    // A free node that work of no value holds: it would do, but it may not be needed.
+    // A free node held by worthless work: it would suffice, but is not needed.
     let node = question.cluster.node_count();
     let spec = ClusterNode {
         allocatable: smallvec![640, 80],
@@ -168,8 +167,8 @@ fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_as_it_i
     assert_eq!(answer.victims, Vec::<usize>::new());
 }
 
-/// The hard question among what may all be evicted, and beside it a node that holds the gang by itself,
-/// taken by the last unit: in another domain where there are any.
+/// The hard instance with evictable units, plus a node that holds the whole gang, taken by the last
+/// unit. That node is in another domain, if there are domains.
 struct BesideAmpleNode {
     cluster: Cluster,
     units: Units,
@@ -209,7 +208,7 @@ impl BesideAmpleNode {
         self.units.units.last_mut().expect("it has units")
     }
 
-    /// The answers with a little and with much time.
+    /// Answers with a small and a large step limit.
     fn answers(&self) -> [PreemptionAnswer; 2] {
         [2, 10_000_000].map(|work_budget| {
             let options = PreemptionOptions {
@@ -256,7 +255,7 @@ fn a_search_ends_when_its_steps_are_spent() {
         if let Err(Infeasible::GaveUp { steps: spent }) =
             place_within(&question.cluster, &question.demand, steps)
         {
-            // What every search does at least: each node is looked at, once per pattern.
+            // Minimum of every search: one visit per node and pattern.
             assert!(spent <= steps + 10_000, "{spent} of {steps}");
         }
     }
@@ -298,7 +297,7 @@ fn victims_for_several_shapes_make_room_and_cost_hardly_more_than_the_planted_on
             }
             units.units.push(unit(held, 100 + (at as u64 * 37) % 50));
         }
-        // As much room again, so that there is a choice.
+        // Doubles the capacity, so that there is a choice.
         for (node, held) in (24..).zip(&held) {
             let spec = ClusterNode {
                 allocatable: held.clone(),
@@ -327,7 +326,7 @@ fn victims_for_several_shapes_make_room_and_cost_hardly_more_than_the_planted_on
         for node in 0..after.node_count() {
             assert!(after.free(node).iter().all(|&f| f >= 0), "seed {seed}");
         }
-        // The first twelve make room.
+        // The first twelve free enough.
         let planted: u128 = units.units[..12].iter().map(|u| u128::from(u.cost)).sum();
         let cost = answer.cost.lost;
         assert!(

@@ -1,4 +1,4 @@
-//! What victims would evict in turn.
+//! Follow-on evictions.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::{GPUS, gang, racks};
 #[test]
 fn a_victim_that_would_evict_in_turn_brings_that_cost() {
     let mut case = racks(&[3]);
-    // The cheapest victim would take the dear unit of still lower priority; the second finds nobody
-    // below it.
+    // The cheapest victim would evict the expensive unit of even lower priority. The second finds
+    // no unit of lower priority.
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]).preempts = false;
     case.unit(20, 300, GPUS, &[2]).preempts = false;

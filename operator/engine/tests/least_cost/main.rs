@@ -1,4 +1,4 @@
-//! Whom `LeastCost` takes, where the answer can be seen by hand.
+//! Victims of `LeastCost` in cases that can be checked by hand.
 
 mod follow_on;
 mod reasons;
@@ -12,7 +12,7 @@ use smallvec::smallvec;
 
 const GPUS: i64 = 8;
 
-/// Nodes of eight GPUs, so many per rack.
+/// Nodes of eight GPUs in racks.
 struct Case {
     cluster: Cluster,
     units: Units,

@@ -1,4 +1,4 @@
-//! What the reasons say of the victims and of those that were spared.
+//! Reasons for victims and for spared units.
 
 use lockstep_engine::{
     Algorithm, Demand, PreemptionOptions, Scope, Spared, TopologyDemand, TopologyStrictness,

@@ -1,4 +1,4 @@
-//! Random small questions, and the plain way to answer them.
+//! Small random instances, and straightforward solutions.
 
 pub mod oracle;
 #[path = "../../src/test_runner.rs"]
@@ -13,7 +13,7 @@ use lockstep_engine::{
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
 
-/// A question: what runs where, and who wants room.
+/// An instance: running work, and a gang that needs capacity.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub cluster: Cluster,
@@ -21,7 +21,7 @@ pub struct Question {
     pub demand: Demand,
 }
 
-/// What a question may hold.
+/// Limits of an instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     pub nodes: usize,
@@ -38,7 +38,7 @@ pub const SMALL: Mix = Mix {
 const GPUS: i64 = 4;
 const CPUS: i64 = 8;
 const DOMAINS: usize = 2;
-/// More nodes than any question has.
+/// More nodes than any instance has.
 const MOST_NODES: usize = 8;
 
 #[derive(Clone, Debug)]
@@ -102,9 +102,9 @@ struct RawShape {
     cpus: i64,
     replicas: u32,
     size: u32,
-    /// Where members would run already, if there is room.
+    /// Nodes of running members, if they fit.
     running: Vec<NodeIx>,
-    /// A node where the shape may not go.
+    /// A node that the shape must not use.
     refused: Option<NodeIx>,
 }
 
@@ -124,8 +124,8 @@ fn shape(mix: Mix) -> impl Strategy<Value = RawShape> {
     )
 }
 
-/// Random questions. Units that do not fit are left out; but of some nodes accelerators have been
-/// lost since, so that they hold more than they have.
+/// Random instances. Units that do not fit are left out. Some nodes have lost accelerators since,
+/// so they are overcommitted.
 pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
     let shapes = prop::collection::vec(shape(mix), 1..=mix.shapes);
     let excluded = prop::option::weighted(0.1, 0..mix.nodes);
@@ -235,8 +235,8 @@ fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) 
     });
 }
 
-/// Lets a member run on a node, if there is room, the gang has one left, and the topology allows it
-/// there.
+/// Starts a member on a node if the node has capacity, the gang has a member left, and the topology
+/// permits it.
 fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: NodeIx) {
     let domain = |node: NodeIx| cluster.domain(node, 0);
     let bound = |scope: Scope| {
@@ -317,7 +317,6 @@ fn demand(
 }
 
 impl Question {
-    /// The cluster without these units.
     pub fn without(&self, victims: &[UnitIx]) -> Cluster {
         let mut cluster = self.cluster.clone();
         for &unit in victims {
@@ -336,12 +335,12 @@ impl Question {
             .collect()
     }
 
-    /// Whether the gang fits when these are gone.
+    /// True if the gang fits without these units.
     pub fn fits_without(&self, victims: &[UnitIx]) -> bool {
         place(&self.without(victims), &self.demand).is_ok()
     }
 
-    /// The least cost of all sets of candidates up to a priority, by trying every set.
+    /// Least cost of all candidate sets up to a priority, by enumeration.
     pub fn best_by_enumeration(&self, bound: Option<i32>) -> Option<EvictionCost> {
         let pool: Vec<UnitIx> = self
             .candidates()

@@ -1,8 +1,8 @@
-//! Whether a gang fits, by trying everything: slow, and sharing no thought with the engine.
+//! Decides by enumeration whether a gang fits: slow, and independent of the engine.
 
 use lockstep_engine::{Cluster, Demand, NodeIx, Scope, Shape, TopologyStrictness};
 
-/// Members of one shape that have to go somewhere, together where the topology says so.
+/// Members of one shape to place, together if the topology requires it.
 #[derive(Clone, Copy)]
 struct Lot {
     shape: usize,
@@ -10,7 +10,7 @@ struct Lot {
     domain: Option<usize>,
 }
 
-/// Whether the members that the gang needs find room.
+/// True if the needed members fit.
 pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
     let key = demand
         .topology
@@ -48,8 +48,7 @@ pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
     }
 }
 
-/// Replicas of a shape that have to be completed, those that run in part first, until enough
-/// members are placed.
+/// Incomplete replicas of a shape, partly running ones first, until enough members are placed.
 fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec<Lot> {
     let spec = &demand.shapes[shape];
     let lot = |replica: u32| {
@@ -76,7 +75,7 @@ fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec
     started
 }
 
-/// Tries every domain for every replica that is not bound to one.
+/// Tries every domain for every replica without a fixed domain.
 fn together(
     cluster: &Cluster,
     demand: &Demand,
@@ -129,7 +128,7 @@ fn place_all(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
     })
 }
 
-/// Whether one more pod of the shape may go to a node.
+/// True if one more pod of the shape fits on a node.
 pub fn one_more_fits(cluster: &Cluster, demand: &Demand, shape: &Shape, node: NodeIx) -> bool {
     let eligible = shape.eligible.as_ref().is_none_or(|set| set.contains(node));
     let fits = cluster

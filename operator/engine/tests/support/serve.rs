@@ -1,4 +1,4 @@
-//! The plain way to serve a queue, for the promises that the queue makes.
+//! A straightforward queue server, to test the guarantees of the queue.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,20 @@ use lockstep_engine::{
     amounts_by_node, is_possible, place, queue::QueuePosition, reserve, starts_at,
 };
 
-/// What one round of the queue comes to for one gang.
+/// Result of one round for one gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// It runs here.
+    /// Runs on these nodes.
     Placed(GangPlacement),
-    /// It waits, and those behind it leave what it reserves alone.
+    /// Waits with a reservation that binds gangs behind it.
     Blocked(Infeasible),
-    /// It waits, and would wait even without all work that may end: it reserves nothing.
+    /// Waits, and would not fit even without all work that may end. Reserves nothing.
     Impossible(Infeasible),
 }
 
-/// Serves a queue from free capacity alone: which gang runs where, and which waits. The flag says
-/// of each gang whether it may be evicted once it runs. `blockers` is what runs, `reserved` what was
-/// reserved so far, by gang; `end` says when a gang will have ended at the latest if it starts now.
-/// The answers are in the order of the queue.
+/// Serves a queue from free capacity only. The flag in `queue`: whether the gang can be evicted
+/// once it runs. `blockers`: running work. `reserved`: reservations so far, by gang. `end`: latest
+/// end of a gang that starts now. Answers are in queue order.
 pub fn serve(
     cluster: &Cluster,
     blockers: &[Blocker],
@@ -73,15 +72,15 @@ pub fn serve(
     served
 }
 
-/// A gang that waits, with what it reserves.
+/// A waiting gang with its reservation.
 struct Ahead<'d> {
     demand: &'d Demand,
     kept: BTreeMap<NodeIx, Amounts>,
-    /// When it can use that at the latest, if it is known.
+    /// Latest start on the reservation, if known.
     start: Option<i64>,
 }
 
-/// What a gang that runs holds, as work that ends then.
+/// Capacity of a running gang, as work that ends at this time.
 pub fn as_blockers(demand: &Demand, placement: &GangPlacement, ends: Option<i64>) -> Vec<Blocker> {
     let held = amounts_by_node(&demand.shapes, placement).into_iter();
     held.map(|(node, request)| Blocker {
@@ -103,7 +102,7 @@ fn without<'k>(
     free
 }
 
-/// Whether a blocked gang can take back the capacity of work of this priority once it runs.
+/// True if a blocked gang can evict running work of this priority.
 fn can_take_back(blocked: &Demand, priority: i32, evictable: bool) -> bool {
     evictable && priority < blocked.priority && blocked.preemption == EvictionPolicy::LowerPriority
 }

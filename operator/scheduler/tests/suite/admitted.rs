@@ -1,4 +1,4 @@
-//! What counts is the pod that the API server makes of a template.
+//! The admitted pod counts, not the template.
 
 use k8s_openapi::api::core::v1::Node;
 use lockstep_sim::{Gangs, Key, Spec};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
 
-/// Two accelerators for each of two members.
+/// Two members with two accelerators each.
 const WIDE: Spec = Spec { gpus: 2, ..HIGH };
 
-/// From now on this is merged into the spec of each pod of the gang `high`.
+/// Merges this into the spec of each pod of gang `high` on admission.
 fn admission(world: &Gangs, spec: &Value) {
     let spec = spec.clone();
     world.store().admission.webhook = Some(Box::new(move |pod| {
@@ -30,7 +30,7 @@ fn sidecar() -> Value {
     json!({"containers": [{"name": "proxy", "image": "i", "resources": resources}]})
 }
 
-/// Two nodes of accelerators as cloud providers taint them.
+/// Two accelerator nodes with the taints of cloud providers.
 fn tainted() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     for name in ["n1", "n2"] {

@@ -1,4 +1,4 @@
-//! Victims that disruption budgets keep, and victims that do not go.
+//! Victims protected by disruption budgets, and victims that do not terminate.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const ONE: Spec = Spec {
 };
 const TWO: Spec = Spec { members: 2, ..ONE };
 
-/// The budget of a pod says that so many pods may go.
+/// Sets the allowed disruptions of a pod's budget.
 fn allow(world: &mut Gangs, name: &str, pods: i32) {
     let key = Key::new("ml", name);
     world.cluster.edit::<PodDisruptionBudget>(&key, |budget| {
@@ -25,7 +25,7 @@ fn allow(world: &mut Gangs, name: &str, pods: i32) {
     });
 }
 
-/// The API server refuses to evict a pod, whatever its budget says.
+/// Makes the API server refuse the eviction of a pod, regardless of its budget.
 fn refuse_evictions(world: &mut Gangs, name: &str) {
     world.store().admission.rules.push(Rule {
         kind: WatchedKind::Pod,
@@ -138,7 +138,7 @@ fn victims_with_a_long_grace_period_are_waited_for() {
     let grace = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 3600}});
     world.foreign_with("slow", "n1", 1, 1, &grace);
     world.gang("high", ONE);
-    // The pod takes all of its time.
+    // The pod uses its whole grace period.
     for _ in 0..350 {
         world.pass();
         world.bind();
@@ -217,7 +217,7 @@ fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_
     assert!(message.ends_with(says), "{message}");
 }
 
-/// The API server answers such an eviction with an error, whatever both allow.
+/// The API server refuses such an eviction with an error, even if both budgets permit it.
 #[test]
 fn a_pod_with_two_budgets_that_would_both_let_it_go_is_no_candidate() {
     for budgets in [1, 2] {
@@ -248,7 +248,7 @@ fn a_pod_with_two_budgets_that_would_both_let_it_go_is_no_candidate() {
     }
 }
 
-/// A gang of four whose pods a budget of its user guards.
+/// A gang of four pods guarded by a budget.
 fn budgeted_gang(world: &mut Gangs, name: &str) {
     let container =
         serde_json::json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});

@@ -1,4 +1,4 @@
-//! Preemption that is switched off, and on again.
+//! Disabling and enabling preemption.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn no_intent_is_made_while_preemption_is_disabled_and_the_condition_names_the_ke
         assert!(message.contains(part), "{part:?} is missing: {message}");
     }
     world.scheduler_settings().preemption_enabled = true;
-    // Nothing else tells it that its configuration is another.
+    // No other event announces the changed configuration.
     world.schedule();
     run(&mut world, 60);
     assert_eq!((world.running("high"), world.running("low")), (2, 0));
@@ -66,7 +66,7 @@ fn disabling_preemption_stops_at_the_pods_that_are_ending() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.foreign("first", "n1", 1, 1);
     world.guarded("second", "n1");
-    // What a budget guards is a candidate only where it may be deleted in the end.
+    // A guarded pod is a candidate only if it can be deleted eventually.
     world.scheduler_settings().delete_after = Some(Duration::from_mins(10));
     world.gang("high", HIGH);
     world.pass();

@@ -1,4 +1,4 @@
-//! Gangs that can do with some of their members, and nodes that may be used again soon.
+//! Elastic gangs, and nodes that can be used again soon.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -15,7 +15,7 @@ const SMALL: Spec = Spec {
     gpus: 1,
 };
 
-/// A gang of four that can do with two, and capacity for three.
+/// A gang of four with `minCount` 2, and capacity for three.
 fn elastic() -> Gangs {
     let mut world = Gangs::new(&[("n1", 3)]);
     elastic_gang(&mut world);
@@ -28,7 +28,7 @@ fn elastic_gang(world: &mut Gangs) {
     world.gang_with("a", SMALL, &two);
 }
 
-/// Since when all members of the gang's world run.
+/// Since when all members of the gang run.
 fn healthy_since(world: &Gangs) -> Option<DateTime<Utc>> {
     let status = world.workload("a").status?;
     status.domains.first()?.healthy_since
@@ -131,8 +131,8 @@ fn it_does_not_grow_when_a_member_has_finished() {
     assert_eq!(world.assigned("a").len(), 3);
 }
 
-/// A more important gang that does not fit beside the one on the only other node, and was rejected
-/// by a node with capacity.
+/// A more important gang that a free node has rejected, and that does not fit next to the gang on
+/// the other node.
 fn rejected(reason: &str, tries: i32) -> Gangs {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 0)]);
     world.gang("low", SMALL);

@@ -9,7 +9,7 @@ use crate::{HIGH, LOW, run};
 /// Environment of a container whose image cannot be pulled.
 const NO_IMAGE: [(&str, &str); 1] = [("HOLLOW_NOT_CREATED", "ErrImagePull")];
 
-/// Two nodes full of a gang of low priority, and a gang of high priority that wants one of them.
+/// Two nodes full of a gang of low priority, and a gang of high priority that needs one of them.
 fn contested(more: &Value) -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("full", Spec { members: 4, ..LOW });
@@ -47,7 +47,7 @@ fn a_gang_whose_image_cannot_be_pulled_preempts_again_after_a_growing_backoff() 
     let mut world = contested(&never_starts(&NO_IMAGE));
     let at = preemptions_within(&mut world, "himg", 3 * 3600);
     let waits: Vec<i64> = at.windows(2).map(|w| w[1] - w[0]).collect();
-    // The third start that fails ends the workload.
+    // The third failed start ends the workload.
     assert!(at[0] < 30 && waits.len() == 2, "{at:?}");
     for (wait, backoff) in waits.iter().zip([600, 1200]) {
         assert!(*wait >= backoff, "{waits:?}");
@@ -75,8 +75,8 @@ fn a_basic_group_preempts_at_most_once_for_each_start_that_fails() {
         "groups": never_starts(&NO_IMAGE)["groups"]}));
     let policy = world.workload("himg").spec.scheduling.policy;
     assert_eq!(policy, SchedulingPolicy::Basic);
-    // Members of a Basic group start one by one, and the group has no back-off in common. The third
-    // start that fails ends the workload.
+    // Members of a Basic group start one by one, without a common back-off. The third failed start
+    // ends the workload.
     let at = preemptions_within(&mut world, "himg", 3600);
     assert!((1..=3).contains(&at.len()), "{at:?}");
     assert_eq!(world.running("full"), 4, "the victim is back");

@@ -1,4 +1,4 @@
-//! Whose turn it is among gangs of one priority: that of the namespace that has least.
+//! Queue order among gangs of one priority: the namespace with the smallest share is first.
 
 use lockstep_api::names::annotations;
 use lockstep_sim::{Gangs, Spec, WatchedKind};
@@ -10,15 +10,15 @@ const ONE: Spec = Spec {
     gpus: 1,
 };
 
-/// A gang in a namespace, which is queued after those before it.
+/// A gang in a namespace, queued after the existing ones.
 fn queue(world: &mut Gangs, namespace: &str, name: &str) {
     world.gang_in(namespace, name, ONE, &json!({}));
     world.pass();
     world.later(1);
 }
 
-/// One accelerator that a gang of `ml` has, one that somebody else has for a while, and three gangs
-/// that wait: the two of `ml` first.
+/// A gang of `ml` holds one accelerator, and a temporary foreign pod another. Three gangs wait, two
+/// of `ml` first.
 fn waiting() -> Gangs {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
     world.scheduler_settings().rules.reservations_per_priority = 0;

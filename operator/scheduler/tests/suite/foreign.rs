@@ -1,4 +1,4 @@
-//! Gangs of others: what is lost with one of their pods.
+//! Foreign gangs: cost of evicting one of their pods.
 
 use lockstep_model::foreign::NativeGroup;
 use lockstep_sim::{Gangs, Key, Spec};
@@ -47,16 +47,16 @@ fn the_cost_of_a_pod_of_a_job_is_that_of_the_job_and_only_the_pods_that_are_need
     world.pass();
     let intent = world.intent("high").unwrap();
     assert_eq!(intent.victims.len(), 1);
-    // Four accelerators for ten minutes, and a restart.
+    // Four accelerators for ten minutes, plus a restart.
     assert_eq!(intent.cost, 4 * (600 + 120), "{}", intent.explanation);
 }
 
-/// A pod of a group of Kueue's.
+/// A pod of a Kueue group.
 fn of_group(group: &str) -> Value {
     json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/managed": "true"}}})
 }
 
-/// A group of Kueue's over three nodes, of which its last pod uses no accelerator.
+/// A Kueue group over three nodes, whose last pod uses no accelerator.
 fn group_of_three(world: &mut Gangs) {
     world.foreign_with("group-0", "n1", 0, 1, &of_group("group"));
     world.foreign_with("group-1", "n2", 0, 1, &of_group("group"));

@@ -1,4 +1,4 @@
-//! Intents and owners that somebody has forged evict nobody, and protect nobody.
+//! Forged intents and owners evict nothing and protect nothing.
 
 use lockstep_api::names::labels;
 use lockstep_api::scheduling::{Preemption, Victim};
@@ -22,10 +22,10 @@ const HIGH: Spec = Spec {
 #[derive(Clone, Copy, Debug)]
 struct Forgery {
     kind: &'static str,
-    /// UID of the victim, and of the preemptor.
+    /// UIDs of victim and preemptor.
     victim: fn(&Gangs) -> String,
     preemptor: &'static str,
-    /// Whether its id follows from its content.
+    /// True if its id matches its content.
     signed: bool,
 }
 
@@ -85,7 +85,6 @@ fn member_of_low(world: &Gangs) -> String {
 }
 
 impl Forgery {
-    /// The intent of `high`.
     fn intent(&self, world: &Gangs) -> Preemption {
         let victim = Victim {
             kind: self.kind.into(),
@@ -183,7 +182,7 @@ fn a_pod_that_names_a_gang_of_another_namespace_as_its_owner_is_evicted_all_the_
     let owner = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": "low",
         "uid": "w-low", "controller": true});
     let metadata = json!({"namespace": "tenant", "ownerReferences": [owner]});
-    // The garbage collector, which would delete it, has not had its turn.
+    // The garbage collector, which would delete it, has not run yet.
     world.foreign_with("forged", free, 0, 1, &json!({"metadata": metadata}));
     world.gang("high", Spec { members: 1, ..HIGH });
     world.pass();
@@ -200,7 +199,7 @@ fn a_pod_with_the_labels_of_a_gang_keeps_none_of_the_nodes_that_the_gang_gives_u
     let mut labels = world.pods_of("low")[0].metadata.labels.clone().unwrap();
     labels.retain(|key, _| [labels::WORKLOAD_UID, labels::POD_GROUP].contains(&key.as_str()));
     assert_eq!(labels.len(), 2);
-    // As `kubectl debug --copy-to --keep-labels` makes it.
+    // As created by `kubectl debug --copy-to --keep-labels`.
     world.foreign_with("copy", "n1", 0, 0, &json!({"metadata": {"labels": labels}}));
     world.edit("low", |w| w.spec.suspend = true);
     world.gang("high", HIGH);

@@ -1,4 +1,4 @@
-//! A gang that lacks storage is held before it is placed.
+//! A gang without its storage is held before it is placed.
 
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use lockstep_api::condition::reasons;
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
 
-/// Two nodes full of two gangs of low priority.
 fn full() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     for name in ["a", "b"] {
@@ -21,7 +20,7 @@ fn low_running(world: &Gangs) -> usize {
     world.running("a") + world.running("b")
 }
 
-/// How often work was evicted for the gang, its pods ever made, and the pods of others that run.
+/// Preemptions for the gang, number of its pods ever created, and running pods of other gangs.
 fn harm(world: &Gangs) -> (usize, usize, usize) {
     let pods = world.pods_of("high").len();
     (world.preemptions("high"), pods, low_running(world))
@@ -147,7 +146,7 @@ fn a_gang_that_runs_stays_when_its_claim_is_deleted() {
     assert_eq!(world.running("high"), 2);
 }
 
-/// A gang of two groups, of which the pods of `late` name a claim that does not exist.
+/// A gang of two groups. Pods of `late` name a claim that does not exist.
 fn half_ready(world: &mut Gangs, name: &str, scheduling: &Value) {
     let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
     let claim =
@@ -190,7 +189,7 @@ fn a_gang_that_needs_all_its_members_waits_for_the_claim_of_one_group() {
     assert_eq!(world.condition("half").reason, reasons::VOLUME_MISSING);
 }
 
-/// A class of volumes for claims that wait for their first pod.
+/// A storage class with delayed binding.
 fn class(world: &mut Gangs, name: &str, provisioner: &str, more: &Value) {
     let mut class = json!({"metadata": {"name": name}, "provisioner": provisioner,
         "volumeBindingMode": "WaitForFirstConsumer"});
@@ -200,7 +199,7 @@ fn class(world: &mut Gangs, name: &str, provisioner: &str, more: &Value) {
     create(world, WatchedKind::StorageClass, class);
 }
 
-/// The claim of gang `high`, not bound yet.
+/// The unbound claim of gang `high`.
 fn claim_of_class(world: &mut Gangs, class: &str) {
     let claim = json!({"metadata": {"name": "data-high", "namespace": "ml"}, "spec": {"storageClassName": class}});
     create(world, WatchedKind::PersistentVolumeClaim, claim);
@@ -215,8 +214,8 @@ fn local_volume(world: &mut Gangs, name: &str, zone: &str) {
     create(world, WatchedKind::PersistentVolume, volume);
 }
 
-/// A node in each of two zones, full of a gang of low priority each: the one in zone b has just begun, so
-/// that it costs less.
+/// A node in each of two zones, both full of gangs of low priority. The gang in zone b has just
+/// started, so it costs less.
 fn full_zones() -> Gangs {
     let mut world = Gangs::new(&[]);
     for (name, zone) in [("n1", "a"), ("n2", "b")] {

@@ -1,4 +1,4 @@
-//! Placements that exist: released, refused, lost, and found again.
+//! Existing placements: released, refused, lost, and restored.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn pods_that_end_on_a_dead_node_do_not_keep_a_gang_from_the_queue() {
     assert!(world.nodes("a").iter().all(|n| *n != node) && world.nodes("a").len() == 4);
 }
 
-/// A gang of one on two nodes, whose pin kube-scheduler has refused; and the node of the pin.
+/// A gang of one member on two nodes whose pin kube-scheduler has refused, and the pinned node.
 fn refused() -> (Gangs, String) {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
     let one = Spec {
@@ -126,7 +126,7 @@ fn a_pod_that_is_bound_just_when_its_member_is_moved_keeps_its_node() {
     world.later(5);
     world.schedule();
     assert_ne!(world.nodes("a"), [first.as_str()]);
-    // It has been able to all the time.
+    // kube-scheduler could have bound the pod before.
     world.bind();
     let pod = world.pods_of("a").remove(0);
     assert_eq!(node_of(&pod), Some(first.as_str()));
@@ -152,7 +152,6 @@ fn pods_that_are_bound_when_their_node_was_lost_and_found_keep_it() {
     assert_eq!((world.nodes("a").len(), world.running("a")), (4, 4));
 }
 
-/// UID of the pod of a member.
 fn uid_of(world: &Gangs, name: &str, member: &Member) -> String {
     let pods = world.pods_of(name).into_iter();
     let mut pods = pods.filter(|p| member_of(p).as_ref() == Some(member));
@@ -161,7 +160,7 @@ fn uid_of(world: &Gangs, name: &str, member: &Member) -> String {
         .expect("it has a pod")
 }
 
-/// The workload has decided that these members are to be replaced.
+/// Sets an incident of the workload that replaces these members.
 fn replacing(world: &mut Gangs, name: &str, ranges: &[&str], old: &[&str]) {
     let now = world.now();
     let incident = json!({"attempt": 2, "action": "RestartGang", "stage": "Decided", "replace": ranges, "oldPods": old,
@@ -177,7 +176,7 @@ fn replacing(world: &mut Gangs, name: &str, ranges: &[&str], old: &[&str]) {
     });
 }
 
-/// The workload keeps its gang away from a node for a minute.
+/// Makes the workload avoid a node for a minute.
 fn avoiding(world: &mut Gangs, name: &str, node: &str) {
     let avoided = AvoidedNode {
         node: node.to_owned(),
@@ -303,12 +302,13 @@ fn a_node_that_bound_pods_of_another_gang_fill_is_not_kept_for_a_member_without_
     world.gang("a", one);
     world.pass();
     assert_eq!((world.nodes("b").len(), world.placement("a")), (3, None));
-    // Nothing of `b` is bound when a node is lost: its placement goes, and `a` gets the other node.
+    // No pod of `b` is bound when a node is lost. Its placement is cleared, and `a` gets the other
+    // node.
     world.store().watches.hold(WatchedKind::PodGroup, true);
     world.node("n1", 1, false);
     world.schedule();
     assert_eq!((world.placement("b"), world.nodes("a").len()), (None, 1));
-    // The controller has not heard of it, and makes the pods of the old placement.
+    // The controller has not seen this, and creates the pods of the old placement.
     world.control();
     world.bind();
     world.store().watches.hold(WatchedKind::PodGroup, false);
@@ -348,7 +348,7 @@ const ONE: Spec = Spec {
     ..SMALL
 };
 
-/// Members that are promised each node.
+/// Members assigned to each node.
 fn promised(world: &Gangs, gangs: &[&str]) -> BTreeMap<String, usize> {
     let mut on = BTreeMap::new();
     for node in gangs.iter().flat_map(|gang| world.nodes(gang)) {

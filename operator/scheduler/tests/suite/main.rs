@@ -1,6 +1,6 @@
-//! Scenarios with many gangs, over a cluster in memory.
+//! Scenarios with many gangs on a cluster in memory.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// Always true here, so that clippy permits `unwrap` in test helpers.
 #![cfg(test)]
 
 mod admitted;
@@ -28,24 +28,22 @@ mod unanswered;
 
 use lockstep_sim::{Gangs, Spec};
 
-/// A gang of low priority.
 const LOW: Spec = Spec {
     priority: 10,
     members: 2,
     gpus: 1,
 };
-/// One that may preempt it.
+/// A gang that may preempt `LOW`.
 const HIGH: Spec = Spec {
     priority: 100,
     ..LOW
 };
 
-/// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
+/// Message of kube-scheduler about a pinned pod that lacks accelerators on its node.
 const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy \
     plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful \
     for scheduling.";
 
-/// Lets the world run for so many seconds.
 fn run(world: &mut Gangs, seconds: i64) {
     for _ in 0..seconds {
         world.round();

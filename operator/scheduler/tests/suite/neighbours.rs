@@ -1,11 +1,12 @@
-//! Pods that want no other of their kind, or a port, on their node; and what only kube-scheduler knows.
+//! Pods that need a host port, or a node without another member, and constraints that only
+//! kube-scheduler evaluates.
 
 use lockstep_sim::Gangs;
 use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
 
-/// A group of two members of one accelerator each, with more in the spec of its pods.
+/// A group of two members with one accelerator each, and additional pod spec.
 fn group(more: &Value) -> Value {
     let mut spec =
         json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});

@@ -1,4 +1,4 @@
-//! How many pods are evicted within a minute.
+//! The limit of evictions per minute.
 
 use std::num::NonZeroU32;
 
@@ -9,7 +9,7 @@ use crate::{HIGH, LOW, run};
 
 const KEY: &str = "scheduler.preemption.maxEvictionsPerMinute";
 
-/// So many nodes, each full of a gang of two pods; so many pods may be evicted within a minute.
+/// Nodes that are each full of a gang of two pods, and an eviction limit.
 fn full(nodes: usize, limit: u32) -> Gangs {
     let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
     let nodes: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 2)).collect();
@@ -22,7 +22,7 @@ fn full(nodes: usize, limit: u32) -> Gangs {
     world
 }
 
-/// Which of the gangs run whole.
+/// True for each gang that runs whole.
 fn running(world: &Gangs, names: &[&str]) -> Vec<bool> {
     names.iter().map(|name| world.running(name) == 2).collect()
 }
@@ -149,7 +149,7 @@ fn a_preemption_that_waits_for_the_limit_is_neither_overtaken_by_later_ones_nor_
     world.gang("z-large", large);
     world.pass();
     assert!(world.intent("a-first").is_some() && world.intent("z-large").is_some());
-    // What is decided counts for a minute, and what is evicted from now on.
+    // A decision counts for a minute, and its evictions from now on.
     world.later(2);
     world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(4);
     let small = Spec {

@@ -69,7 +69,7 @@ fn of_two_gangs_one_gets_all_and_the_other_nothing_whoever_came_first() {
     }
 }
 
-/// The gangs in the order of the UIDs of their pod groups.
+/// Gangs ordered by the UIDs of their pod groups.
 fn by_uid<'n>(world: &Gangs, mut names: [&'n str; 2]) -> [&'n str; 2] {
     names.sort_by_key(|name| world.group_uid(name));
     names
@@ -87,7 +87,7 @@ fn the_more_important_gang_and_among_equals_the_older_one_comes_first() {
     };
     world.gang("high", high);
     world.control();
-    // Their UIDs would decide otherwise.
+    // Their UIDs would give the opposite order.
     let [young, old] = by_uid(&world, ["one", "other"]);
     for (name, ago) in [(old, 60), (young, 5)] {
         let at = world.now() - chrono::TimeDelta::seconds(ago);
@@ -114,7 +114,7 @@ fn nothing_is_promised_twice_while_the_watch_lags_behind() {
         world.gang(name, SMALL);
     }
     world.control();
-    // Where both seem to wait, `b` comes first.
+    // If both seemed to wait, `b` would be first.
     let [b, a] = by_uid(&world, ["one", "other"]);
     world.edit(b, |w| w.spec.suspend = true);
     world.store().watches.hold(WatchedKind::PodGroup, true);

@@ -1,4 +1,4 @@
-//! Taking capacity from others.
+//! Preemption.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,7 +19,7 @@ const HIGH: Spec = Spec {
     gpus: 1,
 };
 
-/// A gang of low priority runs, one of high priority has its intent.
+/// A gang of low priority runs, and a gang of high priority has an intent.
 fn contested() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", LOW);
@@ -30,25 +30,25 @@ fn contested() -> Gangs {
     world
 }
 
-/// UIDs of an intent's victims.
 fn victims(intent: &Preemption) -> Vec<&str> {
     intent.victims.iter().map(|v| v.uid.as_str()).collect()
 }
 
-/// What the pod group of a gang says about its preemption.
+/// Message of condition DisruptionTarget on a gang's pod group.
 fn disruption(world: &Gangs, name: &str) -> String {
     let status = world.status(name);
     let told = find(&status.conditions, types::DISRUPTION_TARGET);
     told.expect("it was preempted").message.clone()
 }
 
-/// Pods of a gang for which kube-scheduler is to keep the capacity of a node.
+/// Number of a gang's pods with a nominated node.
 fn nominated(world: &Gangs, name: &str) -> usize {
     let node = |p: &Pod| p.status.as_ref()?.nominated_node_name.clone();
     world.pods_of(name).iter().filter_map(node).count()
 }
 
-/// The preemptor's pods come to be: the victim is told, and none of them takes its place yet.
+/// Creates the preemptor's pods. The victim gets its condition, and none of these pods takes its
+/// place yet.
 fn is_told_before_its_place_is_given_away(world: &mut Gangs) {
     let high = Key::new("ml", "high");
     while world.pods_of("high").is_empty() {
@@ -79,7 +79,7 @@ fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is
     world.later(1);
     world.node("n1", 2, true);
     world.bind();
-    // Its members of the first node are found again: a new placement for the same pods.
+    // The gang restores its members on the first node: a new placement for the same pods.
     world.schedule();
     assert_eq!(world.running("low"), 4);
     is_told_before_its_place_is_given_away(&mut world);
@@ -427,7 +427,7 @@ fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
     assert_eq!((world.running("high"), world.intent("high")), (5, None));
 }
 
-/// A kube-scheduler before 1.34 would drop the nomination, and preempt by itself for pods that it sees.
+/// kube-scheduler before 1.34 drops the nomination, and itself preempts for pods that it sees.
 #[test]
 fn where_nominations_are_dropped_a_gang_waits_until_its_victims_are_gone() {
     for (kept, early) in [(true, 4), (false, 0)] {
@@ -449,8 +449,8 @@ fn where_nominations_are_dropped_a_gang_waits_until_its_victims_are_gone() {
     }
 }
 
-/// The search does not count what is nominated for pods of lower priority; what carries the intent
-/// out must not either, or it withdraws in every cycle what the next one decides again.
+/// The search ignores nominations of lower priority. The execution must do so too; otherwise it
+/// withdraws in every cycle what the next one decides again.
 #[test]
 fn what_is_nominated_for_lower_priority_does_not_stop_a_preemption_that_was_decided() {
     let one = Spec { members: 1, ..LOW };
@@ -471,8 +471,8 @@ fn what_is_nominated_for_lower_priority_does_not_stop_a_preemption_that_was_deci
     assert_eq!((world.running("high"), world.running("low")), (1, 0));
 }
 
-/// kube-scheduler has not bound the first member yet; to move it to free capacity, where it is, is
-/// no reason to drop the intent for the second one.
+/// kube-scheduler has not bound the first member yet. That it would fit into free capacity is no
+/// reason to drop the intent for the second member.
 #[test]
 fn an_intent_for_one_member_of_a_basic_group_stays_while_another_waits_to_be_bound() {
     let mut world = Gangs::new(&[("n1", 2)]);

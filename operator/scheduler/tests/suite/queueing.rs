@@ -1,4 +1,4 @@
-//! Whose turn it is, and who is out of reach.
+//! Queue order, and protected work.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const HIGH: Spec = Spec {
     gpus: 1,
 };
 
-/// A gang of low priority has just started on all there is.
+/// A gang of low priority has just started and holds all capacity.
 fn full(min_runtime: u64) -> Gangs {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.scheduler_settings().rules.min_runtime = Duration::from_secs(min_runtime);
@@ -156,7 +156,7 @@ fn a_search_whose_victims_do_not_fit_into_one_object_is_not_repeated_at_once() {
     let message = world.condition("wide").message;
     assert!(message.contains("2100 victims"), "{message}");
     world.decide();
-    // A cycle is called for by somebody who changes nothing for others.
+    // Triggers a cycle without a change for other gangs.
     world.gang_with_claim("held", LOW);
     assert_eq!(world.pass().searches, 0);
 }
@@ -256,7 +256,7 @@ fn of_gangs_that_ask_for_the_same_only_the_first_is_looked_at_and_those_that_res
     world.decide();
     world.later(1);
     let pass = world.pass();
-    // The one whose reservation fits nowhere beside the first, and stands for all others.
+    // The gang whose reservation fits nowhere, and represents all others.
     assert!(pass.judged <= 3, "{pass:?}");
     assert_eq!(pass.searches, 0);
     for n in 0..40 {
@@ -268,13 +268,13 @@ fn of_gangs_that_ask_for_the_same_only_the_first_is_looked_at_and_those_that_res
             told.message
         );
     }
-    // Room is theirs at once.
+    // They get the free capacity at once.
     world.edit("low", |w| w.spec.suspend = true);
     world.settle();
     assert!(world.placement("w00").is_some());
 }
 
-/// A gang of two shapes that fit on nodes of seven and five accelerators in one way only.
+/// A gang of two shapes that fit in only one way on nodes of seven and five accelerators.
 fn two_shapes() -> Value {
     let group = |name: &str, replicas: i32, gpus: i32| {
         let container =
@@ -348,7 +348,7 @@ fn gangs_of_which_it_is_not_known_whether_they_fit_do_not_take_the_searches_of_a
     assert!(told.contains("not known whether"), "{told}");
     world.settle();
     assert_eq!(world.nodes("plain"), ["n3"]);
-    // The cluster has changed, so all are asked once more.
+    // The cluster has changed, so all are searched again.
     world.pass();
     world.pass();
     let searches = world.pass().searches;
@@ -361,7 +361,7 @@ fn a_gang_that_no_search_is_left_for_is_not_looked_at_before_its_turn() {
     world.foreign("service", "n1", 1000, 4);
     let searches = world.scheduler_settings().searches_per_cycle;
     for members in 1..=20 {
-        // More than the node has, so that none reserves anything.
+        // More than the node has, so no gang reserves anything.
         let members = 4 + members;
         let spec = Spec { members, ..HIGH };
         world.gang(&format!("waits-{members:02}"), spec);

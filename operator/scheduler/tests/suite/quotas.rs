@@ -1,4 +1,4 @@
-//! A gang that its namespace's quota does not allow is held before it is placed.
+//! A gang beyond its namespace's quota is held before it is placed.
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -24,7 +24,7 @@ fn quota(world: &mut Gangs, spec: &Value) {
     world.run(&Actor::QuotaController);
 }
 
-/// The quota allows so much of a resource from now on.
+/// Changes the limit of a resource.
 fn allow(world: &mut Gangs, resource: &str, amount: &str) {
     let key = Key::new("ml", "compute");
     world.cluster.edit::<ResourceQuota>(&key, |quota| {

@@ -1,4 +1,4 @@
-//! Which work may be evicted for a gang at all.
+//! Work that gangs may evict.
 
 use lockstep_model::VictimScope;
 use lockstep_sim::{Gangs, Spec};
@@ -17,7 +17,7 @@ const HIGH: Spec = Spec {
     gpus: 2,
 };
 
-/// A cluster full of a pod of low priority that belongs to no gang, and a gang that wants it all.
+/// A cluster full of one foreign pod of low priority, and a gang that needs all of it.
 fn contested(scope: VictimScope) -> Gangs {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.scheduler_settings().rules.victims.scope = scope;

@@ -1,4 +1,4 @@
-//! kube-scheduler refuses pods for reasons that preemption does not mend.
+//! Refusals by kube-scheduler that preemption cannot resolve.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
 use crate::{HIGH, INSUFFICIENT, LOW, run};
 
-/// Four nodes full of four gangs of low priority, and a gang of high priority whose pods do not get
-/// what a webhook wants for them.
+/// Four nodes full of four gangs of low priority, and a gang of high priority whose pods lack an
+/// object that a webhook requires.
 fn broken() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2), ("n4", 2)]);
     for name in ["a", "b", "c", "d"] {
@@ -30,7 +30,7 @@ fn low_running(world: &Gangs) -> usize {
         .sum()
 }
 
-/// The condition of a gang that is waiting for its next placement.
+/// Condition of a gang in back-off.
 fn refused_message(world: &mut Gangs, name: &str) -> String {
     for _ in 0..30 {
         run(world, 1);
@@ -168,7 +168,7 @@ fn a_claim_that_only_kube_scheduler_does_not_see_ends_one_refusal_and_no_more() 
     );
 }
 
-/// The controller that makes them does so 20 times a second: a gang of 200 waits for ten seconds.
+/// The controller creates 20 claims per second, so a gang of 200 waits for ten seconds.
 #[test]
 fn a_gang_whose_claims_are_being_made_keeps_its_nodes() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
@@ -290,7 +290,7 @@ fn a_member_of_a_basic_group_that_is_refused_backs_off_while_the_others_run() {
     assert!(refusal.tries > 1, "{refusal:?}");
 }
 
-/// Lets kube-scheduler refuse the pinned pod of a gang for long enough, on a node that looks free.
+/// Makes kube-scheduler refuse a gang's pinned pod for long enough, on a node that looks free.
 fn refuse_pin(world: &mut Gangs, name: &str) {
     world.refuse_pods(name, INSUFFICIENT);
     world.schedule();
@@ -344,7 +344,7 @@ fn a_new_leader_counts_the_time_for_which_budgets_have_refused_an_eviction() {
     assert_eq!(world.evicted(), [""; 0], "its budget has never allowed it");
 }
 
-/// The evictions that a new leader requests now: whether each is by force.
+/// Evictions that a new leader requests now: whether each is by force.
 fn forced(world: &mut Gangs) -> Vec<bool> {
     let (input, now) = (world.scheduling_input(), world.now());
     let plan = schedule(
@@ -364,7 +364,7 @@ fn forced(world: &mut Gangs) -> Vec<bool> {
     evictions.collect()
 }
 
-/// The API server refuses what is written to the status of a gang's pod group.
+/// Makes the API server refuse status writes to a gang's pod group.
 fn refuse_status(world: &mut Gangs, name: &str) {
     let group = world.group(name).unwrap().metadata.name;
     world.store().admission.rules.push(Rule {

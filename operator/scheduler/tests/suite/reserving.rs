@@ -1,4 +1,4 @@
-//! What a gang that waits keeps from those behind it: nodes by name, and nothing else.
+//! Reservations of a waiting gang: nodes by name, and nothing else.
 
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
@@ -19,17 +19,17 @@ fn whole_nodes(members: i32) -> Spec {
     }
 }
 
-/// What makes a pod of others one that ends by itself.
+/// Makes a foreign pod end by itself.
 fn ends() -> Value {
     json!({"spec": {"restartPolicy": "Never"}})
 }
 
-/// What makes a pod of others one that belongs to its node, whatever its restart policy.
+/// Makes a foreign pod a mirror pod, which belongs to its node regardless of its restart policy.
 fn of_the_node() -> Value {
     json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})
 }
 
-/// Nodes of four accelerators, of which work that nobody may evict holds so many.
+/// Nodes of four accelerators, with amounts held by work that may not be evicted.
 fn busy(held: &[i64], more: &Value) -> Gangs {
     let names: Vec<String> = (0..held.len()).map(|n| format!("n{n}")).collect();
     let nodes: Vec<(&str, i64)> = names.iter().map(|n| (n.as_str(), 4)).collect();
@@ -40,7 +40,7 @@ fn busy(held: &[i64], more: &Value) -> Gangs {
     world
 }
 
-/// A gang asks after all that ask already.
+/// Queues a gang after all existing ones.
 fn later(world: &mut Gangs, name: &str, spec: Spec) {
     world.later(1);
     world.gang(name, spec);
@@ -95,7 +95,7 @@ fn a_later_gang_of_equal_priority_does_not_overtake_by_force() {
     assert_eq!((world.running("first"), world.running("second")), (2, 0));
 }
 
-/// Nodes that are reserved for a gang, by name.
+/// Names of the nodes reserved for a gang.
 fn reserved(world: &Gangs, name: &str) -> Vec<String> {
     let reservation = world.status(name).reservation;
     let nodes = reservation.into_iter().flat_map(|r| r.nodes);
@@ -217,8 +217,8 @@ fn a_gang_that_is_refused_for_another_reason_than_capacity_reserves_nothing_mean
     assert_eq!(world.running("small"), 1);
 }
 
-/// A gang of two whole nodes, of which kube-scheduler refuses the pods so many times before somebody takes
-/// one of the nodes for good.
+/// A gang of two whole nodes, whose pods kube-scheduler refuses `times` times. Then another pod
+/// takes one of the nodes permanently.
 fn refused_before_it_waits(times: i32) -> Gangs {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
     world.obstructed_gang("broken", whole_nodes(2));
@@ -355,13 +355,12 @@ fn gangs_that_keep_coming_do_not_delay_one_that_waits() {
     assert_eq!(world.running("waits"), 3);
 }
 
-/// A gang that ends after so many seconds.
+/// A deadline of this many seconds.
 fn ends_after(seconds: i64) -> Value {
     json!({"activeDeadlineSeconds": seconds})
 }
 
-/// Two nodes of work that ends in ten minutes, half of the capacity, and a gang that waits for
-/// both.
+/// Two nodes half full of work that ends in ten minutes, and a gang that waits for both.
 fn waiting_for_a_deadline() -> Gangs {
     let job = json!({"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 570}});
     let mut world = busy(&[2, 2], &job);

@@ -1,4 +1,4 @@
-//! Work was evicted for a gang whose pods nobody binds and nobody refuses.
+//! Work was evicted for a gang whose pods are neither bound nor refused.
 
 use chrono::TimeDelta;
 use lockstep_api::scheduling::BindingProgress;
@@ -38,13 +38,13 @@ fn progress(world: &Gangs) -> Option<BindingProgress> {
     world.intent("high")?.binding
 }
 
-/// Whether it is noted that nobody has bound or refused its pods.
+/// True if its status records that its pods were neither bound nor refused.
 fn is_silent(world: &Gangs) -> bool {
     let refusal = world.status("high").refusal;
     refusal.is_some_and(|r| r.unanswered)
 }
 
-/// Lets time pass until the victims are gone and that is in the status.
+/// Runs until the victims are gone and the status records that.
 fn until_victims_are_gone(world: &mut Gangs) {
     for _ in 0..120 {
         run(world, 1);
@@ -55,7 +55,7 @@ fn until_victims_are_gone(world: &mut Gangs) {
     panic!("no victim was found gone: {:?}", world.intent("high"));
 }
 
-/// Seconds until the preemption is given up.
+/// Seconds until the preemption is withdrawn.
 fn given_up_in(world: &mut Gangs, at_most: i64) -> i64 {
     for second in 0..at_most {
         if world.intent("high").is_none() {
@@ -161,7 +161,7 @@ fn the_clock_of_the_leader_before_delays_the_end_by_no_more_than_once() {
     given_up_in(&mut world, 1020);
 }
 
-/// The manager was away, and so may kube-scheduler have been.
+/// The manager was unavailable, so kube-scheduler may have been too.
 #[test]
 fn after_an_outage_schedulers_have_a_minute() {
     let mut world = contested(&["late", "late"]);
@@ -230,7 +230,7 @@ fn another_spec_may_preempt_again() {
     assert_eq!((world.running("high"), world.preemptions("high")), (2, 2));
 }
 
-/// Nobody waited when it was given up, so that it got the same nodes again.
+/// No other gang waited when the preemption was withdrawn, so the gang got the same nodes again.
 #[test]
 fn free_capacity_is_held_no_longer_than_the_deadline_of_the_start() {
     let mut world = contested(&["absent", "absent"]);
@@ -245,7 +245,7 @@ fn free_capacity_is_held_no_longer_than_the_deadline_of_the_start() {
     assert_eq!((world.running("late"), world.preemptions("high")), (2, 1));
 }
 
-/// Two of three members are enough for it, and the third has no capacity.
+/// Two of three members are enough, and the third has no capacity.
 #[test]
 fn a_gang_that_was_scheduled_after_all_is_not_called_unanswered() {
     let mut world = Gangs::new(&[("n1", 2)]);
@@ -281,7 +281,7 @@ fn a_refusal_ends_what_was_noted_of_silence() {
     assert!(!is_silent(&world), "{:?}", world.status("high").refusal);
 }
 
-/// Others got its capacity meanwhile, so that it has no pods of its own to be answered.
+/// Other gangs got its capacity, so it has no pods for a scheduler to answer.
 #[test]
 fn a_scheduler_that_answers_others_again_ends_what_was_noted_of_its_silence() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 1)]);
@@ -342,7 +342,7 @@ fn members_that_have_finished_count_as_bound() {
     assert_eq!((world.running("high"), world.preemptions("high")), (2, 1));
 }
 
-/// Its members cannot be made, so no scheduler can have anything to say of them.
+/// Its pods cannot be created, so no scheduler can answer.
 #[test]
 fn pods_that_do_not_exist_are_nobodys_silence() {
     let mut world = Gangs::new(&[("n1", 1)]);

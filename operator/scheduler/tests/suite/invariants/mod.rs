@@ -1,4 +1,4 @@
-//! What holds whatever happens.
+//! Invariants under random events.
 
 mod seen;
 
@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 enum Event {
     Gang(Spec),
-    /// A gang of several groups, each of pods of its own shape.
+    /// A gang of several groups with different requests.
     Shapes(i32, Vec<Shape>),
-    /// A gang that kube-scheduler refuses for a claim that does not exist.
+    /// A gang that kube-scheduler refuses for a missing claim.
     Broken(Spec),
-    /// A gang that is held for such a claim.
+    /// A gang that is held for a missing claim.
     Claimless(Spec),
     Sticky(usize, i32),
     MinRuntime(u64),
@@ -52,7 +52,7 @@ fn specs() -> impl Strategy<Value = Spec> {
     (1..4i32, 1..6i32, 1..3i64).prop_map(|(p, members, gpus)| spec(p * 10, members, gpus))
 }
 
-/// Two to four groups, some of whose pods ask for adapters, too.
+/// Two to four groups, some of whose pods also request adapters.
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     let shape = (1..3i32, 1..3i64, 0..3i64).prop_map(|(members, gpus, adapters)| Shape {
         members,
@@ -81,10 +81,10 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-/// Turns, each of a second, after which the scheduler must have come to rest.
+/// Seconds after which the scheduler must be idle.
 const MOST_TURNS: usize = 60;
 
-/// What a node has of each, and a pod asks for.
+/// Resources of nodes and pods.
 const RESOURCES: [&str; 2] = ["nvidia.com/gpu", "example.com/adapter"];
 
 const NODES: [(&str, Amounts); 4] = [
@@ -94,13 +94,13 @@ const NODES: [(&str, Amounts); 4] = [
     ("n3", [3, 1]),
 ];
 
-/// The resources of these amounts, as objects name them.
+/// Amounts by resource name, as in objects.
 fn named(amounts: Amounts) -> Vec<(&'static str, String)> {
     let amounts = RESOURCES.into_iter().zip(amounts);
     amounts.map(|(name, n)| (name, n.to_string())).collect()
 }
 
-/// The groups of a gang: the first is `s0`.
+/// Groups of a gang: `s0`, `s1`, ...
 fn groups(shapes: &[Shape]) -> Value {
     let group = |(at, shape): (usize, &Shape)| {
         let limits: BTreeMap<&str, String> = named(shape.each)
@@ -113,26 +113,26 @@ fn groups(shapes: &[Shape]) -> Value {
     shapes.iter().enumerate().map(group).collect()
 }
 
-/// A cluster in which events happen, and what they have made.
+/// A cluster with random events, and its history.
 struct Story {
     world: Gangs,
-    /// Gangs ever made.
+    /// Number of gangs ever created.
     made: usize,
-    /// The members of each group, by gang.
+    /// Members of each group, by gang.
     gangs: BTreeMap<String, Vec<Shape>>,
-    /// Gangs whose claim does not exist.
+    /// Gangs that kube-scheduler refuses.
     broken: BTreeSet<String>,
-    /// Gangs whose claims do not exist.
+    /// Gangs that are held.
     claimless: BTreeSet<String>,
-    /// Whether a node was ever lost.
+    /// True if a node was ever lost.
     lost: bool,
-    /// How often a broken gang had preempted when it was found out that this is of no use.
+    /// Preemptions of a broken gang before they were found to be useless.
     known: BTreeMap<String, usize>,
-    /// How often each event really happened, and how often there was something to judge.
+    /// Number of effective events and checks.
     seen: BTreeMap<&'static str, usize>,
 }
 
-/// What stories must be made of: each event, and what the invariants are about.
+/// Required coverage: each event, and the subject of each invariant.
 const MIX: [&str; 23] = [
     "gang",
     "two shapes",
@@ -191,7 +191,7 @@ impl Story {
         name
     }
 
-    /// Lets the workload controller make the gang's pod group, and do nothing else.
+    /// Runs the workload controller only until the gang's pod group exists.
     fn admit(&mut self, name: &str) {
         let key = Key::new("ml", name);
         while self.world.cluster.pass(&key) {}
@@ -272,8 +272,8 @@ impl Story {
         }
     }
 
-    /// The scheduler before the controller, second by second, until it has nothing to request;
-    /// when the cluster settles, it comes after it.
+    /// Runs the scheduler before the controller, second by second, until it has no requests. (In
+    /// `settle`, it runs after the controller.)
     fn take_turns(&mut self) {
         for _ in 0..MOST_TURNS {
             let quiet = self.world.schedule().requests == 0;
@@ -288,7 +288,7 @@ impl Story {
         panic!("the scheduler goes on and on:\n{}", self.world.story(60));
     }
 
-    /// The gangs as they are now.
+    /// Current state of the gangs.
     fn look(&self) -> Vec<Seen> {
         let workloads = self.world.list::<TrainingWorkload>();
         let ledger: BTreeMap<String, GangStatus> = workloads
@@ -342,8 +342,8 @@ impl Story {
         assert!(broken.is_empty(), "{broken:?}\n{}", self.world.story(40));
     }
 
-    /// A gang for which work was preempted after it had been refused for another reason than capacity,
-    /// or within ten minutes of a preemption that failed.
+    /// A gang that preempted after a refusal for a reason other than capacity, or within ten
+    /// minutes of a failed preemption.
     fn preempts_in_vain(&mut self, seen: &[Seen]) -> Option<String> {
         let Self { world, known, .. } = self;
         let broken = seen.iter().filter(|gang| self.broken.contains(&gang.name));
@@ -370,8 +370,7 @@ impl Story {
     }
 }
 
-/// Plays the events, holding the invariants after each, and lets the world come to rest with all
-/// nodes ready.
+/// Plays the events, checks the invariants after each, and settles with all nodes ready.
 fn play(events: Vec<Event>) -> Story {
     let mut story = Story::new();
     for event in events {
@@ -395,8 +394,8 @@ fn play(events: Vec<Event>) -> Story {
     story.note("waits at rest", waiting);
     let kept_waiting = kept_waiting(&at_rest, &story.claimless);
     assert_eq!(kept_waiting, None, "{}", story.world.story(40));
-    // With all nodes there, and nothing else happening, a preemption is either of use or found out
-    // to be of none.
+    // With all nodes ready and no further events, a preemption either helps or is found to be
+    // useless.
     let preemptions = |story: &Story| -> Vec<usize> {
         let broken = story.broken.iter();
         broken.map(|name| story.world.preemptions(name)).collect()
@@ -415,7 +414,7 @@ fn play(events: Vec<Event>) -> Story {
     story
 }
 
-/// Cases, unless `PROPTEST_CASES` says another number.
+/// Number of cases, unless `PROPTEST_CASES` overrides it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()
@@ -423,7 +422,7 @@ fn cases() -> u32 {
         .unwrap_or(30)
 }
 
-/// The same cases in each run, unless `PROPTEST_RNG_SEED` says others.
+/// Same cases in each run, unless `PROPTEST_RNG_SEED` overrides the seed.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig::with_cases(cases());
     if config.rng_seed == RngSeed::Random {
@@ -462,8 +461,8 @@ fn capacity_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all() {
     assert!(turns >= 300 * cases as u64, "{turns} turns");
 }
 
-/// Two victims are needed; as long as each new intent took the victim of the one dropped before it
-/// for leaving, each was one victim short and was dropped in turn.
+/// Two victims are needed. If the victim of each dropped intent counted as terminating, every new
+/// intent would lack one victim and be dropped in turn.
 #[test]
 fn an_intent_that_is_dropped_no_longer_counts_its_victims_as_leaving() {
     let gang = |priority, members, gpus| Event::Gang(spec(priority, members, gpus));
@@ -490,8 +489,7 @@ fn an_intent_that_is_dropped_no_longer_counts_its_victims_as_leaving() {
     ]);
 }
 
-/// Nobody looked between the moment when the victims were leaving and the one when they had left,
-/// seconds later.
+/// No cycle runs between the start and the end of the terminations, seconds later.
 #[test]
 fn refusals_while_victims_leave_are_not_counted_up_to_the_next_look() {
     let gang = |priority, members, gpus| Event::Gang(spec(priority, members, gpus));

@@ -1,4 +1,4 @@
-//! Gangs as they are seen from outside, and what must hold of them.
+//! Observable state of gangs, and its invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use lockstep_sim::Spec;
 
 use super::NODES;
 
-/// How much of each resource.
+/// Amount of each resource.
 pub(super) type Amounts = [i64; 2];
 
 /// Pods of one group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub members: i32,
-    /// What one of them asks for.
+    /// Request of one pod.
     pub each: Amounts,
 }
 
@@ -28,35 +28,34 @@ impl From<Spec> for Shape {
     }
 }
 
-/// One gang as the oracles see it.
+/// Observable state of a gang.
 pub(super) struct Seen {
     pub name: String,
-    /// Its groups, in the order of their names.
+    /// Groups in the order of their names.
     pub shapes: Vec<Shape>,
-    /// Members that a gang needs; none where they go one by one.
+    /// Members that a gang needs. `None` if members are independent.
     pub needed: Option<usize>,
     pub priority: i32,
     pub status: PodGroupStatus,
-    /// Whether its workload has released its placement.
+    /// True if its workload has released its placement.
     pub released: bool,
-    /// Group and node of each member that is placed.
+    /// Group and node of each placed member.
     pub assigned: Vec<(String, String)>,
 }
 
 impl Seen {
-    /// Members without which it does not run.
+    /// Number of members without which it does not run.
     fn members(&self) -> usize {
         self.needed.unwrap_or(1)
     }
 
-    /// What a member of a group asks for: they are called `s0`, `s1`, unless there is one only.
+    /// Request of a member. Groups are named `s0`, `s1`, unless there is only one.
     fn each(&self, group: &str) -> Amounts {
         let at = group.strip_prefix('s').and_then(|at| at.parse().ok());
         self.shapes[at.unwrap_or(0_usize)].each
     }
 }
 
-/// Amounts by node.
 type ByNode<'s> = BTreeMap<&'s str, Amounts>;
 
 fn add<'s>(to: &mut ByNode<'s>, node: &'s str, each: Amounts, times: i64) {
@@ -66,7 +65,7 @@ fn add<'s>(to: &mut ByNode<'s>, node: &'s str, each: Amounts, times: i64) {
     }
 }
 
-/// What these gangs are placed on.
+/// Amounts held by these gangs.
 fn held<'s>(seen: impl Iterator<Item = &'s Seen>) -> ByNode<'s> {
     let mut held = ByNode::new();
     for gang in seen {
@@ -77,7 +76,7 @@ fn held<'s>(seen: impl Iterator<Item = &'s Seen>) -> ByNode<'s> {
     held
 }
 
-/// What is reserved by name for these gangs.
+/// Amounts reserved by name for these gangs.
 fn reserved<'s>(seen: impl Iterator<Item = &'s Seen>) -> ByNode<'s> {
     let mut reserved = ByNode::new();
     for gang in seen {
@@ -91,7 +90,7 @@ fn reserved<'s>(seen: impl Iterator<Item = &'s Seen>) -> ByNode<'s> {
     reserved
 }
 
-/// A node of which more is taken than it has.
+/// An overcommitted node.
 fn exceeded(taken: &ByNode<'_>, how: &str) -> Option<String> {
     let offered: ByNode<'_> = NODES.into_iter().collect();
     taken.iter().find_map(|(node, taken)| {
@@ -101,8 +100,8 @@ fn exceeded(taken: &ByNode<'_>, how: &str) -> Option<String> {
     })
 }
 
-/// Placements without an intent that need more of a node than it has. Members that wait for victims
-/// overlap with these victims, and with nobody else.
+/// Placements without an intent that overcommit a node. Members that wait for victims only overlap
+/// with these victims.
 pub(super) fn overcommitted(seen: &[Seen]) -> Option<String> {
     let holding = seen
         .iter()
@@ -110,7 +109,7 @@ pub(super) fn overcommitted(seen: &[Seen]) -> Option<String> {
     exceeded(&held(holding), "promised")
 }
 
-/// A gang holds at least what it needs, or nothing; unless members were lost while it runs.
+/// A gang that holds capacity, but less than it needs, and has lost no running members.
 pub(super) fn partly_placed(seen: &[Seen]) -> Option<String> {
     seen.iter().find_map(|gang| {
         let (placed, needed) = (gang.assigned.len(), gang.needed?);
@@ -118,7 +117,7 @@ pub(super) fn partly_placed(seen: &[Seen]) -> Option<String> {
     })
 }
 
-/// A victim that counts for as much as its preemptor.
+/// A victim that is as important as its preemptor.
 pub(super) fn out_of_reach(seen: &[Seen]) -> Option<String> {
     seen.iter().find_map(|gang| {
         let intent = gang.status.preemption.as_ref()?;
@@ -134,8 +133,8 @@ pub(super) fn out_of_reach(seen: &[Seen]) -> Option<String> {
     })
 }
 
-/// A node of which more is reserved than it has, a gang that runs and reserves all the same, or too
-/// many that reserve.
+/// A node with more reservations than capacity, a running gang with a reservation, or too many
+/// reservations.
 pub(super) fn reserved_twice(seen: &[Seen]) -> Option<String> {
     if let Some(twice) = exceeded(&reserved(seen.iter()), "reserved") {
         return Some(twice);
@@ -152,8 +151,8 @@ pub(super) fn reserved_twice(seen: &[Seen]) -> Option<String> {
     many.map(|(priority, holders)| format!("{holders} of priority {priority} reserve"))
 }
 
-/// A gang that waits, although what others do not hold and have not reserved by name would be
-/// enough (I13). Holds once everything is at rest.
+/// A gang that waits although unheld, unreserved capacity would suffice (I13). Only valid in an
+/// idle cluster.
 pub(super) fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Option<String> {
     let waits = |gang: &&Seen| {
         let status = &gang.status;
@@ -175,7 +174,7 @@ pub(super) fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Optio
             }
             left
         });
-        // Of a gang whose members go one by one, one is enough.
+        // If members are independent, one is enough.
         let each = gang.shapes.iter().map(|shape| (shape.each, shape.members));
         let mut members: Vec<Amounts> = each
             .flat_map(|(each, members)| (0..members).map(move |_| each))
@@ -194,7 +193,7 @@ pub(super) fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Optio
     })
 }
 
-/// Whether all these members find capacity, whatever has to be tried.
+/// True if all these members fit, by enumeration.
 fn all_fit(left: &mut [Amounts], members: &[Amounts]) -> bool {
     let Some((last, others)) = members.split_last() else {
         return true;

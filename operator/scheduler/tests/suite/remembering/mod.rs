@@ -1,5 +1,5 @@
-//! The memory saves work and changes nothing: a scheduler that remembers decides on every step what one
-//! without memory decides.
+//! The memory only saves work: in every step, a scheduler with memory decides the same as one
+//! without.
 
 mod parts;
 mod world;
@@ -15,7 +15,7 @@ use lockstep_scheduler::{
 };
 use world::World;
 
-/// Settings under which no memory paces what is repeated: it could save work and nothing else.
+/// Settings without pacing, so that the memory can only save work.
 fn settings(seed: u64) -> SchedulerSettings {
     let mut settings = SchedulerSettings {
         refused_after: Duration::ZERO,
@@ -23,7 +23,7 @@ fn settings(seed: u64) -> SchedulerSettings {
         message_interval: Duration::ZERO,
         searches_per_cycle: usize::MAX,
         delete_after: seed.is_multiple_of(3).then_some(Duration::ZERO),
-        // Nobody is taken to be silent for so long by a process that has not seen it itself.
+        // A process without memory has not seen a missed deadline itself.
         binding_deadline: Duration::from_hours(10_000),
         ..SchedulerSettings::default()
     };
@@ -33,7 +33,7 @@ fn settings(seed: u64) -> SchedulerSettings {
     settings
 }
 
-/// A status without the words for people: those may be a while old.
+/// The status without messages, which may be outdated.
 fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     let conditions = status.conditions.iter().map(|c| Condition {
         message: String::new(),
@@ -45,7 +45,7 @@ fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     }
 }
 
-/// What is requested, words for people left out.
+/// Requests without messages.
 fn requests(cycle: &SchedulingCycle) -> Vec<Step> {
     let steps = cycle.plan.steps.iter();
     let steps = steps.filter_map(|step| match step {
@@ -66,7 +66,7 @@ fn requests(cycle: &SchedulingCycle) -> Vec<Step> {
     steps.collect()
 }
 
-/// Why each gang waits, in a word.
+/// Why each gang waits, as a label.
 fn waits(cycle: &SchedulingCycle) -> BTreeMap<&str, &'static str> {
     let gangs = cycle.gangs.iter();
     gangs
@@ -74,19 +74,19 @@ fn waits(cycle: &SchedulingCycle) -> BTreeMap<&str, &'static str> {
         .collect()
 }
 
-/// What of the steps was of which kind.
+/// Coverage by kind of step.
 #[derive(Debug, Default)]
 struct Mix {
     steps: usize,
-    /// Steps after which something was requested.
+    /// Steps with requests.
     busy: usize,
-    /// Steps at which gangs waited and the memory knew all about them.
+    /// Steps with waiting gangs that were all answered from memory.
     rested: usize,
-    /// Of those, after something had happened.
+    /// Of those, steps after an event.
     rested_all_the_same: usize,
     /// Steps with fewer searches than without memory.
     searches_saved: usize,
-    /// Steps at which fewer gangs were looked at than without memory, though some were.
+    /// Steps in which some gangs were judged, but fewer than without memory.
     looks_saved: usize,
     preemptions: usize,
 }
@@ -121,7 +121,7 @@ fn play(seed: u64, steps: usize, mix: &mut Mix) {
         let what = world.happen();
         story.push(what);
         world.later();
-        // What was decided is done, and something else happens then, or before that is over.
+        // Executes the decisions. Further events happen afterwards, or in between.
         for cycle in 0..=world.dice.roll(5) {
             let (input, now) = (world.input(), world.now);
             let kept = schedule(&input, &mut memory, &settings, now);
@@ -144,7 +144,7 @@ fn play(seed: u64, steps: usize, mix: &mut Mix) {
     }
 }
 
-/// Stories, unless `PROPTEST_CASES` says another number.
+/// Number of stories, unless `PROPTEST_CASES` overrides it.
 fn stories() -> u64 {
     let cases = std::env::var("PROPTEST_CASES").ok();
     cases.and_then(|n| n.parse().ok()).unwrap_or(40)

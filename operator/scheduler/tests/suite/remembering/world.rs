@@ -1,4 +1,5 @@
-//! A small cluster under random changes, as a cycle reads it: what a cycle writes is there in the next.
+//! A small cluster under random changes, as read by a cycle. Writes of a cycle are visible to the
+//! next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +31,6 @@ use super::parts::{Dice, ZONE, members_of, node, node_name, resources};
 
 const NODES: usize = 5;
 
-/// The cluster and its gangs.
 pub struct World {
     model: ClusterModel,
     pods: BTreeMap<Uid, Pod>,
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Something happens; most of it is of no interest to gangs. Returns what.
+    /// Applies a random event, in most cases irrelevant to gangs. Returns its kind.
     pub fn happen(&mut self) -> &'static str {
         match self.dice.roll(40) {
             0..=11 => self.small_pod_comes(),
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Time until the next cycle.
+    /// Advances the time to the next cycle.
     pub fn later(&mut self) {
         let millis = self
             .dice
@@ -192,7 +192,7 @@ impl World {
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
                 self.model.remove_node(node.name.as_str());
-                // All others may have other ordinals then.
+                // All nodes may get new ordinals.
                 let key = self.name("key-");
                 self.model.use_topology_key(&key);
                 return "a node goes";
@@ -311,7 +311,6 @@ impl World {
         }
     }
 
-    /// Changes one gang at random.
     fn change(&mut self, change: impl FnOnce(&mut Dice, DateTime<Utc>, &mut GangInput)) -> bool {
         let keys: Vec<Key> = self.gangs.keys().cloned().collect();
         let Some(key) = self.dice.pick(&keys) else {
@@ -369,7 +368,7 @@ impl World {
         "a gang declares a checkpoint"
     }
 
-    /// Pods of placed members come, and are bound unless work is being preempted for them.
+    /// Creates the pods of placed members. They are bound, unless their gang has an intent.
     fn members_start(&mut self) -> &'static str {
         for gang in self.gangs.values().cloned().collect::<Vec<_>>() {
             let (Some(assigned), false) = (gang.group.assigned.clone(), gang.released()) else {
@@ -414,8 +413,7 @@ impl World {
         }
     }
 
-    /// Gangs that are preempted release their placement, and one member of another is lost or
-    /// refused.
+    /// Preempted gangs release their placement. One member of another gang is lost or refused.
     fn members_end(&mut self) -> &'static str {
         for key in self.gangs.keys().cloned().collect::<Vec<_>>() {
             let gang = &self.gangs[&key];
@@ -490,7 +488,7 @@ impl World {
         "quotas and weights change"
     }
 
-    /// What a cycle has requested is done.
+    /// Executes the requests of a cycle.
     pub fn apply(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
