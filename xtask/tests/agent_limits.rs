@@ -1,7 +1,7 @@
-//! What a node's agent can do to its node and its cluster is on a list, and nothing else is: the calls of the
-//! container runtime that are linked into it, and the writes that its roles allow. Each rule is shown a mistake.
+//! The effects of agents on nodes and cluster are limited to a list: calls of the container runtime
+//! linked into the agent, and writes allowed by its roles. A test with a fault covers each rule.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 /// Service account of the agents.
 const AGENT: &str = "lockstep-agent";
-/// Verbs that change nothing.
+/// Verbs without effects.
 const READS: [&str; 3] = ["get", "list", "watch"];
-/// Everything that agents may write, as group, resource and verb. The last one is no resource: it is the
-/// right by which the admission policies know an agent.
+/// Allowed writes of agents: group, resource and verb. The last one is a virtual resource by which
+/// the admission policies recognize an agent.
 const WRITES: [(&str, &str, &str); 4] = [
     ("training.lockstep.dev", "nodeagents", "create"),
     ("training.lockstep.dev", "nodeagents", "patch"),
@@ -30,7 +30,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).unwrap()
 }
 
-/// The second column of the lines of a table of a page: names in backquotes.
+/// Names in backquotes in the first column of a table under this heading.
 fn listed(page: &str, heading: &str) -> BTreeSet<String> {
     let section = page.split("\n## ").find(|s| s.starts_with(heading));
     let rows = section.unwrap().lines();
@@ -38,7 +38,7 @@ fn listed(page: &str, heading: &str) -> BTreeSet<String> {
     cells.map(str::to_owned).collect()
 }
 
-/// What is wrong with the page of the calls, the proto file, or the code that is generated of it.
+/// Faults of the page of calls, the proto file, or the generated code.
 fn mistakes_in_calls(page: &str, proto: &str, code: &str) -> Vec<String> {
     let calls = proto.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
     let calls: BTreeSet<String> = calls
@@ -48,7 +48,7 @@ fn mistakes_in_calls(page: &str, proto: &str, code: &str) -> Vec<String> {
     let mut out = Vec::new();
     let differ = page.symmetric_difference(&calls);
     out.extend(differ.map(|c| format!("{c} is only on the page, or not there")));
-    // The code has them from that file alone.
+    // The code's only calls are from that file.
     let paths = code.split("\"/runtime.v1.").skip(1);
     let paths = paths.filter_map(|rest| rest.split('"').next()?.split_once('/'));
     let linked: BTreeSet<String> = paths.map(|(_, call)| call.to_owned()).collect();
@@ -65,7 +65,7 @@ fn mistakes_in_calls(page: &str, proto: &str, code: &str) -> Vec<String> {
     out
 }
 
-/// Page, proto file and code, as they are.
+/// Current page, proto file and code.
 fn calls() -> [String; 3] {
     [
         "docs/images.md",
@@ -93,7 +93,7 @@ fn a_call_that_is_only_on_the_page_in_the_proto_file_or_in_the_code_is_noticed()
     let linked = format!("{code}\"/runtime.v1.RuntimeService/ExecSync\"");
     let found = mistakes_in_calls(&page, &proto, &linked);
     assert_eq!(found, ["ExecSync is only in the code, or not there"]);
-    // Everywhere, and it changes something.
+    // The call is listed everywhere, but has effects.
     let proto = format!("{proto}\n  rpc ExecSync(A) returns (B) {{}}\n");
     let found = mistakes_in_calls(&on_page, &proto, &linked);
     assert_eq!(
@@ -112,7 +112,7 @@ fn yaml_below(path: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every object of every manifest in `config/`.
+/// Every object in the manifests of `config/`.
 fn manifests() -> Vec<Value> {
     let mut files = Vec::new();
     yaml_below(&root().join("config"), &mut files);
@@ -120,7 +120,7 @@ fn manifests() -> Vec<Value> {
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         for document in text.split("\n---\n") {
-            // Patches and lists of names are none.
+            // Patches and lists of names are skipped.
             let object: Result<Value, _> = serde_saphyr::from_str(document);
             all.extend(object.ok().filter(|o| o["kind"].is_string()));
         }
@@ -133,14 +133,14 @@ fn strings(list: &Value) -> impl Iterator<Item = String> {
     items.map(|s| s.as_str().unwrap().to_owned())
 }
 
-/// Roles that are bound to the agents, by kind and name.
+/// Roles bound to the agents, by kind and name.
 fn roles_of_agents(manifests: &[Value]) -> BTreeSet<(String, String)> {
     let bindings = manifests
         .iter()
         .filter(|o| o["kind"].as_str().unwrap().ends_with("RoleBinding"));
     let to_agents = bindings.filter(|b| {
         let mut subjects = b["subjects"].as_array().into_iter().flatten();
-        // A group of service accounts has the agents in it.
+        // A group of service accounts includes the agents.
         subjects.any(|s| s["name"] == AGENT || s["kind"] == "Group")
     });
     let role = |b: &Value| {
@@ -150,7 +150,7 @@ fn roles_of_agents(manifests: &[Value]) -> BTreeSet<(String, String)> {
     to_agents.map(role).collect()
 }
 
-/// What agents may do beside what is on the list, or may not do of it.
+/// Rights of agents that the list lacks, and rights on the list that agents lack.
 fn mistakes_in_roles(manifests: &[Value]) -> Vec<String> {
     let bound = roles_of_agents(manifests);
     let mut out = Vec::new();
@@ -193,7 +193,7 @@ fn agents_write_node_agents_and_nothing_else() {
     assert_eq!(mistakes_in_roles(&manifests()), Vec::<String>::new());
 }
 
-/// What is found after a change to the role of the agents.
+/// Faults after a change of the agents' role.
 fn after(change: fn(&mut Value)) -> Vec<String> {
     let mut manifests = manifests();
     let mut all = manifests.iter_mut();

@@ -1,14 +1,14 @@
-//! The node agents as they are shipped: on every node, in a namespace whose quota admits them all. Each rule
-//! is shown a mistake.
+//! The shipped node agents run on every node, in a namespace whose quota admits all of them. A test
+//! with a fault covers each rule.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Nodes of the largest clusters: what Kubernetes supports.
+/// Nodes of the largest clusters that Kubernetes supports.
 const NODES: u64 = 5_000;
 
 fn manifest(file: &str) -> Value {
@@ -17,7 +17,7 @@ fn manifest(file: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// What is wrong with the agents, and a quota, in a namespace of this name.
+/// Faults of the agents and their quota in a namespace of this name.
 fn mistakes(agents: &Value, quota: &Value, place: &Value) -> Vec<&'static str> {
     let class = &agents["spec"]["template"]["spec"]["priorityClassName"];
     let scope = json!([{"scopeName": "PriorityClass", "operator": "In", "values": [class]}]);
@@ -26,7 +26,7 @@ fn mistakes(agents: &Value, quota: &Value, place: &Value) -> Vec<&'static str> {
     let pods = pods.and_then(|p| p.strip_suffix('k')?.parse::<u64>().ok());
     let rules = [
         (class == "system-node-critical", "something preempts them"),
-        // Another scope beside it would admit fewer.
+        // A further scope would admit fewer pods.
         (
             quota["spec"]["scopeSelector"]["matchExpressions"] == scope,
             "the quota is for others",
@@ -35,12 +35,12 @@ fn mistakes(agents: &Value, quota: &Value, place: &Value) -> Vec<&'static str> {
             [agents, quota].map(|o| &o["metadata"]["namespace"]) == [place; 2],
             "agents or quota are in another namespace",
         ),
-        // A quota of memory, say, would demand it of each pod and count it.
+        // A quota of memory, for example, would require a limit in each pod.
         (
             hard.is_some_and(|h| h.keys().eq(["pods"])),
             "the quota counts more than pods",
         ),
-        // One for each node while as many are ending.
+        // One pod per node while all old pods terminate.
         (
             pods.is_some_and(|p| p * 1_000 >= 2 * NODES),
             "the quota has no place for all",
@@ -50,7 +50,7 @@ fn mistakes(agents: &Value, quota: &Value, place: &Value) -> Vec<&'static str> {
     broken.map(|(_, mistake)| mistake).collect()
 }
 
-/// The same of what is shipped, after a change to agents and quota.
+/// Faults of the shipped manifests after a change.
 fn after(change: fn(&mut Value, &mut Value)) -> Vec<&'static str> {
     let (mut agents, mut quota) = (manifest("daemonset.yaml"), manifest("quota.yaml"));
     change(&mut agents, &mut quota);

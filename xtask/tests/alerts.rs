@@ -1,7 +1,7 @@
-//! Alerts ask for what is there, say what to do, and have a runbook each. Every rule is shown a
-//! mistake. `make test-prometheus` plays the tests of the table in Prometheus itself.
+//! Alerts use existing series, name a command to run, and have one runbook each. A test with a
+//! fault covers every rule. `make test-prometheus` runs the table's tests in Prometheus.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +12,18 @@ use lockstep_api::workload::FailureAction;
 use xtask::alerts::{ALERTS, Alert, Case, RECORDINGS, RUNBOOKS, Recording, recorded, tests};
 use xtask::query::{self, Place};
 
-/// What each runbook answers, in this order.
+/// Headings of a runbook, in order.
 const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
 
-/// Alerts that fire at once, and why.
+/// Alerts that fire at once, with the reason.
 const AT_ONCE: [(&str, &str); 1] = [(
     "LockstepReconcilePanics",
     "a panic is over when it is counted; what is asked for looks back over 15 minutes",
 )];
-/// What there is to type after `kubectl` to look at something.
+/// Allowed verbs after `kubectl`.
 const VERBS: [&str; 4] = ["get", "describe", "logs", "lockstep"];
 
-/// Runbooks by name, with their text.
+/// Text of the runbooks by name.
 fn runbooks() -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let pages = std::fs::read_dir(root.join(RUNBOOKS)).unwrap();
@@ -61,7 +61,7 @@ fn mistakes_in_words(alert: &Alert) -> Vec<String> {
     if alert.summary.is_empty() || alert.summary.len() > 100 {
         out.push(format!("{}: a summary is one line", alert.name));
     }
-    // Whoever is woken may have a terminal and nothing else.
+    // An on-call engineer may have only a terminal.
     let words = alert.description.split("kubectl ").skip(1);
     if !words.filter_map(first_verb).any(|v| VERBS.contains(&v)) {
         out.push(format!("{}: the description has no command", alert.name));
@@ -74,7 +74,7 @@ fn mistakes_in_words(alert: &Alert) -> Vec<String> {
     out
 }
 
-/// Leases that somebody is told to look at by a name that none has.
+/// Leases in a text with a wrong name.
 fn strange_leases(name: &str, text: &str) -> Vec<String> {
     let told = text.split(" lease ").skip(1);
     let told = told.filter_map(|rest| rest.split([' ', '`', '\n']).next());
@@ -83,7 +83,7 @@ fn strange_leases(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The verb of what follows `kubectl`, options before it left out.
+/// The verb after `kubectl`, without options.
 fn first_verb(command: &str) -> Option<&str> {
     let mut words = command.split_whitespace();
     while let Some(word) = words.next() {
@@ -95,7 +95,7 @@ fn first_verb(command: &str) -> Option<&str> {
     None
 }
 
-/// Whether it is a time, and not none: a single bad scrape wakes nobody.
+/// True for a positive duration: a single bad scrape must not alert.
 fn holds(time: &str) -> bool {
     let unit = time.trim_start_matches(|c: char| c.is_ascii_digit());
     let number = time[..time.len() - unit.len()].parse::<u32>();
@@ -118,7 +118,7 @@ fn mistakes_of_page(name: &str, page: &str) -> Vec<String> {
     out
 }
 
-/// A test that feeds what the alert does not read proves nothing.
+/// A test must feed series that the alert reads.
 fn mistakes_of_case(alert: &Alert, case: &Case) -> Vec<String> {
     let of = |series: &str| series.split('{').next().unwrap_or_default().to_owned();
     let reads = case.series.iter().any(|(s, _)| alert.expr.contains(&of(s)));
@@ -142,7 +142,7 @@ fn alerts_ask_for_what_is_there_and_have_a_runbook_each() {
     assert_eq!(mistakes(&ALERTS, &runbooks()), Vec::<String>::new());
 }
 
-/// Alerts and recordings that the page for people has no row or no name of, and rows that are none of theirs.
+/// Alerts and recordings missing on the page, and rows of unknown alerts.
 fn unlisted(page: &str) -> Vec<String> {
     let mut out = Vec::new();
     for alert in ALERTS {
@@ -184,7 +184,7 @@ fn the_page_for_people_lists_each_alert_with_its_severity_and_each_recording() {
     }
 }
 
-/// What is wrong with a recording: what it asks for, or its name, which is level:metric:operation.
+/// Faults of a recording: its query, or its name, which must be level:metric:operation.
 fn mistakes_of_recording(rule: &Recording) -> Vec<String> {
     let mut out = query::mistakes(rule.expr, &[], Place::Rule);
     if rule.name.split(':').count() != 3 {
@@ -214,7 +214,7 @@ fn recording_rules_ask_for_what_is_there_and_are_named_by_convention() {
     assert!(found[0].contains("no such metric"), "{found:?}");
 }
 
-/// What is found wrong with one alert and the runbooks.
+/// Faults of one alert and the runbooks.
 fn found(alert: Alert, pages: &BTreeMap<String, String>) -> Vec<String> {
     let others = ALERTS.iter().filter(|a| a.name != ALERTS[0].name);
     let all: Vec<Alert> = others.copied().chain([alert]).collect();
@@ -238,7 +238,7 @@ fn every_rule_about_alerts_finds_its_mistake() {
         description: "It is bad.",
         ..good
     };
-    // The name of a program and of a dashboard is nothing to type.
+    // Names of a program and a dashboard are not commands.
     let vague = Alert {
         description: "Look at the dashboard Lockstep / Fleet, or use kubectl.",
         ..good

@@ -1,8 +1,8 @@
 //! The dependencies between the crates are those that the architecture allows.
 //!
-//! Direct arrows come from `cargo metadata`. What a crate must not reach at all comes from `cargo
-//! tree` of that crate alone: metadata unifies the features of the whole workspace, so it sees
-//! dependencies that the crate does not have. Each rule is shown a mistake.
+//! Direct dependencies come from `cargo metadata`. Transitive ones come from `cargo tree` of a
+//! single crate, because metadata unifies the features of the whole workspace and includes
+//! dependencies that the crate does not have. A test with a fault covers each rule.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Crates of the product and what they may depend on. Crates that are not named here (tests, xtask)
-/// may depend on anything.
+/// Crates of the product and their allowed dependencies. Other crates (tests, xtask) may depend on
+/// anything.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("lockstep-api", &[]),
     ("lockstep-engine", &[]),
@@ -59,7 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Crates that must stay free of these, directly and through others.
+/// Crates and their forbidden dependencies, direct or transitive.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "lockstep-engine",
@@ -86,14 +86,13 @@ fn cargo(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
-/// Programs that talk to an API server.
+/// Programs that connect to an API server.
 const CLIENTS: &[&str] = &["lockstep-manager", "lockstep-agent", "lockstep-cli"];
 
-/// A crate of the workspace.
 struct Package {
     name: String,
     manifest: String,
-    /// Direct dependencies on others of the workspace, development dependencies left out.
+    /// Direct dependencies within the workspace, without development dependencies.
     needs: BTreeSet<String>,
 }
 
@@ -120,7 +119,7 @@ fn packages() -> Result<Vec<Package>> {
         .collect())
 }
 
-/// What is wrong with the direct dependencies of a crate.
+/// Fault of a crate's direct dependencies.
 fn mistake(package: &Package) -> Option<String> {
     let name = &package.name;
     let Some((_, allowed)) = ALLOWED.iter().find(|(n, _)| n == name) else {
@@ -160,7 +159,7 @@ fn an_arrow_that_is_not_allowed_and_a_crate_of_the_product_without_an_entry_are_
     assert_eq!(mistake(&of_tests), None);
 }
 
-/// Of these crates those that are in a tree, as `cargo tree` prints it without a prefix.
+/// Forbidden crates in a tree, as `cargo tree` prints it without prefix.
 fn reached<'a>(tree: &str, forbidden: &[&'a str]) -> Vec<&'a str> {
     let tree: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
     let all = forbidden.iter().copied();
@@ -187,7 +186,7 @@ fn a_client_far_down_in_a_tree_is_noticed() {
     assert_eq!(reached(tree, &["kube", "tokio"]), [""; 0]);
 }
 
-/// Ways to an API server through a proxy that the client in a tree lacks.
+/// Proxy features that the client in a tree lacks.
 fn lacks(tree: &str) -> Vec<&'static str> {
     let kube = tree.lines().find(|l| l.starts_with("kube v"));
     let features = kube.and_then(|l| l.split(' ').nth(2)).unwrap_or_default();
@@ -198,7 +197,7 @@ fn lacks(tree: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Each alone, as images have it: a build of the workspace has the features of all.
+/// Each client separately, as in images: a build of the workspace unifies the features of all.
 #[test]
 fn every_client_can_reach_an_api_server_behind_a_proxy() -> Result<()> {
     for name in CLIENTS {

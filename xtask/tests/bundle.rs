@@ -1,6 +1,7 @@
-//! The bundle for OLM has no mistake that upstream's validators know, and each rule is shown one.
+//! The bundle for OLM passes the checks of upstream's validators. A test with a fault covers each
+//! rule.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn at<'a>(bundle: &'a mut Bundle, path: &str) -> &'a mut Value {
     bundle.csv.pointer_mut(path).unwrap()
 }
 
-/// A field of what is said of a kind.
+/// A field in the description of a kind.
 fn described<'a>(bundle: &'a mut Bundle, kind: &str, field: &str) -> &'a mut Value {
     let owned = at(bundle, OWNED).as_array_mut().unwrap();
     &mut owned.iter_mut().find(|o| o["kind"] == kind).unwrap()[field]
@@ -47,7 +48,7 @@ const OWNED: &str = "/spec/customresourcedefinitions/owned";
 const DEPLOYMENT: &str = "/spec/install/spec/deployments/0";
 const CHANNELS: &str = "operators.operatorframework.io.bundle.channels.v1";
 
-/// A change of the bundle, and what is said of it.
+/// A change of the bundle and the resulting error.
 type Mistake = (fn(&mut Bundle), &'static str);
 
 const LISTING: &[Mistake] = &[
@@ -296,7 +297,7 @@ const INSTALL: &[Mistake] = &[
     ),
 ];
 
-/// More than a megabyte that does not compress.
+/// More than a megabyte of incompressible text.
 fn noise() -> String {
     let mut state = 1_u64;
     let mut next = || {
@@ -350,7 +351,7 @@ fn what_an_administrator_has_configured_is_no_object_of_the_bundle() {
     assert!(args.contains("lockstep-run:v0.1.0"), "{args}");
 }
 
-/// The layout of an image for these processors; returns its digest.
+/// Writes the layout of an image for these platforms, and returns its digest.
 fn layout(folder: &Path, program: &str, architectures: &[&str]) -> String {
     let platform = |a: &&str| json!({"platform": {"architecture": a, "os": "linux"}});
     let platforms: Vec<Value> = architectures.iter().map(platform).collect();

@@ -1,7 +1,7 @@
-//! The configuration for kube-state-metrics reads fields that there are, and what is made of it is
-//! what the manager shows under its own names.
+//! The configuration of kube-state-metrics reads existing fields. Its metrics match the metrics of
+//! the manager, under other names.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use xtask::custom_resource_state::{FAMILIES, PREFIX, Series, config, render};
 use xtask::dashboards::SOURCES;
 use xtask::metrics;
 
-/// Schema of the version that the configuration names.
+/// Schema of the version in the configuration.
 fn schema() -> Value {
     let wanted = &config()["spec"]["resources"][0]["groupVersionKind"];
     let definitions = lockstep_api::crds::all();
@@ -25,13 +25,13 @@ fn schema() -> Value {
     let versions = definition["spec"]["versions"].as_array().unwrap();
     let version = versions.iter().find(|v| v["name"] == wanted["version"]);
     let mut schema = version.expect("a version")["schema"]["openAPIV3Schema"].clone();
-    // Of metadata the API server knows more than the schema says.
+    // The API server knows more of the metadata than the schema has.
     schema["properties"]["metadata"] =
         json!({"properties": {"name": {"type": "string"}, "namespace": {"type": "string"}}});
     schema
 }
 
-/// The schema at the end of a path, or where it ends too early.
+/// The schema at a path, or an error if the path does not exist.
 fn at<'a>(schema: &'a Value, path: &Value) -> Result<&'a Value, String> {
     let parts = path.as_array().ok_or_else(|| format!("{path}: no path"))?;
     parts.iter().try_fold(schema, |schema, part| {
@@ -42,7 +42,7 @@ fn at<'a>(schema: &'a Value, path: &Value) -> Result<&'a Value, String> {
     })
 }
 
-/// What is wrong with a configuration under a schema.
+/// Faults of a configuration under a schema.
 fn mistakes(config: &Value, schema: &Value) -> Vec<String> {
     let resource = &config["spec"]["resources"][0];
     let mut out = Vec::new();
@@ -85,7 +85,7 @@ fn mistakes(config: &Value, schema: &Value) -> Vec<String> {
     out
 }
 
-/// Every state and no other.
+/// Exactly the states of the schema.
 fn state_set(source: &Value, schema: &Value) -> Option<String> {
     let field = match at(schema, &source["path"]) {
         Ok(field) => field,
@@ -103,7 +103,7 @@ fn state_set(source: &Value, schema: &Value) -> Option<String> {
     (listed != known).then(|| format!("{}: {listed:?} instead of {known:?}", source["path"]))
 }
 
-/// Numbers, and the words of a condition's status, which stand for 0 and 1.
+/// Numbers, and a condition's status, which maps to 0 and 1.
 fn number(schema: &Value, path: &Value) -> Option<String> {
     match at(schema, path) {
         Err(mistake) => Some(mistake),
@@ -175,15 +175,15 @@ fn each_metric_of_a_workload_is_there_under_the_names_of_both_sources() {
     };
     assert_eq!(theirs, PREFIX);
     let mut also = names(theirs);
-    // The phase is a label of the manager's info.
+    // In the manager's metrics the phase is a label of the info metric.
     assert!(also.remove("_status_phase"));
-    // Those that count workloads, and none of a single one.
+    // Metrics that count workloads, not single ones.
     let mut own = names(ours);
     assert!(own.remove("_conditions"));
     assert_eq!(own, also);
 }
 
-/// A value of the series of this name, and labels that it must have.
+/// Value of the only series with this name and these labels.
 fn value(series: &[Series], name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let has = |(is, all, _): &&Series| {
         let wanted =

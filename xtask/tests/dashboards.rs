@@ -1,6 +1,6 @@
-//! Dashboards ask for what is there, and say what they show. Each rule is shown a mistake.
+//! Dashboards use existing series and have descriptions. A test with a fault covers each rule.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -12,28 +12,28 @@ use xtask::metric::Metric;
 use xtask::query::{self, Place};
 use xtask::{dashboards, metrics};
 
-/// What no panel shows and no rule asks for, and why.
+/// Metrics without panel and rule, with the reason.
 const SHOWN_ELSEWHERE: [(&str, &str); 1] = [(
     "lockstep_native_scheduling",
     "a fact of the cluster that hardly changes: `kubectl lockstep doctor` tells it",
 )];
 
-/// What is wrong with a query of a dashboard, as Grafana has it.
+/// Faults of a dashboard's query, in Grafana's format.
 fn mistakes_of(text: &str) -> Vec<String> {
     let labels = SCRAPED.map(|(label, _)| label);
     query::mistakes(text, &recorded(), Place::Panel(&labels))
 }
 
-/// What is wrong with a query, whatever its metrics come from.
+/// Faults of a query, for each source of its metrics.
 fn from_each_source(text: &str) -> Vec<String> {
     let of = |source: &&str| mistakes_of(&text.replace("${source}", source));
     SOURCES.iter().flat_map(of).collect()
 }
 
-/// Variables of Grafana's own that queries may name.
+/// Grafana's built-in variables in queries.
 const GRAFANAS: [&str; 1] = ["__rate_interval"];
 
-/// Variables that nobody chooses.
+/// Variables that the dashboard does not define.
 fn unknown_variables(dashboard: &Dashboard, text: &str) -> Vec<String> {
     let names = text.split('$').skip(1).map(|rest| {
         let rest = rest.trim_start_matches('{');
@@ -48,7 +48,7 @@ fn unknown_variables(dashboard: &Dashboard, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Values of a label of a series that is there and has it.
+/// Faults of a variable: its series must exist and have its label.
 fn mistakes_of_variable(
     dashboard: &Dashboard,
     before: &[Variable],
@@ -81,7 +81,7 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
                 ));
             }
             for (query, _) in panel.asks() {
-                // Those of many accelerators are no time that has passed.
+                // Accelerator-seconds are no elapsed time.
                 if panel.unit == "s" && query.contains("accelerator_seconds") {
                     out.push(format!("{place}: accelerator-seconds as a time"));
                 }
@@ -101,8 +101,7 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
     out
 }
 
-/// What Grafana would show of another data source than the one that was chosen, or not let the reader
-/// choose.
+/// Panels with a fixed data source, and variables without a selection.
 fn mistakes_in_json(dashboard: &Value) -> Vec<String> {
     let mut out = Vec::new();
     let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
@@ -125,7 +124,7 @@ fn mistakes_in_json(dashboard: &Value) -> Vec<String> {
         out.push("nobody chooses the data source".to_owned());
     }
     for (name, _) in SCRAPED {
-        // `.*` matches the series without the label, too.
+        // `.*` also matches series without the label.
         let some_or_all =
             |v: &&Value| v["multi"] == true && v["includeAll"] == true && v["allValue"] == ".*";
         if named(name).is_none_or(|v| !some_or_all(&v)) {
@@ -135,7 +134,7 @@ fn mistakes_in_json(dashboard: &Value) -> Vec<String> {
     out
 }
 
-/// Metrics that nobody would see.
+/// Metrics without panel and rule.
 fn unseen(exported: &[Metric], dashboards: &[Dashboard]) -> Vec<&'static str> {
     let panels = dashboards.iter().flat_map(|d| d.panels);
     let of_panels = panels.flat_map(Panel::asks).map(|(query, _)| query);
@@ -333,7 +332,7 @@ fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
         let mut json = dashboard.json();
         let variables = json["templating"]["list"].as_array_mut().unwrap();
         let cluster = variables.iter_mut().find(|v| v["name"] == "cluster");
-        // Series without the label would be gone.
+        // Series without the label would disappear.
         cluster.unwrap()["allValue"] = json!(".+");
         assert_eq!(mistakes_in_json(&json).len(), 1);
     }
@@ -350,12 +349,12 @@ fn every_metric_is_in_a_panel_or_a_rule_or_it_is_said_why_not() {
         ..exported()[0]
     };
     assert_eq!(unseen(&[new], &ALL), ["lockstep_moods"]);
-    // Without the dashboard of the agents nobody would see them.
+    // Only the dashboard of the agents shows their metrics.
     let others: Vec<Dashboard> = ALL.into_iter().filter(|d| d.name != "agents").collect();
     assert!(unseen(&exported(), &others).contains(&"lockstep_agent_runtime_calls_total"));
 }
 
-/// Files of dashboards that a component does not bring.
+/// Dashboard files missing in a component.
 fn left_out(component: &str) -> Vec<String> {
     let files = dashboards::files();
     let names = files
@@ -375,7 +374,7 @@ fn the_component_brings_every_dashboard() {
     assert_eq!(left_out(&without), ["fleet.json"]);
 }
 
-/// Panels with the id of another, in the place of another or beyond the edge.
+/// Panels with a duplicate id, overlapping another panel or beyond the edge.
 fn mistakes_of_places(dashboard: &Value) -> Vec<String> {
     let mut out = Vec::new();
     let mut taken = BTreeSet::new();

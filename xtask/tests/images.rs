@@ -1,7 +1,7 @@
-//! Manifests, samples and pages name no image of ours that `make image` does not build, and who installs is told
-//! where to name his own.
+//! Manifests, samples and pages use only images that `make image` builds, and the README shows
+//! where to set other image names.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ fn below(path: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of images with our prefix, each with what follows it.
+/// Image names with Lockstep's prefix, each with the text after it.
 fn named(text: &str) -> Vec<(&str, &str)> {
     let of_name = |c: char| c.is_ascii_lowercase() || c == '-';
     let rest = text.split(PREFIX).skip(1);
@@ -30,7 +30,8 @@ fn named(text: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// What is wrong with the images of ours that a text names. Manifests of ours (`is_ours`) have no others.
+/// Faults of the Lockstep images in a text. Lockstep's own manifests (`is_ours`) use no other
+/// images.
 fn wrong(text: &str, is_ours: bool) -> Vec<String> {
     let built: BTreeSet<&str> = image::names().collect();
     let mut out = Vec::new();
@@ -102,7 +103,7 @@ fn an_image_that_is_not_built_old_or_of_another_registry_is_noticed() {
     assert_eq!(wrong("image: lockstep-agent", true), Vec::<String>::new());
 }
 
-/// Images that the overlays do not give our registry and the tag of this version.
+/// Images that the overlays do not map to the registry and the tag of this version.
 fn unnamed<'a>(images: &'a BTreeSet<String>, overlays: &str) -> Vec<&'a String> {
     let renamed = |image: &&String| {
         let entry = format!("- name: {image}\n  newName: {PREFIX}{image}\n  newTag: {TAG}\n");
@@ -138,7 +139,7 @@ fn names_without_a_registry_get_one_in_the_overlays() {
     assert_eq!(unnamed(&images, &other), ["lockstep-agent"]);
 }
 
-/// Of these files those that the part of the README on installation does not name before the first command.
+/// Files that the README's installation section does not name before the first command.
 fn untold<'a>(readme: &str, files: &'a [String]) -> Vec<&'a String> {
     let (_, install) = readme.split_once("## Install\n").unwrap();
     let (before, _) = install.split_once("kubectl apply").unwrap();

@@ -1,6 +1,6 @@
-//! No link of the documentation leads nowhere.
+//! The documentation has no broken links.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::path::Path;

@@ -1,16 +1,16 @@
-//! The manager as it is shipped: nobody's victim, and with memory for the clusters that it is made for. Each
-//! rule is shown a mistake.
+//! The shipped manager is never preempted, and has enough memory for supported clusters. A test
+//! with a fault covers each rule.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Pods of the largest clusters: what Kubernetes supports is half of that.
+/// Pods of the largest clusters: twice the number that Kubernetes supports.
 const PODS: u64 = 300_000;
-/// Bytes of a pod in the index; a cycle of the scheduler looks at a copy while the index goes on.
+/// Bytes of a pod in the index. The scheduler's cycle uses a copy while the index changes.
 const POD: u64 = 1_024;
 const COPIES: u64 = 2;
 const NONE: [&str; 0] = [];
@@ -35,7 +35,7 @@ fn shipped() -> Manifests {
     }
 }
 
-/// Budget and replicas as `config/components/ha-3` changes them.
+/// Budget and replicas after `config/components/ha-3`.
 fn with_three() -> Manifests {
     let patch = |file: &str| manifest(&format!("../components/ha-3/{file}"))["spec"].clone();
     let mut three = shipped();
@@ -44,7 +44,7 @@ fn with_three() -> Manifests {
     three
 }
 
-/// What holds, and what is wrong where it does not.
+/// A condition, and the fault if it is not met.
 type Rule = (bool, &'static str);
 
 fn broken(rules: Vec<Rule>) -> Vec<&'static str> {
@@ -69,7 +69,7 @@ fn of_class_and_quota(m: &Manifests) -> Vec<Rule> {
             m.quota["metadata"]["namespace"] == *place,
             "the quota is in another namespace",
         ),
-        // A rollout adds as many.
+        // A rollout adds the same number.
         (
             pods.zip(replicas).is_some_and(|(p, r)| p >= 2 * (r + 1)),
             "the quota stops a rollout",

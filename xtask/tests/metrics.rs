@@ -1,6 +1,6 @@
-//! The table of metrics names what the programs register, and nothing else.
+//! The table of metrics matches the metrics that the programs register.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use syn::Lit;
 use xtask::metric::{Kind, Metric};
 use xtask::metrics;
 
-/// What names of metrics begin with. A name is the only string literal that does.
+/// Prefixes of metric names. No other string literals have these prefixes.
 const BEGINNINGS: [&str; 6] = [
     "lockstep_",
     "controller_runtime_",
@@ -20,7 +20,7 @@ const BEGINNINGS: [&str; 6] = [
     "process_",
     "leader_election_",
 ];
-/// String literals that are no metrics: names of programs and crates.
+/// String literals that are not metrics: names of programs and crates.
 const OTHERS: [&str; 2] = ["lockstep_manager", "lockstep_agent"];
 
 fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
@@ -48,7 +48,7 @@ fn literals(tokens: TokenStream, out: &mut Vec<String>) {
     }
 }
 
-/// Names in a source, without what the kind of a metric adds to them.
+/// Metric names in a source, without suffixes of the metric's kind.
 fn names_in(source: &str) -> BTreeSet<String> {
     let mut names = Vec::new();
     literals(source.parse().unwrap(), &mut names);
@@ -59,7 +59,7 @@ fn names_in(source: &str) -> BTreeSet<String> {
     names.into_iter().collect()
 }
 
-/// Names in the sources of the programs.
+/// Metric names in the sources of the programs.
 fn registered() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
@@ -70,7 +70,7 @@ fn registered() -> BTreeSet<String> {
     texts.flat_map(|text| names_in(&text.unwrap())).collect()
 }
 
-/// Where the table is not what is registered, or is not as tables are.
+/// Differences between the table and the registered metrics, and faults of the table.
 fn mistakes(registered: &BTreeSet<String>, listed: &[Metric]) -> Vec<String> {
     let mut out = Vec::new();
     let (mut names, mut stems) = (BTreeSet::new(), BTreeSet::new());

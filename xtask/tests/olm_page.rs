@@ -1,6 +1,6 @@
-//! What `docs/install.md` has administrators write for OLM names what the bundle has.
+//! The OLM manifests in `docs/install.md` match the bundle.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// What the page has an administrator write for OLM, by kind, that names something else than the bundle does.
+/// Values in the page's OLM manifests that differ from the bundle, by kind.
 fn not_as_bundled(page: &str) -> Vec<String> {
     let images = Images::tagged("ghcr.io/lockstep-dev/", "v0.1.0");
     let annotations = bundle(root(), &images).unwrap().annotations;
@@ -57,7 +57,7 @@ fn not_as_bundled(page: &str) -> Vec<String> {
             &catalog["channels"][0],
             &channel,
         ),
-        // All namespaces are the only install mode.
+        // AllNamespaces is the only install mode.
         (
             "OperatorGroup: spec",
             &object("OperatorGroup")["spec"],
@@ -79,7 +79,7 @@ fn not_as_bundled(page: &str) -> Vec<String> {
     out
 }
 
-/// The deployment that the variable of the page is for.
+/// The deployment that reads the page's variable.
 fn text_of_components() -> String {
     std::fs::read_to_string(root().join("config/olm/components_deployment.yaml")).unwrap()
 }

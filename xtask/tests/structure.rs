@@ -1,4 +1,4 @@
-//! The shape of the sources, which no compiler checks.
+//! Rules for the structure of the sources.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Agents that come, go, stay away and misbehave.
+//! Agents that connect, disconnect, stay away and misbehave.
 mod support;
 
 use std::fs;
@@ -61,7 +61,7 @@ fn when_a_child_ended_is_said_by_the_nodes_clock_however_late_it_is_heard() {
     agent.starts(1);
     let at_once = agent.hears_time_of_exit();
     drop(agent);
-    // Another file, so that it is later by the clock of files, which is a few milliseconds coarse.
+    // Another file, because file times lag the clock by a few milliseconds.
     until("some time has passed", || {
         fs::write(run.path("later"), "").unwrap();
         millis_of(run.path("later")) > at_once + 100
@@ -138,7 +138,7 @@ fn what_is_printed_has_no_forged_lines() {
     });
 }
 
-/// What no agent sends, each on a connection of its own; then an agent is served as ever.
+/// Invalid frames, each on its own connection. Afterwards an agent still works.
 #[test]
 fn connections_that_break_the_protocol_are_closed() {
     let run = Run::script(&[], "sleep 1000");

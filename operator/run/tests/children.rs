@@ -1,4 +1,4 @@
-//! What the supervisor does with real processes.
+//! The supervisor with real processes.
 mod support;
 
 use std::fs;
@@ -8,8 +8,8 @@ use rustix::process::Signal;
 
 use crate::support::{Run, release, release_with, until};
 
-/// Descendants of every kind that survives the kill of a process group or a SIGTERM, then the
-/// training process itself.
+/// Descendants of each kind that survives the kill of a process group or SIGTERM, then the training
+/// process itself.
 const HARD_TO_KILL: &str = r#"
     trap "" TERM INT HUP
     setsid sh -c 'trap "" TERM; echo > session; sleep 1000; sleep 1000' &
@@ -158,7 +158,7 @@ fn other_signals_reach_the_child() {
     run.file("usr1");
 }
 
-/// `trap 'kill 0' EXIT` is how many scripts end what they have started.
+/// Many scripts end their processes with `trap 'kill 0' EXIT`.
 #[test]
 fn a_script_that_kills_its_process_group_does_not_meet_the_supervisor() {
     let run = Run::script(&[], "kill -KILL 0");
@@ -224,7 +224,7 @@ fn leftovers_in_shared_memory_are_unlinked_before_the_next_attempt() {
     assert!(!path("nccl-1").exists() && path("of-another").exists());
 }
 
-/// Out of memory, with the kubelet's default on cgroup v2: the kernel kills the supervisor, too. The
+/// Out of memory with the kubelet's default on cgroup v2: the kernel kills the supervisor, too. The
 /// segments are charged to the pod, whose folder outlives its containers.
 #[test]
 fn leftovers_of_a_container_that_was_killed_are_unlinked_by_the_next() {
@@ -249,8 +249,8 @@ fn leftovers_of_a_container_that_was_killed_are_unlinked_by_the_next() {
     assert!(run.log().contains("unlinked 1 file in shared memory"));
 }
 
-/// The first process of a container: signals without handler do not reach it, and orphans are its
-/// children in any case.
+/// As the first process of a container: signals without handler are not delivered, and orphans
+/// become its children in any case.
 #[test]
 fn the_supervisor_works_as_pid_1() {
     let unshare = [
@@ -337,7 +337,7 @@ fn the_state_for_probes_is_written_again_until_that_succeeds() {
     until("the state is written", || {
         fs::read_to_string(run.path("state")).is_ok_and(|state| state == "running\n")
     });
-    // A folder in the place of the file that replaces the state.
+    // A folder in place of the temporary file of the state.
     fs::create_dir(run.path(".state.next")).unwrap();
     agent.hold(2);
     agent.hears_arrival(2);

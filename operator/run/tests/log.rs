@@ -1,4 +1,4 @@
-//! The supervisor's lines in the log, and a log that no process reads.
+//! The supervisor's lines in the log, and a full log.
 mod support;
 
 use lockstep_wire::{ExitReason, FromSupervisor, ProgressLimits};
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::support::{Run, release_with};
 
-/// `kubectl lockstep logs --failed` reads these lines.
+/// `kubectl lockstep logs --failed` parses these lines.
 #[test]
 fn lines_of_the_log_mark_the_start_and_the_end_of_each_attempt() {
     let run = Run::script(

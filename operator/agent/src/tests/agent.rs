@@ -37,7 +37,7 @@ async fn an_agent_is_ready_once_its_manager_can_know_what_it_can_do() {
     rig.shared.world.lock().api_down = false;
     rig.pass(10_000).await;
     assert!(!waits(&rig));
-    // One that finds all of that said already has nothing to write.
+    // An agent whose object already has the status writes nothing.
     rig.log();
     rig.readiness = Readiness::default();
     rig.start();
@@ -183,7 +183,7 @@ async fn an_agent_that_crashed_before_its_report_was_written_tells_it_after_its_
     rig.shared.world.lock().api_down = true;
     rig.runs("c2", &[("c1", 9)]);
     rig.pass(100).await;
-    // The runtime has forgotten the container by the time the agent is back.
+    // The runtime removes the container before the agent restarts.
     rig.runs("c2", &[]);
     rig.shared.world.lock().api_down = false;
     rig.start();

@@ -1,4 +1,4 @@
-// The manager's scrape is compared with the page in the same way.
+// The manager's test compares its scrape with the page in the same way.
 #[path = "../../../manager/tests/suite/documented.rs"]
 mod documented;
 
@@ -40,7 +40,7 @@ fn what_is_counted_by_a_known_value_begins_at_zero() {
 fn what_an_agent_shows_is_on_the_page_with_its_labels_and_as_its_kind() {
     let (metrics, mut registry) = (Metrics::default(), Registry::default());
     metrics.register(&mut registry);
-    // What begins with the first call.
+    // Series that appear with the first call.
     metrics.called("version", Code::Ok, Duration::ZERO);
     let shown = text(&registry);
     assert_eq!(mistakes(&shown, PAGE), Vec::<String>::new());

@@ -1,5 +1,4 @@
-//! One agent over a runtime, a store and an API server that live in memory and write down what
-//! happens.
+//! One agent with a runtime, a store and an API server in memory, which log all operations.
 
 #![expect(clippy::disallowed_methods, reason = "the simulation's clock itself")]
 
@@ -38,39 +37,39 @@ use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::store::{Store, StoreError};
 use crate::supervisors::Supervisors;
 
-/// Everything around the agent.
+/// Environment of the agent.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 struct World {
-    /// What happened, in order: `save`, `stop ID`, `tell POD WORD`, `write`.
+    /// Operations in order: `save`, `stop ID`, `tell POD WORD`, `write`.
     log: Vec<String>,
     sandboxes: Vec<Sandbox>,
     records: Option<Records>,
     object: Option<Value>,
-    /// How many nodes of this name there were before.
+    /// Number of earlier nodes with this name.
     nodes_before: u32,
     writes: Vec<Value>,
     version: u64,
     api_down: bool,
-    /// Writes that are done, and whose answers do not arrive.
+    /// Number of writes that succeed but whose responses are lost.
     lost_answers: u32,
-    /// Seconds after which writes are to be tried again; none is done.
+    /// Retry-After of writes in seconds; such writes fail.
     come_back: Option<u32>,
     store_broken: bool,
     runtime_down: bool,
-    /// The runtime does not answer.
+    /// The runtime does not respond.
     runtime_hangs: bool,
-    /// How many versions of the runtime there were before.
+    /// Number of upgrades of the runtime.
     upgrades: u32,
     stops_end: StopsEnd,
-    /// How often the agent has looked at supervisors.
+    /// Number of calls of `look` and `look_again`.
     looks: u32,
-    /// What the supervisor of a supervised member has told.
+    /// State of the supervisor of a supervised member.
     supervisor: Option<SupervisorState>,
     out_of_reach: Option<String>,
 }
 
-/// How the runtime answers a stop.
+/// Response of the runtime to a stop.
 #[derive(Clone, Copy, Default)]
 enum StopsEnd {
     #[default]
@@ -91,7 +90,7 @@ impl World {
 struct Shared {
     world: Arc<Mutex<World>>,
     changed: Arc<Notify>,
-    /// A supervisor has told something.
+    /// Notified when a supervisor changes.
     heard: Arc<Notify>,
 }
 
@@ -208,7 +207,7 @@ impl Supervisors for Shared {
     }
 }
 
-/// A running agent. Dropping it is a crash of the agent.
+/// A running agent. Dropping it simulates a crash.
 struct Rig {
     shared: Shared,
     orders: watch::Sender<Orders>,
@@ -238,7 +237,7 @@ impl Rig {
         }
     }
 
-    /// Starts the agent, ending one that runs.
+    /// Starts the agent, and stops a running one.
     fn start(&mut self) {
         self.start_with(self.shared.clone());
     }
@@ -269,7 +268,7 @@ impl Rig {
         self.task.abort_all();
     }
 
-    /// What the agent waits for of its runtime.
+    /// Pending reason of the runtime.
     fn readiness_of_runtime(&self) -> Option<String> {
         self.readiness
             .pending()
@@ -301,7 +300,7 @@ impl Rig {
         Client::new(service, "default")
     }
 
-    /// Lets everything that is due within `millis` of paused time happen.
+    /// Advances paused time.
     async fn pass(&self, millis: u64) {
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
@@ -310,7 +309,7 @@ impl Rig {
         std::mem::take(&mut self.shared.world.lock().log)
     }
 
-    /// The status that the API server has.
+    /// The status in the API server.
     fn status(&self) -> Value {
         self.shared
             .world
@@ -321,7 +320,7 @@ impl Rig {
             .unwrap_or_default()
     }
 
-    /// One member runs container `id`; earlier ones have ended with their codes.
+    /// One member runs container `id`; earlier containers ended with these codes.
     fn runs(&self, id: &str, ended: &[(&str, i32)]) {
         let exits = ended.iter().enumerate().map(|(i, (id, code))| {
             let at = start_time() + TimeDelta::milliseconds(i as i64);
@@ -369,7 +368,7 @@ impl Rig {
         self.shared.changed.notify_one();
     }
 
-    /// The supervisor of the one member, which has one from here on, says something.
+    /// Sets the state of the member's supervisor. The member is supervised from then on.
     fn supervisor(&self, state: SupervisorState) {
         let mut world = self.shared.world.lock();
         world.supervisor = Some(state);
@@ -381,7 +380,7 @@ impl Rig {
         self.shared.heard.notify_one();
     }
 
-    /// The manager orders the one member to an attempt.
+    /// Orders the member to an attempt.
     fn order(&self, attempt: i64) {
         let domain = DomainOrder {
             key: "workload".into(),
@@ -405,7 +404,6 @@ fn start_time() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
 }
 
-/// The node's metadata.
 fn node(world: &World) -> Response<Body> {
     if world.api_down {
         return failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
@@ -459,7 +457,7 @@ fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
     Response::new(Body::from(text))
 }
 
-/// Another client wrote the object.
+/// Simulates a write by another client.
 fn touch(world: &mut World) {
     world.version += 1;
     if let Some(object) = &mut world.object {
@@ -475,7 +473,7 @@ fn failure(code: StatusCode, reason: &str) -> Response<Body> {
     response
 }
 
-/// As the API server says it under API Priority and Fairness: no Status, and the time in a header.
+/// Response of the API server under API Priority and Fairness: no Status, and a Retry-After header.
 fn come_back(seconds: u32) -> Response<Body> {
     let mut response = Response::new(Body::from(
         "Too many requests, please try again later."

@@ -5,7 +5,7 @@ use super::*;
 
 const ALL: [&str; 3] = ["Report", "Stop", "Supervise"];
 
-/// Records that are saved, a stop, a word and a status.
+/// A plan with records, a stop, a word and a status.
 fn plan() -> NodePlan {
     NodePlan {
         records: Some(Records::default()),
@@ -72,7 +72,7 @@ async fn an_agent_says_whether_it_reaches_supervisors_and_is_ready_either_way() 
         rig.readiness.remarks(),
         "without supervisors: /pods: no such folder\n"
     );
-    // The policy is not this rig's.
+    // This rig does not test the policy.
     let pending = rig.readiness.pending().unwrap();
     assert_eq!(
         pending,
@@ -94,7 +94,7 @@ fn runs(attempt: i64) -> SupervisorState {
     }
 }
 
-/// A member of attempt 1 fails and is restarted, by an agent whose runtime fails in this way meanwhile.
+/// A member of attempt 1 fails and restarts while the agent's runtime fails in this way.
 async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
     let rig = Rig::new();
     rig.runs("c1", &[]);
@@ -102,7 +102,7 @@ async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
     rig.order(1);
     rig.pass(2_000).await;
     fails(&mut rig.shared.world.lock());
-    // Something has changed in it, too.
+    // The runtime also reports a change.
     rig.shared.changed.notify_one();
     rig.pass(10).await;
     let failed = ChildEnd {

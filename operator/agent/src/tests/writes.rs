@@ -1,8 +1,8 @@
-//! When and how often an agent writes.
+//! Timing and number of an agent's writes.
 
 use super::*;
 
-/// An order to a gang of so many members.
+/// Orders a gang of this size to an attempt.
 fn order_of(rig: &Rig, attempt: i64, members: i32) {
     rig.order(attempt);
     rig.orders.send_modify(|orders| {

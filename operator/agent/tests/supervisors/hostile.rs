@@ -1,4 +1,5 @@
-//! What a tenant may put in the place of a supervisor. A good one beside it is served as ever.
+//! Misbehaving peers of a tenant in place of a supervisor. A correct supervisor of another pod
+//! still works.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use crate::process::Supervisor;
 
 const TRAINING: &str = "sleep 1000";
 
-/// Serves each connection to a socket in the folder in a thread of its own, until the process ends.
+/// Serves each connection to a socket in the folder in its own thread, until the process ends.
 fn serve(folder: &Path, serve: impl Fn(UnixStream) + Send + Clone + 'static) {
     let listener = UnixListener::bind(folder.join(SOCKET)).unwrap();
     thread::spawn(move || {
@@ -36,17 +37,17 @@ fn hello(versions: Versions) -> Vec<u8> {
     .encode()
 }
 
-/// Says this, then listens until the other side has enough.
+/// Sends bytes, then reads until the peer closes.
 fn says(bytes: Vec<u8>) -> impl Fn(UnixStream) + Send + Clone + 'static {
     move |mut stream| {
-        // The other side may close before it has read all of it.
+        // The peer may close before it has read everything.
         let _ = stream.write_all(&bytes);
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
 
-/// The first pod has a supervisor that works, the second one whatever `spoil` makes of it: it is
-/// refused for this reason, and again.
+/// The first pod has a working supervisor, the second whatever `spoil` creates. The second is
+/// refused repeatedly for this reason.
 async fn is_refused(reason: &str, spoil: impl FnOnce(&Path, &Node)) {
     let mut node = Node::new(&["good", "bad"]);
     let _good = Supervisor::start(&node.volume("good"), TRAINING);
@@ -79,7 +80,7 @@ async fn a_link_in_the_place_of_the_socket_is_not_followed() {
 async fn what_is_no_socket_is_left_alone() {
     is_refused("path", |volume, node| {
         fs::write(volume.join(SOCKET), "").unwrap();
-        // Whoever opened it would wait for a writer.
+        // A process that opened the pipe would block until a writer opens it.
         let pipe = node.elsewhere().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         fs::rename(&pipe, volume.join(SOCKET)).unwrap();
@@ -148,7 +149,7 @@ async fn one_that_says_nothing_holds_up_nobody() {
     node.sees(&[Some(running(1)), None]).await;
 }
 
-/// In paused time: nothing comes, so that time passes.
+/// Paused time advances, because no data arrives.
 #[tokio::test(start_paused = true)]
 async fn one_that_says_nothing_is_refused_in_the_end() {
     let mut node = Node::new(&["bad"]);

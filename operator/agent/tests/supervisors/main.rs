@@ -1,4 +1,4 @@
-//! Links to supervisors: real ones as processes, and others that break every rule.
+//! Links to supervisors: real processes, and misbehaving peers.
 #![expect(
     clippy::unwrap_used,
     reason = "a helper of a test fails the test by panicking"

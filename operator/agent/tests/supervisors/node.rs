@@ -1,4 +1,4 @@
-//! A node as the links see it: a kubelet's folder and the members' pods.
+//! A node for the links: a kubelet's folder and the members' pods.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-/// What takes longer has failed. No test waits for it to pass.
+/// Time limit of a failed test. No passing test waits for it.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Waits until the condition holds, of something that wakes nobody.
+/// Polls until the condition holds.
 pub async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -37,12 +37,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// With pods of these UIDs, each with one running container.
+    /// Creates pods with these UIDs, each with one running container.
     pub fn new(uids: &[&str]) -> Self {
         Self::within("kubelet", uids)
     }
 
-    /// The kubelet's folder is there, beneath a folder of this test.
+    /// Uses a kubelet's folder beneath the test's folder.
     pub fn within(kubelet: &str, uids: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubelet = folder.path().join(kubelet);
@@ -62,7 +62,7 @@ impl Node {
         node
     }
 
-    /// Ends all links and begins anew, as an agent does that restarts.
+    /// Ends all links and starts again, as in a restart of the agent.
     pub fn restart_agent(&mut self) {
         (self.links, self.metrics) = start(&self.kubelet);
         for pod in &mut self.pods {
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// The pod's container has ended and the kubelet has started another one.
+    /// Simulates the end of the pod's container and the start of the next.
     pub fn restart_container(&mut self, index: usize) {
         let NodePod {
             uid, containers, ..
@@ -79,7 +79,7 @@ impl Node {
         containers[0].id = format!("{uid}-{}", containers[0].restarts);
     }
 
-    /// Of the supervisor of a pod.
+    /// The supervisor's volume of a pod.
     pub fn volume(&self, uid: &str) -> PathBuf {
         self.kubelet
             .join("pods")
@@ -87,14 +87,14 @@ impl Node {
             .join("volumes/kubernetes.io~empty-dir/lockstep")
     }
 
-    /// Another folder, for what is none of a pod's business.
+    /// A folder outside all pods.
     pub fn elsewhere(&self) -> PathBuf {
         let folder = self.folder.path().join("elsewhere");
         fs::create_dir_all(&folder).unwrap();
         folder
     }
 
-    /// Looks until the states of all pods are these, woken by the links alone.
+    /// Looks after each notification until the pods have these states.
     pub async fn sees(&mut self, wanted: &[Option<SupervisorState>]) {
         self.sees_that(|states| states == wanted, || format!("{wanted:?}"))
             .await;
@@ -135,7 +135,7 @@ impl Node {
         self.links.tell(&[Tell { pod_uid, word }])
     }
 
-    /// Orders the pod to an attempt and lets it start.
+    /// Orders the pod to an attempt and releases it.
     pub async fn starts(&mut self, index: usize, attempt: i64) {
         self.tell(index, Word::Hold { attempt });
         let exit = state(&self.pods[index]).and_then(|s| s.exit);
@@ -160,13 +160,13 @@ impl Node {
         line.unwrap().parse().unwrap()
     }
 
-    /// Waits until the metric is at least this.
+    /// Polls until the metric reaches this value.
     pub async fn counted(&self, metric: &str, at_least: u64) {
         let what = format!("{metric} is {at_least} or more");
         becomes(&what, || self.counts(metric) >= at_least).await;
     }
 
-    /// Waits until so many links are up.
+    /// Polls until this number of links is up.
     pub async fn has_links(&self, count: u64) {
         becomes(&format!("{count} links are up"), || {
             self.counts("links") == count
@@ -214,7 +214,7 @@ pub fn running(attempt: i64) -> SupervisorState {
     }
 }
 
-/// What a pod's supervisor has told. When its child ended is no part of what tests wait for.
+/// State of a pod's supervisor, without the time of the child's exit.
 fn state(pod: &NodePod) -> Option<SupervisorState> {
     let mut state = pod.supervisor.clone()?;
     if let Some(end) = &mut state.exit {
@@ -223,7 +223,7 @@ fn state(pod: &NodePod) -> Option<SupervisorState> {
     Some(state)
 }
 
-/// On no way to a barrier, after the child ended like this.
+/// Not on the way to a barrier, after this exit of the child.
 pub fn ended(attempt: i64, code: i32, reason: &str) -> SupervisorState {
     SupervisorState {
         exit: Some(ChildEnd {

@@ -1,4 +1,4 @@
-//! `lockstep-run` as a process, as it is in a training container.
+//! `lockstep-run` as a process, as in a training container.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::node::becomes;
 
-/// The program, built when a test first asks for it: it is of another crate.
+/// The program. It belongs to another crate, so the first test builds it.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -33,15 +33,15 @@ fn program() -> &'static Path {
     })
 }
 
-/// A supervisor. Its end is the end of all that descends from it.
+/// A supervisor. All its descendants end with it.
 pub struct Supervisor {
     process: Child,
     folder: PathBuf,
 }
 
 impl Supervisor {
-    /// Supervises a shell script. The folder is the volume, by a path that may be longer than that
-    /// of a socket: in a container it is short.
+    /// Supervises a shell script. The path of the volume may exceed the limit of socket paths; in a
+    /// container it is short.
     pub fn start(folder: &Path, script: &str) -> Self {
         let process = Command::new(program())
             .args(["exec", "--dir", ".", "--keep-shm", "--"])
@@ -57,7 +57,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a line that the script writes.
+    /// Waits for a line from the script.
     pub async fn line(&self, name: &str) -> String {
         let path = self.folder.join(name);
         let read = || fs::read_to_string(&path).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Supervisor {
         read().trim_end().to_owned()
     }
 
-    /// Waits until the supervisor has printed this.
+    /// Waits until the supervisor has printed this text.
     pub async fn prints(&self, text: &str) {
         let log = self.folder.join("log");
         let has = || fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
@@ -76,13 +76,11 @@ impl Supervisor {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end.
     pub async fn exit_code(&mut self) -> i32 {
         becomes("the supervisor exits", || self.has_exited()).await;
         self.process.wait().unwrap().code().unwrap()
     }
 
-    /// Ends a process with SIGKILL.
     pub fn kill(pid: &str) {
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
@@ -91,8 +89,8 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // It ends what it has started first, one that it is just about to start included. Whoever
-        // looks from outside may miss that one.
+        // SIGTERM first: the supervisor kills its descendants, including a child that is just being
+        // started. A search from outside may miss that child.
         let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
         for _ in 0..10_000 {
             if self.has_exited() {

@@ -1,4 +1,4 @@
-//! Real supervisors.
+//! Links to real supervisors.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lockstep_lifecycle::node::{SupervisorState, Word};
 use crate::node::{Node, ended, held, release, running};
 use crate::process::Supervisor;
 
-/// Writes its pid once for each start.
+/// Writes its pid at each start.
 const TRAINING: &str =
     "echo $$ > next; mv next pid-$LOCKSTEP_ATTEMPT; echo $LOCKSTEP_PEERS > peers; exec sleep 1000";
 
@@ -72,7 +72,7 @@ async fn an_agent_that_restarts_is_told_again_and_training_goes_on() {
     node.starts(0, 1).await;
     node.starts(1, 1).await;
     let pid = first.line("pid-1").await;
-    // The new one has not looked yet.
+    // The restarted agent has not looked yet.
     node.restart_agent();
     first.prints("the agent is away").await;
     second.prints("the agent is away").await;
@@ -99,7 +99,7 @@ async fn a_supervisor_that_is_started_anew_begins_with_nothing() {
     assert_eq!((node.counts("links"), node.counts("relinks_total")), (1, 1));
     node.starts(0, 2).await;
 
-    // A container that comes after it is not taken for it, whichever is seen first.
+    // A later container is never mistaken for the earlier one, in any order of observation.
     node.restart_container(0);
     node.links.look(&mut node.pods);
     assert_eq!(node.pods[0].supervisor, None);
@@ -133,7 +133,7 @@ async fn links_end_with_their_pods_and_with_the_agent() {
     node.links.look(&mut node.pods);
     node.has_links(2).await;
     first.prints("the agent is away").await;
-    // No supervisor without a container that runs.
+    // Without a running container there is no supervisor.
     node.pods[0].containers.clear();
     node.links.look(&mut node.pods);
     node.has_links(1).await;

@@ -38,7 +38,7 @@ fn tells<K>(event: &Result<Event<K>, watcher::Error>) -> bool {
 }
 
 impl Changes {
-    /// Returns at the next change, or after [`REFRESH`].
+    /// Returns at the next change, or after 10 s.
     pub async fn next(&mut self) {
         let news = async {
             while let Some(news) = self.0.next().await {

@@ -1,4 +1,4 @@
-//! Completion through kubectl's own mechanism.
+//! Completion in kubectl's protocol.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::problems::{ask, run, stdout};
 use crate::screens::with_status;
 use crate::server::{ApiServer, WORKLOADS, refusal};
 
-/// Candidates without their descriptions, and the directive.
+/// Candidates without descriptions, and the directive.
 fn complete(words: &[&str]) -> Vec<String> {
     let text = stdout(&run(&[&["__complete"], words].concat()));
     let word = |line: &str| line.split('\t').next().unwrap_or_default().to_owned();
@@ -34,7 +34,7 @@ fn server() -> ApiServer {
 fn a_server_that_never_answers_leaves_the_line_as_it_is_after_a_second() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
-    // It ends by itself: nothing here ends it.
+    // The program ends by its own deadline.
     assert_eq!(
         complete(&["--server", &address, "status", "-n", "ml", "l"]),
         [":4"]

@@ -1,4 +1,4 @@
-//! What `doctor` says of an installation, healthy and with each thing that can be wrong.
+//! Checks of `doctor` on a healthy installation, and with each possible fault.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What people are told about a workload that is there.
+//! Explanations of existing workloads.
 
 use lockstep_api::PodGroup;
 use lockstep_cli::explain::{GangReportState, Happened, Story, explain};

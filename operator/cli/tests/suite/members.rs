@@ -1,4 +1,4 @@
-//! Whose log is shown, what gangs hold, and which nodes have an agent.
+//! Selection of logs, accelerators in use, and agents of nodes.
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::NodeAgent;
@@ -17,7 +17,7 @@ fn pod(value: Value) -> Pod {
     serde_json::from_value(value).unwrap()
 }
 
-/// Four members, the pods of the last first.
+/// Pods of four members, in reverse order.
 fn pods() -> Vec<Pod> {
     (0..4)
         .rev()
@@ -189,7 +189,7 @@ fn the_logs_of_several_members_come_with_their_names() {
     }
 }
 
-/// A server with workloads of two members each, the pods of which have a log.
+/// A server with workloads of two members each, whose pods have logs.
 fn two_workloads(names: &'static [&'static str]) -> ApiServer {
     let list = |items: Vec<Value>| {
         let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
@@ -205,7 +205,7 @@ fn two_workloads(names: &'static [&'static str]) -> ApiServer {
             "/api/v1/namespaces/ml/pods" => {
                 let owner = names.iter().find(|n| query.contains(&format!("uid-{n}")));
                 let pods = |name: &&str| (0..2).map(|i| member_pod(name, i, "n1", true)).collect();
-                // One of them waits for nodes.
+                // The workload `waits` has no pods.
                 let placed = owner.filter(|name| **name != "waits");
                 list(placed.map(pods).unwrap_or_default())
             }
@@ -219,7 +219,7 @@ fn two_workloads(names: &'static [&'static str]) -> ApiServer {
     })
 }
 
-/// Lines of output in one order: logs come as they come.
+/// Sorted lines: logs arrive in any order.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();

@@ -1,5 +1,4 @@
-//! Each line of `doctor` is turned by a mistake in the cluster, read through the API as the program
-//! reads it.
+//! A fault in the cluster changes each line of `doctor`. The program reads it through the API.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +20,19 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 const KUEUE: &str = "/api/v1/namespaces/kueue-system/configmaps";
 
-/// A cluster that a test may spoil.
+/// A cluster with faults.
 #[derive(Clone)]
 struct Cluster {
     kubernetes: &'static str,
-    /// Groups beyond the built-in ones, each with a version and the kinds that it serves.
+    /// Groups beyond the built-in ones, each with a version and the kinds it serves.
     groups: BTreeMap<&'static str, (&'static str, Vec<&'static str>)>,
     /// Lists by path.
     objects: BTreeMap<&'static str, Vec<Value>>,
-    /// What may not be read.
+    /// Forbidden paths.
     forbidden: Vec<&'static str>,
-    /// Whether the manager's account has the rights that the policies ask for.
+    /// True if the manager's account has the rights that the policies require.
     manager_may_write: bool,
-    /// The resource of which the user may nothing.
+    /// A resource without any rights for the user.
     user_may_not: &'static str,
     /// Log of each manager.
     log: &'static str,
@@ -181,7 +180,7 @@ impl Cluster {
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
     }
 
-    /// Whether somebody may do something.
+    /// Answers access reviews.
     fn review(&self, path: &str, body: &Value) -> Option<Value> {
         let asked = &body["spec"]["resourceAttributes"];
         let allowed = match path.rsplit('/').next()? {
@@ -199,7 +198,7 @@ impl Cluster {
     }
 }
 
-/// Whether an object has the labels that a list asks for.
+/// True if an object matches the label selector of the query.
 fn selected(object: &Value, query: &str) -> bool {
     let selector = query
         .split('&')
@@ -213,7 +212,7 @@ fn selected(object: &Value, query: &str) -> bool {
     wanted.all(|(key, value)| object["metadata"]["labels"][key] == value)
 }
 
-/// Levels and words by check, and the exit code.
+/// Levels and messages by check, and the exit code.
 fn doctor(cluster: Cluster) -> (BTreeMap<String, (String, String)>, Option<i32>) {
     let server = ApiServer::start(move |request| cluster.answer(request));
     let out = ask(&server.address, &["doctor", "-o", "json"]);
@@ -225,10 +224,10 @@ fn doctor(cluster: Cluster) -> (BTreeMap<String, (String, String)>, Option<i32>)
     (checks.collect(), out.status.code())
 }
 
-/// A check, a mistake in the cluster, and what the check says of it.
+/// A check, a fault in the cluster, level and message of the check.
 type Mistake = (&'static str, fn(&mut Cluster), &'static str, &'static str);
 
-/// Lines as the manager writes them.
+/// Log lines in the manager's format.
 const LOG_OF_FAILED_WATCHES: &str = r#"{"timestamp":"2026-11-26T21:00:00Z","level":"WARN","message":"watch failed","kind":"Node","error":"timeout"}
 {"timestamp":"2026-11-26T21:00:01Z","level":"WARN","message":"watch failed","kind":"Pod","error":"forbidden by policy"}
 {"timestamp":"2026-11-26T21:00:02Z","level":"INFO","message":"the streamed list failed: listing in pages","kind":"Pod"}
@@ -443,7 +442,7 @@ fn each_line_of_the_doctor_is_turned_by_a_mistake_in_the_cluster() {
 #[test]
 fn every_line_of_the_doctor_has_a_mistake() {
     let (all, _) = doctor(healthy());
-    // Pod groups of upstream are no mistake; what Kueue does has a test of its own.
+    // Upstream's pod groups are no fault; Kueue has a separate test.
     let without = ["kueue", "native"];
     let checks = all.keys().filter(|c| !without.contains(&c.as_str()));
     for check in checks {

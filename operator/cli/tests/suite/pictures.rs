@@ -1,5 +1,5 @@
-//! The screens in `docs/pictures` are drawn by hand (`make pictures`). That they are those of the code
-//! shows in the headings of their tables.
+//! The pictures in `docs/pictures` are drawn by hand (`make pictures`). Their table headings must
+//! match the code's output.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::queueing::{answer, waits};
 use crate::screens::{objects, restarting};
 use crate::support::{full_cluster, now, screen};
 
-/// What a verb says in the code of today.
+/// Current output of a command.
 fn said(verb: &str) -> Option<String> {
     let all = full_cluster();
     Some(match verb {
@@ -23,7 +23,7 @@ fn said(verb: &str) -> Option<String> {
     })
 }
 
-/// The headings of the first table in a text.
+/// Headings of the first table in a text.
 fn headings(text: &str) -> Vec<&str> {
     let is_heading = |line: &&str| {
         let letter = |c: char| c.is_ascii_uppercase() || c == ' ';
@@ -34,18 +34,17 @@ fn headings(text: &str) -> Vec<&str> {
     columns.filter(|c| !c.is_empty()).collect()
 }
 
-/// The text in a picture, a line each.
+/// Text of a picture, one line per element.
 fn text(picture: &str) -> String {
     let mut out = String::new();
     for part in picture.split('<') {
-        // Before the first tag is nothing.
+        // There is no text before the first tag.
         out += part.split_once('>').map_or("", |(_, text)| text);
     }
     out
 }
 
-/// Pictures, by the verb that they are called after, whose first table has other headings than the
-/// code.
+/// Pictures, named after a command, whose first table has other headings than the code's output.
 fn outdated(pictures: &[(String, String)]) -> Vec<String> {
     let mut out = Vec::new();
     for (verb, picture) in pictures {
@@ -59,7 +58,7 @@ fn outdated(pictures: &[(String, String)]) -> Vec<String> {
     out
 }
 
-/// The screens in the documentation.
+/// Pictures of the documentation.
 fn pictures() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
     let entries = std::fs::read_dir(folder).unwrap();

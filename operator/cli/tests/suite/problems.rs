@@ -1,4 +1,4 @@
-//! What goes wrong between a person and the cluster, as the program says it.
+//! Error messages about the connection to the cluster.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::server::{ApiServer, WORKLOADS, refusal};
 
-/// Runs the program against a server, without any kubeconfig of this machine.
+/// Runs the program against a server, without this machine's kubeconfig.
 pub fn ask(server: &str, args: &[&str]) -> Output {
     run(&[args, &["--server", server]].concat())
 }
@@ -35,7 +35,7 @@ pub fn stdout(out: &Output) -> String {
     String::from_utf8(out.stdout.clone()).unwrap()
 }
 
-/// What is wrong with an error: it is one line, has none of the marks of an error of Rust, and says nothing twice.
+/// Faults of an error message: more than one line, parts of Rust errors, or repetitions.
 fn marks(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.lines().count() != 1 {
@@ -58,7 +58,7 @@ fn marks(text: &str) -> Vec<String> {
     out
 }
 
-/// The one line that an error is.
+/// The error message as one line.
 pub fn sentence(out: &Output) -> String {
     let text = stderr(out);
     assert_eq!(out.status.code(), Some(1), "{text}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{full_cluster, gang, screen, snapshot};
 
-/// A full cluster and gangs that wait, the older ones first.
+/// A full cluster with waiting gangs, the older ones first.
 pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
     let mut objects = full_cluster();
     objects.weights = [("ml".to_owned(), 2000)].into();
@@ -29,7 +29,7 @@ pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
     queue(&snapshot(objects), &groups)
 }
 
-/// What the scheduler says of a gang that is not placed.
+/// Status of a gang that is not placed.
 pub fn waits(reason: &str, message: &str) -> Value {
     json!({"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False", "reason": reason,
         "message": message, "lastTransitionTime": "2026-11-21T10:00:00Z"}]})

@@ -1,4 +1,4 @@
-//! What people see of workloads: golden screens.
+//! Golden outputs about workloads.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ago, manifest, now, screen, workload};
 
-/// A workload with a status, made three hours ago.
+/// A workload with a status, created three hours ago.
 pub fn with_status(name: &str, members: i32, status: &Value) -> Value {
     let mut value = manifest(name, members, 8, &json!({}));
     value["metadata"]["uid"] = json!(format!("uid-{name}"));
@@ -20,7 +20,6 @@ pub fn with_status(name: &str, members: i32, status: &Value) -> Value {
     value
 }
 
-/// A member's pod.
 pub fn member_pod(workload: &str, index: i32, node: &str, ready: bool) -> Value {
     json!({"metadata": {"name": format!("{workload}-workers-{index}"), "namespace": "ml", "uid": format!("p{index}"),
             "ownerReferences": [{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
@@ -32,7 +31,7 @@ pub fn member_pod(workload: &str, index: i32, node: &str, ready: bool) -> Value 
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
 }
 
-/// The pod group of a workload of four, placed on two nodes.
+/// The pod group of a workload of four members, placed on two nodes.
 fn placed(name: &str) -> PodGroup {
     serde_json::from_value(json!({
         "apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
@@ -57,7 +56,7 @@ fn incident(attempt: i64, kind: &str, cause: &Value, age: i64) -> Value {
         "time": ago(age), "recoveredAt": ago(age - 2), "lostAcceleratorSeconds": 9000})
 }
 
-/// A workload of four that is on two nodes.
+/// A workload of four members on two nodes.
 pub fn objects(status: &Value) -> WorkloadObjects {
     let pods = [("n1", true), ("n1", true), ("n2", false), ("n2", true)];
     let pods = (0..).zip(pods).map(|(index, (node, ready))| {
@@ -73,7 +72,7 @@ pub fn objects(status: &Value) -> WorkloadObjects {
     }
 }
 
-/// The status of one that has failed before and restarts.
+/// Status of a workload with earlier failures that restarts.
 pub fn restarting() -> Value {
     json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},

@@ -1,4 +1,4 @@
-//! An API server that gives the answers that a test has written down, one connection each.
+//! An API server with prepared answers, one connection each.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// The workloads of the namespace that most tests ask about.
+/// The workloads of the namespace in most tests.
 pub const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
 
-/// A request as it arrived: method, path with query, body.
+/// A received request: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub method: String,
@@ -20,14 +20,14 @@ pub struct Request {
     pub body: Value,
 }
 
-/// The server; it goes with the test.
+/// The server; it ends with the test.
 pub struct ApiServer {
     pub address: String,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl ApiServer {
-    /// Answers every request by the function: a status code and an object.
+    /// Answers every request with the function's status code and object.
     pub fn start(answer: impl Fn(&Request) -> (u16, Value) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -54,7 +54,7 @@ impl ApiServer {
         Self { address, requests }
     }
 
-    /// One that has these objects: lists by path, without query.
+    /// A server with these lists by path, without query.
     pub fn with(lists: &[(&str, Vec<Value>)]) -> Self {
         let lists: BTreeMap<String, Vec<Value>> = lists
             .iter()
@@ -66,14 +66,14 @@ impl ApiServer {
         })
     }
 
-    /// What was asked so far.
+    /// Requests received so far.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
 }
 
-/// The answer of a server with these lists by path: of a list the objects that are selected, or one
-/// object of it.
+/// Answer of a server with these lists by path: the selected objects of a list, or one of its
+/// objects.
 pub fn look_up<P: Borrow<str> + Ord>(
     lists: &BTreeMap<P, Vec<Value>>,
     path: &str,
@@ -95,7 +95,7 @@ pub fn look_up<P: Borrow<str> + Ord>(
     )
 }
 
-/// A refusal as an API server words it.
+/// A refusal in the API server's format.
 pub fn refusal(code: u16, reason: &str, message: &str) -> (u16, Value) {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code});

@@ -1,4 +1,4 @@
-//! What gets into a snapshot, and what comes out again.
+//! Content of snapshots, written and read.
 
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::what_if;

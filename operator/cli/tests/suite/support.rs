@@ -1,4 +1,4 @@
-//! Clusters in memory, made of the objects that an API server would return.
+//! Clusters in memory, from objects as an API server returns them.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub const RACK: &str = "topology.kubernetes.io/rack";
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// The moment at which everything is judged, and moments before it.
+/// Reference time of all tests.
 pub fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_795_000_000, 0).unwrap()
 }
@@ -79,7 +79,7 @@ pub fn budget(app: &str, allowed: i32) -> Budget {
     }
 }
 
-/// The manifest of a workload of class `high` with one group of members that want this many
+/// Manifest of a workload of class `high` with one group, whose members request this many
 /// accelerators each.
 pub fn manifest(name: &str, members: i32, gpus: i64, scheduling: &Value) -> Value {
     json!({
@@ -96,7 +96,7 @@ pub fn workload(manifest: Value) -> TrainingWorkload {
     serde_json::from_value(manifest).unwrap()
 }
 
-/// A gang that has its pods on these nodes, one member each, or waits when there are none.
+/// A gang with one member on each of these nodes; without nodes it waits.
 pub fn gang(
     objects: &mut Objects,
     name: &str,
@@ -154,8 +154,8 @@ pub fn snapshot(objects: Objects) -> SnapshotFile {
     file
 }
 
-/// Two racks of two nodes with eight accelerators each, full: on rack a an old gang and a young
-/// one, on rack b a single pod that a budget guards and a protected one.
+/// Two full racks of two nodes with eight accelerators each. Rack a has an old and a young gang;
+/// rack b has a pod with a budget and a protected pod.
 pub fn full_cluster() -> Objects {
     let mut objects = Objects {
         classes: vec![class("high", 100)],
@@ -190,7 +190,7 @@ pub fn full_cluster() -> Objects {
     objects
 }
 
-/// What people see of an answer, as of [`now`].
+/// Text output of a view at [`now`].
 pub fn screen(view: &impl View) -> String {
     view.screen(&Look::plain(now()))
 }

@@ -1,4 +1,4 @@
-//! What a terminal shows, and what a file gets instead.
+//! Output to a terminal and to a file.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::server::{ApiServer, WORKLOADS, look_up};
 const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// A cluster with a workload that has failed.
+/// A cluster with a failed workload.
 fn cluster() -> ApiServer {
     let status =
         json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1});
@@ -28,14 +28,14 @@ fn cluster() -> ApiServer {
     })
 }
 
-/// The program on that cluster, on a terminal that has colours.
+/// The program on that cluster, on a terminal with colours.
 fn colourful(server: &ApiServer, args: &[&str]) -> Command {
     let mut command = command(&[args, &["--server", &server.address, "-n", "ml"]].concat());
     command.env("TERM", "xterm");
     command
 }
 
-/// A program that runs on a terminal of its own until it is dropped.
+/// A program on its own terminal, until it is dropped.
 struct OnTerminal {
     child: Child,
     screen: File,
@@ -52,19 +52,19 @@ impl OnTerminal {
             .open(name.to_str().unwrap())
             .unwrap();
         let child = command.stdout(Stdio::from(inside)).spawn().unwrap();
-        // The command holds the other end, which has to close with the program.
+        // The command holds the other end, which must close with the program.
         drop(command);
         let screen = File::from(terminal);
         Self { child, screen }
     }
 
-    /// What is shown until that is true of it, or the program has ended.
+    /// Output until the condition holds, or until the program has ended.
     fn until(&mut self, enough: impl Fn(&str) -> bool) -> String {
         let (mut text, mut part) = (String::new(), [0; 4096]);
         while !enough(&text) {
             match self.screen.read(&mut part) {
                 Ok(n) if n > 0 => text.push_str(&String::from_utf8_lossy(&part[..n])),
-                // EIO: nobody holds the other end any more.
+                // EIO: the other end is closed.
                 Ok(_) | Err(_) => break,
             }
         }

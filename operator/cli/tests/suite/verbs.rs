@@ -1,4 +1,4 @@
-//! Verbs of the program against an API server that answers what is written down.
+//! Commands of the program against an API server with prepared answers.
 
 use serde_json::{Value, json};
 
@@ -137,7 +137,7 @@ fn a_screen_that_goes_into_a_pipe_has_no_colours() {
     assert!(!text.contains('\u{1b}') && text.contains("n2"), "{text}");
 }
 
-/// A server with one workload, whose writes it answers so.
+/// A server with one workload and this answer to writes.
 fn writable(answer: (u16, Value)) -> ApiServer {
     ApiServer::start(move |request| {
         if request.method == "PATCH" {

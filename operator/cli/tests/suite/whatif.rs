@@ -1,4 +1,4 @@
-//! What a workload would meet.
+//! Predictions of `whatif`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
@@ -90,7 +90,7 @@ fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
     let text = screen(&answer);
     assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
-    // Its own 5760, and those of the pod that it would have evicted.
+    // Its own 5760, and the loss of the pod that it would have evicted.
     assert!(
         text.contains("next best: podgroup ml/young-workload-141843a7; 5.9 GPU-hours (21120 "),
         "{text}"
@@ -263,7 +263,7 @@ fn an_unknown_priority_class_is_named_with_its_field() {
     );
 }
 
-/// One pod or gang of a random cluster: first node, nodes, accelerators, priority, age.
+/// A pod or gang of a random cluster: first node, nodes, accelerators, priority, age.
 type Work = (usize, usize, i64, i32, i64);
 
 const NODES: usize = 6;
@@ -311,8 +311,8 @@ fn cluster(work: &[Work]) -> Objects {
     objects
 }
 
-/// Victims by UID, nodes with the number of members there, and the loss, as the engine says over
-/// the objects themselves.
+/// Victims by UID, nodes with their number of members, and the loss, from the engine over the
+/// objects themselves.
 fn live(
     objects: &Objects,
     members: u32,
@@ -331,7 +331,7 @@ fn live(
     let costs = CostModel::default();
     let mut builder = UnitsBuilder::new(&snapshot, &[], now(), false);
     let mut uids = Vec::new();
-    // Among equals the first by name goes.
+    // Ties are broken by name.
     let mut groups: Vec<_> = objects.groups.iter().collect();
     groups.sort_by_key(|g| &g.metadata.name);
     for group in groups {
@@ -393,8 +393,8 @@ fn live(
 }
 
 proptest! {
-    // Younger than the checkpoint that is assumed of the silent: older work costs the same, and among
-    // equals the engine may take either.
+    // Ages stay below the assumed checkpoint interval of pods without a reported checkpoint. Beyond
+    // it all work costs the same, and the engine may choose any.
     #[test]
     fn a_what_if_over_a_file_is_the_engines_decision_over_the_objects(
         work in prop::collection::vec((0..NODES, 1..3usize, 1..9i64, 0..90i32, 0..1700i64), 1..24),

@@ -1,4 +1,4 @@
-//! What happens step by step, and what holds whatever happens.
+//! Single scenarios, and invariants of all histories.
 
 mod hangs;
 mod property;
@@ -14,7 +14,7 @@ use super::{Effect, Ending, Event, Machine, Moment, OwnExit, Visible, Waits};
 
 const TERM: u8 = 15;
 const USR1: u8 = 10;
-/// When the supervisor starts, in seconds since boot.
+/// Start of the supervisor, in seconds since boot.
 const START: u64 = 1000;
 
 fn release(attempt: u64) -> FromAgent {
@@ -32,14 +32,14 @@ fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent {
     })
 }
 
-/// A supervisor, and the second that it is.
+/// A supervisor and its current second.
 struct Scene {
     machine: Machine,
     second: u64,
 }
 
 impl Scene {
-    /// An agent is connected; what was done so far is forgotten.
+    /// With a connected agent, and without earlier effects.
     fn with_agent() -> Self {
         let mut machine = Machine::new(Waits::default(), Duration::from_secs(START));
         machine.on(Event::AgentCame, Duration::from_secs(START));
@@ -58,7 +58,7 @@ impl Scene {
         scene
     }
 
-    /// The child of this attempt has ended by itself and left nothing behind.
+    /// The child of this attempt has ended without an order, and has no descendants left.
     fn ended(attempt: u64, code: u8) -> Self {
         let mut scene = Self::running(attempt);
         scene.ends(Ending::Code(code));
@@ -70,7 +70,7 @@ impl Scene {
         Duration::from_secs(self.second)
     }
 
-    /// What is done about an event, prints left out.
+    /// Effects of an event, without prints.
     fn gives(&mut self, event: Event) -> Vec<Effect> {
         let mut actions = self.machine.on(event, self.now());
         actions.retain(|action| !matches!(action, Effect::Print(_)));
@@ -102,7 +102,7 @@ fn started(attempt: u64) -> Effect {
     Effect::Send(FromSupervisor::Started { attempt })
 }
 
-/// The end of a child in the second in which the supervisor started: no test begins later.
+/// Exit of a child in the second of the supervisor's start, in which all tests begin.
 fn exited(attempt: u64, code: u8, signal: Option<u8>, reason: ExitReason) -> Effect {
     sent_exit(
         ChildExit {

@@ -1,4 +1,4 @@
-//! A supervisor as a real process, and the agent that talks to it.
+//! A supervisor as a real process, and an agent connected to it.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![expect(
     clippy::unwrap_used,
@@ -26,18 +26,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockstep-run");
-/// In the environment of a supervisor and all that descends from it: no two tests have the same.
+/// Environment variable of a supervisor and its descendants, unique per test.
 const MARK: &str = "LOCKSTEP_TEST_MARK";
-/// What takes longer has failed. No test waits for it to pass.
+/// Time limit of a failed test. No passing test waits for it.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What fills a log.
+/// Content of a full log.
 const FILLING: &[u8] = b"#";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Waits until the condition holds.
+/// Polls until the condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
         if holds() {
@@ -48,7 +48,6 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within {PATIENCE:?}: {what}");
 }
 
-/// A supervisor.
 pub struct Run {
     command: Vec<String>,
     process: Child,
@@ -65,7 +64,7 @@ impl Run {
     /// Supervises a shell script whose log is a full pipe.
     pub fn with_full_log(script: &str) -> (Self, FullPipe) {
         let (reader, writer) = pipe().unwrap();
-        // Not the description of the pipe that the supervisor and its child share.
+        // A separate file description from that of the supervisor and its child.
         let mut fill = File::options()
             .write(true)
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
@@ -81,8 +80,7 @@ impl Run {
         (run, FullPipe(reader))
     }
 
-    /// Supervises a command, itself started through others if there are some. All run in a folder
-    /// of their own.
+    /// Supervises a command in its own folder. `through` is a command that starts the supervisor.
     pub fn new(through: &[&str], options: &[&str], command: &[&str]) -> Self {
         Self::start(through, options, command, None)
     }
@@ -119,17 +117,17 @@ impl Run {
         }
     }
 
-    /// The container is killed whole, without a word, and the kubelet starts the next one.
+    /// Kills the whole container, and starts the next one as the kubelet does.
     pub fn restarts(&mut self) {
         self.kill();
         self.process = start(&self.command, self.folder.path(), &self.mark, None);
     }
 
     fn kill(&mut self) {
-        // Both fail only for processes that have ended, which is what is wanted.
+        // Both fail only for ended processes.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // Again for what was forked meanwhile.
+        // Repeated, because processes may have forked.
         until("nothing of this test is left", || {
             let left = marked(&self.mark);
             for pid in &left {
@@ -139,7 +137,7 @@ impl Run {
         });
     }
 
-    /// Connects as the agent of the node does, and is heard.
+    /// Connects as the node's agent and sends `Welcome`.
     pub fn agent(&self) -> Agent {
         let mut agent = self.stranger();
         let FromSupervisor::Hello { start_id, .. } = agent.hears() else {
@@ -150,7 +148,7 @@ impl Run {
         agent
     }
 
-    /// Connects and says nothing.
+    /// Connects without sending anything.
     pub fn stranger(&self) -> Agent {
         let path = self.folder.path().join(SOCKET);
         let mut stream = None;
@@ -175,7 +173,7 @@ impl Run {
         self.folder.path()
     }
 
-    /// Waits for a file that the script writes, and returns its text without the last line break.
+    /// Waits for a file from the script, and returns its text without the last line break.
     pub fn file(&self, name: &str) -> String {
         let path = self.path(name);
         let mut text = String::new();
@@ -186,7 +184,7 @@ impl Run {
         text.trim_end().to_owned()
     }
 
-    /// What the supervisor has printed.
+    /// Output of the supervisor.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap()
     }
@@ -195,7 +193,7 @@ impl Run {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Processes that descend from this supervisor, wherever they are in the tree of processes now.
+    /// Descendants of this supervisor, at any place in the process tree.
     pub fn descendants(&self) -> Vec<i32> {
         let own = self.process.id() as i32;
         marked(&self.mark)
@@ -208,7 +206,6 @@ impl Run {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end.
     pub fn exit_code(&mut self) -> Option<i32> {
         let mut status = None;
         until("the supervisor exits", || {
@@ -218,7 +215,7 @@ impl Run {
         status.unwrap().code()
     }
 
-    /// Children of the supervisor that have died and were not reaped.
+    /// Dead children of the supervisor that are not reaped.
     pub fn zombies(&self) -> usize {
         let parent = format!(" Z {} ", self.process.id());
         let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -236,7 +233,7 @@ impl Drop for Run {
     }
 }
 
-/// The read end of a pipe that is full.
+/// The read end of a full pipe.
 pub struct FullPipe(PipeReader);
 
 impl FullPipe {
@@ -296,13 +293,12 @@ impl Agent {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next frame.
     pub fn hears(&mut self) -> FromSupervisor {
         self.next()
             .unwrap_or_else(|| panic!("the supervisor has closed the connection"))
     }
 
-    /// The next frame; none if the connection is closed.
+    /// The next frame; `None` if the connection is closed.
     pub fn next(&mut self) -> Option<FromSupervisor> {
         let mut bytes = [0; 512];
         loop {
@@ -325,7 +321,7 @@ impl Agent {
         assert_eq!(self.hears(), FromSupervisor::Arrived { attempt });
     }
 
-    /// Orders the attempt, waits for the arrival, releases it and waits for the start.
+    /// Orders the attempt, awaits the arrival, releases it and awaits the start.
     pub fn starts(&mut self, attempt: u64) {
         self.hold(attempt);
         while self.hears() != (FromSupervisor::Arrived { attempt }) {}
@@ -333,7 +329,7 @@ impl Agent {
         assert_eq!(self.hears(), FromSupervisor::Started { attempt });
     }
 
-    /// Waits for the child's end, and returns when it was, in milliseconds since 1970.
+    /// Awaits the child's exit, and returns its time in milliseconds since 1970.
     pub fn hears_time_of_exit(&mut self) -> u64 {
         match self.hears() {
             FromSupervisor::Exited { time, .. } => time,
@@ -341,7 +337,7 @@ impl Agent {
         }
     }
 
-    /// Waits for the child's end, and returns its code and what it means.
+    /// Awaits the child's exit, and returns its code and reason.
     pub fn hears_exit(&mut self, attempt: u64) -> (u8, ExitReason) {
         let heard = self.hears();
         let FromSupervisor::Exited {

@@ -3,7 +3,7 @@ use std::io::Read;
 use super::*;
 use crate::image::Entry;
 
-/// An image with a program of its own for each processor.
+/// An image with a different program per platform.
 fn image(targets: &[Target]) -> Image {
     let layer = |target: Target| {
         let program = target.architecture().as_bytes().to_vec();
@@ -21,7 +21,7 @@ fn image(targets: &[Target]) -> Image {
 
 const BOTH: [Target; 2] = [Target::Amd64, Target::Arm64];
 
-/// What is wrong with a layout, read from its outer index inwards as a client of a registry does.
+/// Faults of a layout, read from its outer index inwards as a registry client does.
 fn mistakes(files: &Files) -> Vec<String> {
     let mut reader = Reader {
         files,
@@ -101,7 +101,7 @@ impl Reader<'_> {
     }
 }
 
-/// The image's own index, and what names it.
+/// The image's own index and its descriptor.
 fn index(files: &Files) -> (Value, Value) {
     let layout: Value = serde_json::from_slice(&files["index.json"]).unwrap();
     let about = layout["manifests"][0].clone();
@@ -149,10 +149,10 @@ fn the_size_of_a_platform_is_that_of_its_manifest_configuration_and_layer() {
     assert_eq!(written.manifests[0].size, own as u64);
 }
 
-/// A change of the files of a layout, and what is said of it.
+/// A change of a layout's files and the resulting fault.
 type Mistake = (fn(&mut Files), &'static str);
 
-/// Changes the image's index, and puts its new digest and size where it is named.
+/// Changes the image's index, and updates its digest and size in the descriptor.
 fn edit(files: &mut Files, change: impl Fn(&mut Value)) {
     let (mut index, about) = index(files);
     files.remove(&blob_path(about["digest"].as_str().unwrap()));

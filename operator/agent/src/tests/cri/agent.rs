@@ -1,9 +1,9 @@
-//! The whole agent over the socket: orders, persisted intents, kills.
+//! The whole agent over the socket: orders, persisted records, kills.
 
 use super::*;
 use crate::tests::{Rig, Shared};
 
-/// An agent over a runtime with one pod of workload `w1` (`c1`, and `s1` beside it) and one of `w2`
+/// An agent and a runtime with one pod of workload `w1` (`c1`, and sidecar `s1`) and one of `w2`
 /// (`d1`).
 struct Node {
     fake: Fake,
@@ -109,8 +109,7 @@ async fn a_stop_that_hangs_is_tried_again_after_its_deadline_and_holds_up_no_oth
     node.fake.world.lock().hanging.insert("c1".into());
     node.rig.order(2);
     eventually("asked", || node.stops().contains(&"c1".to_owned())).await;
-    // The agent goes on while that stop is on its way: the sidecar is stopped and another exit is
-    // reported.
+    // While that stop is in flight, the agent stops the sidecar and reports another exit.
     node.fake.world.lock().exit("d1", 3);
     eventually("reported", || {
         node.rig.status()["reports"][0]["exitCode"] == 3
@@ -137,7 +136,7 @@ async fn a_restart_of_the_runtime_in_the_middle_of_a_restart_kills_nothing_twice
     eventually("asked", || node.stops().contains(&"c1".to_owned())).await;
     node.fake.crash();
     {
-        // The kill went through; the answer did not.
+        // The kill succeeded, but its response was lost.
         let mut world = node.fake.world.lock();
         world.hanging.clear();
         world.exit("c1", 137);

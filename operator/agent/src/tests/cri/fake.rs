@@ -1,4 +1,4 @@
-//! A container runtime behind a real unix socket, with the refusals and habits of real ones.
+//! A fake container runtime behind a real unix socket, with the errors and quirks of real ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,31 +24,31 @@ use crate::cri::api::{
 };
 use crate::tests::start_time;
 
-/// What the runtime holds and what it was asked.
+/// State of the runtime and its received calls.
 #[derive(Default)]
 pub struct World {
-    /// How many containers of a name were started in a pod.
+    /// Number of started containers by pod and name.
     started: BTreeMap<(String, String), u32>,
     pub sandboxes: Vec<PodSandbox>,
-    /// Containers; those whose status has no finish run.
+    /// Containers. Without a finish time in its status, a container runs.
     pub containers: BTreeMap<String, (String, ContainerStatus)>,
     /// Calls by name.
     pub calls: BTreeMap<&'static str, usize>,
-    /// Containers that were asked to stop, in order.
+    /// Stopped containers, in order.
     pub stops: Vec<String>,
-    /// Containers whose stop never comes back.
+    /// Containers whose stop never returns.
     pub hanging: BTreeSet<String>,
-    /// Containers that end by themselves and are replaced just before their stop arrives, by these.
+    /// Containers that end just before their stop arrives, with their replacements.
     pub replaced: BTreeMap<String, String>,
-    /// Starts in pod `p1` right after the next list of containers.
+    /// Container that starts in pod `p1` right after the next listing of containers.
     pub starts_after_list: Option<String>,
-    /// Containers that vanish when their status is asked for.
+    /// Containers that disappear when their status is requested.
     pub vanishing: BTreeSet<String>,
-    /// Whether there are events at all.
+    /// True if the runtime has no events.
     pub no_events: bool,
     pub not_ready: bool,
     pub upgrades: u32,
-    /// Events that nobody has taken yet: kept for the next subscriber, as containerd 2 does.
+    /// Events without a subscriber, kept for the next one as in containerd 2.
     pub queued: Vec<ContainerEventResponse>,
     subscriber: Option<mpsc::UnboundedSender<ContainerEventResponse>>,
     subscribed: Arc<Notify>,
@@ -61,7 +61,7 @@ impl World {
         start_time().timestamp_nanos_opt().unwrap() - 10_000_000_000 + self.clock
     }
 
-    /// A member's pod of this workload; its UID is that of its sandbox without the `s-`.
+    /// Adds a member's pod of this workload. The sandbox id is `s-` and the UID.
     pub fn pod(&mut self, uid: &str, workload: &str, index: &str) {
         let text = |pairs: &[(&str, &str)]| {
             pairs
@@ -92,7 +92,6 @@ impl World {
         self.sandboxes.push(sandbox);
     }
 
-    /// Starts a container in a pod.
     pub fn run(&mut self, uid: &str, name: &str, id: &str) {
         let numbers = self.started.entry((uid.into(), name.into())).or_default();
         let attempt = *numbers;
@@ -112,7 +111,6 @@ impl World {
         self.tell(uid);
     }
 
-    /// Ends a container that runs.
     pub fn exit(&mut self, id: &str, code: i32) {
         let at = self.tick();
         let Some((sandbox, status)) = self.containers.get_mut(id) else {
@@ -127,7 +125,7 @@ impl World {
         self.tell(&uid);
     }
 
-    /// Sends an event about a pod, as containerd does with all of its containers.
+    /// Sends an event about a pod with all its containers, as containerd does.
     fn tell(&mut self, uid: &str) {
         let id = format!("s-{uid}");
         let Some(sandbox) = self.sandboxes.iter().find(|s| s.id == id) else {
@@ -160,7 +158,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// A runtime that does not run yet.
+    /// Creates a stopped runtime.
     pub fn new() -> Self {
         Self {
             world: Arc::default(),
@@ -173,7 +171,7 @@ impl Fake {
         self.folder.path().join("cri.sock")
     }
 
-    /// Starts to serve. In a runtime of its own, so that its end breaks every connection.
+    /// Starts to serve in a separate tokio runtime, so that a crash breaks every connection.
     pub fn start(&mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -196,7 +194,7 @@ impl Fake {
         self.server = Some(runtime);
     }
 
-    /// Ends as by SIGKILL: connections break, the socket's name stays behind until the next start.
+    /// Simulates SIGKILL: connections break, and the socket is removed.
     pub fn crash(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown_background();
@@ -342,7 +340,7 @@ impl RuntimeService for Service {
             world.subscribed.notify_waiters();
             receiver
         };
-        // As a server in Go: there is no answer before the first event.
+        // As in a Go server, the response arrives with the first event.
         let first = events.recv().await.map(Ok);
         let rest = stream::unfold(events, |mut events| async {
             Some((Ok(events.recv().await?), events))

@@ -1,5 +1,5 @@
-//! The CRI client over a real socket. Time is real here; what is waited for are conditions, and the
-//! limits only end a test that has failed.
+//! The CRI client over a real socket, in real time. Tests await conditions; the limits only end
+//! failed tests.
 
 mod agent;
 mod fake;
@@ -18,12 +18,12 @@ mod server {
     include!("generated/runtime.v1.rs");
 }
 
-/// Longer than any test takes.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_hours(1);
-/// When a test has failed.
+/// Time limit of a condition.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Looks often, or only when woken.
+/// Intervals for frequent listings, or for listings only after events.
 fn intervals(wakes: bool) -> Intervals {
     let look = if wakes {
         NEVER
@@ -45,7 +45,7 @@ fn connect(fake: &Fake, intervals: Intervals) -> CriRuntime {
     CriRuntime::new(&socket, intervals, &Metrics::default())
 }
 
-/// Lists whenever something may have changed, until the listing is as wanted.
+/// Lists after each change until the listing matches.
 async fn listed(runtime: &mut CriRuntime, wanted: impl Fn(&[Sandbox]) -> bool) -> Vec<Sandbox> {
     let search = async {
         loop {
@@ -62,7 +62,7 @@ async fn listed(runtime: &mut CriRuntime, wanted: impl Fn(&[Sandbox]) -> bool) -
         .expect("the listing never became as wanted")
 }
 
-/// Waits for a condition that nothing tells of.
+/// Polls a condition without notifications.
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let wait = async {
         while !condition() {

@@ -1,4 +1,4 @@
-//! What the client makes of lists, events and failures.
+//! The client's handling of lists, events and failures.
 
 use super::*;
 use crate::cri::api::{ContainerState, PodSandboxMetadata};
@@ -22,7 +22,7 @@ fn container(name: &str, id: &str, code: Option<i32>) -> (String, String, Option
     (name.to_owned(), id.to_owned(), code)
 }
 
-/// A runtime with one pod whose container `c1` of name `main` runs.
+/// A runtime with one pod and a running container `c1` named `main`.
 fn one_pod() -> Fake {
     let mut fake = Fake::new();
     fake.start();
@@ -157,7 +157,7 @@ async fn an_event_wakes_the_agent_and_tells_the_code_of_a_container_that_is_remo
             container("main", "c2", None)
         ]
     );
-    // Even after many more looks, until the pod itself is gone.
+    // The exits stay listed until the pod is gone.
     assert_eq!(shown(&runtime.list().await.unwrap()).len(), 2);
     fake.world.lock().sandboxes.clear();
     assert!(runtime.list().await.unwrap().is_empty());
@@ -195,7 +195,7 @@ async fn events_of_pods_that_are_not_members_wake_nobody() {
     };
     let (_, ()) = tokio::join!(listed(&mut runtime, |s| shown(s)[0].2.is_some()), other);
     let lists = fake.world.lock().calls["ListPodSandbox"];
-    // The first, the one at the start of the wait, and at most two for one member's exit.
+    // The first listing, the listing at the start of the wait, and at most two for the exit.
     assert!(lists <= 4, "{lists} listings for one exit");
 }
 
@@ -207,7 +207,7 @@ async fn events_that_the_runtime_kept_from_before_bring_nothing_back() {
         world.pod("old", "w1", "1");
         world.run("old", "main", "c0");
         world.exit("c0", 1);
-        // A pod that is gone, and the start of a container that has ended since.
+        // A removed pod, and the start of a container that has ended since.
         world.sandboxes.pop();
         world.containers.remove("c0");
         world.exit("c1", 5);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::scenario::{Foreign, ForeignKind, GangThere, GangThereState, Scenario};
 use crate::support::{GPU, ago, budget, class, node, now, pod, workload};
 
-/// The objects of a scenario, as they are made one after the other.
+/// Builds the objects of a scenario one after another.
 pub(super) struct Builder {
     pub objects: Objects,
     free: Vec<i64>,
@@ -92,7 +92,7 @@ impl Builder {
         }
     }
 
-    /// The next node with so much free, from this one on.
+    /// The first node from this one on with enough free accelerators.
     fn take(&mut self, first: usize, gpus: i64) -> Option<String> {
         let count = self.free.len();
         let found = (0..count)

@@ -1,12 +1,11 @@
-//! The manager's scheduling cycle and `whatif` agree, whatever the cluster is like.
+//! `whatif` agrees with the manager's scheduling cycle on random clusters.
 //!
-//! Varied: nodes (number, size, rack), pods of others (size, priority, age, budgets, protected,
-//! terminating, nominated only, jobs with and without a deadline), gangs (members, one or two pod shapes, priority, age, class that
-//! counts for more once it runs, single or whole disruption; waiting, running, partly placed,
-//! without pods, with an intent to preempt, being preempted, terminating), nodes that
-//! kube-scheduler refused, and the gang that is asked about (members, shapes, topology,
-//! preemption). Nodes are listed by name, as an API server lists them: ties between nodes go by
-//! that order.
+//! Varied are nodes (number, size, rack), pods of other controllers (size, priority, age, budgets,
+//! protected, terminating, nominated, jobs with and without deadline), and nodes refused by
+//! kube-scheduler. Gangs vary in members, pod shapes, priority, age, preemption priority and
+//! disruption mode. They wait, run, are partly placed, lack pods, preempt, are preempted or
+//! terminate. The requested gang varies in members, shapes, topology and preemption. Nodes are
+//! sorted by name, as in an API server's list, because ties between nodes depend on that order.
 
 mod build;
 mod scenario;
@@ -33,11 +32,11 @@ use crate::support::{RACK, ago, now, rules, snapshot, workload};
 use build::{Builder, gang_objects, groups};
 use scenario::scenarios;
 
-/// Clusters that are played.
+/// Number of clusters.
 const CLUSTERS: usize = 300;
 
-/// The manager's objects and cycle, with the asked gang as one of its own: as the cycle leaves it, and
-/// how many others reserve.
+/// The manager's cycle with the requested gang among its objects: the gang after the cycle, and the
+/// number of other gangs with reservations.
 fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangState, usize) {
     let mut model = ClusterModel::default();
     model.use_topology_key(RACK);

@@ -1,8 +1,8 @@
-//! Clusters as they are varied.
+//! Random clusters.
 
 use proptest::prelude::*;
 
-/// A pod of others.
+/// A pod of another controller.
 #[derive(Clone, Debug)]
 pub(super) struct Foreign {
     pub node: usize,
@@ -23,25 +23,25 @@ pub(super) enum ForeignKind {
     Unit,
 }
 
-/// A gang that is there.
+/// An existing gang.
 #[derive(Clone, Debug)]
 pub(super) struct GangThere {
     pub members: usize,
     pub gpus: i64,
-    /// Accelerators of the members of a second group with one member, if it has one.
+    /// Accelerators of the member of a second group, if any.
     pub second: Option<i64>,
     pub priority: i32,
     pub age: i64,
     pub whole: bool,
     pub sticky: bool,
     pub state: GangThereState,
-    /// Where the search for free nodes begins.
+    /// Node at which the search for free nodes starts.
     pub first: usize,
     /// A node that kube-scheduler refused.
     pub refused: Option<usize>,
-    /// A node that is reserved for its workers, or that it has promised to leave.
+    /// A node that is reserved for its workers, or that its backfill must release.
     pub reserved: Option<usize>,
-    /// Seconds from the start of its workload to the end.
+    /// Seconds from the start of its workload to its deadline.
     pub deadline: Option<i64>,
 }
 

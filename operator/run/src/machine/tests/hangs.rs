@@ -1,4 +1,4 @@
-//! A child that tells its progress, and one that stops doing so.
+//! A child that reports progress and then stops.
 
 use std::time::Duration;
 

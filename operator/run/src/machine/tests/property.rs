@@ -1,4 +1,4 @@
-//! What holds whatever happens, in whichever order.
+//! Invariants over random histories.
 
 use std::time::Duration;
 
@@ -9,23 +9,22 @@ use proptest::prelude::*;
 use super::{START, USR1, release, release_with};
 use crate::machine::{Effect, Ending, Event, Machine, Moment, OwnExit, Waits};
 
-/// What can happen from outside. What cannot happen in the state of the world is left out when it
-/// is its turn.
+/// External events. An event that is impossible in the current state is skipped.
 #[derive(Clone, Debug)]
 enum Step {
     AgentComes,
     AgentGoes,
     Order(FromAgent),
     Signal(u8),
-    /// The child ends by itself.
+    /// The child ends without an order.
     ChildEnds {
         ending: Ending,
         oom_kills: u32,
     },
-    /// Everything that was killed is gone.
+    /// All killed processes are gone.
     TreeDies,
     Seconds(u64),
-    /// The child tells how far it has come.
+    /// The child reports progress.
     Tells {
         step: u64,
         checkpoint: Option<u64>,
@@ -62,7 +61,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The child and what descends from it.
+/// The child and its descendants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tree {
     Gone,
@@ -70,7 +69,7 @@ enum Tree {
     Killed,
 }
 
-/// The processes, and all that was said, beside the machine.
+/// Model of the processes and of all messages.
 struct World {
     machine: Machine,
     now: Moment,
@@ -79,24 +78,24 @@ struct World {
     /// The child itself is alive.
     child: bool,
     tree: Tree,
-    /// Highest attempt that was ordered while an agent was connected.
+    /// Highest attempt ordered while an agent was connected.
     held: u64,
-    /// Releases that have come, of any attempt.
+    /// Received releases, of any attempt.
     released: Vec<u64>,
-    /// Attempt that started last, and its limits of progress.
+    /// Last started attempt and its limits.
     started: u64,
     limits: Option<ProgressLimits>,
-    /// How often children have told their progress.
+    /// Number of progress reports.
     told: u32,
-    /// When the present child started, and when it started or came to another step.
+    /// Start of the current child, and time of its start or last new step.
     started_at: Moment,
     moved_at: Moment,
     step: Option<u64>,
-    /// Codes that the supervisor may exit with.
+    /// Allowed exit codes of the supervisor.
     codes: Vec<u8>,
-    /// The attempt whose end was told, and when it was.
+    /// The attempt whose exit was reported, and the time of the exit.
     ended: Option<(u64, Moment)>,
-    /// The attempt that failed by itself and has not been followed by another, and its code.
+    /// The attempt that failed without a later one, and its code.
     failed: Option<(u64, u8)>,
     exited: Option<u8>,
 }
@@ -228,7 +227,7 @@ impl World {
                 }
                 Effect::Send(message) => self.hears(&message)?,
                 Effect::SendExit(own) => self.hears_exit(&own)?,
-                // The last that a child has told is told at its end, which may have been ordered.
+                // The last progress is sent at the end of the child, which may be ordered.
                 Effect::SendProgress(seen) => {
                     prop_assert!(self.tree != Tree::Gone);
                     prop_assert_eq!((seen.attempt, Some(seen.step)), (self.started, self.step));
@@ -253,7 +252,7 @@ impl World {
         next.map_or(Ok(()), |event| self.give(event))
     }
 
-    /// Only a child that tells its progress hangs, and not before its limits.
+    /// Only a child that reports progress hangs, and not before its limits.
     fn hangs(&self) -> Result<(), TestCaseError> {
         let Some(limits) = self.limits else {
             prop_assert!(false, "a child without limits hangs");
@@ -267,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Told when it happens, and with that time whenever it is told again.
+    /// An exit is reported when it happens. Repeated reports have the same time.
     fn hears_exit(&mut self, own: &OwnExit) -> Result<(), TestCaseError> {
         let exit = &own.exit;
         prop_assert_eq!(exit.attempt, self.started);
@@ -322,8 +321,8 @@ proptest! {
         for step in steps {
             world.take(step)?;
         }
-        // However it was left: without an agent a failure ends the container with its code, and
-        // nothing starts.
+        // In any state: without an agent a failure ends the container with its code, and no child
+        // starts.
         let watched = world.told > 0 && world.limits.is_some();
         let ran = world.child && world.tree == Tree::Alive && !watched;
         let failed = world.failed;

@@ -1,4 +1,4 @@
-//! What is told after the fact: to an agent that was away, and to people.
+//! Reports after an event: to an agent that reconnects, and in the log.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn a_start_says_how_many_meet_where_that_is_told_and_where() {
         port: 29_501,
     });
     for (world, coordinator, line) in [
-        // As agents say it: the number is in the pod's environment.
+        // As current agents send it: the pod's environment has the number.
         (
             0,
             coordinator,
