@@ -12,8 +12,8 @@ pub trait Clock: Send + Sync + 'static {
     /// Time of day, for timestamps in objects.
     fn wall(&self) -> DateTime<Utc>;
 
-    /// Monotonic time, for leases, deadlines and back-off. Follows tokio's clock, so that pausing
-    /// it in tests affects both.
+    /// Monotonic time, for leases, deadlines and back-off. Follows tokio's clock, which tests
+    /// pause.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place where the process reads its monotonic clock"
@@ -52,7 +52,7 @@ impl Random {
         format!("{:016x}", self.0.lock().u64(..))
     }
 
-    /// The duration, shortened by up to a quarter, so that equal waits do not end together.
+    /// Shortens a wait by up to a quarter, so that equal waits do not end together.
     pub fn jittered(&self, wait: Duration) -> Duration {
         wait.mul_f64(1.0 - 0.25 * self.0.lock().f64())
     }

@@ -1,5 +1,3 @@
-//! Request deadlines and waits.
-
 use std::time::Duration;
 
 use thiserror::Error;
@@ -19,7 +17,7 @@ pub async fn in_time<F: Future>(
         .map_err(|_| DeadlineExceeded(deadline))
 }
 
-/// Waits until `at`. Never returns if it is `None`.
+/// Never returns if `at` is `None`.
 pub async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -27,8 +25,8 @@ pub async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Pause after a no-op decision that took `took`: nine times as long, so that deciding uses at most
-/// a tenth of the time. `at_most` bounds the pause, and so the delay of new events.
+/// Pause after a no-op decision that took `took`: nine times as long, so that deciding uses a tenth
+/// of the time. `at_most` bounds the delay of new events.
 pub fn rest_after(took: Duration, at_most: Duration) -> Duration {
     took.saturating_mul(9).min(at_most)
 }

@@ -16,7 +16,6 @@ pub(crate) fn single<V: EncodeGaugeValue + Clone>(
     ConstGauge::new(value).encode(metric)
 }
 
-/// Writes one gauge with a value for each set of labels.
 pub(crate) fn gauge<L: EncodeLabelSet, V: EncodeGaugeValue + Clone>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -1,8 +1,7 @@
 //! Events (`events.k8s.io/v1`) on workloads, pod groups and victims.
 //!
-//! Publishing an event never blocks: reports pass through a bounded channel to one task that sends
-//! them. If the channel is full or a request fails, only that event is lost. History is kept in
-//! status.
+//! Publishing never blocks: reports pass through a bounded channel to one task. If the channel is
+//! full or a request fails, the event is lost. History is kept in status.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,20 +23,17 @@ use tracing::debug;
 use crate::clock::{Clock, Random};
 use crate::time_conversion::to_jiff;
 
-/// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep.dev/manager";
 
-/// Capacity of the channel. Even the preemption of a gang of 1000 pods causes only a few events per
-/// gang.
+/// Capacity of the channel. A preemption of 1000 pods causes a few events per gang.
 const WAITING: usize = 1024;
 
-/// An event about the same object, with the same reason and note, is not repeated within this time.
+/// An event with the same object, reason and note is not repeated within this time.
 const REPEAT: Duration = Duration::from_mins(5);
 
 /// The API server's limit of a note, in bytes.
 const MAX_NOTE: usize = 1024;
 
-/// Registers the counter of events that could not be sent.
 pub fn register_lost(registry: &mut Registry) -> Counter {
     let lost = Counter::default();
     let help = "Events that could not be sent";
@@ -48,15 +44,15 @@ pub fn register_lost(registry: &mut Registry) -> Counter {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventReport {
     pub regarding: ObjectReference,
-    /// Another involved object, such as the preemptor.
+    /// Such as the preemptor.
     pub related: Option<ObjectReference>,
     /// True if a person may have to act.
     pub warning: bool,
     /// Reason from the table of reasons.
     pub reason: String,
-    /// What was done, in CamelCase.
+    /// CamelCase.
     pub action: String,
-    /// Message for people, cut to 1 kB.
+    /// Cut to 1 kB.
     pub note: String,
 }
 
@@ -76,7 +72,6 @@ impl Events {
         (Self { sender, lost }, reports)
     }
 
-    /// Publishes an event about a transition of a workload.
     pub fn workload(&self, view: &WorkloadView, note: EventNote) {
         self.publish(EventReport {
             regarding: view.workload.object_ref(&()),
@@ -99,10 +94,9 @@ impl Events {
 pub struct Publisher {
     pub client: Client,
     pub clock: Arc<dyn Clock>,
-    /// Source of the suffixes of event names.
+    /// For the suffixes of event names.
     pub random: Random,
     pub identity: String,
-    /// Counts events that could not be sent.
     pub lost: Counter,
 }
 
@@ -134,7 +128,7 @@ impl Publisher {
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{order:016x}.{}", self.random.id())),
-                // Kubernetes puts events about cluster-scoped objects into the namespace "default".
+                // As elsewhere in Kubernetes for cluster-scoped objects.
                 namespace: Some(
                     report
                         .regarding
@@ -159,7 +153,7 @@ impl Publisher {
     }
 }
 
-/// The longest prefix of at most `bytes` bytes that ends at a character boundary.
+/// The longest prefix within `bytes` that ends at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }
@@ -169,7 +163,6 @@ fn cut(text: &str, bytes: usize) -> &str {
 struct Recent(BTreeMap<u64, Instant>);
 
 impl Recent {
-    /// True if the report was not sent within `REPEAT`. Records it as sent.
     fn is_new(&mut self, report: &EventReport, now: Instant) -> bool {
         self.0.retain(|_, at| now < *at + REPEAT);
         let mut hasher = DefaultHasher::new();

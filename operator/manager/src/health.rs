@@ -16,24 +16,20 @@ struct Parts {
     policies: Mutex<Policies>,
 }
 
-/// Result of the test of the admission policies.
 #[derive(Default)]
 enum Policies {
     /// Not tested by this process, and ignored by readiness.
     #[default]
     Unasked,
-    /// The first test is running.
     Pending,
-    /// The policies allow the writes of this process.
     Allow,
-    /// The policies refuse a write, for this reason.
     Refuse(String),
 }
 
 impl Health {
     /// Readiness depends on this index from now on.
     pub fn follow(&self, index: &Arc<Index>) {
-        // The first index stays: two managers in one process would be a bug of the caller.
+        // The first index stays.
         let _ = self.0.index.set(index.clone());
     }
 
@@ -42,7 +38,7 @@ impl Health {
         self.set_policies(Policies::Pending);
     }
 
-    /// Records the result of the test: why the policies refuse writes, or `None`.
+    /// Records why the policies refuse writes. `None`: they do not.
     pub fn policies(&self, refusal: Option<String>) {
         self.set_policies(refusal.map_or(Policies::Allow, Policies::Refuse));
     }
@@ -51,8 +47,7 @@ impl Health {
         *self.0.policies.lock() = policies;
     }
 
-    /// Ok once every kind has been listed, for followers too. Otherwise, the reason that it is not
-    /// ready.
+    /// Ok once every kind has been listed, for followers too. Otherwise, why it is not ready.
     pub fn readiness(&self) -> Result<String, String> {
         let Some(index) = self.0.index.get() else {
             return Err("waiting for: start\n".into());

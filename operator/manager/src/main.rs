@@ -86,7 +86,6 @@ struct ComponentsArgs {
     runtime_endpoint: String,
 }
 
-/// Read timeout of `components`.
 const REQUEST: Duration = Duration::from_secs(30);
 
 /// Exit code for invalid arguments or configuration, like clap's.
@@ -179,7 +178,7 @@ fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
     }))
 }
 
-/// Reads the configuration. Also returns its text.
+/// The configuration and its text.
 fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
     let (text, what) = match &source.file {
         Some(path) => {
@@ -210,7 +209,7 @@ async fn manage(
     let identity = args
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
-    // For dry runs only. They store nothing, so they need no lease.
+    // For dry runs only, which need no lease.
     let asking =
         kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
@@ -272,7 +271,6 @@ async fn manage(
     Ok(())
 }
 
-/// Stops the manager gracefully on the first SIGTERM or SIGINT.
 fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>> {
     let ended = ended_by_signal()?;
     Ok(async move {

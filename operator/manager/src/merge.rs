@@ -1,12 +1,11 @@
-//! JSON merge patches (RFC 7386): computes and applies differences.
+//! JSON merge patches (RFC 7386).
 //!
-//! A patch names only changed fields. Fields that a newer API version has added to the object stay.
-//! Removed fields are set to null, which a serialized struct cannot express. Lists are replaced
-//! whole. The sender adds the resourceVersion at which the difference was computed.
+//! A patch names only changed fields, so fields of a newer API version stay. Removed fields are set
+//! to null, which a serialized struct cannot express. Lists are replaced whole.
 
 use serde_json::{Map, Value};
 
-/// The patch that turns `old` into `new`. `None` if they are equal.
+/// `None` if both are equal.
 pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -32,7 +31,7 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     }
 }
 
-/// Applies a patch (algorithm of RFC 7386, section 2).
+/// RFC 7386, section 2.
 pub fn apply(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

@@ -1,8 +1,7 @@
-//! Shared parts of all components' metrics.
+//! Shared parts of all metrics.
 //!
-//! Each component owns and registers its metrics. Names follow controller-runtime and client-go
-//! where these define a metric, so that existing dashboards work. Other names start with
-//! `lockstep_`. No label contains an object name, except in the optional registry of
+//! Names follow controller-runtime and client-go where these define a metric. Other names start
+//! with `lockstep_`. No label contains an object name, except in the optional registry of
 //! [`crate::gauges::WorkloadSeries`]. Gauges over objects are computed from the index at each
 //! scrape.
 

@@ -1,10 +1,9 @@
 //! Tests whether the admission policies are in force and allow this process's writes.
 //!
 //! If a policy refuses the manager's writes, every workload stays without status, and no object
-//! reports why. Therefore the manager tests the policies at start and periodically. It sends
-//! dry-run creates with an object name that the policies refuse to every user. The message of the
-//! refusal shows which rule refused it.
-//! turn it was.
+//! reports why. Therefore the manager sends dry-run creates at start and periodically. They use an
+//! object name that the policies refuse to every user, so that the message of the refusal shows the
+//! rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,13 +27,11 @@ use tracing::{error, info, warn};
 
 use crate::health::Health;
 
-/// Deadline of one test request.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause while a test fails. An applied policy or role takes effect after a moment.
+/// An applied policy or role takes effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
-/// Pause after success.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Object name that `config/policies` refuses to every user.
+/// `config/policies` refuses this object name to every user.
 const NAME: &str = "lockstep-self-test";
 /// Message of that refusal.
 const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
@@ -120,8 +117,7 @@ fn report(found: &[PolicyError]) {
 
 type Outcome = (&'static str, Result<(), PolicyError>);
 
-/// Policies that refuse this process, by the last clear result of each. A test without a response
-/// does not make a refused manager ready.
+/// Policies that refuse this process, by the last clear result of each.
 #[derive(Debug, Default)]
 struct Refusals(BTreeMap<&'static str, String>);
 
@@ -140,7 +136,6 @@ impl Refusals {
         }
     }
 
-    /// The refusals, joined; `None` if there are none.
     fn told(&self) -> Option<String> {
         let all: Vec<&str> = self.0.values().map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
@@ -168,7 +163,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
     found
 }
 
-/// Result of a dry run; `None` if the deadline passed.
+/// `None` if the deadline passed.
 type Answer = Option<kube::Result<()>>;
 
 async fn test<K>(client: &Client, namespace: &str, object: &K) -> Answer

@@ -17,25 +17,24 @@ pub fn register(registry: &mut Registry) {
     registry.register_collector(Box::new(ProcessMetrics));
 }
 
-/// Reads `/proc` at each scrape. Exports nothing on systems without it.
+/// Reads `/proc` at each scrape, if it exists.
 #[derive(Debug)]
 struct ProcessMetrics;
 
-/// Statistics of this process from `/proc`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct ProcessUse {
-    /// Processor time in seconds.
+    /// Seconds.
     cpu: f64,
-    /// Start time in seconds since the epoch.
+    /// Seconds since the epoch.
     started: f64,
-    /// Resident memory in bytes.
+    /// Bytes.
     resident: i64,
 }
 
 impl ProcessUse {
-    /// Parses `/proc/self/stat` and the line `btime` of `/proc/stat` (proc(5)).
+    /// Parses `/proc/self/stat` and `btime` of `/proc/stat` (proc(5)).
     fn parse(stat: &str, system: &str, ticks_per_second: f64, page: i64) -> Option<Self> {
-        // The second field, the program name in parentheses, may contain any character.
+        // The program name in parentheses may contain any character.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         // proc(5) numbers fields from 1. `fields` starts with the third.

@@ -1,8 +1,8 @@
 //! The whole manager as one future.
 //!
-//! This module does not read the environment, the machine's clocks or a random source, and never
-//! exits the process: [`Deps`] provides all of them. One set owns every task. Dropping the future
-//! drops the tasks, which simulates a crash.
+//! It reads no environment, clock or random source, and never exits the process: [`Deps`] provides
+//! all of them. One set owns every task. Dropping the future drops the tasks, which simulates a
+//! crash.
 
 use std::sync::Arc;
 
@@ -47,15 +47,15 @@ pub struct Deps {
     pub random: Random,
     /// Settings.
     pub config: Config,
-    /// Current preemption settings, updated when the configuration changes.
+    /// Current preemption settings.
     pub preemption: signal::Receiver<PreemptionConfig>,
     /// Identity of this process in the election and in events.
     pub identity: String,
-    /// Namespace of this process. Holds its Lease, and the agents unless configured otherwise.
+    /// Namespace of this process, its Lease and, by default, the agents.
     pub namespace: String,
     /// Registry of the manager's metrics.
     pub registry: SharedRegistry,
-    /// Registry of the series of single workloads, used only if these series are enabled.
+    /// Registry of the optional series of single workloads.
     pub workload_registry: SharedRegistry,
     /// State behind the health endpoint.
     pub health: Health,
@@ -98,7 +98,6 @@ impl Metrics {
     }
 }
 
-/// Parts shared by all stages of the manager.
 struct Wiring {
     index: Arc<Index>,
     queue: Queue<Key>,
@@ -109,7 +108,7 @@ struct Wiring {
     metrics: Metrics,
 }
 
-/// Runs until `stop` is cancelled, or until an error that only a new process can resolve.
+/// Runs until `stop` is cancelled, or an error that only a new process can resolve.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
     let (leadership, tenure) = signal::channel(None);
     let tenure = Tenure::new(tenure);
@@ -131,13 +130,12 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let (nominations, keeps_nominations) = signal::channel(false);
     let live = LiveSettings::new(config, own, preemption, keeps_nominations);
 
-    // Background tasks: they end when this future is dropped or returns.
     let mut background = JoinSet::new();
     wiring.watch(&mut background, nominations);
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
-    // The lease is released after all work has stopped.
+    // Cancelled after all work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
     let work = wiring.work(live, events, tenure.clone(), stop.clone());
@@ -185,8 +183,6 @@ impl Wiring {
         }
     }
 
-    /// Registers the collectors, which compute their gauges at each scrape. Series of single
-    /// workloads are optional.
     fn register_gauges(
         &self,
         tenure: &Tenure,
@@ -219,7 +215,6 @@ impl Wiring {
         }
     }
 
-    /// Starts the watchers, and the periodic resync that repairs missed changes.
     fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
         let watching = Watching {
             client: self.clients.read.clone(),
@@ -247,7 +242,6 @@ impl Wiring {
         ));
     }
 
-    /// The event sender, and the task that writes events to the API server.
     fn event_publisher(&self, identity: &str) -> (Events, impl Future<Output = ()> + use<>) {
         let lost = self.metrics.lost_events.clone();
         let (events, reports) = Events::channel(lost.clone());
@@ -261,7 +255,7 @@ impl Wiring {
         (events, publisher.run(reports))
     }
 
-    /// Takes part in the leader election. If the election is disabled, leads without it.
+    /// Leads at once if the election is disabled.
     async fn elect(
         &self,
         identity: String,
@@ -286,7 +280,7 @@ impl Wiring {
         candidate.run(leadership, release).await
     }
 
-    /// The workload controller and the scheduler. After a stop, both finish their current step.
+    /// After a stop, both finish their current step.
     fn work(
         &self,
         live: LiveSettings,
@@ -319,7 +313,6 @@ impl Wiring {
     }
 }
 
-/// Waits for a complete index and for leadership, then works until stopped.
 async fn lead(
     mut tenure: Tenure,
     index: Arc<Index>,

@@ -1,5 +1,3 @@
-//! Kubernetes version of the API server, and features that depend on it.
-
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::version::Info;
@@ -11,14 +9,11 @@ use crate::clock::Random;
 
 /// First version whose kube-scheduler keeps nominations of other controllers (KEP-5278).
 const KEEPS_NOMINATIONS: (u32, u32) = (1, 34);
-/// The version changes only when the API server is upgraded.
 const INTERVAL: Duration = Duration::from_mins(10);
-/// Wait after a failed request.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Reads the version at start and periodically, and publishes whether kube-scheduler keeps
-/// nominations. Before the first response it reports that they are not kept: then the scheduler
-/// waits until victims are gone, which is correct for every version.
+/// Publishes whether kube-scheduler keeps nominations. Until the server responds, the scheduler
+/// assumes not and waits until victims are gone, which is correct for every version.
 pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
     loop {
         let wait = match client.apiserver_version().await {
@@ -47,7 +42,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
     }
 }
 
-/// True if kube-scheduler keeps nominations at this version. Some distributions report `34+`.
+/// Some distributions report `34+`.
 fn keeps(version: &Info) -> bool {
     let number = |text: &str| text.trim_end_matches('+').parse::<u32>().ok();
     let (major, minor) = (number(&version.major), number(&version.minor));

@@ -1,8 +1,7 @@
 //! A manager without tasks, for simulations: the caller delivers watch events and runs each step.
 //!
-//! It uses the same index, queue, controller and scheduler as [`crate::run`]. It has no watches, no
-//! lease (it always leads), no event publisher and no resync. Dropping it simulates a crash,
-//! because its memory is lost.
+//! It shares index, queue, controller and scheduler with [`crate::run`]. It has no watches, lease,
+//! event publisher or resync, and always leads. Dropping it simulates a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,8 +93,7 @@ impl SteppedManager {
             clients: unguarded(controller),
             clock: clock.clone(),
             settings,
-            // Requests are sent one at a time, so that their order determines where a crash
-            // happens.
+            // Sequential, so that the order of requests determines where a crash happens.
             limits: Limits {
                 concurrency: 1,
                 in_flight: 1,
@@ -124,20 +122,18 @@ impl SteppedManager {
         }
     }
 
-    /// Applies one watch event.
-    ///
     /// # Errors
     /// The object is not of this kind.
     pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
         self.feeds.handle(&self.index, kind, event)
     }
 
-    /// Stores a pod group of kube-scheduler. In a process, a separate task watches these.
+    /// In a process, a separate task watches these.
     pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
         self.index.set_native_group(key, Some(group));
     }
 
-    /// Runs one pass over the next due workload. `None` if no workload is due.
+    /// `None` if no workload is due.
     pub async fn pass_next(&self) -> Option<Key> {
         let key = self.queue.try_next()?;
         self.controller.pass_over(&key).await;
@@ -174,8 +170,8 @@ impl SteppedManager {
         self.controller.view(key)
     }
 
-    /// The metrics that a leader would export now, with series of at most this many single
-    /// workloads. Counters are zero.
+    /// The metrics that a leader would export, with series of at most this many workloads. Counters
+    /// are zero.
     pub fn metrics(&self, single_workloads: usize) -> Registry {
         let mut registry = Registry::default();
         Metrics::register(&mut registry);
@@ -202,7 +198,6 @@ impl SteppedManager {
     }
 }
 
-/// A connection without deadlines and fence.
 fn unguarded(client: Client) -> Clients {
     Clients {
         read: client.clone(),

@@ -1,10 +1,10 @@
-//! Converts chrono times to Kubernetes' jiff times. Lockstep's API, decisions and status use
-//! chrono. [`lockstep_api::time`] converts the other way.
+//! Converts chrono times, used by Lockstep, to Kubernetes' jiff times. [`lockstep_api::time`]
+//! converts back.
 
 use chrono::{DateTime, Utc};
 use jiff::Timestamp;
 
-/// Converts to a Kubernetes time. Times beyond jiff's range (year 9999) become its limit.
+/// Times beyond jiff's range (year 9999) become its limit.
 pub fn to_jiff(time: DateTime<Utc>) -> Timestamp {
     Timestamp::new(
         time.timestamp(),

@@ -1,10 +1,9 @@
 //! Detects whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
-//! KEP-4671), and reads its pod groups.
+//! KEP-4671).
 //!
-//! Gangs use Lockstep's own kinds in either case. The served versions are exported as a metric and
-//! logged when they change. Served pod groups are watched, because only they report whether their
-//! pods may be evicted one by one (KEP-5710). Scheduling does not wait for this watch: pods of an
-//! unknown group are evicted together.
+//! Gangs use Lockstep's own kinds in either case. Served versions are exported as a metric. Served
+//! pod groups are watched, because only they report whether their pods may be evicted one by one
+//! (KEP-5710). Pods of an unknown group are evicted together.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -29,11 +28,9 @@ use crate::index::Index;
 
 const GROUP: &str = "scheduling.k8s.io";
 
-/// The served versions change only when the API server is upgraded.
 const INTERVAL: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Served versions of the upstream scheduling group that have pod groups.
 #[derive(Clone, Debug, Default)]
 pub struct NativeScheduling(Family<VersionLabel, Gauge>);
 
@@ -65,7 +62,6 @@ impl NativeScheduling {
     }
 }
 
-/// Discovers the served versions at start and periodically, and watches the served pod groups.
 pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: NativeScheduling) {
     let mut known: Option<Vec<String>> = None;
     let mut watching = JoinSet::new();
@@ -93,7 +89,6 @@ pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: N
     }
 }
 
-/// Updates the index from the pod groups of one version. Never returns.
 async fn watch(client: Client, version: String, index: Arc<Index>, random: Random) {
     let kind = GroupVersionKind::gvk(GROUP, &version, "PodGroup");
     let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
@@ -119,8 +114,7 @@ async fn watch(client: Client, version: String, index: Arc<Index>, random: Rando
     }
 }
 
-/// Reads the disruption mode of a pod group. Single is the default. In alpha versions, the mode is
-/// a string.
+/// Single is the default. In alpha versions, the mode is a string.
 fn read(group: &DynamicObject) -> NativeGroup {
     let spec = &group.data["spec"];
     let mode = &spec["disruptionMode"];
@@ -133,7 +127,6 @@ fn read(group: &DynamicObject) -> NativeGroup {
     }
 }
 
-/// Served versions of the group that have pod groups.
 async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?;
     let mut versions = Vec::new();

@@ -1,5 +1,3 @@
-//! Requests in flight.
-
 use std::ops::ControlFlow;
 
 use futures_util::StreamExt;
@@ -37,9 +35,9 @@ impl Actor {
         Api::namespaced(self.write.clone(), namespace)
     }
 
-    /// Sends requests in order, up to the allowed number at a time, and passes each result to
-    /// `settle` as it arrives. After a break, no further requests start. Requests in flight are
-    /// finished, because their effect must be known.
+    /// Sends requests in order, as many at a time as the pace allows, and passes each result to
+    /// `settle`. After a break, no further requests start. Requests in flight are finished, because
+    /// their effect must be known.
     pub(crate) async fn send_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,

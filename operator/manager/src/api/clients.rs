@@ -1,15 +1,12 @@
-//! The connections to the API server.
+//! Three clients with separate connections to the API server (ADR 0016):
 //!
-//! There are three clients with separate connections (ADR 0016):
+//! - `read` retries responses 429, 503 and 504.
+//! - `write` never retries, because a repeated POST is a second write. It sends only while this
+//!   process leads, and reports results to the pace.
+//! - `lease` never retries, and sends even if the process does not lead. Writes cannot delay it.
 //!
-//! - `read` retries responses 429, 503 and 504 a few times.
-//! - `write` never retries, because a repeated POST is a second write. It refuses to send once this
-//!   process no longer leads, and reports each result to the pace.
-//! - `lease` never retries, and sends even if the process does not lead. Its own connection keeps
-//!   it out of the queue behind other writes.
-//!
-//! All clients count their requests and apply a deadline that includes the body. For a watch, the
-//! deadline covers only the response headers. kube itself ends a watch that stays silent.
+//! All clients count requests and apply a deadline that includes the body. For a watch, the
+//! deadline covers only the response headers, because kube ends a silent watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,8 +159,7 @@ impl Guard {
             Ok::<_, BoxError>(Response::from_parts(head, Body::from(bytes)))
         });
         let answer = tokio::select! {
-            // Check the end of the tenure first: a process that was suspended must not send a
-            // request it has prepared.
+            // Checked first: a process that was suspended must not send a prepared request.
             biased;
             () = sleep_until(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
             answer = sending => answer,
@@ -176,7 +172,7 @@ impl Guard {
         let status = answer.as_ref().ok().map(Response::status);
         self.requests.count(&method, status);
         if let (Some(pace), false) = (&self.pace, method == Method::GET) {
-            // An eviction that a disruption budget refuses has the same status code as overload.
+            // A disruption budget refuses an eviction with the status code of overload.
             let answer = match status.filter(|s| evicts || !is_overload(*s)) {
                 Some(_) => Answer::After(took),
                 None => Answer::Overloaded,

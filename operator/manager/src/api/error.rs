@@ -40,8 +40,8 @@ worded! {
 }
 
 impl ErrorClass {
-    /// True if the failure concerns this request alone: the API server or a webhook may refuse each
-    /// retry, while other requests succeed. Without a connection, no request gets a response.
+    /// True if the failure concerns this request alone: each retry may fail while other requests
+    /// succeed. False without a connection, because then every request fails.
     pub fn is_about_request(self) -> bool {
         match self {
             Self::NotFound
@@ -72,7 +72,6 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// A failure that this process detects without a response of the server.
     pub(crate) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         Self {
             class,
@@ -122,15 +121,15 @@ fn by_code(code: u16) -> ErrorClass {
     }
 }
 
-/// True if a patch was meant for an object with another UID. Patches have no preconditions: the
-/// server responds with 422, because `metadata.uid` is immutable.
+/// True if a patch named an outdated UID. Patches have no preconditions: the server responds with
+/// 422, because `metadata.uid` is immutable.
 fn names_another_uid(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|d| &d.causes);
     status.is_invalid() && causes.into_iter().any(|c| c.field == "metadata.uid")
 }
 
-/// True if a disruption budget refuses an eviction. An overloaded server responds with the same
-/// code, but without the cause `policy/v1.DisruptionBudgetCause`.
+/// True if a disruption budget refuses an eviction. Overload has the same code, but not the cause
+/// `policy/v1.DisruptionBudgetCause`.
 fn guarded(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|d| &d.causes);
     causes.any(|cause| cause.reason == "DisruptionBudget")

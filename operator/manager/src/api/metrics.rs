@@ -1,5 +1,3 @@
-//! Metrics of requests.
-
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -11,7 +9,6 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::decisions;
 
-/// Requests to the API server.
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     total: Family<RequestLabels, Counter>,
@@ -64,7 +61,7 @@ impl RequestMetrics {
         self.total.get_or_create(&labels).inc();
     }
 
-    /// Records the duration of a request that is not a watch, answered or not.
+    /// Records the duration of a request, answered or not. Excludes watches.
     pub fn took(&self, method: &Method, time: Duration) {
         let verb = method.to_string();
         self.time

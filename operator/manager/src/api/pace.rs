@@ -1,13 +1,11 @@
 //! Adapts the number of requests in flight to what the API server sustains.
 //!
-//! This is a scalable congestion control, like DCTCP and TCP Prague (RFC 9332, section 2.1):
-//!
-//! - A response in time adds `1 / size` to the window.
-//! - An overload response removes half a request, down to a window of one.
-//! - A slow response removes half a request, down to a quarter of the bound.
+//! This is a scalable congestion control, like DCTCP and TCP Prague (RFC 9332, section 2.1). A
+//! response in time adds `1 / size` to the window. An overload response removes half a request,
+//! down to a window of one. A slow response does the same, down to a quarter of the bound.
 //!
 //! A server that refuses a whole window therefore halves it. A server that occasionally refuses a
-//! tenth still gets windows of about 18 requests. Halving at each refusal would leave three or
+//! tenth still gets windows of about 18 requests; halving at each refusal would leave three or
 //! four.
 
 use std::sync::Arc;
@@ -15,24 +13,22 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A slower response indicates an overloaded server. Kubernetes' objective for writes is 1 s at the
-/// 99th percentile. Most take a few milliseconds.
+/// Slower responses indicate overload. Kubernetes' objective for writes is 1 s at the 99th
+/// percentile; most take a few milliseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Fraction of the bound that slow responses leave. Fewer requests do not cure every slowness, such
-/// as that of a slow admission webhook.
+/// Fraction of the bound that slow responses leave, because fewer requests do not cure causes such
+/// as a slow webhook.
 const SLOW_LEAVES: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Response after this time.
     After(Duration),
     /// Refused for lack of capacity (429, 503, 504), or no response.
     Overloaded,
 }
 
-/// Requests that a slow or refused response removes from the window. Half a request each, so that a
-/// fully refused window halves.
+/// Requests removed by each slow or refused response. A fully refused window halves.
 const TAKEN: f64 = 0.5;
 
 #[derive(Clone, Debug)]
@@ -42,7 +38,7 @@ struct Window {
 }
 
 impl Window {
-    /// Updates the window. `most`: upper bound of its size.
+    /// `most`: upper bound of the window.
     fn note(&mut self, most: f64, answer: Answer) {
         match answer {
             Answer::After(time) if time <= SLOW => {
@@ -53,7 +49,6 @@ impl Window {
         }
     }
 
-    /// Shrinks the window by one step, to no less than `least`.
     fn shrink(&mut self, least: f64) {
         self.size = (self.size - TAKEN).max(least.max(1.0)).min(self.size);
     }

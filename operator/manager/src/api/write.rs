@@ -1,8 +1,8 @@
-//! Writes with their preconditions.
+//! Writes with preconditions.
 //!
-//! Changes are merge patches of the differing fields, bound to the UID and resourceVersion at which
-//! the difference was computed (ADR 0014). If the object has changed since or was recreated, the
-//! write fails and the next pass decides again.
+//! Changes are merge patches of the differing fields, bound to the UID and resourceVersion from
+//! which the difference was computed (ADR 0014). If the object has changed, the write fails and the
+//! next pass decides again.
 
 use std::fmt::Debug;
 
@@ -50,7 +50,6 @@ impl Precondition {
     }
 }
 
-/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// Nothing differs, so no request was sent.
@@ -68,8 +67,8 @@ impl Written {
     }
 }
 
-/// Reads an object by name through a list of one. Watches need the verb `list` anyway, so no role
-/// needs `get`.
+/// Reads an object through a list of one. Watches need the verb `list` anyway, so no role needs
+/// `get`.
 pub async fn by_name<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -89,7 +88,6 @@ where
     Written::of(&api.create(&params, object).await?)
 }
 
-/// Patches the differing fields of the spec.
 pub async fn patch_spec<K>(
     api: &Api<K>,
     name: &str,
@@ -107,8 +105,7 @@ where
     Written::of(&api.patch(name, &field_manager(), &patch).await?)
 }
 
-/// Patches the differing fields of the status. Returns the new object, or `None` if nothing
-/// differs.
+/// Returns the new object, or `None` if nothing differs.
 pub async fn patch_status<K>(
     api: &Api<K>,
     name: &str,
@@ -133,8 +130,8 @@ fn conditional(on: &Precondition, part: &str, change: &Value) -> Patch<Value> {
     Patch::Merge(json!({"metadata": metadata, part: change}))
 }
 
-/// Patches a pod's metadata or spec, bound to its UID but not to its version. A pod's version
-/// changes often, and no other controller writes the fields patched here.
+/// Patches a pod's metadata or spec. Ignores the pod's version, which changes often; no other
+/// controller writes these fields.
 pub async fn patch_pod(
     pods: &Api<Pod>,
     name: &str,
@@ -152,7 +149,7 @@ pub async fn patch_pod_status(
     Written::of(&pods.patch_status(name, &field_manager(), patch).await?)
 }
 
-/// Adds the condition `DisruptionTarget` to a pod, as kube-scheduler does with its victims.
+/// Adds the condition `DisruptionTarget`, as kube-scheduler does.
 pub async fn mark_disrupted(
     pods: &Api<Pod>,
     name: &str,
@@ -168,8 +165,7 @@ pub async fn mark_disrupted(
     patch_pod_status(pods, name, &Patch::Strategic(patch)).await
 }
 
-/// Deletes an object if it has this UID. Returns the object's version if it is terminating, `None`
-/// if it is already gone.
+/// Deletes an object if it has this UID. Returns its version while it is terminating.
 pub async fn delete<K>(
     api: &Api<K>,
     name: &str,

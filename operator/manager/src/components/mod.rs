@@ -2,9 +2,8 @@
 //! admission policies, flow control, and the DaemonSet of the node agents if the runtime's socket
 //! is configured.
 //!
-//! `lockstep-manager components` runs in a Deployment with its own service account, so that the
-//! manager needs no rights on policies and DaemonSets. Installations by kustomize apply the same
-//! objects directly and do not use it.
+//! `lockstep-manager components` has its own service account, so that the manager needs no rights
+//! on policies and DaemonSets. With kustomize, these objects are applied directly.
 
 mod objects;
 
@@ -21,11 +20,9 @@ pub use self::objects::{
     AgentSettings, DAEMON_SET, RuntimeEndpoint, daemon_set, flow_control, policies,
 };
 
-/// Field manager of the applied objects.
 const FIELD_MANAGER: &str = "lockstep-components";
-/// Pause after everything is applied. Changes by other clients are reverted this often.
+/// Interval at which changes by other clients are reverted.
 const INTERVAL: Duration = Duration::from_mins(5);
-/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// What is applied, and as whom.
@@ -57,8 +54,7 @@ impl Components {
         }
     }
 
-    /// Applies all objects once. Policies are first, because an agent does not act without its
-    /// policy.
+    /// Applies policies first, because an agent does not act without its policy.
     async fn apply(&self, client: &Client) -> Result<()> {
         for object in policies()?.iter().chain(&flow_control(&self.namespace)?) {
             apply(client, None, object).await?;

@@ -77,7 +77,7 @@ impl std::fmt::Display for RuntimeEndpoint {
     }
 }
 
-/// The admission policies and their bindings. They name no namespace and no service account.
+/// The admission policies and their bindings, which name no namespace and no service account.
 pub fn policies() -> Result<Vec<DynamicObject>> {
     let documents = POLICIES.iter().flat_map(|file| file.split("\n---\n"));
     documents
@@ -85,8 +85,7 @@ pub fn policies() -> Result<Vec<DynamicObject>> {
         .collect()
 }
 
-/// Priority levels of API Priority and Fairness and their flow schemas, for the service accounts of
-/// this namespace.
+/// Priority levels and flow schemas for the service accounts of this namespace.
 pub fn flow_control(namespace: &str) -> Result<Vec<DynamicObject>> {
     let documents = FLOW_CONTROL.iter().flat_map(|file| file.split("\n---\n"));
     let objects = documents.map(|text| {
@@ -116,8 +115,8 @@ pub fn daemon_set(
     set.owner_references_mut().push(owner);
     let spec = set.data.pointer_mut("/spec/template/spec");
     let spec = spec.context("a pod spec")?;
-    // Parse from JSON, which the program needs for pods anyway. Parsing from YAML would compile a
-    // second deserializer for every type in a pod spec.
+    // Parse from JSON, which the program needs for pods anyway. YAML would add a second
+    // deserializer of every pod type.
     let mut pod: PodSpec = serde_json::from_value(spec.take())?;
     let container = pod.containers.first_mut().context("a container")?;
     container.image = Some(settings.image.clone());

@@ -1,5 +1,3 @@
-//! Gauges over node agents.
-
 use std::collections::BTreeMap;
 
 use prometheus_client::encoding::DescriptorEncoder;
@@ -7,7 +5,6 @@ use prometheus_client::encoding::DescriptorEncoder;
 use crate::encode::{gauge, single};
 use crate::index::State;
 
-/// Node agents by state, and the number of nodes without an agent.
 #[derive(Debug)]
 pub(super) struct AgentCounts {
     states: BTreeMap<&'static str, i64>,

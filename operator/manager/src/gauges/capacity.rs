@@ -22,7 +22,6 @@ pub(super) struct Accelerators(BTreeMap<CapacityLabels, i64>);
 /// By node and resource: accelerators promised to members that are not bound there yet.
 type Promised = BTreeMap<usize, BTreeMap<String, i64>>;
 
-/// Number of accelerators among `resources`.
 pub(super) fn count(resources: &Resources, accelerators: &[String]) -> i64 {
     accelerators.iter().map(|name| resources.get(name)).sum()
 }
@@ -53,8 +52,8 @@ impl Accelerators {
         }
         let (mut held, mut leaving, mut promised) = (0_i64, 0_i64, promised);
         for pod in cluster.pods_on(ix) {
-            // An unbound pod here waits for its victims to terminate. It counts as promised, so
-            // that the victims' accelerators do not count twice.
+            // An unbound pod waits for its victims. Counting it as promised avoids counting the
+            // victims' accelerators twice.
             let part = match (&pod.bound, pod.terminating) {
                 (None, _) => &mut promised,
                 (Some(_), Some(_)) => &mut leaving,
@@ -90,8 +89,7 @@ impl Accelerators {
     }
 }
 
-/// Adds the accelerators promised to a gang: of placed members without pods, and of its
-/// reservation.
+/// Adds the accelerators of placed members without pods, and of the reservation.
 fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accelerators: &[String]) {
     let pods = cluster.pods_of(gang.workload.uid.as_str());
     let there: BTreeSet<(&Member, &str)> = pods

@@ -27,14 +27,12 @@ use crate::lease::Tenure;
 
 pub struct Gauges {
     pub index: Arc<Index>,
-    /// Tells whether this process leads.
     pub tenure: Tenure,
     pub clock: Arc<dyn Clock>,
     pub accelerators: Vec<String>,
 }
 
-/// Gauges that only the leader exports. All replicas index the same objects, so a sum over replicas
-/// would count them repeatedly.
+/// Exported only by the leader, because all replicas index the same objects.
 struct OfLeader {
     objects: ObjectCounts,
     waiting: WaitingCounts,

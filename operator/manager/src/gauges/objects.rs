@@ -26,7 +26,6 @@ struct StateLabels {
     status: &'static str,
 }
 
-/// Counts from the status of all workloads.
 #[derive(Debug, Default)]
 pub(super) struct ObjectCounts {
     phases: BTreeMap<&'static str, i64>,
@@ -39,7 +38,7 @@ pub(super) struct ObjectCounts {
 impl ObjectCounts {
     pub fn of(state: &State, now: DateTime<Utc>) -> Self {
         let mut counts = Self {
-            // Known label values are exported from the start, so that rates can be computed.
+            // Known label values start at zero, so that rates can be computed.
             phases: Phase::ALL.map(|p| (p.as_str(), 0)).into(),
             ..Self::default()
         };
@@ -132,7 +131,6 @@ impl ObjectCounts {
     }
 }
 
-/// True if a workload in this phase has members that can fail.
 fn runs(phase: Phase) -> bool {
     match phase {
         Phase::Starting | Phase::Running | Phase::Restarting => true,
@@ -145,7 +143,7 @@ fn runs(phase: Phase) -> bool {
     }
 }
 
-/// Counted restarts left in the current window. `None` if none was used, whatever the limit is.
+/// Counted restarts left in the current window. `None` if none was used.
 fn restarts_left(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

@@ -26,7 +26,6 @@ pub(super) struct NamespaceClassLabels {
 }
 
 impl NamespaceClassLabels {
-    /// The class is empty if `class` is `None`.
     pub fn new(namespace: &str, class: Option<&str>) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -56,7 +55,7 @@ impl WaitingCounts {
         };
         for (key, group) in &state.pod_groups {
             let input = state.gang_inputs.get(key);
-            // The pod group of a finished gang keeps its last placement but holds no capacity.
+            // A finished gang keeps its last placement in status, but holds no capacity.
             if input.is_some_and(|input| input.phase() == GangPhase::Finished) {
                 continue;
             }
@@ -137,20 +136,18 @@ impl WaitingCounts {
     }
 }
 
-/// True if a gang is in the queue. Other gangs are placed, suspended or finished.
+/// True if a gang is in the queue.
 fn waits(gang: &GangInput) -> bool {
     gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
 }
 
-/// Accelerators that all members request.
 fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
     let members = gang.gang.members();
     let each = members.filter_map(|member| gang.requests(&member.group));
     each.map(|requests| count(requests, accelerators)).sum()
 }
 
-/// Accelerators of placed gangs of lower priority than the highest-priority gang that waits for
-/// capacity.
+/// Accelerators of placed gangs with a lower priority than any gang that waits for capacity.
 fn outranked(state: &State, accelerators: &[String]) -> i64 {
     let gangs = || state.gang_inputs.values();
     let waiting = gangs().filter(|gang| waits(gang) && gang.group.status.waits_for_capacity());
@@ -161,7 +158,6 @@ fn outranked(state: &State, accelerators: &[String]) -> i64 {
     lower.map(|gang| has(gang, accelerators)).sum()
 }
 
-/// Accelerators of the placed members.
 fn has(gang: &GangInput, accelerators: &[String]) -> i64 {
     let members = gang.group.assigned.iter().flat_map(|a| a.keys());
     let each = members.filter_map(|member| gang.requests(&member.group));

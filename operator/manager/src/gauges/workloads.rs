@@ -1,5 +1,5 @@
-//! Optional series of single workloads, by name. They are computed from status at each scrape, so a
-//! deleted workload leaves none behind. The number of workloads with series is bounded.
+//! Optional series of single workloads, by name. They are computed from status, so a deleted
+//! workload leaves none. Their number is bounded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use crate::encode::{gauge, single};
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
 
-/// Exports series of single workloads while this process leads.
 pub struct WorkloadSeries {
     pub index: Arc<Index>,
     pub tenure: Tenure,
@@ -41,7 +40,7 @@ impl Collector for WorkloadSeries {
     }
 }
 
-/// Order in which workloads get series if there are too many.
+/// Order of workloads for the limited series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     /// Has running members.
@@ -63,14 +62,12 @@ impl Standing {
     }
 }
 
-/// Workloads with series, and the number of workloads without.
 #[derive(Debug)]
 pub(super) struct Shown {
     workloads: Vec<(Key, Arc<TrainingWorkload>)>,
     left_out: usize,
 }
 
-/// Namespace and name of a workload.
 type Labels<'a> = [(&'static str, &'a str); 2];
 
 impl Shown {
@@ -168,8 +165,7 @@ impl Shown {
         Ok(())
     }
 
-    /// Like conditions of nodes in kube-state-metrics: one series for each status, with value 1 for
-    /// the current status.
+    /// One series per status, with value 1 for the current status, as in kube-state-metrics.
     fn conditions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let conditions = self.workloads.iter().flat_map(|(key, workload)| {
             let conditions = workload.status.iter().flat_map(|s| &s.conditions);
@@ -212,7 +208,6 @@ fn labels(key: &Key) -> Labels<'_> {
     [("namespace", &key.namespace), ("name", &key.name)]
 }
 
-/// Sum of a count over all groups.
 fn members(status: &TrainingWorkloadStatus, of: impl Fn(&GroupStatus) -> i32) -> i64 {
     status.groups.iter().map(|group| i64::from(of(group))).sum()
 }

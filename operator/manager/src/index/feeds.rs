@@ -1,4 +1,4 @@
-//! Feeds of all kinds with objects as JSON, for callers that deliver watch events themselves.
+//! Feeds of all kinds with JSON objects, for callers that deliver watch events themselves.
 
 use kube::runtime::watcher::Event;
 use serde_json::{Error, Value, from_value};
@@ -9,7 +9,6 @@ use super::kinds::{
 };
 use super::{Feed, Index, WatchedKind};
 
-/// Events delivered by the watches of all kinds since their last (re)start.
 pub struct Feeds {
     workloads: Feed<Workloads>,
     orders: Feed<Orders>,

@@ -1,5 +1,5 @@
-//! The scheduler's inputs from pod groups and workloads. The scheduler is woken only if these
-//! inputs change.
+//! The scheduler's inputs from pod groups and workloads. Only changes of these inputs wake the
+//! scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use lockstep_scheduler::{GangInput, GangSources, PodSource};
 use super::state::{AdmittedSpec, Key, State, Touched, controller_uid};
 
 impl State {
-    /// Reads the gang of a pod group again. A deleted gang is removed.
     pub(super) fn read_gang(&mut self, key: &Key, touched: &mut Touched) {
         let old = self.gang_inputs.get(key);
         let new = self.gang_input(key, old.map(|old| &**old));
@@ -36,8 +35,8 @@ impl State {
         }
     }
 
-    /// Drops topology keys and slots that no gang uses, before a new one causes a rebuild of the
-    /// tables. Adds slots that did not fit before.
+    /// Drops topology keys and slots that no gang uses, before a new one causes a rebuild. Then
+    /// adds slots that did not fit before.
     pub(super) fn forget_unused(&mut self) {
         let groups = self.pod_groups.values();
         let constraints = groups.flat_map(|g| &g.spec.gang.scheduling_constraints);
@@ -48,8 +47,7 @@ impl State {
         self.model.use_slots(slots.iter().copied());
     }
 
-    /// Reads the gangs of a workload again. The names of their pod groups start with the workload's
-    /// name.
+    /// The names of a workload's pod groups start with its name.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
         let behind = self.pod_groups.range(first.clone()..).map(|(key, _)| key);
@@ -61,8 +59,7 @@ impl State {
         }
     }
 
-    /// Stores how the API server admits the pods of a workload. A result for another spec than the
-    /// current one is ignored.
+    /// Stores how the API server admits a workload's pods. Ignores results for an outdated spec.
     pub(super) fn learn_admitted(
         &mut self,
         workload: &Key,
@@ -99,7 +96,6 @@ impl State {
         self.read_gangs_of(workload, touched);
     }
 
-    /// Drops the admission result of a workload whose spec has changed.
     pub(super) fn forget_other_spec(&mut self, uid: &Uid, workload: &TrainingWorkload) {
         let known = self.admitted.get(uid);
         if known.is_some_and(|known| known.spec_hash != spec_hash(&workload.spec)) {
@@ -107,8 +103,7 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a priority class again. For the default class, also the gangs that name
-    /// no class.
+    /// The default class includes gangs that name no class.
     pub(super) fn read_gangs_of_class(
         &mut self,
         class: &str,
@@ -125,8 +120,8 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a namespace again whose volume needs are affected by a change. `None`: of
-    /// all namespaces.
+    /// Reads the gangs of a namespace (`None`: of all) again whose volume needs are affected by a
+    /// change.
     pub(super) fn read_gangs_with(
         &mut self,
         namespace: Option<&str>,
@@ -157,7 +152,6 @@ impl State {
     fn gang_input(&self, key: &Key, previous: Option<&GangInput>) -> Option<GangInput> {
         let group = self.pod_groups.get(key)?;
         let uid = controller_uid(&**group)?;
-        // As for pods, an owner in another namespace is ignored.
         let of_namespace = |owner: &&Key| owner.namespace == key.namespace;
         let owner = self.workload_keys.get(uid).filter(of_namespace)?;
         let workload = self.workloads.get(owner)?;
@@ -175,8 +169,7 @@ impl State {
     }
 }
 
-/// True if an object that names the priority class `named` belongs to `class`. An object that names
-/// none belongs to the default class.
+/// True if `named` is `class`. Without a name, true for the default class.
 pub(super) fn is_of_class(named: Option<&str>, class: &str, default: bool) -> bool {
     named.map_or(default, |named| named == class)
 }

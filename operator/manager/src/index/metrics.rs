@@ -5,7 +5,6 @@ use prometheus_client::registry::Registry;
 
 use super::WatchedKind;
 
-/// Number of watch failures by kind.
 #[derive(Clone, Debug, Default)]
 pub struct WatchErrors(Family<KindLabel, Counter>);
 

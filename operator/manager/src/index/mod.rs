@@ -1,7 +1,7 @@
 //! The process's copy of the cluster's state: one watcher per kind updates one index (ADR 0015).
 //!
-//! The index is a set of tables behind one lock, which is never held across an await. Each change
-//! yields the workloads that need a pass, which are queued, and may wake the scheduler.
+//! The index is a set of tables behind one lock. Each change queues the workloads that need a pass,
+//! and may wake the scheduler.
 
 mod feeds;
 mod gangs;
@@ -56,7 +56,6 @@ pub struct Index {
 }
 
 impl Index {
-    /// Creates an empty index. Workloads that need a pass are added to `queue`.
     pub fn new(agents: AgentSelector, queue: Queue<Key>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             state: RwLock::default(),
@@ -69,7 +68,7 @@ impl Index {
         })
     }
 
-    /// Locks the tables for reading. Do not hold the lock across an await.
+    /// Do not hold the lock across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }
@@ -79,12 +78,11 @@ impl Index {
         self.scheduler.notified().await;
     }
 
-    /// True if an input of the scheduler has changed since the last call.
     pub(crate) fn scheduler_woken(&self) -> bool {
         self.scheduler.notified().now_or_never().is_some()
     }
 
-    /// Queues every workload, each at a random time in the last quarter of the period.
+    /// Spreads the workloads over the last quarter of the period.
     pub(crate) fn resync_workloads(&self, random: &Random, period: Duration) {
         let keys: Vec<Key> = self.read().workloads.keys().cloned().collect();
         for key in keys {
@@ -92,7 +90,6 @@ impl Index {
         }
     }
 
-    /// Wakes the scheduler without a change.
     pub(crate) fn wake_scheduler(&self) {
         self.scheduler.notify_one();
     }
@@ -108,7 +105,6 @@ impl Index {
         });
     }
 
-    /// Deletes pod groups of kube-scheduler that are not in `listed`.
     pub(crate) fn keep_native_groups(&self, listed: &HashSet<Key>) {
         let state = self.state.read();
         let known = state.model.native_groups();
@@ -119,7 +115,6 @@ impl Index {
         }
     }
 
-    /// Stores how the API server admits the pods, by group, of a workload with this UID and spec.
     pub(crate) fn learn_admitted(
         &self,
         workload: &Key,
@@ -139,13 +134,12 @@ impl Index {
         self.pending.borrow().iter().map(|k| k.name()).collect()
     }
 
-    /// Waits until the first list of every kind is complete.
     pub async fn synced(&self) {
         // Waiting cannot fail, because self owns the sender.
         let _ = self.pending.subscribe().wait_for(BTreeSet::is_empty).await;
     }
 
-    /// True if the watches have delivered all of these writes. Forgets the delivered ones.
+    /// True if the watches have delivered all of these writes. Forgets delivered writes.
     pub fn caught_up(&self, writes: &mut OwnWrites) -> bool {
         writes.caught_up(&self.seen, self.clock.monotonic())
     }
@@ -160,10 +154,9 @@ impl Index {
     }
 }
 
-/// State of the watch of one kind since its last (re)start.
 struct Feed<W: Watched> {
-    /// During a list: known objects that the list has not delivered yet, and its highest version
-    /// (versions are unordered). In the first list of a kind, the set is empty.
+    /// During a list: known objects that are not delivered yet, and the highest version so far
+    /// (lists are unordered).
     listing: Option<(BTreeSet<Key>, Option<u64>)>,
     kind: std::marker::PhantomData<fn() -> W>,
 }
@@ -176,7 +169,6 @@ impl<W: Watched> Feed<W> {
         }
     }
 
-    /// Applies one watch event to the index.
     fn handle(&mut self, index: &Index, event: Event<W::Received>) {
         let mut touched = Touched::default();
         match event {
@@ -222,7 +214,7 @@ impl<W: Watched> Feed<W> {
         index.tell(touched);
     }
 
-    /// Keys of all known objects of the kind, including unreadable ones.
+    /// Includes unreadable objects.
     fn known(index: &Index) -> BTreeSet<Key> {
         let state = index.state.read();
         let unreadable = state.unreadable.keys().filter(|(kind, _)| *kind == W::KIND);
@@ -230,15 +222,13 @@ impl<W: Watched> Feed<W> {
         W::keys(&state).into_iter().chain(unreadable).collect()
     }
 
-    /// Locks the tables for a change that is received now.
     fn hear(index: &Index) -> RwLockWriteGuard<'_, State> {
         let mut state = index.state.write();
         state.heard_at = index.clock.wall();
         state
     }
 
-    /// Stores an object. An unreadable object is removed from the tables and recorded as
-    /// unreadable, so that it affects no other object.
+    /// Stores an object. An unreadable object is removed and recorded, and affects no other object.
     fn apply<'i>(
         index: &'i Index,
         received: W::Received,

@@ -1,9 +1,9 @@
-//! Tracks which of the process's own writes each watch has delivered.
+//! Tracks which own writes each watch has delivered.
 //!
 //! A controller that decides from a cache older than its own last write repeats actions. Therefore
-//! each workload remembers the resourceVersion of its writes per kind. Its next pass waits until
-//! the watch of that kind has delivered that version or a later one. Versions of a resource are
-//! comparable numbers (KEP-5504). A version that is not a number is not awaited.
+//! a pass waits until the watch of each written kind has delivered the written resourceVersion or a
+//! later one. Versions of a resource are comparable numbers (KEP-5504). Other versions are not
+//! awaited.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,12 +14,10 @@ use tokio::time::Instant;
 
 use super::watched_kind::WatchedKind;
 
-/// Longest wait for a write to appear in its watch. A longer delay has two possible causes: a slow
-/// watch, or an object that was deleted before the watch restarted. Preconditions protect later
-/// writes in both cases.
+/// Longest wait for an own write. It never appears if the object was deleted before the watch
+/// restarted. Preconditions protect later writes in any case.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Highest version that each watch has delivered.
 #[derive(Debug, Default)]
 pub(super) struct Seen(Mutex<HashMap<WatchedKind, u64>>);
 
@@ -44,7 +42,6 @@ pub fn version(resource_version: Option<&str>) -> Option<u64> {
     resource_version?.parse().ok()
 }
 
-/// Writes of one workload that their watches have not delivered yet.
 #[derive(Clone, Debug, Default)]
 pub struct OwnWrites(HashMap<WatchedKind, (u64, Instant)>);
 
@@ -56,7 +53,7 @@ impl OwnWrites {
         }
     }
 
-    /// True if all remembered writes were delivered. Forgets delivered writes.
+    /// Forgets delivered writes.
     pub(super) fn caught_up(&mut self, seen: &Seen, now: Instant) -> bool {
         self.0
             .retain(|kind, (version, at)| !seen.has(*kind, *version) && now < *at + PATIENCE);

@@ -1,5 +1,3 @@
-//! The tables of the index, one per kind, and the lookups between them.
-
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -38,99 +36,84 @@ pub struct Identified<K> {
 #[derive(Clone, Debug)]
 pub(super) struct PodEntry {
     pub uid: Uid,
-    /// UID of the controlling workload, and the pod as its decisions read it.
+    /// UID of the controlling workload, and the pod's view.
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
-/// The agent pods of one node, possibly none any more.
+/// Agent pods of one node.
 #[derive(Debug)]
 pub(super) struct AgentPods {
-    /// Number of ready pods.
     pub ready: usize,
     /// Start of the current state: some pod ready, or none.
     pub since: DateTime<Utc>,
 }
 
-/// How the API server admits the pods of a spec.
 #[derive(Debug)]
 pub(super) struct AdmittedSpec {
     pub spec_hash: String,
     pub pods: AdmittedPods,
 }
 
-/// The tables. Readers hold the index's lock only to clone `Arc`s.
+/// Readers hold the index's lock only to clone `Arc`s.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Readable workloads that this operator manages.
+    /// Excludes unreadable workloads and workloads of other managers.
     pub workloads: BTreeMap<Key, Arc<TrainingWorkload>>,
     pub(super) workload_keys: HashMap<Uid, Key>,
     /// Workloads by the name of their Service.
     pub(super) in_need_of: HashMap<Key, BTreeSet<Key>>,
-    /// `PodGroup` objects of Lockstep.
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
     /// Pod groups by the nodes of their placement.
     pub(super) placed_on: HashMap<NodeName, BTreeSet<Key>>,
-    /// How the API server admits the pods of each workload, by workload UID.
+    /// How the API server admits the pods of workloads, by workload UID.
     pub(super) admitted: HashMap<Uid, AdmittedSpec>,
     /// Last revision assigned to an entry of `admitted`.
     pub(super) revision: u64,
-    /// The scheduler's inputs from pod groups and the workloads that control them.
     pub gang_inputs: BTreeMap<Key, Arc<GangInput>>,
-    /// `Workload` objects of Lockstep.
     pub(super) scheduling: BTreeMap<Key, Identified<Workload>>,
-    /// Services with the workload label, and the UIDs of their controllers.
+    /// With the UIDs of their controllers.
     pub(super) services: BTreeMap<Key, (Option<Uid>, Held<ServiceContent>)>,
     pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
-    /// Nodes as decisions about their members read them.
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
-    /// Zones of the nodes, by name.
     pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// True if a node has changed since `zones` was computed.
     pub(super) zones_due: bool,
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
-    /// Node and readiness of each agent pod.
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
-    /// Summary of the agent pods, by node.
     pub(super) agents_of: HashMap<NodeName, AgentPods>,
     pub priority_classes: BTreeMap<String, PriorityClass>,
     pub budgets: BTreeMap<Key, Arc<Budget>>,
-    /// Volume claims, volumes and storage classes.
     pub storage: Storage,
     pub quotas: BTreeMap<Key, Arc<Quota>>,
     pub(super) namespaces: BTreeSet<String>,
-    /// Queue weights of namespaces.
     pub weights: Arc<Weights>,
-    /// Nodes and all pods as the scheduler reads them.
     pub model: ClusterModel,
     pub(super) pods: HashMap<Key, PodEntry>,
-    /// Pods by the UID of their controlling workload.
+    /// By the UID of the controlling workload.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
     /// Number of pods per workload UID that are bound or pinned to a node.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
     /// When the current change was received.
     pub(super) heard_at: DateTime<Utc>,
-    /// Objects that cannot be read, with the reason. They are ignored.
+    /// Unreadable objects with the reason. They are ignored.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
 
 impl State {
-    /// UID of the workload that has this name now.
     pub fn uid_of(&self, key: &Key) -> Option<Uid> {
         Uid::read(self.workloads.get(key)?.metadata.uid.as_deref())
     }
 
-    /// True if the namespace exists, or contains a workload.
     pub fn has_namespace(&self, name: &str) -> bool {
         let mut from = self.workloads.range(Key::new(name, "")..);
         self.namespaces.contains(name)
             || from.next().is_some_and(|(key, _)| *key.namespace == *name)
     }
 
-    /// Pods in the workload's namespace that it controls, sorted by name.
+    /// Pods that the workload controls, sorted by name.
     ///
     /// The API server does not check that an owner lives in the pod's namespace, and UIDs are no
-    /// secret. Therefore a pod of another namespace is never a member, whatever its labels and
-    /// owner references.
+    /// secret. Therefore a pod of another namespace is never a member.
     pub fn members_of<'s>(
         &'s self,
         namespace: &'s str,
@@ -144,7 +127,6 @@ impl State {
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
     }
 
-    /// Nodes to which members are bound or pinned.
     pub fn nodes_with_members(&self) -> impl Iterator<Item = &NodeName> {
         self.on_node.keys()
     }
@@ -172,8 +154,7 @@ impl State {
         })
     }
 
-    /// Queues the workload with this UID. The changed object that names it must be in the
-    /// workload's namespace.
+    /// Queues the workload with this UID, if the object that names it is in its namespace.
     pub(super) fn touch_owner(&self, namespace: &str, uid: &str, touched: &mut Touched) {
         if let Some(key) = self
             .workload_keys
@@ -184,14 +165,13 @@ impl State {
         }
     }
 
-    /// Queues the workloads that need the name of a changed Service. They may wait for the deletion
-    /// of a Service of another owner.
+    /// Queues workloads that may wait for the name of a changed Service.
     pub(super) fn touch_service(&self, service: &Key, touched: &mut Touched) {
         let concerned = self.in_need_of.get(service).into_iter().flatten();
         touched.workloads.extend(concerned.cloned());
     }
 
-    /// Stores a workload; `None` deletes it. Returns the previous one.
+    /// `None` deletes the workload. Returns the previous one.
     pub(super) fn set_workload(
         &mut self,
         key: &Key,
@@ -215,7 +195,7 @@ impl State {
         old
     }
 
-    /// Queues every workload with a pod or a placed member on this node.
+    /// Queues workloads with a pod or a placed member on this node.
     pub(super) fn touch_node(&self, node: &NodeName, touched: &mut Touched) {
         for uid in self.on_node.get(node).into_iter().flat_map(HashMap::keys) {
             touched
@@ -229,8 +209,7 @@ impl State {
         }
     }
 
-    /// Recomputes the zones after a node has changed. Queues the workloads on unready nodes of
-    /// changed zones.
+    /// Recomputes the zones, and queues workloads on unready nodes of changed zones.
     pub(super) fn follow_zones(&mut self, touched: &mut Touched) {
         if !std::mem::take(&mut self.zones_due) {
             return;
@@ -248,15 +227,14 @@ impl State {
         }
     }
 
-    /// Stores a pod group; `None` deletes it. Returns the previous one.
+    /// `None` deletes the pod group. Returns the previous one.
     pub(super) fn set_pod_group(
         &mut self,
         key: &Key,
         group: Option<Arc<PodGroup>>,
     ) -> Option<Arc<PodGroup>> {
         let before = self.pod_groups.get(key).map(|g| &**g);
-        // Most changes do not affect the placement. Comparing first avoids copying thousands of
-        // node names.
+        // Comparing first avoids copying thousands of node names for most changes.
         if placed_nodes(before) != placed_nodes(group.as_deref()) {
             let (before, now) = (node_names(before), node_names(group.as_deref()));
             for node in before.difference(&now) {
@@ -300,8 +278,7 @@ impl State {
         }
     }
 
-    /// Stores an agent's pod; `None` means deleted or not bound. Returns the nodes whose agent
-    /// readiness changed.
+    /// `None`: deleted or not bound. Returns the nodes whose agent readiness changed.
     pub(super) fn set_agent_pod(
         &mut self,
         key: &Key,
@@ -338,7 +315,7 @@ impl State {
         }
     }
 
-    /// The agent pods of a node. `None` if none was ever seen there.
+    /// `None` if no agent pod was ever seen there.
     pub(super) fn agent_pods_of(&self, node: &str) -> Option<&AgentPods> {
         self.agents_of.get(node)
     }
@@ -348,15 +325,15 @@ impl State {
         pods.is_some_and(|pods| pods.ready > 0)
     }
 
-    /// The agent of a node. If its NodeAgent was deleted but its pod is ready, returns an agent
-    /// without details, because the agent will recreate the object.
+    /// If the NodeAgent was deleted but its pod is ready, returns an agent without details: the
+    /// agent will recreate the object.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
         let known = self.agents.get(node).cloned();
         let ready = self.has_ready_agent(node);
         known.or_else(|| ready.then(unknown_agent))
     }
 
-    /// Updates the readiness of a node's agent. True if it changed or if the NodeAgent is unknown.
+    /// True if it changed or if the NodeAgent is unknown.
     fn refresh_agent(&mut self, node: &NodeName) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let Some(agent) = self.agents.get_mut(node) else {
@@ -369,7 +346,7 @@ impl State {
         true
     }
 
-    /// Stores the status that an agent published. True if it changed.
+    /// True if it changed.
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let before = self.agents.get(node);
@@ -382,13 +359,11 @@ impl State {
     }
 }
 
-/// The Service of a workload's pods.
 fn service_of(key: &Key, workload: &TrainingWorkload) -> Key {
     let name = workload.spec.network.subdomain_of(&key.name);
     Key::new(&key.namespace, name)
 }
 
-/// A ready agent without details.
 fn unknown_agent() -> Arc<AgentInfo> {
     Arc::new(AgentInfo {
         ready: true,
@@ -396,7 +371,7 @@ fn unknown_agent() -> Arc<AgentInfo> {
     })
 }
 
-/// Removes a key from the set of `of`. Removes the set once it is empty.
+/// Also removes an emptied set.
 fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(key);
@@ -419,14 +394,13 @@ fn node_names(group: Option<&PodGroup>) -> BTreeSet<NodeName> {
         .collect()
 }
 
-/// Nodes to which a member's pod is bound or pinned, each once.
+/// Each node once.
 fn member_nodes(view: &PodView) -> impl Iterator<Item = NodeName> {
     let bound = view.node.as_deref();
     let pinned = view.pinned.as_deref().filter(|p| bound != Some(p));
     [bound, pinned].into_iter().filter_map(NodeName::read)
 }
 
-/// Key for an object that is stored by node name.
 pub(super) fn node_key(name: &NodeName) -> Key {
     Key::new("", name.as_str())
 }

@@ -13,20 +13,17 @@ use lockstep_model::PriorityClass;
 
 use super::state::{Identified, Key, State, controller_uid};
 
-/// Inputs of a view that are not watched.
+/// Inputs that are not watched.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Result of the template's dry run.
     pub dry_run: Option<DryRun>,
     pub refusals: Vec<RefusedRequest>,
-    /// The last request that failed.
     pub failed: Option<FailedRequest>,
     pub settings: Arc<LifecycleSettings>,
 }
 
 impl State {
-    /// Everything that a decision about the workload may depend on. `None` if the workload does not
-    /// exist or has no identity yet.
+    /// `None` if the workload does not exist or has no identity yet.
     pub fn view(&self, key: &Key, known: Known) -> Option<WorkloadView> {
         let workload = self.workloads.get(key)?.clone();
         let id = WorkloadId::read(&workload)?;
@@ -75,8 +72,7 @@ impl State {
         })
     }
 
-    /// Pod groups that a workload controls, by gang key. Their names start with the workload's
-    /// name, so they are adjacent in the table.
+    /// Pod groups start with the workload's name, so they are adjacent in the table.
     fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<GangKey, Arc<PodGroup>> {
         let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
         self.pod_groups
@@ -89,7 +85,6 @@ impl State {
             .collect()
     }
 
-    /// Priority of the workload's class, or of the cluster's default class.
     fn priority(&self, workload: &TrainingWorkload) -> Priority {
         let name = workload.spec.priority_class_name.as_deref();
         let Ok(class) = PriorityClass::resolve(name, self.priority_classes.values()) else {

@@ -15,11 +15,11 @@ use lockstep_model::Pod;
 use lockstep_model::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
 use lockstep_model::pod::{Stage, workload_of};
 
-/// Taint that declares a node shut down (KEP-2268).
+/// KEP-2268.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// A pod that a workload controls, with that workload's UID. Owner references decide about
-/// membership, never labels. Bound, pinned, nominated and gated are parsed once, for the scheduler.
+/// A pod and the UID of its controlling workload. Only owner references decide about membership.
+/// Bound, pinned, nominated and gated are parsed once, for the scheduler.
 pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
     let pod_labels = partial.metadata.labels.as_ref().unwrap_or(&none);
@@ -106,15 +106,14 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
     }
 }
 
-/// When the deletion of a pod was requested. Its deletion timestamp is the end of the grace period.
+/// The deletion timestamp is the end of the grace period.
 fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
     let over = partial.metadata.deletion_timestamp.as_ref().and_then(utc)?;
     let grace = partial.metadata.deletion_grace_period_seconds.unwrap_or(0);
     Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
 }
 
-/// A node as decisions about its members read it, without the time at which its readiness was
-/// observed.
+/// Leaves `ready_since` unset.
 pub fn node_info(partial: &PartialNode) -> NodeInfo {
     NodeInfo {
         not_ready_since: partial.not_ready_since(),
@@ -127,8 +126,7 @@ pub fn node_info(partial: &PartialNode) -> NodeInfo {
     }
 }
 
-/// Region and zone of a node, as the node lifecycle controller separates zones. Empty without
-/// labels.
+/// Region and zone, as the node lifecycle controller separates zones. Empty without labels.
 fn zone_of(labels: Option<&BTreeMap<String, String>>) -> String {
     let label = |name| labels.and_then(|l| l.get(name)).map_or("", String::as_str);
     let region = label("topology.kubernetes.io/region");

@@ -1,4 +1,4 @@
-//! The watchers: one task per kind, with separate back-off.
+//! The watchers: one task per kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use crate::queue::RetryBackoff;
 #[derive(Clone)]
 pub struct Watching {
     pub client: Client,
-    /// Wait after consecutive failures.
     pub backoff: RetryBackoff,
     pub random: Random,
     pub errors: WatchErrors,
@@ -54,8 +53,8 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
 }
 
-/// Each iteration is one list and the watch that follows it. Lists are streamed (KEP-3157) unless
-/// the previous list failed. client-go falls back to paged lists in the same way.
+/// Each iteration is one list and the following watch. Lists are streamed (KEP-3157) unless the
+/// previous list failed, as in client-go.
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
     let mut feed = Feed::<W>::new();
     let mut failures: u32 = 0;
@@ -73,7 +72,7 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
         let (mut begun, mut complete) = (false, false);
         while let Some(event) = events.next().await {
             match event {
-                // The watcher starts another list, also if the server closes a streamed list early.
+                // The watcher lists again, also if the server closes a streamed list early.
                 Ok(watcher::Event::Init) if begun => break,
                 Ok(event) => {
                     begun = true;

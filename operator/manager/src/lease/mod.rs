@@ -1,17 +1,16 @@
 //! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
 //! The rules are those of client-go. A candidate measures the age of a lease from its own
-//! observations, never from timestamps of other candidates, so clocks need not agree. Every write
-//! carries the resourceVersion that it was decided from. [`decide`] is a pure function; [`task`]
-//! sends the requests.
+//! observations, so clocks need not agree. Every write carries the resourceVersion that it was
+//! decided from. [`decide`] is a pure function; [`task`] sends the requests.
 //!
 //! [`Leadership`] has an end, which [`Tenure::check`] checks before each write. It ends before
 //! another candidate can take the lease: `renew deadline < lease duration`.
 //!
-//! At that point, the holder in client-go exits. This holder only stops acting, and continues to
-//! renew. If a renewal succeeds at the version of the last one, no other process has led since. The
-//! same holds if the lease is still of this term: then a renewal of this process was stored late.
-//! Exiting would cost a list of the whole cluster from an overloaded API server.
+//! At that end, a holder in client-go exits. This holder stops acting, but continues to renew,
+//! because a restart would list the whole cluster from an overloaded API server. No other process
+//! has led in between if a renewal succeeds at the version of the last one. The same holds if the
+//! lease is still of this term, after a renewal that was stored late.
 
 pub mod task;
 
@@ -24,41 +23,36 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 
-/// After this many lease durations without a renewal, the holder steps down: by then, a fault of
-/// the process itself is more likely.
+/// After this many lease durations without a renewal, the holder steps down: the process itself is
+/// probably faulty.
 const HOPELESS: u32 = 4;
 
-/// Durations of the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long other candidates wait after the last change before they take the lease.
+    /// How long other candidates wait after the last change.
     pub lease: Duration,
-    /// How long the holder may act after it sent its last successful renewal.
+    /// How long the holder acts after it sent its last successful renewal.
     pub renew: Duration,
-    /// Pause between attempts.
     pub retry: Duration,
 }
 
-/// Content of a Lease object, and when this process observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Identity of the holder; empty if the lease is free.
+    /// Empty if the lease is free.
     pub holder: String,
-    /// How long other candidates must wait, as requested by the holder.
+    /// How long other candidates must wait.
     pub duration: Duration,
-    /// Number of changes of the holder.
     pub transitions: i32,
     pub resource_version: ResourceVersion,
-    /// When this process first observed this version, or the deletion.
+    /// When this version, or the deletion, was first observed.
     pub since: Instant,
-    /// True if the object was deleted since. A holder notices this only at its next renewal.
+    /// A holder notices a deletion only at its next renewal.
     pub deleted: bool,
 }
 
-/// The lease as held by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLease {
-    /// Number of the term: the lease's transitions at its start.
+    /// The lease's transitions when this process acquired it.
     pub term: i32,
     /// When the last successful renewal was sent.
     pub renewed: Instant,
@@ -66,12 +60,9 @@ pub struct HeldLease {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionStep {
-    /// Write this process as holder, creating the Lease if needed.
     Acquire,
     Renew,
-    /// Wait this long, then decide again.
     Wait(Duration),
-    /// Stop acting: the lease is lost.
     StepDown,
 }
 
@@ -87,15 +78,14 @@ pub fn decide(
         (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
         (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
-        // A process with the same identity has taken the lease: acquiring increments transitions.
+        // Acquiring increments transitions, so another process with this identity holds the lease.
         (Some(held), Some(seen)) if seen.transitions != held.term => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
             _ => ElectionStep::Renew,
         },
         (None, None) => ElectionStep::Acquire,
-        // The lease names this identity, but this process does not hold it: an earlier process of
-        // this pod has ended.
+        // An earlier process of this pod has ended.
         (None, Some(seen)) if seen.holder.is_empty() || seen.holder == me => ElectionStep::Acquire,
         (None, Some(seen)) => {
             match (seen.since + seen.duration.max(timing.lease)).checked_duration_since(now) {
@@ -106,12 +96,9 @@ pub fn decide(
     }
 }
 
-/// The right to act until a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// Number of the term.
     pub term: i32,
-    /// Writes are sent only before this time.
     pub valid_until: Instant,
 }
 
@@ -122,7 +109,7 @@ impl Leadership {
 
     /// Leadership of a process without election.
     pub fn for_ever(now: Instant) -> Self {
-        // A century: longer than any process, and within the range of the clock.
+        // Longer than any process, and within the range of the clock.
         let century = Duration::from_hours(100 * 365 * 24);
         Self {
             term: 0,
@@ -136,7 +123,6 @@ impl Leadership {
 #[error("not the leader")]
 pub struct NotLeading;
 
-/// Read access to the current leadership of this process.
 #[derive(Clone, Debug)]
 pub struct Tenure(watch::Receiver<Option<Leadership>>);
 
@@ -145,7 +131,6 @@ impl Tenure {
         Self(receiver)
     }
 
-    /// The leadership that is valid at `now`.
     pub fn check(&self, now: Instant) -> Result<Leadership, NotLeading> {
         self.0
             .borrow()
@@ -153,8 +138,8 @@ impl Tenure {
             .ok_or(NotLeading)
     }
 
-    /// Waits until leadership is valid now, across pauses. Never returns after the lease task has
-    /// ended, because then the process exits.
+    /// Waits across pauses of leadership. Never returns after the lease task has ended, because the
+    /// process exits.
     pub async fn leading(&mut self, clock: &dyn Clock) {
         let valid = |held: &Option<Leadership>| held.is_some_and(|h| h.is_valid(clock.monotonic()));
         let over = self.0.wait_for(valid).await.is_err();
@@ -163,7 +148,7 @@ impl Tenure {
         }
     }
 
-    /// Waits for the first leadership. Fails if the lease task has ended.
+    /// Fails if the lease task has ended.
     pub async fn acquired(&mut self) -> Result<Leadership, NotLeading> {
         let held = self
             .0

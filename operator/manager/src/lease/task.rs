@@ -1,5 +1,4 @@
-//! The election task: reads the Lease, executes the step that [`super::decide`] returns, and
-//! publishes the leadership.
+//! Reads the Lease, executes the step that [`super::decide`] returns, and publishes the leadership.
 
 use std::time::Duration;
 
@@ -25,7 +24,6 @@ use crate::time_conversion::to_jiff;
 #[error("leadership lost: {0}")]
 pub struct LeaseLost(String);
 
-/// A candidate in the election.
 pub struct Candidate<'a> {
     /// Client without retries, and without the fence of other writes.
     pub client: Client,
@@ -36,7 +34,6 @@ pub struct Candidate<'a> {
     pub clock: &'a dyn Clock,
 }
 
-/// State of a candidate.
 #[derive(Default)]
 struct Known {
     observed: Option<Observed>,
@@ -44,8 +41,7 @@ struct Known {
 }
 
 impl Candidate<'_> {
-    /// Takes part in the election until `release` is cancelled, then releases the lease. Publishes
-    /// every change of the leadership.
+    /// Takes part in the election until `release` is cancelled, then releases the lease.
     pub async fn run(
         self,
         leadership: watch::Sender<Option<Leadership>>,
@@ -77,14 +73,14 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    /// Executes one step: reads if needed, decides, writes. Returns the pause before the next step.
+    /// Returns the pause before the next step.
     async fn step(
         &self,
         api: &Api<Lease>,
         known: &mut Known,
         leadership: &watch::Sender<Option<Leadership>>,
     ) -> Result<Duration, LeaseLost> {
-        // A holder knows the object from its own writes. Other candidates must read it.
+        // A holder knows the object from its own writes.
         if known.held.is_none()
             && let Err(error) = self.look(api, known).await
         {
@@ -121,9 +117,8 @@ impl Candidate<'_> {
             }
             Err(error) => {
                 warn!(%error, ?next, "cannot write the lease");
-                // After a conflict, the object has changed: the holder reads whether it still holds
-                // the lease. If the read fails too, it does not act past the renew deadline, and
-                // retries.
+                // After a conflict, the holder reads whether it still holds the lease. If that
+                // fails too, it retries, and does not act past the renew deadline.
                 let looked = self.look(api, known).await;
                 if let Err(error) = &looked {
                     warn!(%error, "cannot read the lease");
@@ -141,7 +136,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Decides the next step. Fails if the lease is lost.
+    /// Fails if the lease is lost.
     fn next(&self, known: &Known, now: Instant) -> Result<ElectionStep, LeaseLost> {
         let (observed, held) = (known.observed.as_ref(), known.held.as_ref());
         match decide(&self.identity, observed, held, &self.timing, now) {
@@ -216,8 +211,8 @@ impl Candidate<'_> {
         Ok(in_time(deadline, api.patch(&self.name, &params, &patch)).await??)
     }
 
-    /// Releases the lease, so that the next candidate can take it at once. If this fails, other
-    /// candidates wait for the lease duration.
+    /// Lets the next candidate take the lease at once. If this fails, it waits for the lease
+    /// duration.
     async fn release(&self, api: &Api<Lease>, seen: &Observed) {
         let patch = json!({
             "metadata": {"resourceVersion": seen.resource_version.as_str()},
@@ -230,7 +225,7 @@ impl Candidate<'_> {
     }
 }
 
-/// Stores the observed Lease. The observation time changes only with the object.
+/// The observation time changes only with the object.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
         if let Some(known) = observed.as_mut().filter(|o| !o.deleted) {

@@ -34,24 +34,20 @@ impl Default for QueueMetrics {
 }
 
 impl QueueMetrics {
-    /// Records that a key was added.
     pub fn added(&self, depth: usize) {
         self.adds.inc();
         self.depth.set(depth as i64);
     }
 
-    /// Records that a worker took a key after it had `waited`.
     pub fn taken(&self, waited: Duration, depth: usize) {
         self.waited.observe(waited.as_secs_f64());
         self.depth.set(depth as i64);
     }
 
-    /// Records how long a worker processed a key.
     pub fn worked(&self, time: Duration) {
         self.worked.observe(time.as_secs_f64());
     }
 
-    /// Records a retry of a key.
     pub fn retried(&self) {
         self.retries.inc();
     }
@@ -88,10 +84,9 @@ impl QueueMetrics {
     }
 }
 
-/// Gauges of running passes, computed at each scrape.
+/// Computed at each scrape.
 pub struct InHand {
     pub queue: Queue<Key>,
-    /// Most concurrent passes.
     pub workers: usize,
 }
 

@@ -1,8 +1,8 @@
-//! The queue of keys that need a pass. ADR 0015 explains why it is not a library.
+//! The queue of keys that need a pass (ADR 0015).
 //!
 //! A key is queued at most once and processed by at most one worker. A key added while it is
-//! processed is queued again afterwards, after the pause that its pass requests. Each consecutive
-//! failure of a key lengthens its back-off, with jitter, and delays no other key.
+//! processed is queued again afterwards. Each consecutive failure lengthens the back-off of a key,
+//! with jitter, and delays no other key.
 
 mod metrics;
 
@@ -20,7 +20,6 @@ use crate::deadline::sleep_until;
 
 pub use metrics::{InHand, QueueMetrics};
 
-/// Exponential back-off of a key that keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryBackoff {
     pub first: Duration,
@@ -28,7 +27,7 @@ pub struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// Wait after this many consecutive failures, doubling from `first`.
+    /// Doubles from `first`.
     pub fn wait(&self, failures: u32) -> Duration {
         self.first
             .saturating_mul(
@@ -52,21 +51,19 @@ pub struct Queue<K> {
 }
 
 struct Inner<K> {
-    /// Keys that are due, in the order of their addition.
+    /// Due keys, in the order of their addition.
     ready: VecDeque<K>,
-    /// When each key in `ready` was added.
     added: HashMap<K, Instant>,
     /// Keys that are not due yet, ordered by due time.
     delayed: BTreeSet<(Instant, K)>,
-    /// Due time of each key in `delayed`.
     due: HashMap<K, Instant>,
-    /// Start of the pass of each key in progress.
+    /// When each running pass started.
     working: HashMap<K, Instant>,
-    /// Keys in `working` that were added during their pass, and are queued again after it.
+    /// Keys in `working` that were added during their pass.
     again: HashSet<K>,
-    /// Consecutive failures of each key. No entry: the last pass succeeded.
+    /// Consecutive failures.
     failures: HashMap<K, u32>,
-    /// Keys that are not due before this time, whatever is added.
+    /// Keys that are not due before this time, even if added.
     resting: HashMap<K, Instant>,
 }
 
@@ -97,14 +94,13 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// Makes the key due now.
     pub fn add(&self, key: K) {
         let now = self.clock.monotonic();
         self.inner.lock().push(key, now, &self.metrics);
         self.wake.notify_one();
     }
 
-    /// Makes the key due after `wait`, unless it is due earlier.
+    /// An earlier due time stays.
     pub fn add_after(&self, key: K, wait: Duration) {
         let at = self.clock.monotonic() + wait;
         self.inner.lock().delay(key, at);
@@ -126,7 +122,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The next key that is due now. The caller owns it until [`Queue::done`].
+    /// The caller owns the key until [`Queue::done`].
     pub fn try_next(&self) -> Option<K> {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
@@ -134,26 +130,24 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         inner.pop(now, &self.metrics)
     }
 
-    /// Due time of the first delayed key. Ignores keys that are already due.
+    /// Ignores keys that are already due.
     pub fn next_due(&self) -> Option<Instant> {
         self.inner.lock().delayed.first().map(|(at, _)| *at)
     }
 
-    /// Age of each running pass.
     fn in_hand(&self) -> Vec<Duration> {
         let now = self.clock.monotonic();
         let inner = self.inner.lock();
         inner.working.values().map(|since| now - *since).collect()
     }
 
-    /// Back-off with jitter after this many consecutive failures.
+    /// With jitter.
     pub fn backoff(&self, failures: u32) -> Duration {
         self.random.jittered(self.backoff.wait(failures))
     }
 
-    /// Ends the pass over a key. `Err` retries it after its back-off, or after the given time if
-    /// longer (the server's Retry-After). The key is not due before `rest` is over, whatever is
-    /// added.
+    /// Ends a pass. `Err` retries it after its back-off, or after the given time if longer
+    /// (Retry-After). The key is not due before `rest` is over, even if added.
     pub fn done(&self, key: &K, outcome: Result<(), Duration>, rest: Duration) {
         let now = self.clock.monotonic();
         let wait = {
@@ -216,7 +210,7 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         Some(key)
     }
 
-    /// Makes a key due at `at`, unless it is due earlier.
+    /// An earlier due time stays.
     fn delay(&mut self, key: K, at: Instant) {
         if self.due.get(&key).is_some_and(|due| *due <= at) {
             return;

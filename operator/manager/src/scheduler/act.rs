@@ -1,8 +1,8 @@
 //! Sends the steps of a cycle: the only requests of the scheduler.
 //!
-//! The requests of a cycle are independent. If one fails, the next cycle decides again. Before that
-//! cycle, the result of every status write must be known, because an unknown stored placement would
-//! be promised twice. If the response to a write is lost, the object is read.
+//! The requests are independent. If one fails, the next cycle decides again. Before that, the
+//! result of every status write must be known, because an unknown stored placement would be
+//! promised twice. If a response is lost, the object is read.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -41,7 +41,6 @@ pub(super) struct StepSender {
 pub(super) struct StepResults {
     /// Pod groups whose last write has an unknown result.
     pub unsure: BTreeSet<Key>,
-    /// True if a failed step must be retried.
     pub again: bool,
 }
 
@@ -59,10 +58,8 @@ impl StepResults {
     }
 }
 
-/// Result of one step.
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
-    /// Whether the pod with this UID may be evicted.
     Answered(Uid, bool, chrono::DateTime<chrono::Utc>),
     Nothing,
     Failed,
@@ -84,9 +81,9 @@ impl StepSender {
         }
     }
 
-    /// Sends the steps. Status writes go first, and a write that releases a node before a write
-    /// that gains it. If a node cannot be released, no gang gains it. If a gang's status cannot be
-    /// written, its victims are not evicted, because no object would name their preemptor.
+    /// Sends status writes first, in waves: releases of a node before its new placements. If a node
+    /// cannot be released, no gang gains it. If a gang's status cannot be written, its victims are
+    /// not evicted, because no object would name their preemptor.
     pub async fn act(
         &self,
         steps: Vec<Step>,
@@ -144,8 +141,7 @@ impl StepSender {
         results
     }
 
-    /// Reads the pod groups with an unknown write result. Returns the pod groups that still cannot
-    /// be read.
+    /// Reads pod groups with an unknown write result. Returns those that it cannot read.
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
@@ -249,8 +245,8 @@ impl StepSender {
         }
     }
 
-    /// Name of a pod of the gang that the API server has and the cycle had not seen. Pods of other
-    /// owners may have the same labels.
+    /// A pod of the gang that the cycle had not seen. Pods of other owners may have the same
+    /// labels.
     async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =
             Api::namespaced(self.actor.read.clone(), &key.namespace);
@@ -288,7 +284,6 @@ impl StepSender {
         }
     }
 
-    /// Tests with a dry run whether disruption budgets allow the eviction of a pod.
     async fn ask_eviction(&self, pod: PodRef, now: chrono::DateTime<chrono::Utc>) -> StepResult {
         match request_eviction(&self.pods(&pod), &pod, true).await {
             Ok(_) => StepResult::Answered(pod.uid, true, now),
@@ -299,7 +294,7 @@ impl StepSender {
         }
     }
 
-    /// Publishes an event on a victim outside of Lockstep. For a workload, its controller does.
+    /// For a workload, its controller publishes the event.
     fn tell(&self, pod: &PodRef, note: &str) {
         self.events.publish(EventReport {
             regarding: ObjectReference {
@@ -319,10 +314,8 @@ impl StepSender {
     }
 }
 
-/// Evicts a pod. A dry run only tests whether that is allowed.
-///
-/// `Api::evict` of kube 5.0 is not used. It sends its options as `delete_options`, a field unknown
-/// to the API server, so the UID would not be checked.
+/// `Api::evict` of kube 5.0 sends its options as `delete_options`, a field unknown to the API
+/// server, so the UID would not be checked.
 async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Result<Value, ApiError> {
     let (key, uid) = (&pod.key, &pod.uid);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
@@ -335,13 +328,12 @@ async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Resul
     answer.await.map_err(ApiError::from)
 }
 
-/// Maps success and deleted objects to `Nothing`, other errors to `Failed`.
 fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResult {
     let Err(error) = answer else {
         return StepResult::Nothing;
     };
     match error.class {
-        // The object was deleted, or its name now belongs to another object.
+        // Deleted, or the name belongs to another object.
         ErrorClass::NotFound => StepResult::Nothing,
         class => {
             debug!(
@@ -356,7 +348,6 @@ fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResu
     }
 }
 
-/// Logs one line per decision, with its reason.
 fn log(key: &Key, group: &PodGroup) {
     let Some(status) = &group.status else { return };
     let condition =

@@ -1,5 +1,3 @@
-//! The inputs of a cycle, read from the index.
-
 use std::sync::Arc;
 
 use lockstep_scheduler::SchedulingInput;

@@ -31,7 +31,6 @@ struct WaitLabels {
 }
 
 impl WaitLabels {
-    /// Labels for gangs of a priority class that obtained capacity in this way.
     fn new(priority_class: &str, how: &'static str) -> Self {
         Self {
             priority_class: priority_class.to_owned(),
@@ -60,7 +59,7 @@ worded! {
     }
 }
 
-/// How a preemption intent ended. `None` if it continues or did not exist.
+/// `None` if it continues or did not exist.
 fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdrawal>> {
     let intent = old.preemption.as_ref()?;
     let goes_on = |now: &Preemption| now.placement == intent.placement;
@@ -79,10 +78,8 @@ fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdr
     })
 }
 
-/// How gangs obtain capacity.
 const WAYS: [&str; 3] = ["free", "backfill", "preemption"];
 
-/// How a waiting gang obtained capacity by this status change, if it did.
 fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     let placement = new.placement.as_ref()?;
     let waits_still = new.preemption.is_some();
@@ -97,7 +94,7 @@ fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     })
 }
 
-/// Kinds of cycles, by the most expensive work in it.
+/// Kinds of cycles, by their most expensive work.
 const KINDS: [&str; 3] = ["upkeep", "placement", "preemption"];
 const RESULTS: [&str; 2] = ["changes", "nothing"];
 
@@ -133,7 +130,6 @@ impl Default for SchedulerMetrics {
 }
 
 impl SchedulerMetrics {
-    /// Records a decided cycle.
     pub fn decided(&self, plan: &SchedulingPlan, time: Duration) {
         let [upkeep, placement, preemption] = KINDS;
         let kind = match (plan.searches, plan.queued) {
@@ -152,7 +148,7 @@ impl SchedulerMetrics {
             .observe(time.as_secs_f64());
     }
 
-    /// Counts the changes between two statuses of a gang of this priority class.
+    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         priority_class: Option<&str>,
@@ -162,8 +158,7 @@ impl SchedulerMetrics {
     ) {
         self.decided_on(old, new);
         let class = priority_class.unwrap_or_default();
-        // All series of a class exist from its first gang, so that the first wait shows as an
-        // increase.
+        // Create all series with the first gang, so that the first wait shows as an increase.
         for how in WAYS {
             drop(self.waited.get_or_create(&WaitLabels::new(class, how)));
         }
@@ -187,7 +182,6 @@ impl SchedulerMetrics {
         }
     }
 
-    /// Counts newly decided placements and preemption intents.
     fn decided_on(&self, old: &PodGroupStatus, new: &PodGroupStatus) {
         let (had, has) = (old.placement.as_ref(), new.placement.as_ref());
         if has.is_some_and(|p| had.is_none_or(|h| h.id != p.id)) {
@@ -213,7 +207,7 @@ impl SchedulerMetrics {
             .inc_by(u64::try_from(intent.cost).unwrap_or_default());
     }
 
-    /// Registers the metrics, with known label values at zero.
+    /// Known label values start at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for kind in KINDS {

@@ -1,8 +1,8 @@
-//! The loop of the gang scheduler over the index. [`lockstep_scheduler`] decides.
+//! The gang scheduler's loop over the index. [`lockstep_scheduler`] decides.
 //!
 //! | stage | module | client |
-//! |---|---|---|
-//! | read the inputs of a cycle from the index | `input` | no |
+//! | --- | --- | --- |
+//! | read the inputs of a cycle | `input` | no |
 //! | wake up, confirm own writes, decide | [`task`] | in `act` alone |
 //! | send the decided steps | `act` | yes |
 

@@ -1,5 +1,3 @@
-//! The scheduler loop: waits for changes, batches them briefly, decides and acts.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +46,7 @@ pub struct CycleSummary {
 }
 
 impl CycleSummary {
-    /// How long to batch changes before the next cycle. After a no-op cycle, the pause is longer.
+    /// A no-op cycle is followed by a longer pause.
     fn gather(&self, settings: &SchedulerSettings) -> Duration {
         if self.requests > 0 {
             return settings.debounce;
@@ -80,9 +78,8 @@ impl Scheduler {
         }
     }
 
-    /// Schedules until stopped. A stop abandons the current decision but finishes current writes.
-    /// Requires a complete index and leadership. While leadership is paused, no cycle starts and
-    /// the client refuses writes.
+    /// Requires a complete index and leadership. A stop abandons the current decision but finishes
+    /// current writes. While leadership is paused, no cycle starts and the client refuses writes.
     pub async fn run(mut self, mut tenure: Tenure, stop: CancellationToken) {
         let mut last = CycleSummary {
             wake_after: Some(Duration::ZERO),
@@ -93,7 +90,6 @@ impl Scheduler {
         }
     }
 
-    /// Runs one cycle: resolves unknown write results, decides, acts.
     pub(crate) async fn cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
         let unsure = std::mem::take(&mut self.unsure);
         self.unsure = self.actor.look_up(unsure, &mut self.memory).await;
@@ -119,7 +115,7 @@ impl Scheduler {
         self.actor.metrics.decided(&plan, took);
         let requests = plan.steps.iter().filter(|step| step.changes()).count();
         let (judged, searches) = (plan.judged, plan.searches);
-        // Own status writes return as changes. Other steps are checked when the plan requires it.
+        // Own status writes return as changes. The plan sets the time of other checks.
         let acted = self.actor.act(plan.steps, &mut self.memory, now).await;
         let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);
         self.unsure = acted.unsure;
@@ -132,9 +128,8 @@ impl Scheduler {
         }
     }
 
-    /// Decides on a blocking thread, so that lease, watches and workloads continue. Returns `None`
-    /// after a stop. The abandoned decision ends by itself, because its steps are bounded, and its
-    /// memory is lost. Losing the memory is safe at any time.
+    /// Decides on a blocking thread, so that lease, watches and workloads continue. `None` after a
+    /// stop: the abandoned decision ends by itself, and its memory is lost, which is always safe.
     async fn decide(
         &mut self,
         input: SchedulingInput,
@@ -166,8 +161,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a change, at most for `wake_after` of the last cycle. Then waits until changes are
-    /// batched and this process leads. False if stopped.
+    /// Waits for a change or `wake_after`, then until changes are batched and this process leads.
+    /// False if stopped.
     async fn pause(
         &self,
         last: CycleSummary,

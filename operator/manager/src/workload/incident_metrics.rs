@@ -1,5 +1,3 @@
-//! Metrics of incidents.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,13 +12,12 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::restarts;
 
-/// Actions that start another attempt, in which most incidents end.
+/// Most incidents end in these actions.
 fn answers() -> impl Iterator<Item = FailureAction> {
     let actions = FailureAction::ALL.into_iter();
     actions.filter(|action| action.raises_attempt())
 }
 
-/// Actions after which members run again.
 fn recoveries() -> impl Iterator<Item = FailureAction> {
     let actions = FailureAction::ALL.into_iter();
     actions.filter(|action| !action.leaves_container() && !action.ends_workload())
@@ -33,7 +30,6 @@ pub(super) struct IncidentMetrics {
     recovery: Family<RecoveryLabels, Histogram>,
     lost: Family<LostLabels, Counter>,
     preemptions: Counter,
-    /// Namespaces that have series.
     namespaces: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -56,7 +52,6 @@ impl IncidentLabels {
     }
 }
 
-/// All combinations of labels of finished incidents.
 fn all_incidents() -> impl Iterator<Item = (FailureAction, CauseKind, bool)> {
     FailureAction::ALL.into_iter().flat_map(|action| {
         let causes = CauseKind::ALL.into_iter();
@@ -75,11 +70,9 @@ struct RecoveryLabels {
     result: &'static str,
 }
 
-/// Whether pods were recreated before all members ran again. Even an action that keeps pods may
-/// recreate some, and then takes as long as a full recreation.
+/// Even an action that keeps pods may recreate some, and then takes as long as a full recreation.
 const RESULTS: [&str; 2] = ["in_place", "recreated"];
 
-/// Result label of an incident that recreated this many pods.
 fn result(recreated: i32) -> &'static str {
     let [in_place, replaced] = RESULTS;
     if recreated == 0 { in_place } else { replaced }
@@ -115,8 +108,7 @@ fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
     .map(|(phase, ms)| (phase, ms as f64 / 1000.0))
 }
 
-/// True if two entries record the same incident. The attempt alone does not identify it: a
-/// preemption may interrupt the restart that an earlier incident of the attempt caused.
+/// The attempt alone does not identify an incident: a preemption may interrupt its restart.
 fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
     (&one.domain, one.attempt, one.cause.kind, one.time)
         == (&other.domain, other.attempt, other.cause.kind, other.time)
@@ -124,9 +116,8 @@ fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
 
 impl IncidentMetrics {
     /// Creates the series of a namespace at zero, so that the first incident shows as an increase.
-    /// Only common actions get series, because all actions and causes would be ten times as many. A
-    /// new namespace also removes the series of deleted namespaces. This bounds them if every job
-    /// has its own namespace.
+    /// Only common actions get series: all would be ten times as many. Also removes the series of
+    /// deleted namespaces, which bounds them if every job has its own.
     pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         let mut namespaces = self.namespaces.lock();
         if namespaces.contains(namespace) {
@@ -213,7 +204,7 @@ impl IncidentMetrics {
         })
     }
 
-    /// Registers the metrics, with known label values at zero.
+    /// Known label values start at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for (phase, _) in phases_of(&Phases::default()) {

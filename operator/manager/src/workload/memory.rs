@@ -1,5 +1,4 @@
-//! What the controller remembers of a workload between passes. Losing it only costs repeated
-//! requests.
+//! The controller's memory of workloads between passes. Losing it only costs repeated requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,10 +18,9 @@ use crate::index::{Key, Known, OwnWrites};
 
 /// Validity of a dry-run result. A feature gate or webhook of the API server may change.
 const DRY_RUN_HOLDS: TimeDelta = TimeDelta::minutes(10);
-/// Validity of the first inconclusive result in a row. Doubles with each further one.
+/// Validity of an inconclusive result; doubles with each further one.
 const OPEN_HOLDS: TimeDelta = TimeDelta::seconds(30);
 
-/// Memory of one workload, shared with its running pass.
 pub(super) type Memory = Arc<Mutex<Remembered>>;
 
 #[derive(Debug, Default)]
@@ -34,19 +32,17 @@ pub(super) struct Remembered {
     /// Own writes that the watches have not delivered yet.
     pub writes: OwnWrites,
     pub summarized: Option<Instant>,
-    /// A status write whose result is unknown.
+    /// A status write with unknown result.
     pub unanswered: Option<Box<StatusChange>>,
     dry_run: Option<DryRun>,
-    /// Number of consecutive inconclusive dry runs.
+    /// Consecutive inconclusive dry runs.
     open: i32,
     refusals: BTreeMap<Target, RefusedRequest>,
-    /// The last request that the API server failed.
     failed: Option<FailedRequest>,
-    /// Number of consecutive passes with such a failure.
+    /// Consecutive passes with such a failure.
     failures: u32,
 }
 
-/// A status change and the version that it was computed from.
 #[derive(Debug)]
 pub(super) struct StatusChange {
     pub read_at: Option<String>,
@@ -65,7 +61,7 @@ impl StatusChange {
 }
 
 impl Memories {
-    /// The memory of a workload. Empty for a new UID.
+    /// Empty for a new UID.
     pub fn of(&self, key: &Key, uid: &Uid) -> Memory {
         let mut all = self.0.lock();
         let memory = all.entry(key.clone()).or_default();
@@ -84,7 +80,6 @@ impl Memories {
 }
 
 impl Remembered {
-    /// Inputs of the next view.
     pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
         Known {
             dry_run: self.dry_run.clone(),
@@ -94,16 +89,14 @@ impl Remembered {
         }
     }
 
-    /// The unanswered status change, if this view shows that it was stored. Any later version of
-    /// the workload clears it.
+    /// The unanswered status change, if this view shows it stored. Any later version clears it.
     pub fn shown(&mut self, view: &WorkloadView) -> Option<Box<StatusChange>> {
         let version = view.workload.metadata.resource_version.as_ref();
         let change = self.unanswered.take_if(|c| c.read_at.as_ref() != version)?;
         (view.workload.status.as_ref() == Some(&change.new)).then_some(change)
     }
 
-    /// Stores the results of a pass that began at `began`. `backoff` maps a number of consecutive
-    /// failures to a wait.
+    /// `backoff` maps a number of consecutive failures to a wait.
     pub fn learn(
         &mut self,
         results: ActionResults,
@@ -134,7 +127,7 @@ impl Remembered {
         now: DateTime<Utc>,
         backoff: impl Fn(u32) -> Duration,
     ) {
-        // This pass skipped the request that failed before, and all requests after it.
+        // The pass skipped the failed request and all later ones.
         let put_off = self.failed.as_ref().is_some_and(|f| began < f.until);
         if let (Some((rank, message)), Some(failure)) = (&results.failed, &results.failure) {
             self.failures = self.failures.saturating_add(1);

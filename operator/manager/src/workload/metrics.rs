@@ -13,7 +13,6 @@ use super::incident_metrics::IncidentMetrics;
 use crate::api::error::ErrorClass;
 use crate::metrics::{CONTROLLER, decisions, waits};
 
-/// Metrics of the workload controller.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadMetrics {
     pub passes: PassMetrics,
@@ -30,13 +29,12 @@ impl WorkloadMetrics {
         }
     }
 
-    /// Creates the known series of a namespace before its first incident. The first call for a
-    /// namespace also removes the series of deleted namespaces.
+    /// Series of a namespace, created before its first incident.
     pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         self.incidents.known(namespace, exists);
     }
 
-    /// Counts the changes between two statuses of a workload in this namespace.
+    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         namespace: &str,
@@ -50,7 +48,7 @@ impl WorkloadMetrics {
 }
 
 worded! {
-    /// Result of a pass, as labelled by controller-runtime.
+    /// As labelled by controller-runtime.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum PassResult {
         Changed = "requeue",
@@ -112,7 +110,7 @@ impl PassMetrics {
         self.panics.inc();
     }
 
-    /// Registers the metrics, with known label values at zero.
+    /// Known label values start at zero.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for result in PassResult::ALL.map(PassResult::as_str) {

@@ -42,34 +42,29 @@ use memory::{Memories, Memory, StatusChange};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
 
-/// How soon a pass is retried whose workload has own writes that the watches have not delivered.
+/// Pause until own writes are checked again.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// Delay of the next pass after requests were sent. Their effects usually wake the workload
-/// earlier.
+/// The effects of requests usually wake the workload earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
 /// Longest pause after a no-op pass, which may delay the response to a failure. A pass over a gang
-/// of thousands takes tens of milliseconds, and each of its pods changes several times while it
-/// starts.
+/// of thousands takes tens of milliseconds, and each pod changes several times while it starts.
 const REST_AT_MOST: Duration = Duration::from_millis(500);
 
 struct Passed {
-    /// `Err`: the pass failed, and the server requests this wait.
+    /// `Err`: the wait that the server requests.
     outcome: Result<(), Duration>,
-    /// Pause before the next pass over the workload.
     rest: Duration,
 }
 
-/// Result of a pass, and the duration of its decision.
+/// With the duration of the decision.
 type Decided = (PassResult, Duration);
 
 impl Passed {
-    /// A pass without failure, whose decision took `took`.
     fn ended(result: PassResult, took: Duration) -> Self {
         let rest = match result {
             PassResult::Unchanged => rest_after(took, REST_AT_MOST),
-            // The effect of the pass must be continued at once.
             PassResult::Changed | PassResult::Error => Duration::ZERO,
         };
         Self {
@@ -151,8 +146,7 @@ impl Controller {
         }
     }
 
-    /// Reconciles workloads while this process leads. After a stop, finishes the requests in
-    /// flight.
+    /// Reconciles workloads while this process leads. A stop finishes the requests in flight.
     pub async fn run(self: Arc<Self>, mut tenure: Tenure) {
         let mut passes: JoinSet<Passed> = JoinSet::new();
         let mut keys: HashMap<Id, Key> = HashMap::new();
@@ -173,8 +167,7 @@ impl Controller {
         }
     }
 
-    /// The next workload. While leadership is paused, no pass starts: each would fail, and its
-    /// back-off would outlast the pause.
+    /// While leadership is paused, no pass starts: its back-off would outlast the pause.
     async fn next(&self, tenure: &mut Tenure) -> Key {
         tenure.leading(&*self.parts.clock).await;
         self.parts.queue.next().await
@@ -198,13 +191,11 @@ impl Controller {
         }
     }
 
-    /// Runs one pass over a key taken from the queue.
     pub(crate) async fn pass_over(&self, key: &Key) {
         let passed = self.timed_pass(key).await;
         self.parts.queue.done(key, passed.outcome, passed.rest);
     }
 
-    /// The view that the next pass over a workload would use.
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
@@ -225,7 +216,7 @@ impl Controller {
                 self.parts.metrics.passes.ended(PassResult::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
                 match failure.class {
-                    // Another writer or another leader was faster: no person needs to act.
+                    // Another writer was faster; no person needs to act.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
                         debug!(workload = %key, error = %failure.message, "pass is repeated");
                     }
@@ -295,8 +286,7 @@ impl Controller {
         }
     }
 
-    /// Writes a status if it differs, at the version that it was decided from. Then reports
-    /// transitions. True if written.
+    /// Writes a status if it differs, and reports transitions. True if written.
     async fn write_status(
         &self,
         view: &WorkloadView,
@@ -330,7 +320,6 @@ impl Controller {
         Ok(true)
     }
 
-    /// Updates metrics and publishes events for a status change.
     fn tell(
         &self,
         view: &WorkloadView,
@@ -373,8 +362,7 @@ impl Controller {
         match failure {
             Some(failure) => {
                 if failed {
-                    // Another pass at once: other requests may succeed, and the status reports the
-                    // failure.
+                    // Other requests may succeed, and the status must report the failure.
                     self.parts.queue.add(key.clone());
                 }
                 Err(failure)

@@ -9,8 +9,8 @@ use tokio::time::Instant;
 use crate::api::error::ApiError;
 use crate::api::write::{Precondition, Written, patch_status};
 
-/// How long the status may lag if only counts have changed. The start of a gang of 1000 members
-/// must not cause 1000 writes.
+/// How long the status may lag if only counts change: 1000 starting members must not cause 1000
+/// writes.
 const COUNTS_LAG: Duration = Duration::from_secs(1);
 
 pub(super) struct StatusWriter(Client);
@@ -20,7 +20,6 @@ impl StatusWriter {
         Self(write)
     }
 
-    /// Patches the differing fields, at the UID and version of the view.
     pub async fn write(
         &self,
         view: &WorkloadView,
@@ -38,8 +37,7 @@ impl StatusWriter {
     }
 }
 
-/// How long to delay this write. `None`: write now, because the last write is old or more than
-/// counts differ.
+/// `None`: write now, because the last write is old or more than counts differ.
 pub(super) fn put_off(
     view: &WorkloadView,
     status: &TrainingWorkloadStatus,

@@ -1,5 +1,3 @@
-//! Kinds that describe the cluster's capacity to the scheduler.
-
 use std::sync::Arc;
 
 use lockstep_api::ids::{NodeName, Uid};
@@ -203,7 +201,7 @@ impl Watched for PriorityClasses {
     }
 }
 
-/// Queues the workloads of a class. For the default class, also the workloads that name no class.
+/// The default class includes workloads that name no class.
 fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
     let concerned = state.workloads.iter();
     let concerned = concerned

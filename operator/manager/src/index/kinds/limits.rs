@@ -1,5 +1,4 @@
-//! Kinds that a gang may wait for (storage and quotas), and namespaces, whose weights order the
-//! queue.
+//! Storage and quotas, for which gangs may wait, and namespaces, whose weights order the queue.
 
 use std::sync::Arc;
 
@@ -89,8 +88,8 @@ impl Watched for Volumes {
     }
 }
 
-/// Reads all gangs with volumes again if this volume decides whether its class has a free volume.
-/// Most changes are to bound volumes and need no such scan.
+/// Reads all gangs with volumes again if this volume decides whether its class has a free one. Most
+/// changes are to bound volumes.
 fn free_changed(
     state: &mut State,
     name: &str,
@@ -110,8 +109,8 @@ fn free_changed(
     }
 }
 
-/// Reads the gangs of the volume's claim again. While the StorageClass of the volume does not
-/// exist, also the gangs with ephemeral volumes of that class.
+/// Reads the gangs of the volume's claim again. If its StorageClass does not exist, also gangs with
+/// ephemeral volumes of that class.
 fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
@@ -189,7 +188,7 @@ pub(in crate::index) struct Namespaces;
 
 impl Watched for Namespaces {
     type Received = PartialNamespace;
-    /// The namespace's own weight, if it has one.
+    /// Weight, if set.
     type Object = Option<u64>;
     const KIND: WatchedKind = WatchedKind::Namespace;
 

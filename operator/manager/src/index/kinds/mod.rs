@@ -1,8 +1,8 @@
 //! How each watched kind updates the tables.
 //!
-//! `read` validates: an object that cannot be read or has no identity is rejected. `apply` and
-//! `delete` are total and idempotent, because a watch may repeat events. An object whose relevant
-//! content has not changed touches nothing.
+//! `read` rejects unreadable objects and objects without identity. `apply` and `delete` are total
+//! and idempotent, because a watch may repeat events. An object without a relevant change touches
+//! nothing.
 
 mod cluster;
 mod limits;
@@ -24,20 +24,16 @@ use super::state::{Identified, Key, State, Touched};
 use super::watched_kind::WatchedKind;
 
 pub(super) trait Watched: Send + 'static {
-    /// Type that the watch delivers.
     type Received: Resource<DynamicType = ()>
         + DeserializeOwned
         + Clone
         + std::fmt::Debug
         + Send
         + 'static;
-    /// Validated form of the object.
     type Object;
     const KIND: WatchedKind;
 
-    /// The validated object, or why it is rejected.
     fn read(received: Self::Received) -> Result<Self::Object, String>;
-    /// Adds or replaces the object.
     fn apply(
         state: &mut State,
         agents: &AgentSelector,
@@ -46,10 +42,8 @@ pub(super) trait Watched: Send + 'static {
         touched: &mut Touched,
     );
     fn delete(state: &mut State, key: &Key, touched: &mut Touched);
-    /// Updates data derived from all objects of the kind. Called after each change, and once after
-    /// a list.
+    /// Updates data derived from all objects of the kind, after each change and after a list.
     fn follow(_: &mut State, _: &mut Touched) {}
-    /// Keys of all stored objects of this kind.
     fn keys(state: &State) -> Vec<Key>;
 }
 
@@ -62,7 +56,6 @@ pub struct AgentSelector {
     pub label: (String, String),
 }
 
-/// Checks that a namespaced object has name, namespace, UID and version.
 fn identified<K: Resource<DynamicType = ()>>(object: K) -> Result<Identified<K>, String> {
     let meta = object.meta();
     present("name", meta.name.as_ref())
@@ -79,7 +72,7 @@ fn identified<K: Resource<DynamicType = ()>>(object: K) -> Result<Identified<K>,
     })
 }
 
-/// Unwraps a guarded object. An object that does not match its type is rejected alone.
+/// Rejects an object that does not match its type.
 fn guarded<K: Resource<DynamicType = ()>>(
     received: DeserializeGuard<K>,
 ) -> Result<Identified<K>, String> {

@@ -74,7 +74,6 @@ impl Watched for Workloads {
     }
 }
 
-/// The `PodGroup` of this API group.
 pub(in crate::index) struct PodGroups;
 
 impl Watched for PodGroups {
@@ -122,15 +121,13 @@ impl Watched for PodGroups {
     }
 }
 
-/// The `Workload` of this API group.
 pub(in crate::index) type SchedulingWorkloads = Namesake<Workload>;
 
 pub(in crate::index) type Orders = Namesake<RestartOrder>;
 
-/// A kind whose objects have the names of their workloads.
+/// A kind whose objects are named after their workloads.
 pub(in crate::index) struct Namesake<K>(PhantomData<K>);
 
-/// Table of the objects of such a kind, stored as received.
 pub(in crate::index) trait Kept: Sized {
     const KIND: WatchedKind;
     fn all(state: &State) -> &BTreeMap<Key, Identified<Self>>;

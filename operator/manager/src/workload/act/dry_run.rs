@@ -1,5 +1,3 @@
-//! Dry runs of a workload's pods against the API server.
-
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
@@ -19,7 +17,6 @@ use crate::api::error::{ApiError, ErrorClass};
 /// (`NewDryRunUnsupportedErr` of k8s.io/apiserver).
 const NO_DRY_RUN: &str = "does not support dry run";
 
-/// Result of the dry run of one pod.
 enum Judgement {
     /// Admitted with its restart rules, or refused for a reason that may be transient.
     Kept(Admission),
@@ -53,7 +50,6 @@ async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgeme
     }
 }
 
-/// Group of a pod that this process has built.
 fn group_of(pod: &Pod) -> String {
     let labels = pod.metadata.labels.as_ref();
     labels
@@ -63,8 +59,8 @@ fn group_of(pod: &Pod) -> String {
 }
 
 impl ActionSender {
-    /// Dry-runs the creation of one pod per group. An invalid pod is a verdict on the template. Any
-    /// other refusal may be transient, and the real create would meet it again.
+    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other refusals may
+    /// be transient, and the real create would meet them again.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
@@ -112,7 +108,6 @@ impl ActionSender {
     }
 }
 
-/// Result of a failed dry run that the pass can continue without.
 pub(super) fn unanswered(
     spec_hash: String,
     pods: &[Pod],
@@ -130,7 +125,6 @@ pub(super) fn unanswered(
     }
 }
 
-/// A verdict without findings.
 fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     DryRun {
         spec_hash,
@@ -147,7 +141,6 @@ fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
     restart_actions(sent).eq(restart_actions(answer))
 }
 
-/// Actions of the restart rules of a pod's containers, in order.
 fn restart_actions(pod: &Pod) -> impl Iterator<Item = &str> {
     let containers = pod.spec.iter().flat_map(|s| &s.containers);
     let rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());

@@ -1,15 +1,13 @@
-//! Executes the actions that a pass has decided: the only requests of the workload controller.
+//! Executes the actions of a pass: the only requests of the workload controller.
 //!
-//! Actions are sent in order. Adjacent actions of one kind are sent concurrently, up to a bound.
-//! The first failure ends the pass, and so does a time limit. The next pass decides again on unsent
-//! actions. Without the limit, hundreds of requests of a second each would delay the response to a
-//! failure, suspension or deletion by minutes.
+//! Actions are sent in order, and adjacent actions of one kind concurrently, up to a bound. The
+//! first failure or the time limit ends the pass, and the next pass decides again. Without the
+//! limit, hundreds of slow requests would delay the response to a failure, suspension or deletion
+//! by minutes.
 //!
-//! Every delete and every patch of a pod names the pod's UID, so that it never affects a later pod
-//! of that name. Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains this
-//! process's own writes. A failure is acted on once, because its incident is first recorded in the
-//! ledger.
-//! ledger before.
+//! Every delete and every patch of a pod names the pod's UID, so that a later pod of that name is
+//! safe. Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A
+//! failure is acted on once, because its incident is recorded first.
 
 mod dry_run;
 mod request;
@@ -47,7 +45,7 @@ pub struct ActionResults {
     pub judged: Option<Judged>,
     /// The first failure. The pass is retried with back-off.
     pub failure: Option<ApiError>,
-    /// Rank and message of the failed request, if the failure concerns that request alone.
+    /// Rank and message of the failed request, if the failure concerns it alone.
     pub failed: Option<(u8, String)>,
     /// Error classes of failed best-effort requests.
     pub ignored: Vec<ErrorClass>,
@@ -58,7 +56,7 @@ pub struct ActionResults {
 /// Response of the API server to a dry run.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The verdict on the templates. Its validity is set by the memory that stores it.
+    /// The verdict on the templates. The controller's memory sets its validity.
     pub dry_run: DryRun,
     /// How the API server admits the pods, by group.
     pub pods: BTreeMap<String, Admission>,
@@ -91,7 +89,6 @@ impl ActionResults {
     }
 }
 
-/// Properties of an action's request.
 #[derive(Clone, Copy)]
 struct Request {
     rank: u8,
@@ -114,9 +111,7 @@ impl Request {
 enum ActionResult {
     Wrote(WatchedKind, ResourceVersion),
     Accepted(Target, WatchedKind, ResourceVersion),
-    /// The action is no longer needed.
     Nothing,
-    /// A best-effort request failed.
     Ignored(ErrorClass),
     Judged(Box<Judged>),
     Refused(RefusedRequest),
@@ -126,9 +121,9 @@ enum ActionResult {
 /// Sends the actions of the workload controller.
 #[derive(Clone)]
 pub struct ActionSender {
-    /// Clients. Reads determine the owner of a name that is taken.
+    /// Clients of the requests.
     pub actor: Actor,
-    /// Once cancelled, requests in flight are finished and no others are sent.
+    /// Once cancelled, no further requests start.
     pub stop: CancellationToken,
     /// Clock of the time limit.
     pub clock: Arc<dyn Clock>,

@@ -1,5 +1,3 @@
-//! Sends the request of one action. If the name of an object is taken, reads its owner.
-
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -92,7 +90,6 @@ impl ActionSender {
         }
     }
 
-    /// Adds or removes the label by which the Service selects a pod.
     async fn label_published(
         &self,
         view: &WorkloadView,
@@ -105,8 +102,7 @@ impl ActionSender {
         patch_pod(&pods, name, &Patch::Merge(patch)).await
     }
 
-    /// Removes the scheduling gate of a pod whose victims are gone, so that kube-scheduler can bind
-    /// it.
+    /// Lets kube-scheduler bind a pod whose victims are gone.
     async fn remove_gate(
         &self,
         view: &WorkloadView,
@@ -171,9 +167,9 @@ impl ActionSender {
         }
     }
 
-    /// Handles a name that is taken: by an earlier create of this process without a response, by a
-    /// terminating object, or by an object of another client. Pod names contain the incarnation, so
-    /// a pod with this name and owner UID is the requested pod.
+    /// A name is taken by an earlier create of this process without a response, by a terminating
+    /// object, or by another client's object. Pod names contain the incarnation, so a pod with this
+    /// name and owner is the requested pod.
     async fn adopt<K>(
         &self,
         view: &WorkloadView,
@@ -307,7 +303,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
     }
 }
 
-/// Maps permanent errors to refusals, which conditions report. Other errors are retried.
+/// Permanent errors are refusals, which conditions report. Other errors are retried.
 fn refused(
     target: Target,
     error: ApiError,
@@ -331,12 +327,10 @@ fn refused(
     })
 }
 
-/// The placement that a pod was created for. Other objects have none.
 fn placement_of(object: &impl ResourceExt) -> Option<String> {
     object.annotations().get(annotations::PLACEMENT).cloned()
 }
 
-/// The name is free once its current object is deleted.
 fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {
     ActionResult::Failed(ApiError::new(
         ErrorClass::Conflict,
@@ -348,7 +342,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
     ))
 }
 
-/// True if the object no longer exists: no such name, or another UID.
+/// True for a missing name or another UID.
 fn gone(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
@@ -371,7 +365,7 @@ fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
     }
 }
 
-/// True if a pod has ended. Always false for other objects.
+/// Always false for other objects than pods.
 fn ended<K: Serialize>(object: &K) -> bool {
     let value = json!(object);
     matches!(
@@ -380,8 +374,8 @@ fn ended<K: Serialize>(object: &K) -> bool {
     )
 }
 
-/// True if the object belongs to an earlier workload of the same name. The garbage collector will
-/// delete it.
+/// True if the object belongs to an earlier workload of the same name, which the garbage collector
+/// will delete.
 fn left_over<K: Resource>(view: &WorkloadView, object: &K) -> bool {
     let kind = TrainingWorkload::kind(&());
     object
