@@ -1,30 +1,30 @@
-//! Condition types and reasons, and the one way to set a condition.
+//! Condition types and reasons, and the function that sets a condition.
 //!
-//! Conditions are a list-map by type. `observedGeneration` is always set, the transition time moves
-//! only when the status flips, and an unchanged condition compares equal so that no write happens
+//! Conditions are a list-map by type. `observedGeneration` is always set. The transition time
+//! changes only with the status. An unchanged condition compares equal, so no write follows
 //! (Kubernetes API conventions).
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One condition. Field names and meaning are those of `meta/v1.Condition`.
+/// A condition. Field names and meaning are those of `meta/v1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Type of the condition, CamelCase.
+    /// Type of the condition, in CamelCase.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: ConditionStatus,
-    /// One word for the last transition, CamelCase.
+    /// Reason of the last transition, one word in CamelCase.
     pub reason: String,
-    /// What happened, for people.
+    /// Message for people.
     #[serde(default)]
     pub message: String,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     pub last_transition_time: DateTime<Utc>,
-    /// Generation of the object that this condition was computed from.
+    /// Generation of the object from which this condition was computed.
     #[serde(default)]
     pub observed_generation: i64,
 }
@@ -32,16 +32,16 @@ pub struct Condition {
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConditionStatus {
-    /// The condition holds.
+    /// The condition is met.
     True,
-    /// The condition does not hold.
+    /// The condition is not met.
     False,
-    /// Not known yet.
+    /// The status is not known yet.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// As the API writes it.
+    /// The word in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -57,8 +57,8 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Sets a condition: replaces the one of the same type, keeps its transition time unless the status
-/// flips.
+/// Sets a condition. Replaces a condition of the same type, and keeps its transition time unless
+/// the status changes.
 pub fn upsert(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -87,64 +87,64 @@ pub fn upsert(
     }
 }
 
-/// The condition of a type.
+/// Finds the condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Whether the condition of a type is there and True.
+/// True if the condition of a type exists and is True.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True)
 }
 
-/// Condition types of a `TrainingWorkload`, and those that upstream defines for pod groups.
+/// Condition types of a `TrainingWorkload`, and upstream's condition types for pod groups.
 pub mod types {
     /// Every gang is placed: its nodes are reserved, and its pods are being created or run.
     pub const ADMITTED: &str = "Admitted";
-    /// Every member that should run is running and ready. Absent while the workload is suspended and
-    /// after its end: nothing is awaited then (kstatus).
+    /// Every member that should run is running and ready. Absent while the workload is suspended
+    /// and after its end: no member should run then (kstatus).
     pub const READY: &str = "Ready";
     /// The operator is working towards the desired state (kstatus).
     pub const RECONCILING: &str = "Reconciling";
-    /// The operator cannot go on without a change from outside (kstatus).
+    /// The operator cannot continue without a change by a user (kstatus).
     pub const STALLED: &str = "Stalled";
     /// An incident is being handled.
     pub const RESTARTING: &str = "Restarting";
     /// The workload, pod group or pod is being preempted.
     pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
-    /// The workload is suspended and holds nothing.
+    /// The workload is suspended and has no pods or nodes.
     pub const SUSPENDED: &str = "Suspended";
     /// The success policy is met. Terminal.
     pub const COMPLETE: &str = "Complete";
     /// The workload failed. Terminal.
     pub const FAILED: &str = "Failed";
-    /// Whether RestartGang restarts members inside their pods; where it is False, pods are
-    /// recreated.
+    /// True if RestartGang restarts members inside their pods. If False, pods are recreated.
     pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
-    /// Pods have another priority than their gang (an idea of KEP-5710); absent until it is so for
-    /// the first time.
+    /// Pods have another priority than their gang (an idea of KEP-5710). Absent until this happens
+    /// for the first time.
     pub const PODS_NOT_MATCHING_PRIORITY: &str = "PodsNotMatchingPriority";
-    /// On pod groups (KEP-4671): False while waiting for capacity, True while placed. Upstream's
-    /// True is terminal; ours becomes False again when a gang releases its nodes and queues, so
-    /// that the reason why it waits is there.
+    /// On pod groups (KEP-4671): False while the gang waits for capacity, True while it is placed.
+    /// In upstream, True is terminal. In Lockstep it becomes False again, with the reason, when a
+    /// gang releases its nodes and queues.
     pub const POD_GROUP_INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
 }
 
-/// Reasons of conditions and events: one table, so that a reason means one thing.
+/// Reasons of conditions and events. Each reason has one meaning.
 pub mod reasons {
-    /// Waiting for capacity in the cluster; the message says what is short.
+    /// The gang waits for capacity in the cluster. The message names the resources that are
+    /// insufficient.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
-    /// Waiting behind other gangs or for the first scheduling cycle.
+    /// The gang is queued behind other gangs, or waits for the first scheduling cycle.
     pub const QUEUED: &str = "Queued";
     /// A placement was decided.
     pub const SCHEDULED: &str = "Scheduled";
-    /// Waiting until the victims of a preemption have left.
+    /// The gang waits for the victims of its preemption to terminate.
     pub const PREEMPTING: &str = "Preempting";
-    /// Preempted by a gang of higher priority (upstream's word).
+    /// Preempted by a gang of higher priority (upstream's reason).
     pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
-    /// Preempted, and in the queue again.
+    /// Preempted, and queued again.
     pub const PREEMPTED: &str = "Preempted";
-    /// Waiting for the groups named in `dependsOn`.
+    /// The gang waits for the groups named in `dependsOn`.
     pub const WAITING_FOR_DEPENDENCY: &str = "WaitingForDependency";
     /// Pods are being created or are starting.
     pub const STARTING: &str = "Starting";
@@ -154,55 +154,54 @@ pub mod reasons {
     pub const MEMBERS_NOT_READY: &str = "MembersNotReady";
     /// Nodes of members are NotReady in an outage of their zone: no member counts as lost.
     pub const NODES_NOT_READY: &str = "NodesNotReady";
-    /// A claim for a volume, a volume or a storage class is missing: the gang is not placed.
+    /// A volume claim, a volume or a storage class is missing, so the gang is not placed.
     pub const VOLUME_MISSING: &str = "VolumeMissing";
-    /// A quota of the namespace does not allow the gang, which is not placed; or it refused a pod, and
-    /// the whole gang was rolled back.
+    /// A quota of the namespace does not allow the gang, so it is not placed. Or the quota refused
+    /// a pod, and all pods of the gang were deleted.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
-    /// A policy, Pod Security or RBAC refused a pod; the whole gang was rolled back.
+    /// A policy, Pod Security or RBAC refused a pod, and all pods of the gang were deleted.
     pub const FORBIDDEN: &str = "Forbidden";
-    /// The API server refuses a pod made from the template; the message has the field path.
+    /// The API server refuses a pod of the template. The message contains the field path.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
-    /// The API server refuses another object that is made for the workload; the message has the
-    /// field path.
+    /// The API server refuses another object of the workload. The message contains the field path.
     pub const INVALID_OBJECT: &str = "InvalidObject";
-    /// The priority class does not exist or may not be used.
+    /// The priority class does not exist or is not allowed.
     pub const INVALID_PRIORITY_CLASS: &str = "InvalidPriorityClass";
-    /// An object with a name that we need exists and is not ours.
+    /// An object with a required name exists and belongs to another owner.
     pub const NAME_CONFLICT: &str = "NameConflict";
-    /// Restarting all members in place.
+    /// All members restart in place.
     pub const RESTART_GANG: &str = "RestartGang";
-    /// Replacing all pods.
+    /// All pods are replaced.
     pub const RECREATE_GANG: &str = "RecreateGang";
-    /// Restarting or replacing one pod.
+    /// One pod is restarted or replaced.
     pub const RESTART_POD: &str = "RestartPod";
     /// No incident is open.
     pub const NOT_RESTARTING: &str = "NotRestarting";
-    /// Nobody preempts it.
+    /// No gang preempts the workload.
     pub const NOT_PREEMPTED: &str = "NotPreempted";
-    /// Waiting until the back-off between incidents has passed.
+    /// The restart waits for the end of the back-off between incidents.
     pub const BACKING_OFF: &str = "BackingOff";
-    /// The restart budget is spent.
+    /// The restart budget is exhausted.
     pub const RESTART_LIMIT_EXCEEDED: &str = "RestartLimitExceeded";
     /// A failure matched the action FailWorkload.
     pub const FAILURE_POLICY: &str = "FailurePolicy";
-    /// `activeDeadlineSeconds` passed.
+    /// `activeDeadlineSeconds` have passed.
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
-    /// `scheduling.timeoutSeconds` passed with `onTimeout: Fail`.
+    /// `scheduling.timeoutSeconds` have passed with `onTimeout: Fail`.
     pub const SCHEDULING_TIMEOUT: &str = "SchedulingTimeout";
-    /// An image cannot be pulled. In the third start in a row it fails the workload.
+    /// An image cannot be pulled. In the third start in a row this fails the workload.
     pub const IMAGE_UNAVAILABLE: &str = "ImageUnavailable";
-    /// No scheduler has bound a pod. In the third start in a row it fails the workload, unless the
-    /// scheduler is the default one.
+    /// No scheduler has bound a pod. In the third start in a row this fails the workload, unless
+    /// the scheduler is the default one.
     pub const NOT_BOUND: &str = "NotBound";
-    /// Containers did not start within `startDeadlineSeconds`; the nodes were released.
+    /// Containers did not start within `startDeadlineSeconds`, so the nodes were released.
     pub const START_DEADLINE_EXCEEDED: &str = "StartDeadlineExceeded";
-    /// No replacement was found within `replacementTimeoutSeconds`; the nodes were released.
+    /// No replacement was found within `replacementTimeoutSeconds`, so the nodes were released.
     pub const REPLACEMENT_TIMEOUT: &str = "ReplacementTimeout";
-    /// A container cannot be created or started. If its template is the cause, the third start in a row
-    /// fails the workload.
+    /// A container cannot be created or started. If its template is the cause, the third start in a
+    /// row fails the workload.
     pub const START_ERROR: &str = "StartError";
-    /// A node's kubelet rejected a pod before it ran.
+    /// The kubelet of a node rejected a pod before it ran.
     pub const REJECTED_BY_NODE: &str = "RejectedByNode";
     /// `spec.suspend` is true.
     pub const SUSPENDED: &str = "Suspended";
@@ -212,40 +211,40 @@ pub mod reasons {
     pub const SUCCESS_POLICY: &str = "SuccessPolicy";
     /// The observed state is the desired state.
     pub const RECONCILED: &str = "Reconciled";
-    /// The API server answers a request of the manager with an error, such as that of a webhook that is
-    /// down. The manager repeats the request.
+    /// The API server answers a request of the manager with an error, for example because a webhook
+    /// is down. The manager retries the request.
     pub const API_SERVER_ERROR: &str = "APIServerError";
-    /// Work is in progress.
+    /// The operator is working on the workload.
     pub const PROGRESSING: &str = "Progressing";
-    /// A supervisor in each training container restarts the training process inside it, and keeps
+    /// A supervisor in each training container restarts the training process in it, and keeps
     /// attempts apart.
     pub const SUPERVISED: &str = "Supervised";
-    /// Restarts in place without a supervisor: `failurePolicy.inPlace.withoutSupervisor` is Allow, and
-    /// nothing keeps two attempts apart while members stop one after the other; or members have no
-    /// peers.
+    /// Members restart in place without a supervisor. Either
+    /// `failurePolicy.inPlace.withoutSupervisor` is Allow, and two attempts may overlap, or the
+    /// members have no peers.
     pub const UNSUPERVISED: &str = "Unsupervised";
-    /// No supervisor keeps attempts apart, and `failurePolicy.inPlace.withoutSupervisor` is Deny:
-    /// pods are recreated.
+    /// Without a supervisor two attempts may overlap, and `failurePolicy.inPlace.withoutSupervisor`
+    /// is Deny: pods are recreated.
     pub const DENIED: &str = "Denied";
     /// A node was deleted, taken out of service, or NotReady for too long.
     pub const NODE_LOST: &str = "NodeLost";
-    /// A pod did not end although its node answers: it was deleted by force, and the node is
-    /// avoided.
+    /// A pod did not terminate although its node is responsive. The pod was deleted by force, and
+    /// the node is avoided.
     pub const POD_STUCK: &str = "PodStuck";
-    /// A failure rule asks for another node.
+    /// A failure rule requires another node.
     pub const FAILED_MEMBER: &str = "FailedMember";
-    /// Every restart of the last minutes failed; the nodes are released.
+    /// Every restart of the last minutes failed, so the nodes are released.
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
     /// Kubelets restart all containers of pods (KEP-5532).
     pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
-    /// Pods have another priority than their gang: their class was made anew with another value, or
+    /// Pods have another priority than their gang: their class was recreated with another value, or
     /// admission changed them.
     pub const PRIORITY_DIFFERS: &str = "PriorityDiffers";
     /// All pods have the priority of their gang.
     pub const PRIORITY_MATCHES: &str = "PriorityMatches";
-    /// Some nodes of the gang have no ready agent; restarts recreate pods there.
+    /// Some nodes of the gang have no ready agent. Restarts recreate the pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }
 

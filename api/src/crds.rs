@@ -1,4 +1,4 @@
-//! The manifests of the custom resource definitions.
+//! Manifests of the custom resource definitions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -7,11 +7,11 @@ use kube::CustomResourceExt;
 
 use crate::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 
-/// By which every object of an installation is found, the definitions too: OLM keeps them when it removes
-/// the rest.
+/// Label of every object of an installation, including the definitions: OLM keeps them when it
+/// removes the rest.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
 
-/// All definitions, in the order in which they are installed.
+/// All definitions, in installation order.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut definitions = vec![
         TrainingWorkload::crd(),
@@ -36,8 +36,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     definitions
 }
 
-/// Where a line of a doc comment ends says nothing to who reads `kubectl explain`: the lines of a
-/// paragraph become one. Paragraphs and list items stay apart.
+/// Joins the lines of each paragraph, because line breaks of doc comments are noise in `kubectl
+/// explain`. Paragraphs and list items stay separate.
 fn join_lines(schema: &mut JSONSchemaProps) {
     if let Some(description) = &mut schema.description {
         let mut joined = String::new();

@@ -1,4 +1,4 @@
-//! Which members form gangs (placed together) and restart domains (restarted together).
+//! Gangs (members placed together) and restart domains (members restarted together).
 
 use crate::ids::{DomainKey, GangKey};
 use crate::member::Member;
@@ -11,12 +11,12 @@ use crate::workload::{
     DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
 };
 
-/// One gang: the members of one `PodGroup`.
+/// A gang: the members of one `PodGroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
     /// `workload`, the group, or `<group>.<replica>`.
     pub key: GangKey,
-    /// Name of the template in the Workload: gangs of one kind share it.
+    /// Name of the template in the Workload. Gangs of the same kind share it.
     pub template: String,
     /// Policy Basic: each pod is placed alone.
     pub basic: bool,
@@ -24,16 +24,16 @@ pub struct Gang {
     pub min_count: i32,
     /// Unit of disruption.
     pub disruption: DisruptionMode,
-    /// Its restart domains.
+    /// Restart domains of the gang.
     pub domains: Vec<Domain>,
 }
 
-/// One restart domain.
+/// A restart domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// That of the gang, or `<group>.<replica>` with restartScope Replica.
+    /// Key of the gang, or `<group>.<replica>` with restartScope Replica.
     pub key: DomainKey,
-    /// Its members, in the order of groups in the spec, then by number.
+    /// Members in the order of groups in the spec, then by number.
     pub members: Vec<Member>,
 }
 
@@ -43,7 +43,8 @@ impl Gang {
         self.domains.iter().flat_map(|d| &d.members)
     }
 
-    /// Whether members that are lost leave the others alone while `min_count` of them are left.
+    /// True if the loss of a member leaves the other members running, as long as
+    /// `min_count` remain.
     pub fn degrades(&self) -> bool {
         match self.disruption {
             DisruptionMode::Single => !self.basic && (self.min_count as usize) < self.size(),
@@ -57,8 +58,8 @@ impl Gang {
     }
 }
 
-/// The gangs of a workload, in the order of its groups. Gangs without members (replicas 0) are not
-/// among them.
+/// Returns the gangs of a workload in the order of its groups. Gangs without members (replicas 0)
+/// are omitted.
 pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
     let scope = match spec.scheduling.policy {
         SchedulingPolicy::Basic => GangScope::Group,
@@ -144,7 +145,7 @@ fn gang(
         key,
         template,
         basic,
-        // Replicas may shrink below a minCount that was valid once.
+        // Replicas may have shrunk below a previously valid minCount.
         min_count: if basic {
             1
         } else {
@@ -156,8 +157,8 @@ fn gang(
 }
 
 impl Gang {
-    /// What its template and its pod group ask for. `priority` and `preemption` are what its priority
-    /// class says; of preemption the workload may say otherwise.
+    /// Spec of the gang's template and pod group. `priority` and `preemption` come from the
+    /// priority class; the workload may override `preemption`.
     pub fn spec(
         &self,
         spec: &TrainingWorkloadSpec,

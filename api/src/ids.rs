@@ -1,4 +1,4 @@
-//! Identities as types: what is read from metadata once, at the border, and never empty after that.
+//! Identities as types. They are parsed once from metadata and are never empty afterwards.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::names::{WHOLE, replica_key};
 
-/// An identity must not be the empty string.
+/// The identity is an empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an identity must not be empty")]
 pub struct EmptyIdentity;
@@ -23,12 +23,12 @@ macro_rules! identity {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The identity, or `None` where metadata lacks it.
+            /// Returns the identity, or `None` if the metadata lacks it.
             pub fn read(text: Option<&str>) -> Option<Self> {
                 text.and_then(|t| t.parse().ok())
             }
 
-            /// As text.
+            /// The identity as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -86,7 +86,7 @@ macro_rules! identity {
 }
 
 identity! {
-    /// `metadata.uid` of an object: the only proof of who owns what.
+    /// `metadata.uid` of an object, the only proof of ownership.
     Uid
 }
 identity! {
@@ -102,30 +102,30 @@ identity! {
     NodeName
 }
 identity! {
-    /// `metadata.resourceVersion`: equal or not, never ordered.
+    /// `metadata.resourceVersion`. Only equality is meaningful, not order.
     ResourceVersion
 }
 
 impl GangKey {
-    /// That of the gang of all members.
+    /// Key of the gang with all members.
     pub fn whole() -> Self {
         Self(WHOLE.into())
     }
 
-    /// That of the gang of a replica.
+    /// Key of the gang of a replica.
     pub fn of_replica(group: &str, replica: i32) -> Self {
         Self(replica_key(group, replica).into())
     }
 }
 
 impl DomainKey {
-    /// That of the domain of a replica.
+    /// Key of the restart domain of a replica.
     pub fn of_replica(group: &str, replica: i32) -> Self {
         Self(replica_key(group, replica).into())
     }
 }
 
-/// The one restart domain of a gang that restarts as a whole.
+/// The only restart domain of a gang that restarts as a whole.
 impl From<&GangKey> for DomainKey {
     fn from(gang: &GangKey) -> Self {
         Self(Arc::clone(&gang.0))

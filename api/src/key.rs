@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-/// Namespace and name; the namespace of cluster-scoped objects is empty. Cloning copies no text: the
-/// tables of a large cluster hold the same names many times.
+/// Namespace and name; the namespace of cluster-scoped objects is empty. Clones share the text,
+/// because the tables of a large cluster contain the same names many times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Namespace.
+    /// Namespace of the object.
     pub namespace: Arc<str>,
-    /// Name.
+    /// Name of the object.
     pub name: Arc<str>,
 }
 
 impl Key {
-    /// The key of an object.
+    /// Creates a key.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self {
             namespace: namespace.as_ref().into(),
@@ -21,7 +21,7 @@ impl Key {
         }
     }
 
-    /// The key of an object, from its metadata.
+    /// Creates the key of an object from its metadata.
     pub fn of<K: kube::Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(

@@ -1,19 +1,18 @@
 //! Custom resource types of Lockstep.
 //!
-//! The Rust types are the source of everything that describes the API: the manifests in `crds/`,
-//! the limits and CEL rules in them, and the reference in `docs/reference/api.md` are generated
-//! from this crate (`make generate`).
+//! The Rust types are the source of the API: `make generate` generates the manifests in `crds/`,
+//! with their limits and CEL rules, and the reference in `docs/reference/api.md`.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`workload`] | `TrainingWorkload`, the object that users apply |
 //! | [`scheduling`] | `Workload` and `PodGroup`, the scheduling objects of one workload |
-//! | [`restart_order`] | `RestartOrder`, what the manager tells the node agents |
-//! | [`node_agent`] | `NodeAgent`, what a node agent tells the manager |
+//! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
+//! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
-//! | [`gangs`], [`membership`] | which members of a spec are placed and restarted together, and which of them run |
-//! | [`words`] | what messages have in common: counts, times, lost work |
-//! | [`worded!`] | enums whose variants are written as words |
+//! | [`gangs`], [`membership`] | members that are placed and restarted together, and members that run |
+//! | [`words`] | common parts of messages: counts, times, lost work |
+//! | [`worded!`] | enums with one word per variant |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
 pub mod admission;
@@ -40,7 +39,7 @@ pub use scheduling::{PodGroup, PodGroupSpec, PodGroupStatus, Workload, WorkloadS
 pub use template::PodTemplate;
 pub use workload::{TrainingWorkload, TrainingWorkloadSpec, TrainingWorkloadStatus};
 
-/// API group of the objects that users, the manager and the agents exchange.
+/// API group of TrainingWorkload, RestartOrder and NodeAgent.
 pub const TRAINING_GROUP: &str = "training.lockstep.dev";
-/// The one served version of both groups.
+/// The only served version of both groups.
 pub const VERSION: &str = "v1alpha1";

@@ -1,4 +1,4 @@
-//! Addresses of members and compact sets of them.
+//! Addresses of members and compact sets of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// One pod of a workload: group, replica of the group, index in the replica. Within a group ordered
-/// as ranks are numbered.
+/// A pod of a workload: group, replica of the group, index in the replica. Members of a group are
+/// ordered by rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// Name of the group, an entry of `spec.groups`.
@@ -19,7 +19,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member address.
+    /// Creates a member address.
     pub fn new(group: impl Into<String>, replica: i32, index: i32) -> Self {
         Self {
             group: group.into(),
@@ -30,22 +30,22 @@ impl Member {
 }
 
 impl fmt::Display for Member {
-    /// `workers-0-7`: the stable part of the hostname, which is how people know a member.
+    /// `workers-0-7`: the stable part of the hostname, by which people know a member.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}-{}", self.group, self.replica, self.index)
     }
 }
 
-/// Why a member range does not parse.
+/// Parse error of a member range.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("member range {0:?} is not of the form group/0-3,5/0-7, of group, replicas and indexes")]
 pub struct InvalidMemberRange(String);
 
-/// A set of members, written compactly: one string for the replicas of a group of which the same
-/// members are in the set, such as `workers/0-3,5/0-7`.
+/// A set of members with a compact text form. One string covers all replicas of a group with the
+/// same indexes, such as `workers/0-3,5/0-7`.
 ///
-/// Replicas and indexes use the format of `completedIndexes` in a Job's status. A set of all members
-/// of a group is one short string, however many they are: every agent reads each order.
+/// Replicas and indexes use the format of `completedIndexes` in a Job's status. A set with all
+/// members of a group is one short string, because every agent reads each order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSet(BTreeSet<Member>);
 
@@ -55,7 +55,7 @@ impl MemberSet {
         self.0.iter()
     }
 
-    /// Whether the member is in the set.
+    /// True if the member is in the set.
     pub fn contains(&self, member: &Member) -> bool {
         self.0.contains(member)
     }
@@ -65,18 +65,18 @@ impl MemberSet {
         self.0.len()
     }
 
-    /// Whether no member is in the set.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds a member; false when it was there already.
+    /// Adds a member. Returns false if the set already contains it.
     pub fn insert(&mut self, member: Member) -> bool {
         self.0.insert(member)
     }
 
-    /// Reads the compact form. Bounded: a string that stands for more than 20,000 members is refused
-    /// rather than expanded.
+    /// Parses the compact form. A string for more than 20,000 members is an error, so memory is
+    /// bounded.
     pub fn parse<S: AsRef<str>>(ranges: &[S]) -> Result<Self, InvalidMemberRange> {
         let mut out = Self::default();
         each_run(ranges, |group, replicas, indexes| {
@@ -90,7 +90,7 @@ impl MemberSet {
         Ok(out)
     }
 
-    /// The compact form, in the order of the first member of each string.
+    /// Returns the compact form, ordered by the first member of each string.
     pub fn to_ranges(&self) -> Vec<String> {
         let mut replicas: BTreeMap<(&str, i32), Vec<i32>> = BTreeMap::new();
         for m in &self.0 {
@@ -129,8 +129,8 @@ impl IntoIterator for MemberSet {
     }
 }
 
-/// Whether a member is in a set that is written compactly, without the set itself: every agent asks
-/// for its few members whenever it looks, and a gang has thousands.
+/// True if a member is in a set in compact form, without expanding it. Every agent checks
+/// its few members at each reconcile, and a gang has thousands.
 pub fn is_in_ranges<S: AsRef<str>>(
     ranges: &[S],
     member: &Member,
@@ -144,7 +144,7 @@ pub fn is_in_ranges<S: AsRef<str>>(
     Ok(found)
 }
 
-/// Reads the compact form of a set run by run: group, replicas, indexes.
+/// Parses the compact form of a set run by run: group, replicas, indexes.
 fn each_run<S: AsRef<str>>(
     ranges: &[S],
     mut see: impl FnMut(&str, RangeInclusive<i32>, RangeInclusive<i32>),
@@ -172,10 +172,10 @@ fn each_run<S: AsRef<str>>(
     Ok(())
 }
 
-/// Most members or indexes that one string may stand for: the limit of members per workload.
+/// Most members or indexes per string: the limit of members per workload.
 const MAX_INDEXES: usize = 20_000;
 
-/// Writes ascending indexes in the range format of a Job's `completedIndexes`: `0-2,5`.
+/// Formats ascending indexes in the range format of a Job's `completedIndexes`: `0-2,5`.
 pub fn format_indexes(ascending: &[i32]) -> String {
     let mut out = String::new();
     let mut run: Option<(i32, i32)> = None;
@@ -206,13 +206,13 @@ fn push_run(out: &mut String, run: Option<(i32, i32)>) {
     }
 }
 
-/// Reads the range format; None when it is malformed, has negative or descending bounds, or is too
+/// Parses the range format; `None` if it is malformed, has negative or descending bounds, or is too
 /// large.
 pub fn parse_indexes(text: &str) -> Option<Vec<i32>> {
     Some(runs(text)?.into_iter().flatten().collect())
 }
 
-/// Reads the range format run by run, as [`parse_indexes`] does.
+/// Parses the range format run by run, as [`parse_indexes`] does.
 fn runs(text: &str) -> Option<Vec<RangeInclusive<i32>>> {
     let mut runs = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {

@@ -1,4 +1,4 @@
-//! Numbers and names by which members find each other.
+//! Ranks and addresses by which members find each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,19 @@ use crate::member::{Member, parse_indexes};
 use crate::names::hostname;
 use crate::workload::{Group, Network, TrainingWorkloadSpec, TrainingWorkloadStatus, WorldScope};
 
-/// A member's place in its world.
+/// Position of a member in its world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
     /// Number of members of the world.
     pub world: i32,
-    /// Number of the member in it (frameworks call it the node rank).
+    /// Rank of the member in the world (node rank in frameworks).
     pub rank: i32,
     /// Number of the member in its group, as a Job's completion index: replica x size + index.
     pub completion_index: i32,
 }
 
-/// The members that run together. An elastic gang may be placed with some of its members only; who
-/// they are is in the ledger (`groups[].worldIndexes`), and ranks run over them without gaps.
+/// The members that run together. An elastic gang may be placed with some of its members only. The
+/// ledger (`groups[].worldIndexes`) lists them, and their ranks have no gaps.
 #[derive(Clone, Debug)]
 pub struct Membership<'s> {
     network: &'s Network,
@@ -33,18 +33,18 @@ struct Part<'s> {
     size: i32,
     /// Replicas x size.
     all: i32,
-    /// Numbers of those that run, ascending; None: all.
+    /// Completion indexes of the running members, ascending; `None`: all.
     some: Option<Vec<i32>>,
 }
 
 impl<'s> Membership<'s> {
-    /// The world that the ledger says.
+    /// The members that run according to the ledger.
     pub fn of(spec: &'s TrainingWorkloadSpec, ledger: &TrainingWorkloadStatus) -> Self {
         let replicas: Vec<i32> = spec.groups.iter().map(|g| g.replicas).collect();
         Self::with_replicas(spec, &replicas, ledger)
     }
 
-    /// The same with other numbers of replicas than the spec has now, in the order of its groups.
+    /// The same, with replica counts that differ from the current spec, in the order of its groups.
     fn with_replicas(
         spec: &'s TrainingWorkloadSpec,
         replicas: &[i32],
@@ -53,8 +53,8 @@ impl<'s> Membership<'s> {
         Self::new(spec, replicas, &running_indexes(ledger))
     }
 
-    /// The members that run, by number in their group; all of a group that is not among them.
-    /// `replicas` in the order of the spec's groups.
+    /// Creates a membership. `running` has completion indexes by group; a group that is not in it
+    /// runs all its members. `replicas` are in the order of the spec's groups.
     pub fn new(spec: &'s TrainingWorkloadSpec, replicas: &[i32], running: &RunningIndexes) -> Self {
         let groups = spec.groups.iter().zip(replicas);
         Self {
@@ -70,13 +70,13 @@ impl<'s> Membership<'s> {
         Self::of(spec, &TrainingWorkloadStatus::default())
     }
 
-    /// Whether a member runs.
+    /// True if a member runs.
     pub fn contains(&self, member: &Member) -> bool {
         self.part(member)
             .is_some_and(|(part, index)| part.before(index) < part.before(index + 1))
     }
 
-    /// How many members of a group run.
+    /// Number of running members of a group.
     pub fn size_of(&self, group: &str) -> i32 {
         self.groups
             .iter()
@@ -84,8 +84,8 @@ impl<'s> Membership<'s> {
             .map_or(0, Part::len)
     }
 
-    /// Whether the whole group has succeeded: those of its members that run. A group of which
-    /// no member runs has nothing that could.
+    /// True if all running members of the group have succeeded. False for a group without
+    /// running members.
     pub fn complete(&self, group: &str, completed: &BTreeSet<Member>) -> bool {
         let done = completed
             .iter()
@@ -94,8 +94,8 @@ impl<'s> Membership<'s> {
         done > 0 && done == self.size_of(group) as usize
     }
 
-    /// The member's place. Worlds over several groups number them in the order of the spec. None
-    /// for a member that does not run.
+    /// Position of a member; `None` if it does not run. Worlds over several groups number members
+    /// in the order of the spec.
     pub fn place(&self, member: &Member) -> Option<Rank> {
         let (part, index) = self.part(member).filter(|_| self.contains(member))?;
         let rank = part.before(index);
@@ -125,8 +125,8 @@ impl<'s> Membership<'s> {
         })
     }
 
-    /// The member that the given one meets at: `network.coordinator` if it runs, else the first of
-    /// its world.
+    /// Coordinator of a member: `network.coordinator` if it runs, else the first member of its
+    /// world.
     pub fn coordinator(&self, member: &Member) -> Member {
         let chosen = self
             .network
@@ -145,7 +145,8 @@ impl<'s> Membership<'s> {
         first.unwrap_or_else(|| member.clone())
     }
 
-    /// How many members meet where this one does; None for a member that does not run.
+    /// Number of members that share the coordinator of this member; `None` if the member does not
+    /// run.
     pub fn meeting_size(&self, member: &Member) -> Option<i32> {
         let world = self.place(member)?.world;
         let chosen = self
@@ -153,7 +154,7 @@ impl<'s> Membership<'s> {
             .coordinator
             .as_ref()
             .is_some_and(|c| self.contains(&Member::new(c.group.as_str(), c.replica, c.index)));
-        // Members of every world meet at the one that the spec names.
+        // The coordinator of the spec serves the members of every world.
         Some(if chosen {
             self.groups.iter().map(Part::len).sum()
         } else {
@@ -184,7 +185,7 @@ impl<'s> Part<'s> {
         }
     }
 
-    /// How many of those that run have a lower number.
+    /// Number of running members with a lower index.
     fn before(&self, index: i32) -> i32 {
         self.some
             .as_ref()
@@ -197,7 +198,7 @@ impl<'s> Part<'s> {
             .map_or(self.all, |some| some.len() as i32)
     }
 
-    /// The first that runs from a number on.
+    /// The first running member at or after an index.
     fn first(&self, from: i32) -> Option<Member> {
         let index = match &self.some {
             None => Some(from).filter(|i| *i < self.all),
@@ -211,14 +212,14 @@ impl<'s> Part<'s> {
     }
 }
 
-/// Numbers of the members that run together, by group, for groups of which not all do.
+/// Completion indexes of the running members by group, for groups that run only in part.
 pub type RunningIndexes = BTreeMap<String, BTreeSet<i32>>;
 
-/// Reads `groups[].worldIndexes`.
+/// Parses `groups[].worldIndexes`.
 pub fn running_indexes(status: &TrainingWorkloadStatus) -> RunningIndexes {
     let mut out = RunningIndexes::new();
     for group in &status.groups {
-        // Written by us; if a hand has damaged it, all members belong together.
+        // The operator writes this field. If it has been corrupted, all members count.
         if let Some(indexes) = group.world_indexes.as_deref().and_then(parse_indexes) {
             out.insert(group.name.clone(), indexes.into_iter().collect());
         }
@@ -231,8 +232,7 @@ pub fn completion_index(group: &Group, member: &Member) -> i32 {
     member.replica * group.size + member.index
 }
 
-/// Name of a member that every pod of the namespace resolves: its stable hostname under the
-/// headless Service.
+/// DNS name of a member in the namespace: its stable hostname below the headless Service.
 pub fn address(workload: &str, subdomain: &str, member: &Member) -> String {
     format!("{}.{subdomain}", hostname(workload, member))
 }

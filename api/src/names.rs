@@ -1,19 +1,19 @@
-//! Names, labels and annotations. Lengths are chosen so that every name that we derive is valid
-//! when the CEL rules of the workload hold: hostnames are DNS labels of at most 63 characters.
+//! Names, labels and annotations. If the CEL rules of the workload hold, every derived name is
+//! valid: hostnames are DNS labels of at most 63 characters.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use crate::member::Member;
 
-/// Prefix of every label, annotation, gate and condition of ours. Templates may not use it.
+/// Prefix of all labels, annotations and gates of Lockstep. Templates must not use it.
 pub const PREFIX: &str = "training.lockstep.dev/";
 
-/// Value of `spec.managedBy` for workloads that this operator acts on.
+/// Value of `spec.managedBy` for workloads of this operator.
 pub const MANAGED_BY: &str = "lockstep.dev/operator";
 
-/// Labels on pods (and, for [`labels::WORKLOAD_UID`], on every object made for a workload). They
-/// select and display; ownership is decided by owner UID alone.
+/// Labels on pods (and, for [`labels::WORKLOAD_UID`], on every object of a workload). They are for
+/// selection and display; only the owner UID decides ownership.
 pub mod labels {
     /// Name of the workload.
     pub const WORKLOAD: &str = "training.lockstep.dev/workload";
@@ -29,60 +29,60 @@ pub mod labels {
     pub const DOMAIN: &str = "training.lockstep.dev/domain";
     /// Name of the PodGroup.
     pub const POD_GROUP: &str = "training.lockstep.dev/pod-group";
-    /// On pods of anybody, for their users to set: `false` keeps the pod from being evicted for a
-    /// gang.
+    /// On any pod, set by its users: `false` protects the pod from preemption by gangs.
     pub const EVICTABLE: &str = "training.lockstep.dev/evictable";
-    /// The label that the headless Service selects by: UID of the workload. It is taken off a pod
-    /// before its replacement is made, because a terminating pod stays published otherwise.
+    /// Selector of the headless Service: UID of the workload. It is removed from a pod before its
+    /// replacement is created, because the Service would still publish the terminating pod.
     pub const PUBLISHED: &str = "training.lockstep.dev/published";
 }
 
 /// Annotations on pods and workloads.
 pub mod annotations {
-    /// On pods: hash of the parts of the workload's spec that the pod was made from.
+    /// On pods: hash of the parts of the workload's spec from which the pod was created.
     pub const SPEC_HASH: &str = "training.lockstep.dev/spec-hash";
-    /// On pods: restart tier decided from the placed node (`supervised`, `restart-all`,
+    /// On pods: restart tier, chosen from the placed node (`supervised`, `restart-all`,
     /// `restart-rules`, `plain`).
     pub const TIER: &str = "training.lockstep.dev/restart-tier";
-    /// On pods: attempt of the restart domain at which the pod was made.
+    /// On pods: attempt of the restart domain at the creation of the pod.
     pub const ATTEMPT: &str = "training.lockstep.dev/attempt";
     /// On pods: id of the placement that chose the node.
     pub const PLACEMENT: &str = "training.lockstep.dev/placement";
-    /// On a workload or a foreign pod, written by its user: time of the last checkpoint, RFC 3339.
+    /// On a workload or a pod of another controller, written by its user: time of the last
+    /// checkpoint, RFC 3339.
     pub const LAST_CHECKPOINT: &str = "training.lockstep.dev/last-checkpoint";
-    /// On a priority class, written by an administrator: the priority that gangs of the class have
-    /// when others want their capacity, once they run. One below the value of the class is not
-    /// heeded.
+    /// On a priority class, written by an administrator: priority of running gangs of the class
+    /// against preemptors. A value below the class's own value is ignored.
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
-    /// On a Namespace: its weight in the queue, a number; 1 without it. Of gangs of one priority those
-    /// are served first whose namespace has the least of the cluster in proportion to this.
+    /// On a Namespace: its weight in the queue, a number; default 1. Among gangs of equal priority,
+    /// the scheduler first serves the namespace with the smallest share of the cluster in
+    /// proportion to its weight.
     pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
 }
 
-/// Lease of the managers, unless it is configured otherwise.
+/// Default name of the managers' lease.
 pub const LEASE: &str = "lockstep-leader";
 
-/// Name of the supervisor: of its program, and of the init container that copies it.
+/// Name of the supervisor program, and of the init container that copies it.
 pub const SUPERVISOR_PROGRAM: &str = "lockstep-run";
 
-/// Feature that a kubelet declares in `status.declaredFeatures` of its node when it can restart all
-/// containers of a pod (KEP-5532, KEP-5328).
+/// Feature in `status.declaredFeatures` of a node whose kubelet can restart all containers of a pod
+/// (KEP-5532, KEP-5328).
 pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
 
-/// Volume of a supervised pod that the supervisor is copied to and listens in: an emptyDir on the
-/// node's disk. The agent finds it by this name in the kubelet's folder of the pod.
+/// Volume of a supervised pod with the supervisor and its socket: an emptyDir on the node's disk.
+/// The agent finds it by this name in the kubelet's folder of the pod.
 pub const SUPERVISOR_VOLUME: &str = "lockstep";
 
-/// Where containers of the pod mount it.
+/// Mount path of the volume in the pod's containers.
 pub const SUPERVISOR_DIR: &str = "/lockstep";
 
-/// Who binds pods that name no scheduler.
+/// Scheduler of pods without `schedulerName`.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
-/// wait for the victims.
+/// Scheduling gate of a preemptor's pods. The pods exist, so quota and policies have accepted them,
+/// but they wait for the victims to terminate.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";
 
-/// Extended resources that count as accelerators unless the configuration says otherwise.
+/// Extended resources that count as accelerators by default.
 pub const ACCELERATORS: [&str; 5] = [
     "nvidia.com/gpu",
     "amd.com/gpu",
@@ -91,8 +91,8 @@ pub const ACCELERATORS: [&str; 5] = [
     "aws.amazon.com/neuron",
 ];
 
-/// Eight hexadecimal digits over the parts, stable across versions of this program (FNV-1a). A
-/// separator keeps ("a", "bc") and ("ab", "c") apart.
+/// Hash of the parts as eight hexadecimal digits, stable across versions of this program (FNV-1a).
+/// A separator distinguishes ("a", "bc") from ("ab", "c").
 pub fn short_hash(parts: &[&str]) -> String {
     let mut h = fnv::FnvHasher::default();
     for p in parts {
@@ -103,8 +103,8 @@ pub fn short_hash(parts: &[&str]) -> String {
     format!("{:08x}", (v ^ (v >> 32)) as u32)
 }
 
-/// The member that a pod is, by its labels. Absent where one is missing or is no number from 0: labels
-/// of others are possible.
+/// Returns the member of a pod from its labels; `None` if a label is missing or not a number from
+/// 0. Other clients can set such labels, too.
 pub fn member_of(pod_labels: &BTreeMap<String, String>) -> Option<Member> {
     let number = |key| {
         let number: i32 = pod_labels.get(key)?.parse().ok()?;
@@ -123,10 +123,9 @@ pub fn hostname(workload: &str, member: &Member) -> String {
     format!("{workload}-{member}")
 }
 
-/// Name of a member's pod: the hostname and a hash of workload UID, member and the UID of the pod
-/// that it replaces, if there was one. The same step of the same history always names the same
-/// pod, so a repeated create is a 409 on our own object; a new incarnation never collides with an
-/// old one that is still terminating.
+/// Name of a member's pod: the hostname and a hash of workload UID, member and the UID of the
+/// replaced pod, if any. Each replacement has one deterministic name. So a repeated create returns
+/// 409 for the operator's own pod, and a new pod never collides with a terminating one.
 pub fn pod_name(
     workload: &str,
     workload_uid: &str,
@@ -138,9 +137,9 @@ pub fn pod_name(
     format!("{host}-{hash}")
 }
 
-/// Name of a gang's PodGroup. The hash of the workload's UID keeps workload `a` with group `b-c`
-/// and workload `a-b` with group `c` apart. The name is the value of a label of the gang's pods, so
-/// that of a long workload is cut.
+/// Name of a gang's PodGroup. The hash of the workload's UID distinguishes workload `a` with group
+/// `b-c` from workload `a-b` with group `c`. The name becomes a label value of the gang's pods, so
+/// long workload names are truncated.
 pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> String {
     let key = gang_key.replace('.', "-");
     let hash = short_hash(&[workload_uid, gang_key]);
@@ -148,8 +147,8 @@ pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> Str
     format!("{workload}-{key}-{hash}")
 }
 
-/// What the names of all PodGroups of a workload begin with, cut or not: the longest key has 46
-/// characters, and hostnames, which hold name and key, leave at most 12 to be cut.
+/// Common prefix of the names of a workload's PodGroups, truncated or not. The longest key has 46
+/// characters. Hostnames contain name and key, so at most 12 characters are truncated.
 pub fn pod_group_prefix(workload: &str) -> &str {
     let shortest = MAX_LABEL_VALUE - 46 - HASH - 2;
     let left = shortest.max(workload.len().saturating_sub(12));
@@ -157,10 +156,10 @@ pub fn pod_group_prefix(workload: &str) -> &str {
     prefix.trim_end_matches(['-', '.'])
 }
 
-/// The part of a workload's name that is left in the name of a PodGroup with a key of that length.
+/// The workload's name, truncated for the name of a PodGroup with a key of this length.
 fn cut(workload: &str, key: usize) -> &str {
     let left = MAX_LABEL_VALUE.saturating_sub(key + HASH + 2);
-    // Names are ASCII; what is not is no name.
+    // Names are ASCII; other text is not a name.
     let workload = workload.get(..left).unwrap_or(workload);
     workload.trim_end_matches(['-', '.'])
 }
@@ -168,14 +167,14 @@ fn cut(workload: &str, key: usize) -> &str {
 /// Characters of a [`short_hash`].
 const HASH: usize = 8;
 
-/// Longest value of a label, and longest DNS label.
+/// Longest label value, and longest DNS label.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// Key of the one gang or domain that holds the whole workload.
+/// Key of the gang or restart domain of the whole workload.
 pub const WHOLE: &str = "workload";
 
-/// Key of a gang or restart domain that is one replica of a group. A dot cannot occur in a group
-/// name, so keys never collide, and a key is a valid label value.
+/// Key of a gang or restart domain that is one replica of a group. Group names contain no dot, so
+/// keys never collide, and every key is a valid label value.
 pub fn replica_key(group: &str, replica: i32) -> String {
     format!("{group}.{replica}")
 }

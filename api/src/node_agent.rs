@@ -1,14 +1,15 @@
-//! `NodeAgent`: what the agent of one node tells the manager.
+//! `NodeAgent`: reports of a node's agent to the manager.
 
 use chrono::{DateTime, Utc};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most reports that an object may hold: a node has fewer containers.
+/// Most reports per object. A node has fewer containers.
 pub const MAX_REPORTS: usize = 1024;
 
-/// The agent of one node, named after it. No heartbeat: an agent lives while its own pod is ready.
+/// The agent of one node, named after the node. There is no heartbeat: an agent is alive while its
+/// own pod is ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "training.lockstep.dev",
@@ -28,7 +29,7 @@ pub const MAX_REPORTS: usize = 1024;
 )]
 pub struct NodeAgentSpec {}
 
-/// State of an agent.
+/// Status of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAgentStatus {
@@ -36,16 +37,17 @@ pub struct NodeAgentStatus {
     pub agent_version: String,
     /// Container runtime and its version.
     pub runtime: String,
-    /// What this agent can do: `Stop` containers on order, `Report` their exits, `Supervise` members.
+    /// Capabilities of the agent: `Stop` containers on order, `Report` their exits, `Supervise`
+    /// members.
     pub capabilities: Vec<String>,
-    /// Members that have come to an attempt; the latest attempt of each domain on this node.
+    /// Members that have arrived at an attempt; the latest attempt of each domain on this node.
     pub arrivals: Vec<Arrival>,
-    /// Container exits of members, oldest first: the last 8, and the last of each container of a pod that
-    /// is still on the node.
+    /// Container exits of members, oldest first: the last 8, and the last of each container of a
+    /// pod that is still on the node.
     #[schemars(length(max = 1024))]
     pub reports: Vec<Report>,
-    /// How far the members on this node have come that tell it, by UID of the pod; told again at
-    /// most once a minute for each, and less often in gangs of more than 600.
+    /// Progress of the members on this node that report it, sorted by UID of the pod. Updated at
+    /// most once a minute per member, and less often in gangs of more than 600.
     pub progress: Vec<MemberProgress>,
 }
 
@@ -55,12 +57,13 @@ pub mod capabilities {
     pub const STOP: &str = "Stop";
     /// The agent reports container exits.
     pub const REPORT: &str = "Report";
-    /// The agent is linked to the supervisors of its node's members: it holds and releases them.
+    /// The agent connects to the supervisors of its node's members, and holds and releases them.
     pub const SUPERVISE: &str = "Supervise";
 }
 
-/// Members of one restart domain on this node that have come to an attempt: their container of the
-/// old attempt is gone and that of the new one runs (or, with a supervisor, waits at the barrier).
+/// Members of one restart domain on this node that have arrived at an attempt. The container of the
+/// old attempt is gone, and the container of the new one runs or, with a supervisor, waits at the
+/// barrier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Arrival {
@@ -69,17 +72,17 @@ pub struct Arrival {
     pub workload_uid: String,
     /// Key of the restart domain.
     pub domain: String,
-    /// The attempt.
+    /// Attempt of the arrivals.
     pub attempt: i64,
-    /// The pods, sorted by UID.
+    /// The arrived pods, sorted by UID.
     pub pods: Vec<ArrivedPod>,
-    /// UIDs of pods that are to come to the attempt and have not, although the order's deadline is over
-    /// since the agent saw it; sorted.
+    /// UIDs of pods that have not arrived although the order's deadline, counted from its receipt
+    /// by the agent, has passed; sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,
 }
 
-/// A member that has come to an attempt.
+/// A member that has arrived at an attempt.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -88,15 +91,15 @@ pub struct ArrivedPod {
     /// UID of the pod.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// Runtime id of the training container that runs at the attempt. Pod status may still show the
-    /// one before it.
+    /// Runtime id of the training container at this attempt. The pod status may still show the
+    /// previous container.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// How often the kubelet had restarted the container before this one.
+    /// Number of restarts by the kubelet before this container.
     pub restarts: i32,
 }
 
-/// How far the training process of one member has come, by what it says itself.
+/// Progress of a member's training process, as the process reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberProgress {
@@ -105,23 +108,23 @@ pub struct MemberProgress {
     pub pod_uid: String,
     /// Attempt of the process.
     pub attempt: i64,
-    /// The step that it is at.
+    /// Current step.
     pub step: i64,
-    /// When it came to that step, by the node's clock.
+    /// Time of the current step, by the node's clock.
     pub step_time: DateTime<Utc>,
-    /// The step of the last checkpoint that it says it has saved.
+    /// Step of the last saved checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_step: Option<i64>,
-    /// When it first told of that checkpoint, by the node's clock.
+    /// Time of the first report of that checkpoint, by the node's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_time: Option<DateTime<Utc>>,
-    /// When the agent told this.
+    /// Time of this report.
     pub time: DateTime<Utc>,
 }
 
-/// The end of one container of a member as the runtime saw it, or of one training process as its
-/// supervisor saw it: the true exit code, which pod status may show late or never (a container
-/// restarted by RestartAllContainers shows 137).
+/// Exit of a container from the runtime, or of a training process from its supervisor, with the
+/// true exit code. The pod status may show the code late or never: a container restarted by
+/// RestartAllContainers shows 137.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -130,38 +133,38 @@ pub struct Report {
     pub pod_uid: String,
     /// Name of the container.
     pub container: String,
-    /// Runtime id of the container; one report per container, and one per attempt of a supervised
-    /// one.
+    /// Runtime id of the container. There is one report per container, and one per attempt of a
+    /// supervised container.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// Attempt at which the container was released.
+    /// Attempt for which the container was released.
     pub attempt: i64,
-    /// Whether the supervisor told of it: the training process has ended by itself, and its
-    /// container still ran.
+    /// True if the supervisor reported the exit: the training process ended without an order while
+    /// its container still ran.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub supervised: bool,
-    /// How often the kubelet had restarted the container before this one.
+    /// Number of restarts by the kubelet before this container.
     #[serde(default)]
     pub restarts: i32,
-    /// Whether the agent had stopped it on order.
+    /// Exited or Stopped: whether the agent stopped the container on order.
     #[serde(default)]
     pub kind: ReportKind,
     /// Exit code.
     pub exit_code: i32,
-    /// Reason given by the runtime, such as `OOMKilled`, or by the supervisor, such as `Hang`.
+    /// Reason from the runtime, such as `OOMKilled`, or from the supervisor, such as `Hang`.
     #[serde(default)]
     pub reason: String,
-    /// For people: what a supervisor knows beyond the reason; at most 256 bytes.
+    /// Details from the supervisor, for people; at most 256 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// When the container finished, by the node's clock.
+    /// Time of the exit, by the node's clock.
     pub time: DateTime<Utc>,
 }
 
-/// Who ended a container.
+/// Origin of a container's exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReportKind {
-    /// It ended by itself, or was stopped by something other than the agent.
+    /// The container ended without the agent.
     #[default]
     Exited,
     /// The agent stopped it for an order.

@@ -1,8 +1,8 @@
 //! `Workload` and `PodGroup`: the scheduling objects of a workload.
 //!
-//! Names and spec shape are those of upstream's `scheduling.k8s.io/v1beta1` (KEP-4671, KEP-5710),
-//! served in our own group where the cluster does not serve upstream's. Our `PodGroup` status adds
-//! what follows its conditions.
+//! Names and specs follow upstream's `scheduling.k8s.io/v1beta1` (KEP-4671, KEP-5710). They are
+//! served in Lockstep's own group. The status of `PodGroup` has additional fields after its
+//! conditions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::{Condition, find, reasons, types};
 pub use crate::workload::PreemptionPolicy;
 
-/// The gangs of one workload: one template for each kind of gang.
+/// The gangs of one workload: one template per kind of gang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "scheduling.lockstep.dev",
@@ -27,9 +27,9 @@ pub use crate::workload::PreemptionPolicy;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadSpec {
-    /// The object that this one was made for.
+    /// The object for which this one was created.
     pub controller_ref: ControllerRef,
-    /// One template for each kind of gang, 1 to 8.
+    /// One template per kind of gang, 1 to 8.
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub pod_group_templates: Vec<PodGroupTemplate>,
@@ -39,11 +39,11 @@ pub struct WorkloadSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRef {
-    /// API group.
+    /// API group of the object.
     pub api_group: String,
-    /// Kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -54,30 +54,30 @@ pub struct PodGroupTemplate {
     /// Name of the template.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// What every pod group of the template has.
+    /// Common spec of the template's pod groups.
     #[serde(flatten)]
     pub gang: GangSpec,
 }
 
-/// What template and pod group share.
+/// Common spec of template and pod group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangSpec {
-    /// Gang or basic.
+    /// Gang or basic policy.
     pub scheduling_policy: PodGroupPolicy,
-    /// Topology.
+    /// Topology constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling_constraints: Option<SchedulingConstraints>,
-    /// What preemption takes.
+    /// Unit of preemption.
     #[serde(default)]
     pub disruption_mode: PodGroupDisruptionMode,
-    /// Priority class.
+    /// Name of the priority class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Value of the priority class.
     #[serde(default)]
     pub priority: i32,
-    /// Whether the gang may preempt.
+    /// PreemptLowerPriority: the gang may preempt pods of lower priority. Never: it may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_policy: Option<PreemptionPolicy>,
 }
@@ -86,7 +86,7 @@ pub struct GangSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupPolicy {
-    /// All or nothing from `minCount`.
+    /// All or nothing, with at least `minCount` members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<GangPolicy>,
     /// Pod by pod.
@@ -116,16 +116,17 @@ pub struct SchedulingConstraints {
     pub topology: Vec<TopologyConstraint>,
 }
 
-/// One topology constraint. `mode` and `scope` are ours; upstream knows Required at scope Gang.
+/// A topology constraint. `mode` and `scope` are additions of Lockstep; upstream supports Required
+/// with scope Gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyConstraint {
-    /// Node label.
+    /// Node label whose values are the domains.
     pub key: String,
-    /// Strength.
+    /// Required: one domain or no placement. Preferred: one domain if possible.
     #[serde(default)]
     pub mode: crate::workload::TopologyMode,
-    /// What shares a domain.
+    /// Gang: all members share a domain. Replica: the members of each replica share one.
     #[serde(default)]
     pub scope: crate::workload::TopologyScope,
 }
@@ -134,15 +135,15 @@ pub struct TopologyConstraint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupDisruptionMode {
-    /// The whole group or nothing.
+    /// Preemption evicts the whole group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<BasicPolicy>,
-    /// Single pods.
+    /// Preemption may evict single pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single: Option<BasicPolicy>,
 }
 
-/// One gang: what is placed together, and where it was placed.
+/// A gang: members that are placed together, with their placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "scheduling.lockstep.dev",
@@ -184,7 +185,7 @@ pub struct PodGroupDisruptionMode {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupSpec {
-    /// The template it was made from.
+    /// The template of this pod group.
     pub workload_ref: WorkloadRef,
     /// Key of the gang in the workload's status.
     #[schemars(length(min = 1))]
@@ -212,78 +213,77 @@ pub struct PodGroupStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Where the members run. Decided before any pod is made; it is the reservation that a new
-    /// leader rebuilds from.
+    /// Nodes of the members. The placement is decided before any pod is created. A new leader
+    /// rebuilds its reservations from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// The preemption that this gang is the preemptor of.
+    /// Preemption in progress with this gang as the preemptor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
-    /// When the gang queued, since it last held capacity; its place in the queue among
-    /// equal priorities. A preempted gang keeps it.
+    /// Time at which the gang queued after it last had capacity. It orders gangs of equal priority
+    /// in the queue. A preempted gang keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// What kube-scheduler refuses the gang's pods for, where that is no lack of capacity. While it
-    /// is set, no work is preempted for the gang. Removed once every member is bound, or when the
-    /// spec changes.
+    /// Refusal of the gang's pods by kube-scheduler for another reason than capacity. While it is
+    /// set, the gang preempts no pods. Removed once every member is bound, or when the spec
+    /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
-    /// Preemptions that evicted work for the gang since it last ran. Removed once all placed members
-    /// run, or when the spec changes.
+    /// Preemptions for this gang since it last ran. Removed once all placed members run, or when
+    /// the spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<LastPreemption>,
-    /// Nodes whose pinned pods kube-scheduler refused: the gang is not placed there for a while.
+    /// Nodes whose pinned pods kube-scheduler refused. The gang temporarily avoids them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub excluded_nodes: Vec<ExcludedNode>,
-    /// What is kept for the gang while it waits. Removed once it is placed, or waits for something
-    /// other than capacity.
+    /// Capacity reserved for the waiting gang. Removed once the gang is placed, or waits for
+    /// something other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
 }
 
 impl PodGroupStatus {
-    /// What the condition says that tells why a gang is not placed, or that it is.
+    /// Reason of condition PodGroupInitiallyScheduled: why the gang is not placed, or that it is.
     pub fn scheduled_reason(&self) -> Option<&str> {
         let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
         scheduled.map(|c| c.reason.as_str())
     }
 
-    /// Whether it is capacity that a gang without a placement waits for; other gangs without one are
-    /// held, suspended or back off.
+    /// True if a gang without placement waits for capacity. Other gangs without placement
+    /// are held, suspended or in back-off.
     pub fn waits_for_capacity(&self) -> bool {
         self.scheduled_reason() == Some(reasons::UNSCHEDULABLE)
     }
 }
 
-/// Capacity that is kept for a gang that waits: gangs behind it in the queue leave it alone. The
-/// gang may start elsewhere.
+/// Capacity reserved for a waiting gang: gangs behind it in the queue do not use it. The gang may
+/// start elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
-    /// When these nodes were chosen. Others are chosen only when one of them cannot be used any
-    /// more.
+    /// Time at which these nodes were chosen. They change only if one of them becomes unusable.
     #[serde(default)]
     pub since: DateTime<Utc>,
-    /// When the gang can start there at the latest, because all that runs there has a deadline.
-    /// Absent where that is not known. Gangs that will have ended by then may run there meanwhile.
+    /// Latest start of the gang on these nodes, if all pods there have a deadline; otherwise
+    /// absent. Gangs that end before it may run there (backfill).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DateTime<Utc>>,
-    /// The nodes, by name.
+    /// The nodes, sorted by name.
     pub nodes: Vec<ReservedNode>,
 }
 
-/// What is reserved on one node.
+/// Reservation on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReservedNode {
     /// Name of the node.
     pub node: String,
-    /// How many members of each group it is for.
+    /// Number of members per group for which the node is reserved.
     pub members: BTreeMap<String, i32>,
 }
 
-/// A node that a gang is not placed on.
+/// A node that the gang avoids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExcludedNode {
@@ -291,59 +291,59 @@ pub struct ExcludedNode {
     pub node: String,
     /// Reason, from the table of condition reasons.
     pub reason: String,
-    /// Until when.
+    /// End of the exclusion.
     pub until: DateTime<Utc>,
 }
 
-/// A refusal by kube-scheduler that is not about capacity, or that nobody has looked at the pods.
+/// A refusal by kube-scheduler that is not about capacity, or pods that no scheduler has handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// Name of the pod.
     pub pod: String,
-    /// The node that it was pinned to.
+    /// The node that the pod was pinned to.
     pub node: String,
-    /// What kube-scheduler says: the message of the pod's condition PodScheduled. Where nobody says
-    /// anything: who should.
+    /// Message of the pod's condition PodScheduled. If no scheduler has handled the pod: the
+    /// scheduler that should.
     pub message: String,
-    /// Whether the scheduler that the pod names has neither bound nor refused it in time.
+    /// True if the pod's scheduler has neither bound nor refused it in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unanswered: bool,
-    /// When it was noted last.
+    /// Time of the last refusal.
     pub at: DateTime<Utc>,
-    /// Placements in a row that ended so. The next is made 5 s after the first, then after twice as
-    /// long, at most 5 min.
+    /// Refused placements in a row. The next placement follows 5 s after the first; the wait
+    /// doubles up to 5 min.
     pub tries: i32,
-    /// The spec that was refused.
+    /// The refused spec.
     pub observed: ObservedSpec,
 }
 
-/// Preemptions that evicted work for a gang since it last ran.
+/// Preemptions for a gang since it last ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastPreemption {
-    /// When the last of them was decided.
+    /// Time at which the last preemption was decided.
     pub decided_at: DateTime<Utc>,
-    /// When one of them failed last: the gang's pods were refused or not scheduled, the victims did not
-    /// leave in time, or members that were bound did not start.
+    /// Time of the last failed preemption. The gang's pods were refused or not scheduled, the
+    /// victims did not terminate in time, or bound members did not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<DateTime<Utc>>,
-    /// Failed preemptions in a row. The next preemption is decided 10 min after the first failure, then
-    /// after twice as long, at most 24 h.
+    /// Failed preemptions in a row. The next preemption follows 10 min after the first failure; the
+    /// wait doubles up to 24 h.
     #[serde(default)]
     pub failures: i32,
-    /// The spec that they were for.
+    /// The spec of the gang at these preemptions.
     pub observed: ObservedSpec,
 }
 
 impl LastPreemption {
-    /// True if the last preemption has failed; false while its result is open.
+    /// True if the last preemption has failed, false while its result is open.
     pub fn has_failed(&self) -> bool {
         self.failed_at.is_some_and(|at| at >= self.decided_at)
     }
 }
 
-/// The spec of a gang, as generations of the objects that it consists of.
+/// The spec of a gang, as generations of its objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedSpec {
@@ -353,37 +353,37 @@ pub struct ObservedSpec {
     pub workload_generation: i64,
 }
 
-/// Where the members of a gang run.
+/// Nodes of a gang's members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Identifies this decision; a change of nodes is a new id.
+    /// Id of the decision. A change of nodes gets a new id.
     pub id: String,
-    /// When it was decided.
+    /// Time of the decision.
     #[serde(default)]
     pub decided_at: DateTime<Utc>,
-    /// Number of members placed.
+    /// Number of placed members.
     pub members: i32,
-    /// The nodes, by name.
+    /// The nodes, sorted by name.
     pub nodes: Vec<NodePlacement>,
-    /// Set where the gang runs on nodes that are reserved for later.
+    /// Set if the gang runs on nodes reserved for other gangs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backfill: Option<Backfill>,
 }
 
-/// A gang runs on nodes that are reserved for others, because its deadline ends it in time.
+/// The gang runs on nodes reserved for other gangs, because its deadline ends it in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backfill {
-    /// By when it has to have ended. If its deadline is raised beyond that, those for which the
-    /// nodes are reserved may preempt it.
+    /// Time by which the gang must have ended. If its deadline is raised beyond this time, the
+    /// gangs with the reservation may preempt it.
     #[serde(default)]
     pub ends_by: DateTime<Utc>,
     /// UIDs of the pod groups for which the nodes are reserved.
     pub reserved_for: Vec<String>,
 }
 
-/// The members on one node.
+/// Members on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlacement {
@@ -393,61 +393,62 @@ pub struct NodePlacement {
     pub members: Vec<String>,
 }
 
-/// The intent to preempt: persisted before anybody is evicted, validated again whenever it is
-/// resumed.
+/// Intent to preempt. It is persisted before the first eviction, and validated again at each
+/// resumption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
-    /// Identifies the intent; victims carry it in their condition.
+    /// Id of the intent. Victims have it in their condition.
     pub id: String,
-    /// UID of the preemptor's pod group. An intent whose UID is another is ignored.
+    /// UID of the preemptor's pod group. An intent with another UID is ignored.
     #[serde(rename = "preemptorUID")]
     pub preemptor_uid: String,
-    /// When it was decided.
+    /// Time of the decision.
     #[serde(default)]
     pub decided_at: DateTime<Utc>,
     /// Id of the placement that needs the capacity.
     pub placement: String,
-    /// Who leaves.
+    /// Victims of the preemption.
     pub victims: Vec<Victim>,
-    /// Why these, for people.
+    /// Why these victims, for people.
     #[serde(default)]
     pub explanation: String,
     /// Cost of the victims in accelerator-seconds.
     #[serde(default)]
     pub cost: i64,
-    /// No set of victims that frees enough capacity costs less than this, in accelerator-seconds.
+    /// Lower bound for the cost of any set of victims that frees enough capacity, in
+    /// accelerator-seconds.
     #[serde(default)]
     pub at_least: i64,
-    /// Whether no cheaper set frees enough capacity.
+    /// True if no cheaper set of victims frees enough capacity.
     #[serde(default)]
     pub proven: bool,
-    /// The next best set that was found.
+    /// Next best set of victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_best: Option<NextBest>,
-    /// How far the gang has come since its last victim was gone. Absent while one is there.
+    /// Progress of binding after the last victim is gone. Absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingProgress>,
 }
 
-/// How many members of a gang have been bound to their nodes.
+/// Number of members bound to their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingProgress {
-    /// The most members that were seen bound, or finished since, at once.
+    /// Highest number of members seen bound, or finished since, at the same time.
     pub bound: i32,
-    /// When so many were first seen bound, or the last victim gone. If no further member is bound
-    /// and none is refused within 15 min, the preemption is given up.
+    /// Time at which this number was first reached, or at which the last victim was gone. If no
+    /// further member is bound and none is refused within 15 min, the preemption is aborted.
     pub since: DateTime<Utc>,
 }
 
-/// Another set of victims, for comparison.
+/// The next best set of victims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NextBest {
-    /// What it would have cost, in accelerator-seconds.
+    /// Cost in accelerator-seconds.
     pub cost: i64,
-    /// Who would have left, as `podgroup namespace/name`; of many, the first.
+    /// Victims, as `podgroup namespace/name`; of many, only the first.
     pub victims: Vec<String>,
 }
 
@@ -457,27 +458,27 @@ pub struct NextBest {
 pub struct Victim {
     /// `PodGroup` for a gang, `Pod` for a single pod.
     pub kind: String,
-    /// Namespace.
+    /// Namespace of the unit.
     pub namespace: String,
-    /// Name.
+    /// Name of the unit.
     pub name: String,
-    /// UID; a victim with another UID is not touched.
+    /// UID of the unit. An object of the same name with another UID is not evicted.
     pub uid: String,
-    /// Priority.
+    /// Priority of the unit.
     #[serde(default)]
     pub priority: i32,
-    /// Pods evicted.
+    /// Number of evicted pods.
     #[serde(default)]
     pub pods: i32,
-    /// Accelerator-seconds of work lost.
+    /// Accelerator-seconds of lost work.
     #[serde(default)]
     pub cost: i64,
-    /// Work of others that a single pod belongs to and that goes whole or not at all: all pods of it are
-    /// victims.
+    /// Workload of another controller to which a single pod belongs and which is evicted as a
+    /// whole: all its pods are victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// When its eviction was first requested. While a single pod stays, its disruption budgets refuse
-    /// it.
+    /// Time of the first eviction request. A single pod that still exists afterwards is protected
+    /// by its disruption budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_requested_at: Option<DateTime<Utc>>,
 }

@@ -1,4 +1,4 @@
-//! The pod template of a group: what users write, kept exactly, with a schema small enough for
+//! The pod template of a group. It keeps exactly what users write; its schema is small enough for
 //! client-side apply.
 
 use std::borrow::Cow;
@@ -9,12 +9,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-/// A `PodTemplateSpec` of which only labels and annotations of the metadata are kept.
+/// A `PodTemplateSpec` that keeps only labels and annotations of its metadata.
 ///
-/// Two things differ from the plain type. Quantities may be numbers (`nvidia.com/gpu: 8`), as a
-/// core API server accepts them; the plain type refuses them, and one such object would blind a
-/// watch. And the schema carries no descriptions below this field: with them the CRD is larger than
-/// the annotation that client-side apply writes (262,144 bytes).
+/// It differs from the core type in two ways. First, quantities may be numbers (`nvidia.com/gpu:
+/// 8`), which API servers accept for core types. The core type refuses them, and one such object
+/// would break a watch. Second, the schema has no descriptions below this field. With them the CRD
+/// would exceed the annotation limit of client-side apply (262,144 bytes).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodTemplate(pub PodTemplateSpec);
 
@@ -28,8 +28,7 @@ impl<'de> Deserialize<'de> for PodTemplate {
     }
 }
 
-/// Keys whose values are maps of quantities, and keys that hold one quantity, anywhere in a pod
-/// template.
+/// Keys with maps of quantities, and keys with one quantity, anywhere in a pod template.
 const QUANTITY_MAPS: [&str; 3] = ["limits", "requests", "overhead"];
 const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 
@@ -53,8 +52,8 @@ fn quantities_as_strings(value: &mut Value) {
     }
 }
 
-/// Numbers are quantities. What the schema lets through besides (`memory: true`) becomes text that
-/// is none, so that the template is reported as wrong and the object can still be read.
+/// Numbers become quantities. Other values that the schema allows (`memory: true`) become invalid
+/// text. So the object stays readable, and the template is reported as invalid.
 fn as_text(value: &mut Value) {
     if !value.is_string() && !value.is_null() {
         *value = Value::String(value.to_string());
@@ -90,7 +89,7 @@ impl JsonSchema for PodTemplate {
     }
 }
 
-/// Containers of a pod, at most: rules that look at each of them must have a cost.
+/// Most containers per pod. CEL rules over containers need a bound for their cost.
 const MOST_CONTAINERS: u64 = 64;
 
 /// Limits the number of containers, and their names as the core API does.
@@ -108,13 +107,13 @@ fn bound_containers(template: &mut Map<String, Value>) {
     }
 }
 
-/// Labels and annotations only: name, namespace and owners of the pods are ours to set.
+/// Only labels and annotations: the operator sets name, namespace and owners of the pods.
 fn metadata_schema() -> Value {
     let strings = |max: u64| json!({"type": "object", "maxProperties": max, "additionalProperties": {"type": "string", "maxLength": 262_144}});
     json!({"type": "object", "properties": {"labels": strings(64), "annotations": strings(64)}})
 }
 
-/// Descriptions out, quantities as numbers or strings that are one.
+/// Removes descriptions, and allows numbers and valid strings for quantities.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -122,7 +121,7 @@ fn simplify(value: &mut Value) {
                 *fields = quantity_schema();
                 return;
             }
-            // A property may itself be called "description": only the keyword holds a string.
+            // A property may be named "description"; only the keyword has a string value.
             if fields.get("description").is_some_and(Value::is_string) {
                 fields.remove("description");
             }
@@ -148,13 +147,13 @@ fn is_quantity(schema: &Map<String, Value>) -> bool {
         .is_some_and(|d| d.starts_with("Quantity is a fixed-point representation of a number."))
 }
 
-/// What a core API server takes for a quantity: numbers, and strings of this form. Structural
-/// schemas have no type for that (`x-kubernetes-int-or-string` refuses `cpu: 0.5`), so any type is
-/// let in.
+/// Schema of a quantity as in the core API: numbers, and strings of this form. Structural schemas
+/// have no such type (`x-kubernetes-int-or-string` refuses `cpu: 0.5`), so the schema accepts any
+/// type.
 fn quantity_schema() -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
-    // Binds strings only.
+    // The pattern applies only to strings.
     out.insert(
         "pattern".into(),
         json!(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"),

@@ -1,8 +1,8 @@
-//! Enums whose variants are written as one word each, in annotations and as label values.
+//! Enums with one word per variant, for annotations and label values.
 
-/// Defines an enum together with the word of each variant and the list of all of them. Both come from
-/// the definition, so a variant that is added cannot be missing in the list: one that were would be
-/// written and never be read back, or have no series before it is counted first.
+/// Defines an enum together with the word of each variant and a list of all variants. Both come
+/// from the definition, so the list is always complete. A missing variant could be written but not
+/// read, or would have no metric series before its first count.
 #[macro_export]
 macro_rules! worded {
     (
@@ -17,10 +17,10 @@ macro_rules! worded {
         }
 
         impl $Name {
-            /// All of them, in the order of their definition.
+            /// All variants in definition order.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$Variant),+];
 
-            /// The word for it; never the Debug form.
+            /// The word of the variant; never the Debug form.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $word,)+

@@ -1,17 +1,17 @@
-//! What the messages of conditions, events and commands have in common: counts, lengths of time, times,
-//! lost work.
+//! Common parts of messages in conditions, events and commands: counts, durations, times, lost
+//! work.
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 
-/// So many of something: `1 pod`, `2 pods`.
+/// A count with its noun: `1 pod`, `2 pods`.
 pub fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A setting's length of time in the largest unit that holds it whole: `24 h`, `20 min`, `90 s`.
+/// A configured duration in its largest whole unit: `24 h`, `20 min`, `90 s`.
 pub fn span(seconds: i64) -> String {
     if seconds >= HOUR && seconds % HOUR == 0 {
         format!("{} h", seconds / HOUR)
@@ -22,7 +22,7 @@ pub fn span(seconds: i64) -> String {
     }
 }
 
-/// A length of time that was measured: `1.9 s`, `12.5 min`, `3.0 h`.
+/// A measured duration: `1.9 s`, `12.5 min`, `3.0 h`.
 pub fn took(length: TimeDelta) -> String {
     let seconds = length.num_milliseconds().max(0) as f64 / 1000.0;
     if seconds < 2.0 * MINUTE as f64 {
@@ -34,12 +34,12 @@ pub fn took(length: TimeDelta) -> String {
     }
 }
 
-/// A time as the fields of objects have it: `2026-11-18T12:06:41Z`.
+/// A time in the format of object fields: `2026-11-18T12:06:41Z`.
 pub fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// Accelerator-seconds as hours of one GPU, whatever the accelerator is called: `1.6 GPU-hours`.
+/// Accelerator-seconds as GPU-hours, for any kind of accelerator: `1.6 GPU-hours`.
 pub fn gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
     let hours = accelerator_seconds.into().max(0) as f64 / HOUR as f64;
     if hours == 0.0 {
@@ -53,7 +53,7 @@ pub fn gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
     }
 }
 
-/// The same with the exact amount: `1.6 GPU-hours (5760 accelerator-seconds)`.
+/// GPU-hours with the exact amount: `1.6 GPU-hours (5760 accelerator-seconds)`.
 pub fn lost_work(accelerator_seconds: impl Into<i128>) -> String {
     let exact = accelerator_seconds.into();
     format!("{} ({exact} accelerator-seconds)", gpu_hours(exact))

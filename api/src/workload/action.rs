@@ -1,4 +1,4 @@
-//! What is done about a failure.
+//! Actions on failures.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use super::SchedulingPolicy;
 use crate::condition::reasons;
 
 crate::worded! {
-    /// What is done about a failure, from the mildest to the most severe.
+    /// Action on a failure, from the mildest to the most severe.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     pub enum FailureAction {
-        /// Nothing; the container stays as it is.
+        /// No action; the container stays as it is.
         Ignore = "Ignore",
-        /// The kubelet restarts the one container.
+        /// The kubelet restarts the container.
         RestartContainer = "RestartContainer",
-        /// All containers of that pod restart in place.
+        /// All containers of the pod restart in place.
         RestartPod = "RestartPod",
         /// Every member of the restart domain restarts in place; pods that cannot are replaced.
         RestartGang = "RestartGang",
@@ -25,14 +25,14 @@ crate::worded! {
     }
 }
 
-/// How far an action reaches.
+/// Scope of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionScope {
     /// Nothing is restarted.
     None,
-    /// The one container.
+    /// The failed container.
     Container,
-    /// The one pod.
+    /// The failed pod.
     Pod,
     /// Every member of the restart domain.
     Domain,
@@ -41,7 +41,7 @@ pub enum ActionScope {
 }
 
 impl FailureAction {
-    /// The action for failures that no rule matches.
+    /// The action for failures that match no rule.
     pub fn default_for(policy: SchedulingPolicy) -> Self {
         match policy {
             SchedulingPolicy::Gang => Self::RestartGang,
@@ -49,7 +49,7 @@ impl FailureAction {
         }
     }
 
-    /// How far the action reaches.
+    /// Scope of the action.
     pub fn scope(self) -> ActionScope {
         match self {
             Self::Ignore => ActionScope::None,
@@ -60,7 +60,7 @@ impl FailureAction {
         }
     }
 
-    /// How severe the action is. Where it stands in the list of actions decides nothing.
+    /// Severity of the action, independent of the order of definition.
     pub fn severity(self) -> u8 {
         match self {
             Self::Ignore => 0,
@@ -72,7 +72,7 @@ impl FailureAction {
         }
     }
 
-    /// The more severe of two actions, as what several failures call for together.
+    /// The more severe of two actions, for failures that are handled together.
     #[must_use]
     pub fn or_more_severe(self, other: Self) -> Self {
         if other.severity() > self.severity() {
@@ -82,7 +82,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether nothing is done.
+    /// True if nothing is restarted.
     pub fn leaves_container(self) -> bool {
         match self.scope() {
             ActionScope::None => true,
@@ -93,7 +93,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether all containers of the one pod restart.
+    /// True if all containers of the failed pod restart.
     pub fn restarts_pod(self) -> bool {
         match self.scope() {
             ActionScope::Pod => true,
@@ -104,7 +104,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether the other members of the restart domain go on as if nothing had happened.
+    /// True if the other members of the restart domain continue to run.
     pub fn affects_single_pod(self) -> bool {
         match self.scope() {
             ActionScope::None | ActionScope::Container | ActionScope::Pod => true,
@@ -112,7 +112,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether the workload fails.
+    /// True if the workload fails.
     pub fn ends_workload(self) -> bool {
         match self.scope() {
             ActionScope::Workload => true,
@@ -122,7 +122,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether every pod of the restart domain is replaced, whatever state it is in.
+    /// True if every pod of the restart domain is replaced, in any state.
     pub fn replaces_pods(self) -> bool {
         match self {
             Self::RecreateGang => true,
@@ -134,7 +134,7 @@ impl FailureAction {
         }
     }
 
-    /// Whether an incident with this action leads its restart domain to a new attempt.
+    /// True if an incident with this action leads its restart domain to a new attempt.
     pub fn raises_attempt(self) -> bool {
         match self {
             Self::RestartGang | Self::RecreateGang => true,
@@ -142,7 +142,7 @@ impl FailureAction {
         }
     }
 
-    /// The action that does the same with new pods, for where a restart in place is not possible.
+    /// The corresponding action with new pods, for members that cannot restart in place.
     #[must_use]
     pub fn with_new_pods(self) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! What happens when a member fails.
+//! Failure policy of a workload.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,54 +6,56 @@ use serde::{Deserialize, Serialize};
 
 use super::FailureAction;
 
-/// Reaction to failures. The default restarts the gang in place, up to `limits`.
+/// Reaction to failures. By default the gang restarts in place, up to `limits`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.rules.all(r, self.rules.exists_one(o, o.name == r.name))").message("rule names must be unique"))]
 #[x_kube(validation = Rule::new("!has(self.progress) || self.inPlace.supervisor != 'Never'").message("progress is watched by the supervisor: inPlace.supervisor must be Auto"))]
 pub struct FailurePolicy {
-    /// Ordered rules, at most 20; the first that matches decides. No match: RestartGang for gangs,
+    /// Ordered rules, at most 20; the first match decides. Without a match: RestartGang for gangs,
     /// RestartContainer for policy Basic.
     #[serde(default)]
     #[schemars(length(max = 20))]
     pub rules: Vec<FailureRule>,
-    /// The restart budget: how many counted incidents a workload survives.
+    /// The restart budget: number of counted incidents that the workload survives.
     #[serde(default)]
     pub limits: RestartLimits,
-    /// What restarts together: all members of the gang, or the members of one replica.
+    /// Gang: all members of the gang restart together. Replica: the members of one replica do.
     #[serde(default)]
     pub restart_scope: RestartScope,
-    /// Bounds of a restart in place: same pods, nodes and addresses, only training starts again.
+    /// Limits of in-place restarts, which keep pods, nodes and addresses and restart only the
+    /// training process.
     #[serde(default)]
     pub in_place: InPlace,
-    /// When a training process that tells its progress counts as hung: it is killed, and its member
-    /// has failed with reason Hang. Absent: never. Read at each start of the process
-    /// (docs/progress.md).
+    /// Limits after which a training process that reports progress counts as hung. It is killed,
+    /// and its member fails with reason Hang. Absent: never. A change takes effect at the next
+    /// start of the process (docs/progress.md).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressPolicy>,
-    /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to
-    /// 86400. No node counts as lost while at least 55 % and three of the nodes of its zone, or all nodes of
-    /// the cluster, are NotReady.
+    /// A node that is NotReady for this many seconds counts as lost, and its members as failed; 1
+    /// to 86400, default 60. No node counts as lost while at least 55 % and three of the nodes of
+    /// its zone, or all nodes of the cluster, are NotReady.
     #[serde(default = "node_lost_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,
     /// Longest time from pod creation to running containers (image pull, mounts, init containers),
-    /// and from then until a supervisor is at the barrier, in seconds; 1 to 86400. After it the nodes
-    /// are released, the node is avoided and the gang queues again, uncounted. In a gang that has run
-    /// the member goes elsewhere, of many a tenth at a time. If image, command, configuration or
-    /// schedulerName is the cause, no node is avoided, and the third start in a row fails the workload.
+    /// in seconds; 1 to 86400, default 1200. The same limit applies from then until a supervisor is
+    /// at the barrier. After it the gang releases its nodes, avoids the node and queues again,
+    /// uncounted. In a gang that has run, only the member moves to another node; of many members, a
+    /// tenth at a time. If image, command, configuration or schedulerName is the cause, no node is
+    /// avoided, and the third start in a row fails the workload.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,
-    /// How long the surviving members hold their nodes while a replacement is sought, in seconds; 1
-    /// to 86400.
+    /// Longest time for which the surviving members keep their nodes while a replacement is sought,
+    /// in seconds; 1 to 86400, default 300.
     #[serde(default = "replacement_timeout_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub replacement_timeout_seconds: i64,
-    /// Longest grace period of pods of a failed attempt, in seconds; 1 to 86400. Their replacements
-    /// wait for them, so a longer `terminationGracePeriodSeconds` is cut to this. Pods that do not
-    /// end although their node answers are then deleted by force, and their replacements avoid that
-    /// node.
+    /// Longest grace period of pods of a failed attempt, in seconds; 1 to 86400, default 120.
+    /// Replacements wait for these pods, so a longer `terminationGracePeriodSeconds` is reduced to
+    /// this value. Pods that do not terminate although their node is responsive are then deleted by
+    /// force, and their replacements avoid that node.
     #[serde(default = "recreate_grace_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub recreate_grace_seconds: i64,
@@ -75,86 +77,86 @@ impl Default for FailurePolicy {
     }
 }
 
-/// One rule: what it matches and what follows.
+/// A rule: its match and its action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.failedMember != 'ReplaceElsewhere' || self.avoidSeconds > 0").message("failedMember ReplaceElsewhere needs avoidSeconds > 0"))]
 pub struct FailureRule {
-    /// Name of the rule, a DNS label; it appears in the incident history.
+    /// Name of the rule, a DNS label. It appears in the incident history.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// What the rule matches; every given part must match.
+    /// Failures that the rule matches. All given parts must match.
     #[serde(default, rename = "match")]
     pub matches: FailureMatch,
-    /// What is done. Ignore: nothing. RestartContainer: the kubelet restarts that container.
-    /// RestartPod: all containers of that pod start again, init containers first; in a new pod where
-    /// the kubelet cannot restart all of them. RestartGang: all members of the
-    /// restart domain start again, in place where they can. RecreateGang: they get new pods on the
-    /// nodes that they have. FailWorkload: the workload fails at once.
+    /// Ignore: no action. RestartContainer: the kubelet restarts that container. RestartPod: all
+    /// containers of that pod restart, init containers first; in a new pod if the kubelet cannot
+    /// restart all of them. RestartGang: all members of the restart domain restart, in place if
+    /// possible. RecreateGang: all members get new pods on their nodes. FailWorkload: the workload
+    /// fails at once.
     pub action: FailureAction,
-    /// What becomes of the member that failed, when the action restarts members. InPlace: it
-    /// restarts in its pod. Replace: it gets a new pod. ReplaceElsewhere: on another node, since
-    /// its own may be broken.
+    /// Handling of the failed member, if the action restarts members. InPlace: it restarts in its
+    /// pod. Replace: it gets a new pod. ReplaceElsewhere: it gets a new pod on another node,
+    /// because its node may be broken.
     #[serde(default)]
     pub failed_member: FailedMember,
-    /// With failedMember ReplaceElsewhere: how long the node is avoided by this workload, in
-    /// seconds; at most 604800.
+    /// With failedMember ReplaceElsewhere: how long this workload avoids the node, in seconds; at
+    /// most 604800, default 3600.
     #[serde(default = "avoid_seconds")]
     #[schemars(range(min = 0, max = 604_800))]
     pub avoid_seconds: i64,
-    /// Whether the incident takes a unit of the restart budget.
+    /// True if the incident uses the restart budget. Default: true.
     #[serde(default = "yes")]
     pub counted: bool,
 }
 
-/// What a rule matches. Empty parts match everything.
+/// Match of a rule. Empty parts match everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureMatch {
-    /// Names of groups, at most 8; none: any group.
+    /// Names of groups, at most 8. Empty: any group.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
     pub groups: Vec<String>,
-    /// Names of containers, at most 16, init containers and sidecars among them. None: the training
-    /// container, and any other whose end ended it too: it failed the pod, or restarted all of it.
+    /// Names of containers, at most 16, including init containers and sidecars. Empty: the training
+    /// container, and any container whose exit also ended it, because it failed the pod or
+    /// restarted all containers.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub containers: Vec<String>,
     /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
-    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, Hang, NodeLost,
-    /// Evicted.
+    /// Kinds of failure other than an exit, at most 16, such as OOMKilled, Hang, NodeLost, Evicted.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub reasons: Vec<String>,
-    /// Pod conditions that hold, at most 8, such as DisruptionTarget.
+    /// Pod conditions that must be met, at most 8, such as DisruptionTarget.
     #[serde(default)]
     #[schemars(length(max = 8))]
     pub pod_conditions: Vec<PodConditionMatch>,
 }
 
 impl FailureMatch {
-    /// Whether failures of members of a group are meant.
+    /// True if the match includes the group.
     pub fn names_group(&self, group: &str) -> bool {
         names(&self.groups, group)
     }
 
-    /// Whether ends of a container are meant.
+    /// True if the match includes the container.
     pub fn names_container(&self, container: &str) -> bool {
         names(&self.containers, container)
     }
 
-    /// Whether failures for a reason are meant.
+    /// True if the match includes the reason.
     pub fn names_reason(&self, reason: &str) -> bool {
         names(&self.reasons, reason)
     }
 }
 
-/// Whether a list of names, where an empty one stands for all, has the name.
+/// True if the list contains the name, or is empty.
 fn names(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|n| n == name)
 }
@@ -164,20 +166,20 @@ fn names(list: &[String], name: &str) -> bool {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.operator != 'In' || size(self.values) > 0").message("operator In needs at least one value"))]
 pub struct ExitCodes {
-    /// In: the code is among the values. NotIn: it is not.
+    /// In: the code is one of the values. NotIn: it is not.
     pub operator: ExitCodeOperator,
-    /// Exit codes, 1 to 255: 0 is success and never a failure.
+    /// Exit codes, 1 to 255. Code 0 is success and never a failure.
     #[schemars(length(max = 255), inner(range(min = 1, max = 255)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub values: Vec<i32>,
 }
 
-/// Whether the code must be among the values.
+/// Relation of the code to the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ExitCodeOperator {
-    /// Among them.
+    /// The code is one of the values.
     In,
-    /// Not among them.
+    /// The code is none of the values.
     NotIn,
 }
 
@@ -189,14 +191,14 @@ pub struct PodConditionMatch {
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 317))]
     pub type_: String,
-    /// Status of the condition: True, False or Unknown.
+    /// Status of the condition: True, False or Unknown. Default: True.
     #[serde(default = "status_true")]
     #[schemars(length(min = 1, max = 16))]
     pub status: String,
 }
 
 impl ExitCodes {
-    /// Whether an exit code is in the set.
+    /// True if an exit code is in the set.
     pub fn contains(&self, code: i32) -> bool {
         match self.operator {
             ExitCodeOperator::In => self.values.contains(&code),
@@ -205,17 +207,17 @@ impl ExitCodes {
     }
 }
 
-/// What becomes of the failed member's pod.
+/// Handling of the failed member's pod.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum FailedMember {
-    /// It restarts in its pod.
+    /// The member restarts in its pod.
     #[default]
     InPlace,
-    /// Its pod is replaced.
+    /// The pod is replaced.
     Replace,
-    /// Its pod is replaced on another node.
+    /// The pod is replaced on another node.
     ReplaceElsewhere,
 }
 
@@ -223,10 +225,10 @@ pub enum FailedMember {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartLimits {
-    /// Counted incidents allowed in the window, 0 to 100; one more fails the workload.
+    /// Counted incidents allowed in the window, 0 to 100, default 10. One more fails the workload.
     #[schemars(range(min = 0, max = 100))]
     pub max_restarts: i32,
-    /// Length of the window in seconds, 1 to 31536000.
+    /// Length of the window in seconds, 1 to 31536000, default 86400.
     #[schemars(range(min = 1, max = 31_536_000))]
     pub window_seconds: i64,
 }
@@ -240,7 +242,7 @@ impl Default for RestartLimits {
     }
 }
 
-/// What restarts together.
+/// Members that restart together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestartScope {
     /// All members of the gang.
@@ -250,25 +252,26 @@ pub enum RestartScope {
     Replica,
 }
 
-/// The in-place restart.
+/// In-place restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InPlace {
-    /// Longest time without the arrival of a member, in seconds; 1 to 3600. Then those are replaced
-    /// whose own nodes say that they do not come, a tenth of the domain at a time.
+    /// Longest time without the arrival of a member, in seconds; 1 to 3600, default 60. Then
+    /// members are replaced if their own nodes report that they do not arrive, a tenth of the
+    /// domain at a time.
     #[schemars(range(min = 1, max = 3600))]
     pub deadline_seconds: i64,
-    /// Restarts in place for consecutive incidents before the pods of the domain are recreated, 0
-    /// to 100.
+    /// In-place restarts for consecutive incidents before the pods of the domain are recreated, 0
+    /// to 100, default 3.
     #[schemars(range(min = 0, max = 100))]
     pub max_tries: i32,
-    /// Auto: training containers get a supervisor that restarts the training process inside them,
-    /// where the installation has one, the node has an agent and the container allows it
-    /// (docs/supervisor.md). Never: containers stay as they are.
+    /// Auto: training containers get a supervisor that restarts the training process in them
+    /// (docs/supervisor.md). It requires an installation with supervisors, an agent on the node and
+    /// a suitable container. Never: no supervisor. Default: Auto.
     pub supervisor: SupervisorMode,
-    /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two
-    /// attempts apart. Allow: such gangs restart in place all the same. Restart domains of one
-    /// member restart in place either way.
+    /// Deny: without a supervisor RestartGang becomes RecreateGang, because two attempts could
+    /// overlap. Allow: such gangs restart in place anyway. Restart domains of one member always
+    /// restart in place. Default: Deny.
     pub without_supervisor: WithoutSupervisor,
 }
 
@@ -283,39 +286,39 @@ impl Default for InPlace {
     }
 }
 
-/// How long a training process may go without progress. It tells its step by writing it to the file
-/// that `LOCKSTEP_PROGRESS` names; one that never does is left alone.
+/// Limits for a training process without progress. The process reports its step in the file that
+/// `LOCKSTEP_PROGRESS` names. A process that never reports is never treated as hung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProgressPolicy {
-    /// From one step to the next, in seconds; 10 to 86400. Evaluations and checkpoints that training
-    /// waits for count, too.
+    /// Longest time between two steps, in seconds; 10 to 86400. It includes evaluations and
+    /// checkpoints that block training.
     #[schemars(range(min = 10, max = 86_400))]
     pub timeout_seconds: i64,
-    /// Time to load and compile, in seconds; 10 to 86400: before that long after its start no process
-    /// has hung.
+    /// Time to load and compile after the start of a process, in seconds; 10 to 86400, default
+    /// 1800. Within it, no process counts as hung.
     #[serde(default = "startup_seconds")]
     #[schemars(range(min = 10, max = 86_400))]
     pub startup_seconds: i64,
 }
 
-/// Whether training containers get a supervisor.
+/// Use of supervisors in training containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SupervisorMode {
-    /// Where it can be had.
+    /// Use a supervisor if possible.
     #[default]
     Auto,
-    /// They stay as they are.
+    /// Use no supervisor.
     Never,
 }
 
-/// Whether gangs without a barrier restart in place.
+/// Handling of gangs without a barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WithoutSupervisor {
-    /// They are recreated.
+    /// Pods are recreated.
     #[default]
     Deny,
-    /// They restart in place.
+    /// Members restart in place.
     Allow,
 }
 

@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::template::PodTemplate;
 
-/// That the training container is not one that restarts always: the container that the annotation names, and
-/// the first where it names none. (Two conditions: a variable for it would cost a loop in a loop.)
+/// The training container must not have restartPolicy Always. It is the container named by the
+/// annotation, or the first if the annotation names none. (A CEL variable would nest two loops and
+/// exceed the cost limit, so the expression has two branches.)
 const TRAINING_ENDS: &str = "has(self.metadata) && has(self.metadata.annotations) \
     && 'kubectl.kubernetes.io/default-container' in self.metadata.annotations \
     && self.spec.containers.exists(c, c.name == self.metadata.annotations['kubectl.kubernetes.io/default-container']) \
@@ -28,28 +29,28 @@ pub struct Group {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Number of replicas (slices), 0 to 20000. May be changed while running: the gang restarts
-    /// once, uncounted, with the new world; growing never evicts anybody.
+    /// Number of replicas (slices), 0 to 20000, default 1. A change while the gang runs restarts it
+    /// once, uncounted, with the new world. Growth never evicts other pods.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 20000))]
     pub replicas: i32,
-    /// Members (pods) per replica, 1 to 20000.
+    /// Members (pods) per replica, 1 to 20000, default 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 20000))]
     pub size: i32,
-    /// With `scheduling.gang.scope: Group`: how many members must be placed together, 1 to replicas
-    /// x size. Default: all.
+    /// With `scheduling.gang.scope: Group`: members that must be placed together, 1 to replicas x
+    /// size. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20000))]
     pub min_count: Option<i32>,
-    /// Groups that must be ready, or have succeeded, before this one first starts. Only groups
-    /// earlier in the list. Latched at the first start.
+    /// Groups that must be ready, or have succeeded, before the first start of this group. Only
+    /// groups earlier in the list. Not checked again after the first start.
     #[serde(default)]
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["group".into()]))]
     pub depends_on: Vec<Dependency>,
-    /// The pods of the group. `restartPolicy`, of the pod and of the training container, must be left
-    /// out or be Never or OnFailure; the training container is the one named by the annotation
+    /// Template of the group's pods. `restartPolicy` of the pod and of the training container must
+    /// be absent, Never or OnFailure. The training container is the one named by annotation
     /// `kubectl.kubernetes.io/default-container`, else the first.
     #[x_kube(
         validation = Rule::new("size(self.spec.containers) > 0").message("must have at least one container"),
@@ -74,25 +75,25 @@ impl Group {
     }
 }
 
-/// What a group waits for.
+/// A dependency on another group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependency {
     /// Name of an earlier group.
     #[schemars(length(min = 1, max = 40))]
     pub group: String,
-    /// What that group must have reached.
+    /// Required state of that group.
     #[serde(default)]
     pub condition: DependencyCondition,
 }
 
-/// State of a group that another waits for.
+/// Required state of a dependency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DependencyCondition {
-    /// All its members are ready.
+    /// All members are ready.
     #[default]
     Ready,
-    /// All its members have succeeded.
+    /// All members have succeeded.
     Succeeded,
 }
 

@@ -1,4 +1,4 @@
-//! Incidents in a status: the one that is handled, and those that are over.
+//! Open and finished incidents in a status.
 
 use chrono::{DateTime, Utc};
 use kube::KubeSchema;
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use super::FailureAction;
 
-/// One failure being handled. Its key is workload UID, domain and attempt.
+/// An open incident. Its key is workload UID, domain and attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
     /// Attempt that this incident leads to.
     pub attempt: i64,
-    /// What happened first.
+    /// First cause.
     pub cause: Cause,
-    /// What is done; the most severe match of all failures that joined.
+    /// Action of the incident: the most severe match of all its failures.
     pub action: FailureAction,
-    /// Whether it took a unit of the restart budget.
+    /// True if it used the restart budget.
     #[serde(default)]
     pub counted: bool,
-    /// How far it is.
+    /// Stage of the incident.
     pub stage: IncidentStage,
     /// Members whose pods are replaced, as ranges.
     #[serde(default)]
     pub replace: Vec<String>,
-    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is
-    /// deleted once. With action `RecreateGang` all pods of an earlier attempt are, and not listed.
+    /// UIDs of existing pods that are being replaced, so that each is deleted once. With action
+    /// `RecreateGang` all pods of earlier attempts are replaced, and not listed.
     #[serde(default)]
     pub old_pods: Vec<String>,
-    /// Nothing is done before this time (back-off between counted incidents).
+    /// End of the back-off between counted incidents. Before it no action is taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<DateTime<Utc>>,
-    /// When the failure was seen by the manager.
+    /// Time at which the manager detected the failure.
     pub detected_at: DateTime<Utc>,
-    /// When the action was recorded.
+    /// Time at which the action was recorded.
     pub decided_at: DateTime<Utc>,
-    /// When the order was written.
+    /// Time at which the order was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ordered_at: Option<DateTime<Utc>>,
-    /// When all members had stopped and arrived.
+    /// Time at which all members had stopped and arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_at: Option<DateTime<Utc>>,
 }
@@ -49,13 +49,13 @@ pub struct Incident {
 pub enum IncidentStage {
     /// Recorded; nothing disruptive has been done.
     Decided,
-    /// The order is out; members stop and come back.
+    /// The order is written; members stop and arrive.
     Ordered,
     /// All members have arrived at the new attempt.
     Arrived,
 }
 
-/// What went wrong.
+/// Cause of an incident.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cause {
@@ -64,30 +64,30 @@ pub struct Cause {
     /// Pod that failed first.
     #[serde(default)]
     pub pod: String,
-    /// Its node.
+    /// Node of the pod.
     #[serde(default)]
     pub node: String,
-    /// Its container.
+    /// Container that failed.
     #[serde(default)]
     pub container: String,
-    /// True exit code, when a container exited.
+    /// True exit code, if a container exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Reason given by the runtime or the kubelet, such as `OOMKilled`.
+    /// Reason from the runtime or the kubelet, such as `OOMKilled`.
     #[serde(default)]
     pub reason: String,
-    /// For people.
+    /// Message for people.
     #[serde(default)]
     pub message: String,
-    /// Name of the failure rule that matched; empty: the default.
+    /// Name of the matching failure rule; empty: the default.
     #[serde(default)]
     pub rule: String,
-    /// When the container finished or the event was seen.
+    /// Time at which the container exited or the event was seen.
     pub time: DateTime<Utc>,
 }
 
 impl Cause {
-    /// A cause of which no more than the kind is known.
+    /// A cause with only a kind.
     pub fn new(kind: CauseKind, time: DateTime<Utc>) -> Self {
         Self {
             kind,
@@ -102,7 +102,7 @@ impl Cause {
         }
     }
 
-    /// The cause of a restart that answers a change of the spec or of capacity, and no failure.
+    /// Cause of a restart for a change of the spec or of capacity, without a failure.
     pub fn requested(kind: CauseKind, time: DateTime<Utc>, message: impl Into<String>) -> Self {
         Self {
             reason: kind.as_str().into(),
@@ -113,7 +113,7 @@ impl Cause {
 }
 
 crate::worded! {
-    /// Kinds of failure and of uncounted interruption.
+    /// Kinds of failures and of uncounted interruptions.
     #[derive(
         Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
     )]
@@ -122,23 +122,23 @@ crate::worded! {
         ContainerExit = "ContainerExit",
         /// The node was lost.
         NodeLost = "NodeLost",
-        /// The pod object was deleted or evicted, not by Lockstep.
+        /// The pod was deleted or evicted, but not by Lockstep.
         PodDeleted = "PodDeleted",
         /// The pod failed as a whole (eviction by the kubelet, active deadline).
         PodFailed = "PodFailed",
-        /// The training container hung.
+        /// The training process hung.
         Hang = "Hang",
         /// `restartNonce` was raised.
         Requested = "Requested",
-        /// `replicas` changed, or an elastic gang goes on with more or fewer members. Uncounted.
+        /// `replicas` changed, or an elastic gang continues with more or fewer members. Uncounted.
         Resize = "Resize",
-        /// Preempted by a more important gang. Uncounted.
+        /// Preempted by a gang of higher priority. Uncounted.
         Preempted = "Preempted",
     }
 }
 
 impl CauseKind {
-    /// Whether a restart of this kind was asked for, and answers no failure.
+    /// True for a requested restart, without a failure.
     pub fn is_requested(self) -> bool {
         match self {
             Self::Requested | Self::Resize => true,
@@ -151,8 +151,8 @@ impl CauseKind {
         }
     }
 
-    /// Whether a failure of this kind takes a unit of the restart budget, where neither a rule nor what caused
-    /// it says otherwise. Whoever deletes a pod, the program has not failed.
+    /// True if a failure of this kind uses the restart budget by default; a rule or the
+    /// cause may override this. A deleted pod is no failure of the program.
     pub fn is_counted(self) -> bool {
         match self {
             Self::ContainerExit | Self::NodeLost | Self::PodFailed | Self::Hang => true,
@@ -165,30 +165,30 @@ impl CauseKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryEntry {
-    /// Restart domain.
+    /// Key of the restart domain.
     pub domain: String,
-    /// Attempt it led to.
+    /// Attempt that the incident led to.
     pub attempt: i64,
-    /// What happened first.
+    /// First cause.
     pub cause: Cause,
-    /// What was done.
+    /// Action of the incident.
     pub action: FailureAction,
-    /// Whether it took a unit of the restart budget.
+    /// True if it used the restart budget.
     #[serde(default)]
     pub counted: bool,
-    /// Pods that were replaced.
+    /// Number of replaced pods.
     #[serde(default)]
     pub recreated: i32,
-    /// When the failure happened.
+    /// Time of the failure.
     pub time: DateTime<Utc>,
-    /// When all members ran again, or the workload ended.
+    /// Time at which all members ran again, or the workload ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered_at: Option<DateTime<Utc>>,
-    /// How long each phase took.
+    /// Duration of each phase.
     #[serde(default)]
     pub phases: Phases,
-    /// Accelerator-seconds lost: work since the last checkpoint and the time of the restart, over
-    /// all members.
+    /// Lost accelerator-seconds of all members: work since the last checkpoint, and the time of the
+    /// restart.
     #[serde(default)]
     pub lost_accelerator_seconds: i64,
 }
@@ -197,14 +197,14 @@ pub struct HistoryEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Phases {
-    /// Failure to its detection.
+    /// From the failure to its detection.
     pub detect_ms: i64,
-    /// Detection to the recorded decision, back-off included.
+    /// From the detection to the recorded decision, including back-off.
     pub decide_ms: i64,
-    /// Order to all members stopped and arrived.
+    /// From the order until all members have stopped and arrived.
     pub stop_ms: i64,
-    /// Arrival to release.
+    /// From the arrival to the release.
     pub barrier_ms: i64,
-    /// Release to all running.
+    /// From the release until all members run.
     pub start_ms: i64,
 }

@@ -1,9 +1,9 @@
-//! CEL rules of a workload. Each message says what is allowed. Rules that compare with `oldSelf`
-//! are transition rules: they are not evaluated on create.
+//! CEL rules of a workload. Each message states what is allowed. Rules with `oldSelf` are
+//! transition rules, which are not evaluated on create.
 
 use kube::core::cel::Rule;
 
-/// Whether the spec may change freely: it is suspended, or is being suspended by this very change.
+/// Allows any change of a suspended workload, or of a workload that this change suspends.
 macro_rules! or_suspended {
     ($rule:literal) => {
         concat!("oldSelf.suspend || self.suspend || (", $rule, ")")
@@ -16,8 +16,8 @@ pub(super) fn name_is_a_label() -> Rule {
     )
 }
 
-/// Hostnames are `<workload>-<group>-<replica>-<index>`. The number of digits is that of the
-/// counts, an upper bound.
+/// Hostnames are `<workload>-<group>-<replica>-<index>`. The digits of the counts are an upper
+/// bound for replica and index.
 pub(super) fn hostnames_fit() -> Rule {
     Rule::new(
         "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + size(string(g.size)) + 3 <= 63)",
@@ -30,7 +30,8 @@ pub(super) fn member_limit() -> Rule {
         .message("replicas x size over all groups must be at most 20000 members")
 }
 
-/// Each gang and each restart domain has an entry in the status, which is one object.
+/// Each gang and each restart domain has an entry in the status, and the size of an object is
+/// limited.
 pub(super) fn domain_limit() -> Rule {
     Rule::new("(self.failurePolicy.restartScope != 'Replica' && (self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Replica')) || self.groups.map(g, g.replicas).sum() <= 500")
         .message("replicas over all groups must be at most 500 where each is a gang or restart domain of its own (scheduling.gang.scope or failurePolicy.restartScope Replica)")
@@ -74,8 +75,8 @@ pub(super) fn depends_on_needs_scope() -> Rule {
 }
 
 pub(super) fn depends_on_earlier() -> Rule {
-    // Of the two groups, in list order, the first must be the one depended on. (An unknown name
-    // leaves only the other.)
+    // Of the two groups, the dependency must come first in the list. An unknown name leaves only
+    // the dependent group.
     Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.filter(e, e.name == d.group || e.name == g.name)[0].name == d.group))")
         .message("dependsOn may only name groups that stand earlier in spec.groups")
 }

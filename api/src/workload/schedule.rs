@@ -1,4 +1,4 @@
-//! How the members are placed.
+//! Placement of members.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -9,34 +9,35 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.policy == 'Gang' || !has(self.gang.minCount)").message("gang.minCount needs policy Gang"))]
 pub struct Scheduling {
-    /// Gang: members of a gang are placed all or none. Basic: each member is placed as
-    /// soon as there is capacity for it.
+    /// Gang: the members of a gang are placed all or none. Basic: each member is placed as soon as
+    /// there is capacity for it. Default: Gang.
     #[serde(default)]
     pub policy: SchedulingPolicy,
-    /// What is placed together.
+    /// Members that form a gang.
     #[serde(default)]
     pub gang: GangScheduling,
-    /// What preemption takes: All, whole gangs only; Single, single pods. Default: All for gangs (a
-    /// gang that loses one member is useless), Single for policy Basic. With Single and a minCount
-    /// below its size, a gang goes on without members that are lost while minCount are left.
+    /// Unit of preemption. All: whole gangs only. Single: single pods. Default: All for gangs,
+    /// because a gang is useless after the loss of one member; Single for policy Basic. With Single
+    /// and a minCount below its size, a gang continues without lost members while minCount remain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
-    /// Whether this workload may evict others. Default: that of its priority class.
+    /// PreemptLowerPriority: this workload may evict pods of lower priority. Never: it may not.
+    /// Default: the policy of its priority class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_policy: Option<PreemptionPolicy>,
     /// Keeps members close together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
-    /// Longest wait for capacity, in seconds; 0: no limit.
+    /// Longest wait for capacity, in seconds; 0 to 31536000. Default 0: no limit.
     #[serde(default)]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub timeout_seconds: i64,
-    /// What happens when `timeoutSeconds` has passed.
+    /// Action after `timeoutSeconds`. Wait: keep waiting. Fail: the workload fails. Default: Wait.
     #[serde(default)]
     pub on_timeout: OnTimeout,
 }
 
-/// Whether members are placed together.
+/// Placement policy of members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SchedulingPolicy {
     /// All or none.
@@ -51,17 +52,17 @@ pub enum SchedulingPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct GangScheduling {
     /// Workload: all members are one gang. Group: one gang per group. Replica: one gang per replica
-    /// of each group.
+    /// of each group. Default: Workload.
     #[serde(default)]
     pub scope: GangScope,
-    /// With scope Workload: how many members must be placed together, 1 to the number of members.
+    /// With scope Workload: members that must be placed together, 1 to the number of members.
     /// Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20000))]
     pub min_count: Option<i32>,
 }
 
-/// Which members form one gang.
+/// Members that form one gang.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum GangScope {
     /// The whole workload.
@@ -73,21 +74,21 @@ pub enum GangScope {
     Replica,
 }
 
-/// What preemption takes (KEP-5710 `disruptionMode`). All: whole gangs only. Single: single pods.
-/// Default: All for gangs (a gang that loses one member is useless), Single for policy Basic.
+/// Unit of preemption (KEP-5710 `disruptionMode`). All: whole gangs only. Single: single pods.
+/// Default: All for gangs, because a gang is useless after the loss of one member; Single for
+/// policy Basic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionMode {
-    /// The gang is evicted whole or not at all.
+    /// The gang is evicted as a whole or not at all.
     All,
-    /// Each pod may be evicted alone.
+    /// Single pods may be evicted.
     Single,
 }
 
-/// Whether work of strictly lower priority may be evicted to free capacity. Default: that of the
-/// priority class.
+/// Permission to evict pods of strictly lower priority. Default: the policy of the priority class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PreemptionPolicy {
-    /// Work of strictly lower priority may be evicted.
+    /// Pods of strictly lower priority may be evicted.
     PreemptLowerPriority,
     /// No pod is evicted for this workload.
     Never,
@@ -100,10 +101,11 @@ pub struct Topology {
     /// Node label whose values are the domains, such as `topology.kubernetes.io/rack`.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// Required: one domain or no placement. Preferred: one domain where possible.
+    /// Required: one domain or no placement. Preferred: one domain if possible. Default: Required.
     #[serde(default)]
     pub mode: TopologyMode,
-    /// What shares a domain: each replica, or the whole gang.
+    /// Gang: all members of the gang share a domain. Replica: the members of each replica share
+    /// one. Default: Gang.
     #[serde(default)]
     pub scope: TopologyScope,
 }
@@ -111,14 +113,14 @@ pub struct Topology {
 /// Strength of a topology constraint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TopologyMode {
-    /// Must hold.
+    /// Must be met.
     #[default]
     Required,
-    /// Should hold.
+    /// Should be met.
     Preferred,
 }
 
-/// What has to share a topology domain.
+/// Members that must share a topology domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TopologyScope {
     /// All members of the gang.
@@ -128,10 +130,10 @@ pub enum TopologyScope {
     Replica,
 }
 
-/// What a scheduling timeout does.
+/// Action after a scheduling timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnTimeout {
-    /// Keep waiting; the condition says so.
+    /// Keep waiting; the condition reports the timeout.
     #[default]
     Wait,
     /// The workload fails.

@@ -63,16 +63,16 @@ use crate::names::MANAGED_BY;
     validation = rules::priority_fixed()
 )]
 pub struct TrainingWorkloadSpec {
-    /// True: all pods end gracefully and their nodes are released. Nothing of it counts as a
-    /// failure. While true, the whole spec except group names may be changed.
+    /// True: all pods terminate gracefully and their nodes are released. This does not count as a
+    /// failure. While true, the whole spec except group names may be changed. Default: false.
     #[serde(default)]
     pub suspend: bool,
-    /// Which controller acts on the object; any value but `lockstep.dev/operator` means: hands off.
-    /// Immutable.
+    /// Controller of the object. Lockstep ignores the object unless the value is
+    /// `lockstep.dev/operator`, the default. Immutable.
     #[serde(default = "managed_by")]
     #[schemars(length(min = 1, max = 63))]
     pub managed_by: String,
-    /// Raise it to restart the gang once, uncounted.
+    /// Raise it to restart the gang once, without use of the restart budget.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub restart_nonce: i64,
@@ -80,14 +80,14 @@ pub struct TrainingWorkloadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
-    /// The groups, 1 to 8; replicas x size over all of them is at most 20000.
+    /// The groups, 1 to 8. The sum of replicas x size over all groups is at most 20000.
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<Group>,
-    /// What is placed together, how close, what may be evicted for it, and how long it may wait.
+    /// Placement: gangs, topology, preemption and the longest wait.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// What happens when a member fails. Without rules all members restart together, at most 10
+    /// Reaction to the failure of a member. Without rules all members restart together, at most 10
     /// times a day.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
@@ -97,13 +97,13 @@ pub struct TrainingWorkloadSpec {
     /// Names and ranks of the members.
     #[serde(default)]
     pub network: Network,
-    /// Longest time from the first start to the end, suspended time excluded, in seconds; 1 to
-    /// 31536000. Then the workload fails.
+    /// Longest time from the first start to the end, excluding suspended time, in seconds; 1 to
+    /// 31536000. Then the workload fails. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 31_536_000))]
     pub active_deadline_seconds: Option<i64>,
-    /// The object is deleted this many seconds after it has completed or failed; 0 to 31536000.
-    /// Default: never.
+    /// Time from completion or failure to the deletion of the object, in seconds; 0 to 31536000.
+    /// Default: never deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i64>,
@@ -113,22 +113,22 @@ pub struct TrainingWorkloadSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SuccessPolicy {
-    /// All: every named group has succeeded. Any: one of them has.
+    /// All: every selected group must succeed. Any: one of them must. Default: All.
     #[serde(default)]
     pub operator: SuccessOperator,
-    /// Groups that count, at most 8. Default: all groups.
+    /// Names of the selected groups, at most 8. Default: all groups.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
     pub groups: Vec<String>,
 }
 
-/// How many of the groups must succeed.
+/// Number of groups that must succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SuccessOperator {
-    /// Every one.
+    /// Every group.
     #[default]
     All,
-    /// One.
+    /// One group.
     Any,
 }
 
@@ -144,23 +144,24 @@ pub struct Network {
         regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub subdomain: Option<String>,
-    /// Whether members have names before they are ready: training frameworks rendezvous before
-    /// readiness.
+    /// True: DNS names of members resolve before the members are ready, because training frameworks
+    /// rendezvous before readiness. Default: true.
     pub publish_not_ready_addresses: bool,
-    /// Over which members ranks and the world size run: all of the Workload, those of a Group,
-    /// those of a Replica.
+    /// Scope of ranks and world size: all members of the Workload, of a Group, or of a Replica.
+    /// Default: Group.
     pub world: WorldScope,
-    /// The member that others rendezvous at. Default: the first member of each world.
+    /// The member at which the members rendezvous. Default: the first member of each world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<Coordinator>,
-    /// Port of the rendezvous, 1 to 65535. When all pods of a restart domain are replaced together
-    /// the next of eight ports from here on is used, which network policies have to allow.
+    /// Port of the rendezvous, 1 to 65535, default 29500. Each time all pods of a restart domain
+    /// are replaced together, the next of eight ports from this one is used. Network policies must
+    /// allow these ports.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }
 
 impl Network {
-    /// Name of the headless Service and subdomain of the pods of a workload of this name.
+    /// Name of the headless Service and subdomain of the pods of a workload with this name.
     pub fn subdomain_of<'a>(&'a self, workload: &'a str) -> &'a str {
         self.subdomain.as_deref().unwrap_or(workload)
     }
@@ -178,7 +179,7 @@ impl Default for Network {
     }
 }
 
-/// Over which members ranks run.
+/// Scope of ranks and world size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WorldScope {
     /// All members of the workload.

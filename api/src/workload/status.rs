@@ -1,4 +1,4 @@
-//! Status of a workload: the ledger, written before acting, and the summary, computed after.
+//! Status of a workload: the ledger, written before an action, and the summary, computed after it.
 
 use chrono::{DateTime, Utc};
 use kube::KubeSchema;
@@ -13,36 +13,36 @@ use crate::member::{Member, parse_indexes};
 
 /// Status of a workload.
 ///
-/// The *ledger* (`applied`, `gangs`, `domains`, `restarts.countedAt`) is what the operator must
-/// remember to finish what it began; it is persisted before anything disruptive is done. The rest
-/// is a *summary* for people and tools, computed from what is observed and never read back as
-/// input.
+/// The *ledger* (`applied`, `gangs`, `domains`, `restarts.countedAt`) is the state that the
+/// operator needs to finish what it began. It is persisted before any disruptive action. The rest
+/// is a *summary* for people and tools. It is computed from observed state and is never an input of
+/// decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingWorkloadStatus {
-    /// Generation of the spec that this status was computed from.
+    /// Generation of the spec from which this status was computed.
     #[serde(default)]
     pub observed_generation: i64,
-    /// One word for people and columns. Never an input of decisions.
+    /// State in one word, for people and columns. Never an input of decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Why it stands there: the reason of the condition that gives the phase.
+    /// Reason of the condition that gives the phase.
     #[serde(default)]
     pub reason: String,
-    /// The same in words: the message of that condition. After the end that of Complete or Failed.
+    /// Message of the condition that gives the phase; after the end, of Complete or Failed.
     #[serde(default)]
     pub message: String,
-    /// Members that are ready or have succeeded, of all that should run, such as `31/32`.
+    /// Members that are ready or have succeeded, of all members that should run, such as `31/32`.
     #[serde(default)]
     pub ready: String,
-    /// Highest attempt over the restart domains.
+    /// Highest attempt of all restart domains.
     #[serde(default)]
     pub attempt: i64,
     /// Conditions; see the reference for types and reasons.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Ledger: what the running pods were made from.
+    /// Ledger: the spec from which the running pods were created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<AppliedSpec>,
     /// Ledger: one entry per gang.
@@ -56,39 +56,39 @@ pub struct TrainingWorkloadStatus {
     /// Restart counters and the restart budget.
     #[serde(default)]
     pub restarts: Restarts,
-    /// How often this workload was preempted.
+    /// Number of preemptions of this workload.
     #[serde(default)]
     pub preemptions: i64,
     /// Counts per group.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<GroupStatus>,
-    /// When the workload was first acted on, or last resumed.
+    /// Time at which the operator first acted on the workload, or last resumed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
-    /// When every gang was last placed.
+    /// Time at which every gang was last placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_time: Option<DateTime<Utc>>,
-    /// When the workload completed or failed.
+    /// Time at which the workload completed or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<DateTime<Utc>>,
     /// The last 20 incidents, newest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
-    /// Ledger: how far training has come, by what its processes tell; absent: they tell nothing.
+    /// Ledger: training progress, as the processes report it. Absent: no process reports progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
-    /// Accelerator time, written on transitions only.
+    /// Accelerator time, written only on transitions.
     #[serde(default)]
     pub accounting: Accounting,
-    /// Ledger: seconds of activity before the last suspension, for `activeDeadlineSeconds`.
+    /// Ledger: active seconds before the last suspension, for `activeDeadlineSeconds`.
     #[serde(default)]
     pub active_seconds: i64,
 }
 
 impl TrainingWorkloadStatus {
-    /// Members that have succeeded, from the ledger. Indexes beyond the present size of a group are
-    /// left out.
+    /// Members that have succeeded, from the ledger. Indexes beyond the current size of a group are
+    /// ignored.
     pub fn completed(&self, groups: &[Group]) -> BTreeSet<Member> {
         let of = |group: &Group| {
             let ranges = self
@@ -108,7 +108,7 @@ impl TrainingWorkloadStatus {
 }
 
 crate::worded! {
-    /// One word for where a workload stands.
+    /// State of a workload in one word.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     pub enum Phase {
         /// Waiting for capacity or for another group.
@@ -119,7 +119,7 @@ crate::worded! {
         Running = "Running",
         /// An incident is being handled.
         Restarting = "Restarting",
-        /// Leaving for a more important gang.
+        /// Being preempted by a gang of higher priority.
         Preempting = "Preempting",
         /// Suspended.
         Suspended = "Suspended",
@@ -127,18 +127,19 @@ crate::worded! {
         Succeeded = "Succeeded",
         /// Failed.
         Failed = "Failed",
-        /// Needs a change from outside.
+        /// Needs a change by a user.
         Stalled = "Stalled",
     }
 }
 
-/// What the running pods were made from; a difference to the spec is work to do.
+/// The spec from which the running pods were created. A difference to the current spec needs
+/// action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedSpec {
-    /// Hash of the parts of the spec that pods are made from, replica counts excluded.
+    /// Hash of the parts of the spec from which pods are created, without replica counts.
     pub spec_hash: String,
-    /// `spec.restartNonce` that has been acted on.
+    /// Last handled value of `spec.restartNonce`.
     #[serde(default)]
     pub restart_nonce: i64,
     /// Replicas per group, in the order of `spec.groups`.
@@ -152,28 +153,28 @@ pub struct AppliedSpec {
 pub struct GangStatus {
     /// Key of the gang: `workload`, the group, or `<group>.<replica>`.
     pub key: String,
-    /// Whether its dependencies were met once; it then never waits for them again.
+    /// True if the dependencies were met once. The gang then never waits for them again.
     #[serde(default)]
     pub started: bool,
-    /// Id of the placement that the gang has given back. The scheduler clears it once the gang's
-    /// pods are gone.
+    /// Id of the placement that the gang has released. The scheduler clears it once the gang's pods
+    /// are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
-    /// Why the gang waits before it queues again; removed when the wait is over.
+    /// Why the gang waits before it queues again; removed after the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
-    /// Placements in a row that ended before all members ran; the next back-off grows with it.
+    /// Placements in a row that ended before all members ran. The back-off grows with it.
     #[serde(default)]
     pub placement_tries: i32,
-    /// Starts in a row that failed because of the template: image, command, configuration or scheduler.
-    /// The third fails the workload.
+    /// Starts in a row that failed because of the template: image, command, configuration or
+    /// scheduler. The third fails the workload.
     #[serde(default)]
     pub start_tries: i32,
-    /// Since when the gang holds its nodes: those of a preemption are its own when its victims have left.
-    /// Absent while it holds none, or no accelerators there.
+    /// Time since which the gang holds its nodes. After a preemption it holds them once its victims
+    /// are gone. Absent if it holds no nodes, or no accelerators on them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since: Option<DateTime<Utc>>,
-    /// Nodes that this gang stays away from for a while.
+    /// Nodes that this gang temporarily avoids.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub avoid: Vec<AvoidedNode>,
@@ -185,17 +186,17 @@ pub struct GangStatus {
 pub struct Backoff {
     /// Reason, from the table of condition reasons.
     pub reason: String,
-    /// What was refused, in the words of the API server.
+    /// The refusal, in the words of the API server.
     #[serde(default)]
     pub message: String,
-    /// Placements in a row that ended so.
+    /// Placements in a row that ended for this reason.
     #[serde(default)]
     pub tries: i32,
-    /// Not before this time.
+    /// End of the wait.
     pub until: DateTime<Utc>,
 }
 
-/// A node to stay away from.
+/// A node to avoid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AvoidedNode {
@@ -203,7 +204,7 @@ pub struct AvoidedNode {
     pub node: String,
     /// Reason, from the table of condition reasons.
     pub reason: String,
-    /// Until when.
+    /// End of the avoidance.
     pub until: DateTime<Utc>,
 }
 
@@ -213,32 +214,33 @@ pub struct AvoidedNode {
 pub struct DomainStatus {
     /// Key of the domain: a gang key, or `<group>.<replica>` with restartScope Replica.
     pub key: String,
-    /// Current attempt; rises by one for each incident, and when a supervised gang is placed again.
+    /// Current attempt. It rises by one with each incident, and when a supervised gang is placed
+    /// again.
     pub attempt: i64,
-    /// The incident being handled.
+    /// The open incident.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// Restarts in a row for failures that take restart budget, without ten healthy minutes between them; in
-    /// place at first, then with new
-    /// pods.
+    /// Restarts in a row for failures that use the restart budget, without ten healthy minutes
+    /// between them. The first ones are in place, later ones use new pods.
     #[serde(default)]
     pub in_place_tries: i32,
-    /// Restarts in a row for failures that take no restart budget, without ten healthy minutes between them.
+    /// Restarts in a row for failures that do not use the restart budget, without ten healthy
+    /// minutes between them.
     #[serde(default)]
     pub uncounted_tries: i32,
-    /// Since when all members run: the first start or the end of the last incident. Absent while
-    /// they do not.
+    /// Time since which all members run: the first start or the end of the last incident. Absent if
+    /// not all members run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
-    /// Restarts of the members' training containers that are accounted for; more than that is a
-    /// restart that no agent reported.
+    /// Known restarts of the members' training containers. A higher number is a restart that no
+    /// agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
-    /// Up to when the accelerator time that failures of the domain have lost is counted.
+    /// Time up to which lost accelerator time of the domain's failures is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_until: Option<DateTime<Utc>>,
-    /// How often all pods of the domain were replaced together. It rotates `MASTER_PORT` and is
-    /// part of `PET_RDZV_ID`, so that a straggler finds no peer.
+    /// Number of times that all pods of the domain were replaced together. It changes `MASTER_PORT`
+    /// and is part of `PET_RDZV_ID`, so a straggler finds no peer.
     #[serde(default)]
     pub recreations: i64,
 }
@@ -249,29 +251,29 @@ pub struct DomainStatus {
 pub struct Restarts {
     /// Incidents handled by a restart.
     pub total: i64,
-    /// Of these, those in which no pod was replaced.
+    /// Incidents without a replaced pod.
     pub in_place: i64,
-    /// Pods replaced over all incidents.
+    /// Replaced pods of all incidents.
     pub recreated: i64,
-    /// Incidents that took a unit of the restart budget.
+    /// Incidents that used the restart budget.
     pub counted: i64,
-    /// Ledger: when the counted incidents of the present window happened, at most 101.
+    /// Ledger: times of the counted incidents in the current window, at most 101.
     pub counted_at: Vec<DateTime<Utc>>,
 }
 
-/// How far training has come (docs/progress.md). Brought up to date about once a minute.
+/// Training progress (docs/progress.md), updated about once a minute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingProgress {
-    /// The step that a member has come to last.
+    /// Last step that a member reached.
     pub step: i64,
-    /// When it came to it.
+    /// Time of that step.
     pub step_time: DateTime<Utc>,
-    /// The step of the last checkpoint that a member says it has saved.
+    /// Step of the last checkpoint that a member reports as saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_step: Option<i64>,
-    /// When it was saved. The cost of preempting the workload counts from here, as it does from
-    /// annotation `training.lockstep.dev/last-checkpoint`; the later one counts.
+    /// Time of that checkpoint. The cost of preempting the workload counts from this time or from
+    /// annotation `training.lockstep.dev/last-checkpoint`, whichever is later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_time: Option<DateTime<Utc>>,
 }
@@ -285,7 +287,7 @@ pub struct GroupStatus {
     /// Members that should exist.
     #[serde(default)]
     pub desired: i32,
-    /// Pods that exist.
+    /// Existing pods.
     #[serde(default)]
     pub created: i32,
     /// Ready members.
@@ -301,12 +303,12 @@ pub struct GroupStatus {
     #[serde(default)]
     pub failed: i32,
     /// Ledger: members that have succeeded, in the range format of a Job's `completedIndexes`,
-    /// numbered replica x size + index. A finished member stays finished when its pod is
+    /// numbered replica x size + index. A finished member stays finished after its pod is
     /// garbage-collected.
     #[serde(default)]
     pub completed_indexes: String,
-    /// Ledger: the members that run together when not all of the gang are placed, in the format of
-    /// `completedIndexes`. Absent: all of them.
+    /// Ledger: the members that run together if only some members of the gang are placed, in the
+    /// format of `completedIndexes`. Absent: all members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_indexes: Option<String>,
 }
@@ -315,24 +317,25 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Accounting {
-    /// Ledger: accelerators that its gangs hold; none of a gang that waits for the victims of its preemption
-    /// to leave.
+    /// Ledger: accelerators that the gangs hold. A gang that waits for its victims to terminate
+    /// holds none.
     pub accelerators: i64,
-    /// Ledger: accelerator-seconds held, up to `until`; since then the gangs hold `accelerators`.
+    /// Ledger: accelerator-seconds held up to `until`. Since then the gangs hold `accelerators`.
     pub held_accelerator_seconds: i64,
-    /// Ledger: up to when; written when something else is.
+    /// Ledger: time up to which `heldAcceleratorSeconds` is counted; written together with other
+    /// changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<DateTime<Utc>>,
-    /// Ledger: accelerator-seconds of these that incidents and preemption have lost: work since the
-    /// last checkpoint, and the time until all members ran again.
+    /// Ledger: held accelerator-seconds lost by incidents and preemption: work since the last
+    /// checkpoint, and the time until all members ran again.
     pub lost_accelerator_seconds: i64,
-    /// Ledger: seconds in which a gang wanted capacity and had none, or not yet, those since `waitingSince` not
-    /// included.
+    /// Ledger: seconds in which a gang requested capacity and did not hold it, excluding the time
+    /// since `waitingSince`.
     pub waited_seconds: i64,
-    /// Ledger: since when a gang wants capacity and has none.
+    /// Ledger: time since which a gang requests capacity and does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<DateTime<Utc>>,
-    /// Share of the held time that was not lost, such as `97.3%`. Absent while nothing was held.
+    /// Share of the held time that was not lost, such as `97.3%`. Absent if no time was held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The CEL rules of the schema, evaluated in process: what a user may write and change, and what
-//! the refusal says.
+//! The CEL rules of the schema, evaluated in process: allowed manifests and changes, and the
+//! messages of refusals.
 
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};

@@ -8,12 +8,12 @@
 //!                        |  +------------------- Ended n <---------|----+
 //!                     Stopping m <---------------------------------+
 //!                                        Hold m > n
-//!   every state --> Leaving: kills what is left, then exits with one code
+//!   every state --> Leaving: kills all processes, then exits with one code
 //! ```
 //!
 //! Invariants, checked by the property tests:
-//! - A child starts only on the release of the attempt that the supervisor is held for, and only if
-//!   no process of an earlier attempt is alive.
+//! - A child starts only on the release of the attempt that the supervisor is held for.
+//! - A child starts only if no process of an earlier attempt is alive.
 //! - Attempts increase.
 //! - The supervisor sends an arrival only if no process runs.
 //! - Each path to the exit has its exit code.
