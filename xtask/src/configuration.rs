@@ -39,7 +39,6 @@ struct Field {
     doc: String,
 }
 
-/// Types in the sources.
 #[derive(Default)]
 struct Types {
     structs: BTreeMap<String, Vec<Field>>,
@@ -208,7 +207,6 @@ fn type_name(kind: &Type) -> String {
     kind.to_token_stream().to_string()
 }
 
-/// The doc comment as one line.
 fn doc(attributes: &[Attribute]) -> String {
     let lines = attributes
         .iter()

@@ -85,9 +85,7 @@ enum Command {
     },
 }
 
-/// Prefix of the image names.
 const PREFIX: &str = "ghcr.io/lockstep-dev/";
-/// Tag of release images.
 const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 fn main() -> Result<()> {

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Service account of the agents.
 const AGENT: &str = "lockstep-agent";
 /// Verbs without effects.
 const READS: [&str; 3] = ["get", "list", "watch"];
@@ -65,7 +64,6 @@ fn mistakes_in_calls(page: &str, proto: &str, code: &str) -> Vec<String> {
     out
 }
 
-/// Current page, proto file and code.
 fn calls() -> [String; 3] {
     [
         "docs/images.md",

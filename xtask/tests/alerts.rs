@@ -23,7 +23,6 @@ const AT_ONCE: [(&str, &str); 1] = [(
 /// Allowed verbs after `kubectl`.
 const VERBS: [&str; 4] = ["get", "describe", "logs", "lockstep"];
 
-/// Text of the runbooks by name.
 fn runbooks() -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let pages = std::fs::read_dir(root.join(RUNBOOKS)).unwrap();
@@ -214,7 +213,6 @@ fn recording_rules_ask_for_what_is_there_and_are_named_by_convention() {
     assert!(found[0].contains("no such metric"), "{found:?}");
 }
 
-/// Faults of one alert and the runbooks.
 fn found(alert: Alert, pages: &BTreeMap<String, String>) -> Vec<String> {
     let others = ALERTS.iter().filter(|a| a.name != ALERTS[0].name);
     let all: Vec<Alert> = others.copied().chain([alert]).collect();

@@ -119,7 +119,6 @@ fn packages() -> Result<Vec<Package>> {
         .collect())
 }
 
-/// Fault of a crate's direct dependencies.
 fn mistake(package: &Package) -> Option<String> {
     let name = &package.name;
     let Some((_, allowed)) = ALLOWED.iter().find(|(n, _)| n == name) else {

@@ -42,7 +42,6 @@ fn at<'a>(schema: &'a Value, path: &Value) -> Result<&'a Value, String> {
     })
 }
 
-/// Faults of a configuration under a schema.
 fn mistakes(config: &Value, schema: &Value) -> Vec<String> {
     let resource = &config["spec"]["resources"][0];
     let mut out = Vec::new();

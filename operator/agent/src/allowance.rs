@@ -23,7 +23,6 @@ impl Allowance {
         }
     }
 
-    /// Takes a token. Returns false if there is none.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         self.fill(now);
         let may = self.left > 0;

@@ -18,13 +18,11 @@ use tracing::{error, info};
 
 use crate::health::{Part, Readiness};
 
-/// Deadline of the request.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two tests: an applied policy takes effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
 /// Names that no node has. There are two in case the agent's node has one of them.
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
-/// Name of the policy.
 const POLICY: &str = "lockstep-node-agents";
 /// RBAC resource that identifies an agent's account. The policy's refusal names it if the account
 /// lacks it.

@@ -55,7 +55,6 @@ struct RefusalLabels {
     reason: &'static str,
 }
 
-/// Results of stops.
 const RESULTS: [&str; 2] = ["stopped", "failed"];
 
 /// Why a socket or a connection was refused.

@@ -9,7 +9,6 @@ use kube::client::Body;
 use lockstep_process::api_server::ComeBack;
 use tower::{BoxError, service_fn};
 
-/// Wait after the first failure.
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest wait for an unreachable server.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -53,7 +52,6 @@ impl Backoff {
         }
     }
 
-    /// Resets the wait after a success.
     pub(crate) fn reset(&mut self) {
         self.wait = FIRST;
     }

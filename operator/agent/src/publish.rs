@@ -57,7 +57,6 @@ impl PublishError {
         matches!(self, Self::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found())
     }
 
-    /// True if the server is overloaded.
     fn is_overload(&self) -> bool {
         match self {
             Self::Deadline => true,
@@ -70,7 +69,6 @@ impl PublishError {
         }
     }
 
-    /// Wait that the server requested.
     fn asked(&self) -> Duration {
         match self {
             Self::Api(error) => asked_wait(error),
@@ -106,7 +104,6 @@ impl News {
     }
 }
 
-/// Writer of the `NodeAgent` of one node.
 pub(crate) struct Publisher {
     api: Api<NodeAgent>,
     nodes: Api<Node>,

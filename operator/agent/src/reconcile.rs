@@ -48,27 +48,18 @@ pub(crate) enum StepError {
 
 /// The agent without its runtime, which may be busy with a call.
 pub(crate) struct Reconciler<S, V> {
-    /// Name of the node.
     pub node: String,
-    /// Storage of the agent's records.
     pub store: S,
-    /// The supervisors in the containers of its members.
     pub supervisors: V,
-    /// Restart orders of the cluster.
     pub orders: watch::Receiver<Orders>,
-    /// The node's clock.
     pub now: Now,
-    /// What it counts.
     pub metrics: Metrics,
-    /// What it waits for.
     pub readiness: Readiness,
     /// Content of the next write of the `NodeAgent`.
     pub wanted: watch::Sender<News>,
-    /// What it knows of its node.
     pub known: Known,
 }
 
-/// What an agent knows about its node.
 pub(crate) struct Known {
     records: Records,
     /// Members' pods of the last listing; `None` before the first.
@@ -83,7 +74,6 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Starts from the persisted records.
     pub fn new(records: Records) -> Self {
         Self {
             records,
@@ -130,7 +120,6 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// Records a listing of the runtime.
     pub fn listed(&mut self, sandboxes: Vec<Sandbox>) {
         self.readiness.done(Part::Runtime);
         let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);

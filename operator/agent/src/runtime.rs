@@ -9,7 +9,6 @@ use lockstep_lifecycle::node::{NodePod, SeenContainer};
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A container runtime, as the agent of one node uses it.

@@ -17,13 +17,11 @@ use tokio::time::Instant;
 
 use crate::runtime::RuntimeError;
 
-/// Result of a stop.
 pub(crate) struct Stopped {
     pub container_id: String,
     pub result: Result<(), RuntimeError>,
 }
 
-/// Stops by container.
 pub(crate) struct Stops {
     running: FuturesUnordered<BoxFuture<'static, Stopped>>,
     /// Time of the earliest next stop of each container; `None` while a stop is in flight.

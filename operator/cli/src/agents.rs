@@ -100,7 +100,6 @@ pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
     }
 }
 
-/// State of an agent if pods are known.
 fn state(object: Option<&NodeAgent>, pod: Option<&Pod>) -> AgentState {
     match (object, pod) {
         (None, _) => AgentState::Silent,

@@ -68,7 +68,6 @@ impl Diagnosis {
     }
 }
 
-/// Level and message.
 type Finding = (CheckLevel, String);
 
 fn ok(message: impl Into<String>) -> Finding {

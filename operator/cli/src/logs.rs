@@ -180,7 +180,6 @@ pub fn sources(
     Ok(sources.collect())
 }
 
-/// A member's pod, with its rank if it runs.
 struct RankedPod<'a> {
     member: Member,
     rank: Option<i32>,
@@ -188,7 +187,6 @@ struct RankedPod<'a> {
 }
 
 impl RankedPod<'_> {
-    /// True if group and rank match.
     fn is_wanted(&self, wanted: &Wanted) -> bool {
         let (group, rank) = (&wanted.group, wanted.rank);
         let is_in_group = group.as_ref().is_none_or(|g| *g == self.member.group);
@@ -277,7 +275,6 @@ fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     of_container.any(|s| s.restart_count > 0 && started_at(s).is_some_and(is_later))
 }
 
-/// Start time of the running container.
 fn started_at(status: &ContainerStatus) -> Option<DateTime<Utc>> {
     let running = status.state.as_ref()?.running.as_ref()?;
     utc(running.started_at.as_ref()?)

@@ -8,7 +8,6 @@ use lockstep_cli::args::Args;
 use lockstep_cli::commands;
 use lockstep_cli::outcome::Outcome;
 
-/// Exit code if the command failed.
 const ERROR: u8 = 1;
 /// Exit code for a negative result: the workload does not fit, or the installation is unhealthy.
 const NO: u8 = 2;

@@ -8,7 +8,6 @@ use crate::probe::{self, ProbeKind};
 use crate::supervise::{self, SharedMemoryFolder};
 use lockstep_run::machine::Waits;
 
-/// Output of `lockstep-run help`.
 pub const HELP: &str = "\
 lockstep-run: the supervisor inside a training container
 
@@ -41,7 +40,6 @@ Exit codes of exec: that of COMMAND; 128 + number of the signal that ended it; 1
 does not exist, 126 if it cannot be executed; 125 if the supervisor itself fails.
 ";
 
-/// A parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     Help,

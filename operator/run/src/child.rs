@@ -18,7 +18,6 @@ const NOT_EXECUTABLE: u8 = 126;
 /// torchrun separates rendezvous by this variable.
 const RENDEZVOUS: &str = "PET_RDZV_ID";
 
-/// Why the child did not start.
 #[derive(Debug)]
 pub struct NotStarted {
     pub code: u8,

@@ -7,7 +7,6 @@ use std::path::Path;
 
 use crate::shared_memory::SharedMemory;
 
-/// Name of the program in the folder.
 const PROGRAM: &str = "lockstep-run";
 
 /// Copies this program into the folder, executable for all users. Init containers can run again,

@@ -34,7 +34,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Event of the connection to the agent.
 #[derive(Debug)]
 pub enum LinkEvent {
     Came,
@@ -42,7 +41,6 @@ pub enum LinkEvent {
     Said(FromAgent),
 }
 
-/// The listening socket and its connections.
 pub struct Link {
     path: PathBuf,
     hello: Vec<u8>,
@@ -66,7 +64,6 @@ struct Connection {
     since: Moment,
 }
 
-/// Why a connection ended.
 #[derive(Debug)]
 enum Over {
     Closed,
@@ -138,7 +135,6 @@ impl Link {
         [look, handshake].into_iter().flatten().min()
     }
 
-    /// File descriptors to poll.
     pub fn fds(&self) -> Vec<PollFd<'_>> {
         let listener = self
             .listener
@@ -272,7 +268,6 @@ impl Connection {
         })
     }
 
-    /// True if the agent has sent `Welcome`.
     fn handshake(&mut self, now: Moment) -> Result<bool, Over> {
         self.flush()?;
         let closed = self.receive()?;
@@ -286,7 +281,6 @@ impl Connection {
         }
     }
 
-    /// Sends unsent bytes and reads frames.
     fn converse(&mut self, events: &mut Vec<LinkEvent>) -> Result<(), Over> {
         let closed = self.receive();
         // Frames that precede an error or the end are valid.

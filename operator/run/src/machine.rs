@@ -74,7 +74,6 @@ pub struct Machine {
     stop: Option<SignalNumber>,
     /// Exit of that child, unless an order ended it.
     exit: Option<OwnExit>,
-    /// Progress of that child.
     watch: Watch,
     /// Start of the agent's absence.
     agent_away: Option<Moment>,

@@ -76,7 +76,6 @@ fn path_of(cgroups: &str, controllers: impl Fn(&str) -> bool) -> Option<&str> {
     None
 }
 
-/// A line of `/proc/self/mountinfo`.
 struct Mount<'a> {
     /// Mounted directory within the file system.
     root: &'a str,

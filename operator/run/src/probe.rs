@@ -20,7 +20,6 @@ pub enum ProbeKind {
     Readiness,
 }
 
-/// Arguments of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     pub kind: ProbeKind,

@@ -16,13 +16,11 @@ const FILE: &str = "progress";
 /// Two numbers of 20 digits, a space and a line break, rounded up.
 const LONGEST: u64 = 48;
 
-/// The progress file of one supervisor.
 pub struct ProgressFile {
     path: PathBuf,
     last: Option<Written>,
 }
 
-/// Content of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Written {
     step: u64,
@@ -30,7 +28,6 @@ struct Written {
 }
 
 impl ProgressFile {
-    /// Uses the file in the supervisor's folder.
     pub fn new(folder: &Path) -> Self {
         Self {
             path: folder.join(FILE),

@@ -104,7 +104,6 @@ impl SharedMemory {
             .count()
     }
 
-    /// Regular files of this user.
     fn own_files(&self) -> impl Iterator<Item = Entry> {
         let user = geteuid().as_raw();
         self.files(move |owner| owner == user)

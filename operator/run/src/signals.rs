@@ -21,7 +21,6 @@ const PASSED_ON: [Signal; 6] = [
     Signal::TERM,
 ];
 
-/// Installed handlers and the signals they received.
 pub struct Signals {
     wakes: UnixStream,
     seen: Vec<(SignalNumber, Arc<AtomicBool>)>,

@@ -36,7 +36,6 @@ const RETRY_STATE: Duration = Duration::from_secs(1);
 /// Interval of reads of the child's progress.
 const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
-/// Options of `lockstep-run exec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperviseOptions {
     /// Folder that the agent can reach.
@@ -58,7 +57,6 @@ pub enum SharedMemoryFolder {
     None,
 }
 
-/// Runs until there is an exit code.
 pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
     let mut supervisor = Supervisor::new(options)?;
     // The kernel may have killed an earlier container together with its supervisor.
@@ -81,7 +79,6 @@ struct Supervisor {
     oom: OomCounter,
     /// OOM counter when the child started.
     oom_before: u64,
-    /// The child, until it is reaped.
     child: Option<Pid>,
     progress: ProgressFile,
     look_at_progress: Moment,
@@ -317,7 +314,6 @@ impl Supervisor {
         }
     }
 
-    /// Blocks until an event or a deadline.
     fn wait(&self) -> io::Result<()> {
         let look = self.machine.kills_tree().then_some(self.look_at);
         let look_at_progress = self.child.map(|_| self.look_at_progress);

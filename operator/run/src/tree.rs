@@ -15,16 +15,13 @@ use rustix::process::{
 
 use lockstep_run::machine::Ending;
 
-/// Result of [`reap`].
 #[derive(Debug, Default)]
 pub struct Reaped {
     /// How the child ended, if it was reaped.
     pub child: Option<Ending>,
-    /// This process has no descendants.
     pub none_left: bool,
 }
 
-/// Reaps all dead processes.
 pub fn reap(child: Option<Pid>) -> Reaped {
     let mut reaped = Reaped::default();
     loop {

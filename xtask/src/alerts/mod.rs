@@ -17,7 +17,6 @@ pub use tables::ALERTS;
 pub const RUNBOOKS: &str = "docs/runbooks";
 /// Base URL of the runbooks.
 const SITE: &str = "https://github.com/lockstep-dev/lockstep/blob/main/docs/runbooks";
-/// Evaluation interval of the tests.
 const INTERVAL: &str = "1m";
 /// Series of a healthy pair of managers; each test starts with them.
 const HEALTHY: [(&str, &str); 6] = [

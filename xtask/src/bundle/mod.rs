@@ -202,7 +202,6 @@ fn yaml(value: &Value) -> Result<String> {
     Ok(format!("{GENERATED}{}", serde_saphyr::to_string(value)?))
 }
 
-/// Reads all documents of a file.
 fn read_all(path: &Path) -> Result<Vec<Value>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let documents = text.split("\n---\n").map(serde_saphyr::from_str);

@@ -48,7 +48,6 @@ fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// Adds an error unless the condition holds.
 fn expect(holds: bool, out: &mut Vec<String>, mistake: impl FnOnce() -> String) {
     if !holds {
         out.push(mistake());

@@ -61,7 +61,6 @@ fn labels_from(family: &Family) -> &'static [(&'static str, FieldPath)] {
     }
 }
 
-/// Fields of namespace and name.
 const OF_ALL: [(&str, FieldPath); 2] = [
     ("namespace", &["metadata", "namespace"]),
     ("name", &["metadata", "name"]),

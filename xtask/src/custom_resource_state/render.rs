@@ -9,7 +9,6 @@ use serde_json::Value;
 /// A series: name, labels, value.
 pub type Series = (String, BTreeMap<String, String>, f64);
 
-/// Labels and value.
 type Sample = (BTreeMap<String, String>, f64);
 
 /// Series of an object. Errors are those that kube-state-metrics would log: a value that is no

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 pub use panel::{Choice, Dashboard, Kind, Panel, SCRAPED, Variable};
 pub use workload::SOURCES;
 
-/// Folder of the dashboards.
 const FOLDER: &str = "config/components/dashboards";
 /// All dashboards.
 pub const ALL: [Dashboard; 4] = [

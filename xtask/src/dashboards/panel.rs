@@ -73,7 +73,6 @@ pub const SCRAPED: [(&str, &str); 3] = [
 /// Placeholder for their matchers in the queries of the table.
 const NARROWED: &str = "$scraped";
 
-/// The matcher that narrows a query by a variable.
 fn matcher(label: &str, variable: &str) -> String {
     format!(r#"{label}=~"${variable}""#)
 }

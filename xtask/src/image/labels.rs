@@ -8,7 +8,6 @@ use std::process::Command;
 const SOURCE: &str = env!("CARGO_PKG_REPOSITORY");
 const LICENCE: &str = env!("CARGO_PKG_LICENSE");
 const PREFIX: &str = "org.opencontainers.image.";
-/// Key of the time.
 pub(super) const CREATED: &str = "org.opencontainers.image.created";
 
 /// Keys and values.

@@ -38,7 +38,6 @@ struct Product {
     user: &'static str,
 }
 
-/// Images to build.
 const PRODUCTS: &[Product] = &[
     Product {
         name: "lockstep-manager",

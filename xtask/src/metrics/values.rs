@@ -177,7 +177,6 @@ These labels have no other values, where they are labels of these metrics.
 |---|---|---|
 ";
 
-/// The section of the reference page.
 pub(super) fn write(out: &mut String) {
     out.push_str(HEAD);
     for Closed {

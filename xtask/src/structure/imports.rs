@@ -11,7 +11,6 @@ use syn::{Item, UseTree, Visibility};
 
 use super::source::Crate;
 
-/// Module path within a crate.
 type ModulePath = Vec<String>;
 
 /// Cycles of files of one crate, by path.
@@ -39,7 +38,6 @@ pub fn module_cycles(krate: &Crate) -> Vec<Vec<String>> {
     circles(&names, &needed_by_module)
 }
 
-/// Dependencies of each file of a crate.
 fn needs(krate: &Crate) -> Vec<BTreeSet<usize>> {
     let modules = Modules::of(krate);
     let files = krate.files.iter();
@@ -228,7 +226,6 @@ fn name_of(item: &Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// Collects the dependencies of a file.
 struct Needs<'m> {
     modules: &'m Modules,
     module: ModulePath,

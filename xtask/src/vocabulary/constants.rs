@@ -53,7 +53,6 @@ fn constant(item: &Item) -> Option<Constant> {
     .filter(|_| public)
 }
 
-/// The value of a string literal.
 pub(super) fn literal(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Lit(lit) => match &lit.lit {

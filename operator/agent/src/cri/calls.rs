@@ -114,7 +114,6 @@ impl Calls {
         }
     }
 
-    /// Runs one call with the deadline, and counts it.
     async fn call<T>(
         &self,
         call: &'static str,
@@ -198,7 +197,6 @@ impl Calls {
             .containers)
     }
 
-    /// Returns `None` if the container does not exist.
     pub(super) async fn container_status(
         &self,
         id: &str,

@@ -11,7 +11,6 @@ use tracing::{debug, info};
 use super::api::ContainerEventResponse;
 use super::calls::{Calls, Failure};
 
-/// Result of [`Events::next`].
 pub(super) enum Event {
     /// A container changed.
     Container(ContainerEventResponse),

@@ -12,7 +12,6 @@ use lockstep_lifecycle::node::{Exit, SeenContainer};
 
 use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
 
-/// Name and state of a container that ended.
 pub(super) type Ended = (String, SeenContainer);
 
 /// Most exits kept for one pod. A runtime lists one or two per container; the others belong to
@@ -24,7 +23,6 @@ pub(super) fn restarts(attempt: u32) -> i32 {
     i32::try_from(attempt).unwrap_or(i32::MAX)
 }
 
-/// Exits by pod UID and container id.
 #[derive(Debug, Default)]
 pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
 
@@ -46,7 +44,6 @@ impl Exits {
         true
     }
 
-    /// Records the exit of a container that has ended.
     pub(super) fn insert(&mut self, pod_uid: &str, status: &ContainerStatus) {
         if status.state() != ContainerState::ContainerExited {
             return;

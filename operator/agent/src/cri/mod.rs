@@ -113,7 +113,6 @@ impl CriRuntime {
         }
     }
 
-    /// Returns the time from one listing to the next.
     fn interval(&self) -> Duration {
         match (self.events.are_expected(), self.members) {
             (true, _) => self.intervals.relist,
@@ -249,7 +248,6 @@ impl Runtime for CriRuntime {
     }
 }
 
-/// Id and state of each container, sorted.
 fn states(containers: &[Container]) -> Vec<(String, i32)> {
     let mut states: Vec<_> = containers.iter().map(|c| (c.id.clone(), c.state)).collect();
     states.sort_unstable();

@@ -13,7 +13,6 @@ use crate::runtime::Sandbox;
 /// The agent never stops pods of this namespace, whatever their labels are.
 const PROTECTED_NAMESPACE: &str = "kube-system";
 
-/// A member's pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub uid: String,

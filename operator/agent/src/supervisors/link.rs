@@ -30,14 +30,12 @@ use crate::metrics::{LinkRefusal, Metrics};
 
 /// Time limit from the connection to `Welcome`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Time limit of a write.
 const WRITE: Duration = Duration::from_secs(5);
 /// A supervisor on its way to a barrier sends nothing after `Welcome`. Before this time has passed,
 /// its first frame may still be in flight.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Capacity of the queue of outgoing frames.
 const WORDS: usize = 16;
-/// Bytes of one read.
 const READ: usize = 4096;
 /// Frames accepted at once; afterwards one per `ONE_FRAME`. A supervisor whose child exits right
 /// after its start sends a few per second.
@@ -57,9 +55,7 @@ const LASTING: Duration = Duration::from_secs(10);
 pub(super) struct Up {
     /// State that the supervisor reported.
     pub state: SupervisorState,
-    /// Queue of outgoing frames.
     pub outbox: mpsc::Sender<FromAgent>,
-    /// Number of this connection.
     pub number: u64,
 }
 
@@ -77,19 +73,16 @@ impl Slot {
 pub(super) struct Linking {
     /// The kubelet's folder of pods.
     pub pods: PathBuf,
-    /// UID of the pod.
     pub pod_uid: String,
     /// Receives the state of the connection.
     pub slot: Slot,
     /// Notified of each change of `slot`.
     pub changed: Arc<Notify>,
-    /// What it counts.
     pub metrics: Metrics,
     /// Source of jitter for pauses.
     pub random: fastrand::Rng,
 }
 
-/// Why a connection ended or failed.
 #[derive(Debug, Error)]
 enum LinkEnd {
     #[error(transparent)]
@@ -280,7 +273,6 @@ impl Drop for Shown {
     }
 }
 
-/// A welcomed connection.
 struct Connection {
     stream: UnixStream,
     reader: FrameReader,

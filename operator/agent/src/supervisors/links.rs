@@ -34,7 +34,6 @@ pub struct SupervisorLinks {
     debounce: Duration,
     metrics: Metrics,
     random: fastrand::Rng,
-    /// Links by pod UID.
     links: BTreeMap<String, Link>,
     tasks: JoinSet<Infallible>,
     changed: Arc<Notify>,
@@ -140,7 +139,6 @@ impl Supervisors for SupervisorLinks {
     }
 }
 
-/// The link to the supervisor of one container.
 struct Link {
     container_id: String,
     slot: Slot,

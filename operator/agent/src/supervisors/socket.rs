@@ -22,7 +22,6 @@ const EMPTY_DIRS: [&str; 2] = ["volumes", "kubernetes.io~empty-dir"];
 /// Longest accepted UID of a pod; UIDs of a kubelet have 36 or 32 characters.
 const MAX_UID: usize = 64;
 
-/// Why the agent did not connect to a socket.
 #[derive(Debug, Error)]
 pub(super) enum SocketError {
     /// The socket does not exist, or no process listens.

@@ -57,7 +57,6 @@ fn count(step: u64) -> i64 {
     step.try_into().unwrap_or(i64::MAX)
 }
 
-/// Parses seconds since 1970.
 fn time(seconds: u64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(seconds.try_into().ok()?, 0)
 }

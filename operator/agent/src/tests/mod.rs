@@ -37,7 +37,6 @@ use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::store::{Store, StoreError};
 use crate::supervisors::Supervisors;
 
-/// Environment of the agent.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 struct World {
@@ -57,7 +56,6 @@ struct World {
     come_back: Option<u32>,
     store_broken: bool,
     runtime_down: bool,
-    /// The runtime does not respond.
     runtime_hangs: bool,
     /// Number of upgrades of the runtime.
     upgrades: u32,
@@ -69,7 +67,6 @@ struct World {
     out_of_reach: Option<String>,
 }
 
-/// Response of the runtime to a stop.
 #[derive(Clone, Copy, Default)]
 enum StopsEnd {
     #[default]
@@ -135,7 +132,6 @@ impl Runtime for Shared {
 }
 
 impl Shared {
-    /// The recorded container of a pod.
     fn recorded(&self, pod_uid: &str) -> Option<String> {
         Some(
             self.world
@@ -300,7 +296,6 @@ impl Rig {
         Client::new(service, "default")
     }
 
-    /// Advances paused time.
     async fn pass(&self, millis: u64) {
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
@@ -380,7 +375,6 @@ impl Rig {
         self.shared.heard.notify_one();
     }
 
-    /// Orders the member to an attempt.
     fn order(&self, attempt: i64) {
         let domain = DomainOrder {
             key: "workload".into(),

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Orders a gang of this size to an attempt.
 fn order_of(rig: &Rig, attempt: i64, members: i32) {
     rig.order(attempt);
     rig.orders.send_modify(|orders| {

@@ -17,7 +17,6 @@ use tokio::time::{sleep, timeout};
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Polls until the condition holds.
 pub async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -79,7 +78,6 @@ impl Node {
         containers[0].id = format!("{uid}-{}", containers[0].restarts);
     }
 
-    /// The supervisor's volume of a pod.
     pub fn volume(&self, uid: &str) -> PathBuf {
         self.kubelet
             .join("pods")
@@ -87,7 +85,6 @@ impl Node {
             .join("volumes/kubernetes.io~empty-dir/lockstep")
     }
 
-    /// A folder outside all pods.
     pub fn elsewhere(&self) -> PathBuf {
         let folder = self.folder.path().join("elsewhere");
         fs::create_dir_all(&folder).unwrap();
@@ -151,7 +148,6 @@ impl Node {
         self.sees_one(index, &running(attempt)).await;
     }
 
-    /// Value of a metric of the agent.
     pub fn counts(&self, metric: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
@@ -160,13 +156,11 @@ impl Node {
         line.unwrap().parse().unwrap()
     }
 
-    /// Polls until the metric reaches this value.
     pub async fn counted(&self, metric: &str, at_least: u64) {
         let what = format!("{metric} is {at_least} or more");
         becomes(&what, || self.counts(metric) >= at_least).await;
     }
 
-    /// Polls until this number of links is up.
     pub async fn has_links(&self, count: u64) {
         becomes(&format!("{count} links are up"), || {
             self.counts("links") == count

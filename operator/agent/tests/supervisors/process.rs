@@ -57,7 +57,6 @@ impl Supervisor {
         }
     }
 
-    /// Waits for a line from the script.
     pub async fn line(&self, name: &str) -> String {
         let path = self.folder.join(name);
         let read = || fs::read_to_string(&path).unwrap_or_default();
@@ -65,7 +64,6 @@ impl Supervisor {
         read().trim_end().to_owned()
     }
 
-    /// Waits until the supervisor has printed this text.
     pub async fn prints(&self, text: &str) {
         let log = self.folder.join("log");
         let has = || fs::read_to_string(&log).is_ok_and(|log| log.contains(text));

@@ -106,7 +106,6 @@ impl ClusterReader {
         Ok(all)
     }
 
-    /// API for one namespace, or for all.
     pub(super) fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
         &self,
         namespace: Option<&str>,
@@ -142,7 +141,6 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
         .map_err(|error| kubeconfig(&error))
 }
 
-/// True if there is no kubeconfig.
 fn is_no_file(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::FindPath => true,

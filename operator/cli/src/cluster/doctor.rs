@@ -42,7 +42,6 @@ const LOG_LINES: i64 = 200;
 /// Rights that the policies require of the manager, as resources of a virtual API group.
 const MANAGER_WRITES: (&str, [&str; 2]) =
     ("admission.lockstep.dev", ["operatorobjects", "members"]);
-/// Label of all installed objects.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
 /// Groups of other projects with a PodGroup or a Workload.
 const CALLED_ALIKE: [&str; 4] = [
@@ -53,7 +52,6 @@ const CALLED_ALIKE: [&str; 4] = [
 ];
 /// Upstream's group. Every cluster serves it; pod groups depend on a feature gate.
 const UPSTREAM: &str = "scheduling.k8s.io";
-/// Namespace and name of Kueue's configuration.
 const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 
 /// Commands of this program and the right that each needs: verb, group, resource, subresource.
@@ -197,7 +195,6 @@ impl ClusterReader {
         Ok(served)
     }
 
-    /// Versions of upstream's group that serve pod groups.
     async fn native(&self, groups: &APIGroupList) -> Result<Vec<String>, Problem> {
         let upstream = groups.groups.iter().filter(|g| g.name == UPSTREAM);
         let mut serving = Vec::new();

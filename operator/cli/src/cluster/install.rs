@@ -77,7 +77,6 @@ impl ClusterReader {
         })
     }
 
-    /// Lists the managers' pods in all namespaces.
     pub(super) async fn managers(&self) -> Result<Vec<Pod>, Problem> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         self.list(pods, Some(MANAGERS)).await
@@ -138,14 +137,12 @@ impl ClusterReader {
     }
 }
 
-/// Image tags of the pods' first containers.
 fn image_tags(pods: &[Pod]) -> BTreeSet<String> {
     let specs = pods.iter().filter_map(|p| p.spec.as_ref());
     let images = specs.filter_map(|s| s.containers.first()?.image.as_deref());
     images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
 }
 
-/// Versions that agents have published.
 fn agent_versions(agents: Vec<NodeAgent>) -> BTreeSet<String> {
     let statuses = agents.into_iter().filter_map(|a| a.status);
     let versions = statuses.map(|s| s.agent_version);

@@ -8,7 +8,6 @@ use super::ClusterReader;
 use crate::change::FieldChange;
 use crate::problem::Problem;
 
-/// Field manager in `managedFields`.
 const MANAGER: &str = "kubectl-lockstep";
 
 impl ClusterReader {

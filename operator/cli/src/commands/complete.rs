@@ -45,7 +45,6 @@ pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Kind of a word on the command line.
 #[derive(Clone, Copy, Debug)]
 enum Live {
     Workloads,
@@ -199,7 +198,6 @@ async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
     })
 }
 
-/// Groups of the named workload.
 async fn groups(
     cluster: &ClusterReader,
     namespace: &str,

@@ -69,7 +69,6 @@ fn write_line(prefix: Option<&LogSource>, line: &str) -> Result<bool> {
     }
 }
 
-/// The named workload, or the workloads with the labels.
 async fn chosen(cluster: &ClusterReader, args: &LogsArgs) -> Result<Vec<WithPods>> {
     let namespace = args.scope.or_of(cluster.namespace());
     // The arguments do not allow a name with `--all-namespaces`.

@@ -101,7 +101,6 @@ fn start_problem(reason: &str) -> Option<&'static str> {
     }
 }
 
-/// Remedy for a waiting workload.
 fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
     match reason {
         reasons::QUOTA_EXCEEDED => format!(

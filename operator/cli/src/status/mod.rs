@@ -242,7 +242,6 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
     shares
 }
 
-/// Node and member of each placement.
 fn placed(groups: &[PodGroup]) -> impl Iterator<Item = (String, Member)> {
     let statuses = groups.iter().filter_map(|g| g.status.as_ref());
     let placements = statuses.filter_map(|s: &PodGroupStatus| s.placement.as_ref());

@@ -139,7 +139,6 @@ impl StatusReport {
     }
 }
 
-/// Training progress in words.
 fn training(progress: &TrainingProgress, look: &Look) -> String {
     let ago = |time| age(Some(time), look.now);
     let step = format!("Step {}, {} ago", progress.step, ago(progress.step_time));

@@ -5,7 +5,6 @@ use lockstep_api::workload::Phase;
 
 use super::look::Look;
 
-/// Spaces between two columns.
 const GAP: usize = 3;
 
 /// Meaning of a cell, shown as a colour on a terminal.
@@ -61,7 +60,6 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A text in a tone.
     pub fn new(text: impl Into<String>, tone: Tone) -> Self {
         Self {
             text: text.into(),
@@ -107,12 +105,10 @@ impl Table {
         self.rows.push(cells.collect());
     }
 
-    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Renders header and rows.
     pub fn render(&self, look: &Look) -> String {
         let columns: Vec<usize> = (0..self.header.len())
             .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))

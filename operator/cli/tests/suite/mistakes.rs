@@ -20,21 +20,17 @@ const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissio
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
 const KUEUE: &str = "/api/v1/namespaces/kueue-system/configmaps";
 
-/// A cluster with faults.
 #[derive(Clone)]
 struct Cluster {
     kubernetes: &'static str,
     /// Groups beyond the built-in ones, each with a version and the kinds it serves.
     groups: BTreeMap<&'static str, (&'static str, Vec<&'static str>)>,
-    /// Lists by path.
     objects: BTreeMap<&'static str, Vec<Value>>,
-    /// Forbidden paths.
     forbidden: Vec<&'static str>,
     /// True if the manager's account has the rights that the policies require.
     manager_may_write: bool,
     /// A resource without any rights for the user.
     user_may_not: &'static str,
-    /// Log of each manager.
     log: &'static str,
 }
 
@@ -180,7 +176,6 @@ impl Cluster {
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""})
     }
 
-    /// Answers access reviews.
     fn review(&self, path: &str, body: &Value) -> Option<Value> {
         let asked = &body["spec"]["resourceAttributes"];
         let allowed = match path.rsplit('/').next()? {

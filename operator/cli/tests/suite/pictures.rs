@@ -11,7 +11,6 @@ use crate::queueing::{answer, waits};
 use crate::screens::{objects, restarting};
 use crate::support::{full_cluster, now, screen};
 
-/// Current output of a command.
 fn said(verb: &str) -> Option<String> {
     let all = full_cluster();
     Some(match verb {
@@ -58,7 +57,6 @@ fn outdated(pictures: &[(String, String)]) -> Vec<String> {
     out
 }
 
-/// Pictures of the documentation.
 fn pictures() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
     let entries = std::fs::read_dir(folder).unwrap();

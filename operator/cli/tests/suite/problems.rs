@@ -58,7 +58,6 @@ fn marks(text: &str) -> Vec<String> {
     out
 }
 
-/// The error message as one line.
 pub fn sentence(out: &Output) -> String {
     let text = stderr(out);
     assert_eq!(out.status.code(), Some(1), "{text}");

@@ -29,7 +29,6 @@ pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
     queue(&snapshot(objects), &groups)
 }
 
-/// Status of a gang that is not placed.
 pub fn waits(reason: &str, message: &str) -> Value {
     json!({"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False", "reason": reason,
         "message": message, "lastTransitionTime": "2026-11-21T10:00:00Z"}]})

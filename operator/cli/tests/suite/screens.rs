@@ -72,7 +72,6 @@ pub fn objects(status: &Value) -> WorkloadObjects {
     }
 }
 
-/// Status of a workload with earlier failures that restarts.
 pub fn restarting() -> Value {
     json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},

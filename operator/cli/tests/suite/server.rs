@@ -66,7 +66,6 @@ impl ApiServer {
         })
     }
 
-    /// Requests received so far.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }

@@ -14,7 +14,6 @@ use crate::server::{ApiServer, WORKLOADS, look_up};
 const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// A cluster with a failed workload.
 fn cluster() -> ApiServer {
     let status =
         json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1});

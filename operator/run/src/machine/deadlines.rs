@@ -3,7 +3,6 @@
 use super::event::{Effect, Moment};
 use super::{Machine, Phase, SIGKILL, Tree, code_of_signal};
 
-/// A decision that is due.
 pub(super) enum Due {
     /// Killed processes are still alive.
     Survivors,

@@ -33,9 +33,7 @@ struct Step {
 
 /// A child without progress in time.
 pub(super) struct Hang {
-    /// Time of the hang.
     pub at: Moment,
-    /// Message for people.
     pub message: String,
 }
 
@@ -79,7 +77,6 @@ impl Watch {
         self.unreported = false;
     }
 
-    /// Progress of this attempt.
     pub fn seen(&self, attempt: u64) -> Option<ProgressSeen> {
         let last = self.last?;
         Some(ProgressSeen {

@@ -32,7 +32,6 @@ fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent {
     })
 }
 
-/// A supervisor and its current second.
 struct Scene {
     machine: Machine,
     second: u64,
@@ -49,7 +48,6 @@ impl Scene {
         }
     }
 
-    /// The child of this attempt runs.
     fn running(attempt: u64) -> Self {
         let mut scene = Self::with_agent();
         scene.order(FromAgent::Hold { attempt });

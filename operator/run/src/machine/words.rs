@@ -21,7 +21,6 @@ pub(super) fn rendezvous(release: &Release) -> String {
     format!(": {}", known.join(", "))
 }
 
-/// Exit of an attempt.
 pub(super) fn ended(exit: &ChildExit) -> String {
     let what = match (exit.reason, exit.signal) {
         (ExitReason::StartError, _) => format!("could not start: {}", exit.message),

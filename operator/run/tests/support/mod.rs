@@ -32,12 +32,10 @@ const MARK: &str = "LOCKSTEP_TEST_MARK";
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Content of a full log.
 const FILLING: &[u8] = b"#";
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Polls until the condition holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
         if holds() {
@@ -56,7 +54,6 @@ pub struct Run {
 }
 
 impl Run {
-    /// Supervises a shell script with these options.
     pub fn script(options: &[&str], script: &str) -> Self {
         Self::new(&[], options, &["sh", "-c", script])
     }
@@ -184,7 +181,6 @@ impl Run {
         text.trim_end().to_owned()
     }
 
-    /// Output of the supervisor.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap()
     }
@@ -233,7 +229,6 @@ impl Drop for Run {
     }
 }
 
-/// The read end of a full pipe.
 pub struct FullPipe(PipeReader);
 
 impl FullPipe {
@@ -277,7 +272,6 @@ fn marked(mark: &str) -> Vec<i32> {
         .collect()
 }
 
-/// The agent's end of a connection.
 pub struct Agent {
     stream: UnixStream,
     reader: FrameReader,

@@ -101,7 +101,6 @@ impl Reader<'_> {
     }
 }
 
-/// The image's own index and its descriptor.
 fn index(files: &Files) -> (Value, Value) {
     let layout: Value = serde_json::from_slice(&files["index.json"]).unwrap();
     let about = layout["manifests"][0].clone();

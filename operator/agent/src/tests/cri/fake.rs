@@ -32,7 +32,6 @@ pub struct World {
     pub sandboxes: Vec<PodSandbox>,
     /// Containers. Without a finish time in its status, a container runs.
     pub containers: BTreeMap<String, (String, ContainerStatus)>,
-    /// Calls by name.
     pub calls: BTreeMap<&'static str, usize>,
     /// Stopped containers, in order.
     pub stops: Vec<String>,
@@ -150,7 +149,6 @@ impl World {
     }
 }
 
-/// The runtime and its socket.
 pub struct Fake {
     pub world: Arc<Mutex<World>>,
     folder: tempfile::TempDir,

@@ -18,7 +18,6 @@ mod server {
     include!("generated/runtime.v1.rs");
 }
 
-/// Longer than any test.
 const NEVER: Duration = Duration::from_hours(1);
 /// Time limit of a condition.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -31,7 +31,6 @@ pub(super) fn groups(members: usize, gpus: i64, second: Option<i64>) -> Value {
     json!(all)
 }
 
-/// A workload and its pod group.
 pub(super) fn gang_objects(
     workload_name: &str,
     groups: &Value,

@@ -32,7 +32,6 @@ use crate::support::{RACK, ago, now, rules, snapshot, workload};
 use build::{Builder, gang_objects, groups};
 use scenario::scenarios;
 
-/// Number of clusters.
 const CLUSTERS: usize = 300;
 
 /// The manager's cycle with the requested gang among its objects: the gang after the cycle, and the

@@ -23,7 +23,6 @@ pub(super) enum ForeignKind {
     Unit,
 }
 
-/// An existing gang.
 #[derive(Clone, Debug)]
 pub(super) struct GangThere {
     pub members: usize,

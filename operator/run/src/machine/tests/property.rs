@@ -21,15 +21,12 @@ enum Step {
         ending: Ending,
         oom_kills: u32,
     },
-    /// All killed processes are gone.
     TreeDies,
     Seconds(u64),
-    /// The child reports progress.
     Tells {
         step: u64,
         checkpoint: Option<u64>,
     },
-    /// The next start fails.
     BreakProgram,
 }
 
@@ -61,7 +58,6 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The child and its descendants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tree {
     Gone,
@@ -75,7 +71,6 @@ struct World {
     now: Moment,
     agent: bool,
     breaks: bool,
-    /// The child itself is alive.
     child: bool,
     tree: Tree,
     /// Highest attempt ordered while an agent was connected.
@@ -85,7 +80,6 @@ struct World {
     /// Last started attempt and its limits.
     started: u64,
     limits: Option<ProgressLimits>,
-    /// Number of progress reports.
     told: u32,
     /// Start of the current child, and time of its start or last new step.
     started_at: Moment,
