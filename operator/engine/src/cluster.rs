@@ -28,7 +28,6 @@ pub struct Cluster {
     nodes: Arc<Nodes>,
 }
 
-/// Nodes without their pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Nodes {
     /// Offered amounts, node after node.

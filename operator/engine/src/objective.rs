@@ -82,7 +82,6 @@ impl Weights {
         }
     }
 
-    /// Weights that count lost work only.
     pub fn work_only() -> Self {
         Self { excess: 0 }
     }

@@ -55,7 +55,6 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     Some(found)
 }
 
-/// Places the gang without these blockers.
 fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Option<GangPlacement> {
     let mut free = cluster.clone();
     for blocker in gone {

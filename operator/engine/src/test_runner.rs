@@ -6,7 +6,6 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 /// thousand times.
 const CASES: u32 = 10_000;
 
-/// A deterministic runner.
 pub fn runner() -> TestRunner {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()

@@ -32,17 +32,13 @@ pub struct Snapshot {
     /// Changes when a node or pod is added, changed or removed.
     version: u64,
     ordinals: Arc<HashMap<NodeName, NodeIx>>,
-    /// List of all pods, built on first use.
     listed: PodRow,
     /// Pods with a member label, by UID of their controlling owner.
     owned: Arc<BTreeMap<Uid, Arc<Vec<Arc<Pod>>>>>,
-    /// `PodGroup`s of kube-scheduler.
     native_groups: Arc<BTreeMap<Key, NativeGroup>>,
-    /// Pods by mounted claim.
     mounting: Arc<Mounting>,
 }
 
-/// A node and the pods that hold its capacity.
 #[derive(Clone, Debug)]
 struct NodeEntry {
     name: NodeName,

@@ -19,7 +19,6 @@ use crate::node_class::{BINDING_EFFECTS, ClassId, HOSTNAME};
 const NAME_FIELD: &str = "metadata.name";
 /// Restart rule action of KEP-5532.
 const RESTART_ALL: &str = "RestartAllContainers";
-/// Taint of a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Node constraints of a pod template.
@@ -118,7 +117,6 @@ struct TemplateVerdict {
     used: bool,
 }
 
-/// Nodes that admit these constraints.
 #[derive(Debug)]
 struct Answer {
     constraints: Constraints,

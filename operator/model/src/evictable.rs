@@ -14,9 +14,7 @@ use crate::rules::after;
 use crate::units::{GangUnit, UnitTable, UnitsBuilder};
 use crate::victims::VictimFilter;
 
-/// A gang of lower priority.
 struct Candidate<'o, 'a> {
-    /// Its number among the gangs.
     number: usize,
     gang: &'o PlacedGang<'a>,
     /// Its priority towards the preemptor.
@@ -68,7 +66,6 @@ impl<'a> Occupancy<'a> {
         all.filter(move |c| Some(c.number) != asking && c.counts < priority && !self.goes(c.gang))
     }
 
-    /// Adds a gang that is evicted whole or not at all.
     fn add_whole_gang(
         &self,
         &Candidate {
@@ -122,7 +119,6 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Adds foreign pods that are evicted one by one.
     fn add_foreign_pods(
         &self,
         priority: i32,

@@ -22,7 +22,6 @@ struct ForeignUnit {
 }
 
 impl<'a> ForeignUnits<'a> {
-    /// Units with running pods.
     pub fn new(cluster: &'a Snapshot, costs: &CostModel, now: DateTime<Utc>) -> Self {
         let mut units: HashMap<_, ForeignUnit> = HashMap::new();
         let parts = cluster.pod_parts().filter(|part| part.in_units);

@@ -231,7 +231,6 @@ fn is_owned_by_one_of(workloads: &HashSet<(&str, &str)>, pod: &Pod) -> bool {
 #[derive(Debug)]
 pub(crate) struct ByRequests<T> {
     known: Vec<(*const Resources, T)>,
-    /// Index into `known`.
     at: HashMap<*const Resources, usize>,
     /// Index of the last result. Neighbours in the list of pods mostly have equal requests.
     last: usize,

@@ -277,7 +277,6 @@ impl PartialPriorityClass {
     }
 }
 
-/// Metadata fields in use.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PartialMeta {

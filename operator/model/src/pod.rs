@@ -347,7 +347,6 @@ fn selects_nothing(term: &NodeSelectorTerm) -> bool {
     empty(&term.match_fields) && empty(&term.match_expressions)
 }
 
-/// Nodes that a term names one by one.
 fn named(term: &NodeSelectorTerm) -> Vec<&String> {
     let mut nodes = Vec::new();
     for field in term.match_fields.iter().flatten() {

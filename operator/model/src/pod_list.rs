@@ -94,9 +94,7 @@ const NODES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct PodPart {
     pub pods: Vec<ListedPod>,
-    /// True if some are not bound.
     pub unbound: bool,
-    /// True if some are terminating.
     pub terminating: bool,
     /// True if some belong to foreign units.
     pub in_units: bool,

@@ -77,7 +77,6 @@ impl PodSpecView {
         group.pod_group_name.as_deref()
     }
 
-    /// Names of the mounted claims.
     pub(crate) fn claims(&self) -> Option<Arc<[String]>> {
         let mounted = self.volumes.iter();
         let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());

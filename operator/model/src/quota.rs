@@ -45,9 +45,7 @@ pub enum QuotaScope {
 pub struct QuotaCharge {
     /// Amounts by resource.
     pub amounts: QuotaAmounts,
-    /// True if it has a deadline.
     deadline: bool,
-    /// True if it has no requests and limits.
     best_effort: bool,
     /// Its priority class. `None`: the cluster's default, if any.
     class: Option<String>,

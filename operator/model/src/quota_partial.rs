@@ -62,7 +62,6 @@ impl PartialQuota {
     }
 }
 
-/// A scope; `None` if unknown.
 fn scope(requirement: core::ScopedResourceSelectorRequirement) -> Option<QuotaScope> {
     let exists = requirement.operator == "Exists";
     match requirement.scope_name.as_str() {

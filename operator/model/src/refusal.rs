@@ -65,7 +65,6 @@ pub fn why_refused(message: &str) -> String {
     }
 }
 
-/// Reasons that concern the pinned node.
 fn on_pinned_node(message: &str) -> Vec<&str> {
     let reasons = message
         .split_once(PREAMBLE)

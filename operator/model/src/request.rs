@@ -190,7 +190,6 @@ impl PlacementRequest {
 }
 
 impl TemplateMembers {
-    /// Replicas with members, and their member counts.
     fn replicas(&self) -> Vec<(i32, u32)> {
         let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
         for m in &self.members {

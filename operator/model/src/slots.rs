@@ -17,7 +17,6 @@ pub fn is_slot(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Description of a slot in messages.
 pub(crate) fn described(name: &str) -> Option<String> {
     let slot = name.strip_prefix(PREFIX)?;
     Some(match slot.strip_prefix("port:") {

@@ -20,13 +20,11 @@ pub struct PassingWork {
     /// The caller's number of its gang.
     gang: Option<usize>,
     end: WorkEnd,
-    /// The pod, if it belongs to no gang.
     pod: Option<Arc<Pod>>,
     /// Node for which its pod waits. `None`: the pod is bound, or does not exist.
     waits: Option<AwaitedNode>,
 }
 
-/// How work ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkEnd {
     /// Terminating; ends at this time at the latest.

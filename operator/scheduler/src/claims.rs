@@ -34,7 +34,6 @@ impl ClaimMemory {
         true
     }
 
-    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }

@@ -296,7 +296,6 @@ pub enum OrderConfig {
 }
 
 impl PreemptionConfig {
-    /// Rules for the values.
     fn rules(&self) -> [ValueRule; 6] {
         [
             ValueRule::new(

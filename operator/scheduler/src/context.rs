@@ -49,7 +49,6 @@ impl Context<'_> {
 }
 
 impl Wake {
-    /// Runs the next cycle at this time or earlier.
     pub fn at(&mut self, at: DateTime<Utc>) {
         self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
     }

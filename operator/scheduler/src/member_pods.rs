@@ -29,7 +29,6 @@ pub(crate) struct GangPods {
 pub(crate) struct FullyBound {
     /// Assignments for which this is true.
     assigned: Arc<Assignments>,
-    /// Number of nodes.
     pub nodes: usize,
     pub holds: Vec<Occupant>,
 }
@@ -66,7 +65,6 @@ impl MemberPods {
         pods
     }
 
-    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }
@@ -146,7 +144,6 @@ fn are_one_on(pods: &[Arc<Pod>], node: &NodeName) -> bool {
     }
 }
 
-/// Pods of the gang among the pods of a workload.
 fn by_member(gang: &GangInput, among: &[Arc<Pod>]) -> PodsByMember {
     let key = &gang.key;
     let mut out = PodsByMember::new();

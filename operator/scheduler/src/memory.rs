@@ -34,15 +34,11 @@ pub struct Memory {
     pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
-    /// Evictions of the last minute.
     pub(crate) evictions: Evictions,
     /// Last dry-run answer about the eviction of a pod, by UID.
     eviction_answers: HashMap<Uid, EvictionAnswer>,
-    /// Claims that ended a refusal.
     pub(crate) claims: ClaimMemory,
-    /// Gangs whose placement search ended without an answer.
     pub(crate) unknown: UnknownGangs,
-    /// Victim searches without result.
     pub(crate) no_victims: NoVictimsCache,
     /// Last status write of a gang, by UID of its pod group.
     pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
@@ -99,7 +95,6 @@ impl Memory {
             .collect()
     }
 
-    /// Drops older answers.
     pub(crate) fn expire_answers(&mut self, before: DateTime<Utc>) {
         self.eviction_answers
             .retain(|_, answer| answer.at >= before);
@@ -126,7 +121,6 @@ impl Memory {
         }
     }
 
-    /// Nodes that admit the pods of a group.
     pub(crate) fn eligible(
         &mut self,
         gang: &GangInput,

@@ -286,7 +286,6 @@ pub(crate) fn binding(
     )
 }
 
-/// Schedulers of these members.
 fn schedulers(gang: &GangState, unbound: &Assignments) -> String {
     let templates = gang.input.workload.templates.iter();
     let names: BTreeSet<&str> = templates

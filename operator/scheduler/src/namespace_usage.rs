@@ -22,7 +22,6 @@ pub(crate) struct NamespaceUsage<'i> {
 }
 
 impl<'i> NamespaceUsage<'i> {
-    /// Usage of the placed gangs.
     pub fn new(
         cluster: &Snapshot,
         weights: &'i Weights,
@@ -143,7 +142,6 @@ fn least_of(name: &str, pods: &[(Option<&QuotaCharge>, usize)], count: usize) ->
     sum
 }
 
-/// Quotas of a namespace with their positions.
 fn of_namespace<'q>(
     quotas: &'q [Arc<Quota>],
     namespace: &'q str,

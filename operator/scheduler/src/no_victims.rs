@@ -20,7 +20,6 @@ pub(crate) struct NoVictimsCache {
     searched: Option<Searched>,
     /// Incremented after each relevant change.
     version: u64,
-    /// Search results.
     found: BySearcher<NoVictims>,
     /// Verdicts on gangs that got no search since the last change.
     left_out: BySearcher<KnownWait>,
@@ -47,7 +46,6 @@ impl<'a> Searcher<'a> {
     }
 }
 
-/// Values by searcher.
 #[derive(Debug)]
 struct BySearcher<T> {
     /// Gangs with a history, by UID of the pod group.
@@ -93,7 +91,6 @@ impl<T> BySearcher<T> {
     }
 }
 
-/// A search without result.
 #[derive(Debug)]
 struct NoVictims {
     /// Version of the searched input.
@@ -296,7 +293,6 @@ impl NoVictimsCache {
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
-    /// Records whether gangs were left without a search.
     pub fn finish(&mut self, unfinished: bool) {
         self.unfinished = unfinished;
         if !unfinished {
@@ -312,7 +308,6 @@ impl NoVictimsCache {
         self.found.classes.retain(|(_, known)| holds(known));
     }
 
-    /// True if results are outdated.
     pub fn outdated(&self) -> bool {
         self.found
             .values()

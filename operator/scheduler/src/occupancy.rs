@@ -13,7 +13,6 @@ use crate::input::TemplateInput;
 use crate::memory::Memory;
 use crate::state::GangState;
 
-/// All gangs with the capacity they hold.
 pub(crate) fn occupancy<'a>(
     context: &Context<'a>,
     capacity: &'a Capacity,
@@ -55,7 +54,6 @@ pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
         .into_owned()
 }
 
-/// Priority of a gang as a victim.
 pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
     placed_gang(context, gang).victim_priority()
 }

@@ -18,7 +18,6 @@ const PERIOD: TimeDelta = TimeDelta::minutes(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evictions(HashMap<String, Evicted>);
 
-/// A victim with a requested eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Evicted {
     at: DateTime<Utc>,
@@ -102,7 +101,6 @@ impl Evictions {
     }
 }
 
-/// Number of pods of an intent's victims.
 pub(crate) fn pods_of(intent: &Preemption) -> u32 {
     let pods = intent.victims.iter().map(|v| u32::try_from(v.pods));
     pods.map(|pods| pods.unwrap_or(0))

@@ -211,7 +211,6 @@ pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     last.decided_at = intent.decided_at;
 }
 
-/// Records that the last preemption of a gang has failed.
 pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangState) {
     if let Some(last) = &mut gang.status.last_preemption
         && !last.has_failed()
@@ -265,7 +264,6 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     }
 }
 
-/// Earliest next preemption after a failure.
 fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
     let failed_at = last.failed_at.filter(|_| last.has_failed())?;
     Some(failed_at + preemption_backoff(last.failures))
@@ -356,7 +354,6 @@ fn forget_refusals(gang: &mut GangState, mended: bool) {
     }
 }
 
-/// Time of the next placement after a refusal.
 fn next_try(refusal: &Refusal) -> DateTime<Utc> {
     refusal.at + backoff(refusal.tries)
 }

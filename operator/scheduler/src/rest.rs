@@ -21,7 +21,6 @@ use crate::state::GangState;
 /// Longest age of messages while the cluster changes.
 const LONGEST: TimeDelta = TimeDelta::seconds(30);
 
-/// An idle cycle and its input.
 #[derive(Debug)]
 pub(crate) struct Rest {
     input: SchedulingInput,

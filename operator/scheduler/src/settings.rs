@@ -19,8 +19,8 @@ pub struct SchedulerSettings {
     /// How long budgets may block the eviction of a foreign pod before the pod is deleted. `None`:
     /// forever. KEP-5710 respects budgets on a best-effort basis.
     pub delete_after: Option<Duration>,
-    /// How long victims may take to terminate. Counts from the decision, plus the grace periods of
-    /// terminating victims. Afterwards the preemption is withdrawn.
+    /// How long victims may take to terminate. Counts from the last eviction request, or from the
+    /// end of the last grace period if that is later. Afterwards the preemption is withdrawn.
     pub intent_deadline: Duration,
     /// How long a gang waits for the next pod to be bound or refused after its victims are gone.
     /// Afterwards the preemption is withdrawn. Longer than the volume timeout of kube-scheduler

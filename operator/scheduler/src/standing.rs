@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::refusal::why_no_preemption;
 use crate::state::GangState;
 
-/// Queue position of a gang.
 pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;
 
 /// Reservations of the last cycle. They bind gangs that are placed before the queue is served.
@@ -42,7 +41,6 @@ impl StandingReservations {
     }
 }
 
-/// Reservation of a gang, for gangs behind it.
 pub(crate) fn held(
     context: &Context<'_>,
     gang: &GangState,
@@ -76,7 +74,6 @@ pub(crate) fn may_preempt(context: &Context<'_>, gang: &GangState) -> bool {
     gang.input.group.preempts && why_no_preemption(context, gang).is_none()
 }
 
-/// Extended resources that the gang requests.
 pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
     let templates = gang.input.workload.templates.iter();
     let requests = templates.filter_map(|t| t.requests.as_deref().ok());

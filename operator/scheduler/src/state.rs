@@ -53,7 +53,6 @@ pub struct GangState {
     pub decision: Decision,
 }
 
-/// Members that a gang requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedMembers {
     /// By position of the group in the workload's spec. Groups without requested members are left
@@ -67,7 +66,6 @@ pub(crate) struct RequestedMembers {
 }
 
 impl GangState {
-    /// State at the start of a cycle.
     pub(crate) fn new(input: Arc<GangInput>, pods: GangPods, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);

@@ -15,7 +15,6 @@ pub struct StatusToBe {
 }
 
 impl StatusToBe {
-    /// Starts with the status as read.
     pub(crate) fn read(of: &Arc<GangInput>) -> Self {
         Self {
             read: Arc::clone(of),

@@ -15,13 +15,11 @@ const LONGER: u64 = 10;
 /// Longer searches per cycle.
 const IN_A_CYCLE: usize = 1;
 
-/// Gangs without an answer, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownGangs(HashMap<String, Unknown>);
 
 #[derive(Clone, Copy, Debug)]
 struct Unknown {
-    /// Longer searches so far.
     tries: i32,
     next_try: DateTime<Utc>,
 }
@@ -61,7 +59,6 @@ impl UnknownGangs {
         self.0.remove(uid);
     }
 
-    /// Drops deleted gangs.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
     }

@@ -25,7 +25,8 @@ pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
     waits.collect()
 }
 
-/// Writes in a cycle of waits, or on a path between two cycles. Empty without a cycle.
+/// Writes that wait for each other in a circle, or on a path between two circles. Empty without a
+/// circle.
 pub(crate) fn circles(waits_for: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut left: BTreeSet<usize> = (0..waits_for.len()).collect();
     loop {

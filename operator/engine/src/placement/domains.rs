@@ -163,7 +163,6 @@ fn replicas_in_order(
     Ok(assigned)
 }
 
-/// An incomplete replica.
 #[derive(Clone, Copy)]
 struct Replica {
     ix: u32,
@@ -246,13 +245,11 @@ fn slots_in(
         .sum()
 }
 
-/// Number of slots, summed over all shapes.
 fn slots_of_all(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx]) -> u64 {
     let shapes = 0..instance.demand.shapes.len();
     shapes.map(|s| slots_in(instance, free, nodes, s)).sum()
 }
 
-/// Slots of one shape per domain.
 struct Tally {
     slots: Vec<u64>,
 }
@@ -473,7 +470,6 @@ fn closer(known: Option<Infeasible>, new: Infeasible) -> Infeasible {
     }
 }
 
-/// No domain has a usable node.
 fn nowhere(instance: &PlacementInstance<'_>, free: &[i64]) -> Infeasible {
     let needed = instance.demand.needed();
     let shape = needed.iter().position(|&n| n > 0).unwrap_or(0);

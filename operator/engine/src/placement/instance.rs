@@ -118,7 +118,6 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// Row of a node in a table of free capacity.
     pub fn free_on<'t>(&self, free: &'t [i64], node: NodeIx) -> &'t [i64] {
         let dims = self.cluster.dims();
         &free[node * dims..(node + 1) * dims]
@@ -184,7 +183,6 @@ impl<'a> PlacementInstance<'a> {
     }
 }
 
-/// Positions of the nodes in the set.
 fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
     let positions = 0..nodes.len();
     positions.filter(|&at| set.contains(nodes[at])).collect()

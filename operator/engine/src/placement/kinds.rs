@@ -34,7 +34,6 @@ impl<'a> Kinds<'a> {
         }
     }
 
-    /// Kind of a node with this free capacity.
     pub fn of(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         self.steps += LOOKUP;
         let instance = self.instance;
@@ -49,7 +48,6 @@ impl<'a> Kinds<'a> {
         kind
     }
 
-    /// Computes a new kind.
     fn new_kind(&mut self, node: NodeIx, free: &[i64]) -> Kind {
         let shapes = &self.instance.demand.shapes;
         let wanted = self.wanted.iter();

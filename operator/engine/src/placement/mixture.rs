@@ -32,7 +32,6 @@ const DEAREST: usize = 4;
 /// Most nodes in the exhaustive search, whose depth is the number of nodes.
 const EXHAUSTIVE: i64 = 256;
 
-/// Effort of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// For one of very many victim sets.
@@ -52,9 +51,7 @@ pub(crate) enum MixtureFit {
 #[derive(Clone)]
 pub(crate) struct Mixture<'a> {
     pub(super) kinds: Kinds<'a>,
-    /// Kind of each node.
     kind_of: Vec<Option<KindIx>>,
-    /// Number of nodes per kind.
     pub(super) nodes: Vec<i64>,
     /// Number of nodes per kind and pattern.
     pub(super) chosen: Vec<Vec<i64>>,
@@ -133,10 +130,10 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Visited patterns.
     pub fn steps(&self) -> u64 {
         self.steps + self.kinds.steps
     }
+    /// Visited patterns.
 
     /// Discards the undo log.
     pub fn commit(&mut self) {
@@ -159,7 +156,6 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Sets the kind of a node.
     fn count(&mut self, node: NodeIx, kind: Option<KindIx>) {
         self.surplus = None;
         let old = std::mem::replace(&mut self.kind_of[node], kind);
@@ -182,7 +178,6 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Most valuable pattern of a kind at the current prices.
     fn dearest(&mut self, kind: KindIx) -> Dearest {
         let known = &mut self.dearest[kind];
         if known.prices_version != self.prices_version {
@@ -196,14 +191,12 @@ impl<'a> Mixture<'a> {
         *known
     }
 
-    /// Kind of a node with this free capacity.
     pub fn kind(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         let kind = self.kinds.of(node, free);
         self.learn_kinds();
         kind
     }
 
-    /// Value of a node of this kind at the current prices.
     pub fn worth_of(&mut self, kind: KindIx) -> i64 {
         self.dearest(kind).worth
     }
@@ -279,7 +272,6 @@ impl<'a> Mixture<'a> {
         surplus
     }
 
-    /// Sets the kind of a node.
     pub fn set(&mut self, node: NodeIx, kind: KindIx) {
         if self.kind_of[node] == Some(kind) {
             return;
@@ -367,7 +359,6 @@ impl<'a> Mixture<'a> {
         self.try_all(&bounds, end)
     }
 
-    /// Tries all patterns of all nodes.
     fn try_all(&mut self, bounds: &[Pattern], end: u64) -> MixtureFit {
         let limit = end.saturating_sub(self.steps());
         let mut search = Exhaustive::new(&self.kinds.all, &self.nodes, bounds, limit);
@@ -403,7 +394,6 @@ impl<'a> Mixture<'a> {
         wanted.map(|w| i64::from(w.count)).collect()
     }
 
-    /// True if all patterns of all nodes are known.
     pub fn knows_all(&self) -> bool {
         self.incomplete == 0
     }

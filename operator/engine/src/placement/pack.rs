@@ -23,7 +23,6 @@ pub(super) fn place_anywhere(
     Ok(assigned)
 }
 
-/// Adds as many optional pods as fit.
 pub(crate) fn fill(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -252,8 +251,8 @@ struct Fit {
     left_over: i64,
     /// Currently free amount. Among equal fits, the fuller node is used first.
     free: i64,
-    /// Position in the caller's order of nodes.
     position: usize,
+    /// Position in the caller's order of nodes.
 }
 
 /// Places as many pods of one shape as fit. Returns the number of missing pods.
@@ -266,12 +265,10 @@ pub(super) fn best_fit(
     Fits::on(instance, free, nodes, want).put(instance, free, nodes)
 }
 
-/// Nodes on which pods of one shape fit.
 struct Fits {
     want: Want,
     /// Suitability and number of pods, at most the wanted number.
     nodes: Vec<(Fit, u32)>,
-    /// Number of pods that fit in total.
     slots: u64,
 }
 

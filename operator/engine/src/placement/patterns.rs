@@ -28,9 +28,7 @@ pub(super) struct Kind {
     shapes: usize,
     /// Largest count of each wanted shape in any pattern.
     pub most: Pattern,
-    /// Number of patterns.
     pub len: usize,
-    /// True if these are all patterns.
     pub complete: bool,
 }
 
@@ -83,7 +81,6 @@ impl Kind {
     }
 }
 
-/// As [`Kind::dearest`].
 fn dearest<P: AsRef<[i64]>>(patterns: &[P], prices: &P) -> (usize, i64) {
     let mut best = (0, i64::MIN);
     for (at, pattern) in patterns.iter().enumerate() {
@@ -152,7 +149,6 @@ impl Hasher for Mixing {
 
 /// Enumerates the patterns for this free capacity, in descending order.
 struct Enumeration<'r> {
-    /// Request of a pod of each shape.
     requests: &'r [&'r [i64]],
     /// Upper bound of pods of each shape.
     most: &'r [i64],
@@ -161,7 +157,6 @@ struct Enumeration<'r> {
     pattern: &'r mut [i64],
     /// Visited patterns, including non-maximal ones.
     looked_at: usize,
-    /// Maximal patterns.
     found: Kind,
 }
 
@@ -226,7 +221,6 @@ impl Enumeration<'_> {
     }
 }
 
-/// Value of a pattern at these prices.
 pub(super) fn worth(prices: &[i64], pattern: &[i64]) -> i64 {
     let each = prices.iter().zip(pattern);
     each.map(|(price, count)| price * count).sum()

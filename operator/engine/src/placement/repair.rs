@@ -124,7 +124,6 @@ impl Mixture<'_> {
         times_alike(from, to, &self.missing).min(nodes)
     }
 
-    /// Helpful exchanges of a pattern with their rates.
     fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
         let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
         // Hot path: a constant number of shapes halves the time.
@@ -237,7 +236,6 @@ impl Mixture<'_> {
         })
     }
 
-    /// True if two exchanges can use different nodes.
     fn are_apart(&self, one: &Exchange, other: &Exchange) -> bool {
         (one.kind, one.from) != (other.kind, other.from) || self.chosen[one.kind][one.from] > 1
     }

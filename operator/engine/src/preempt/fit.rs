@@ -5,10 +5,8 @@ use crate::{
     problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyStrictness},
 };
 
-/// Need of one shape.
 #[derive(Clone, Debug)]
 pub(super) struct ShapeNeed {
-    /// Ordinal in the demand.
     pub shape: ShapeIx,
     pub request: Amounts,
     /// Pods to place, or replicas if `replica_size` is set.
@@ -42,7 +40,6 @@ impl FitCondition {
         !self.counting_is_exact && !self.by_replica
     }
 
-    /// Condition for the needed pods.
     pub fn new(placement: &PlacementInstance<'_>) -> Self {
         let demand = placement.demand;
         let together = demand

@@ -195,7 +195,6 @@ impl<'a> AfterEviction<'a> {
     }
 }
 
-/// Demand of a unit that restarts.
 fn as_demand(unit: &Unit) -> Demand {
     let shapes: Vec<Shape> = unit
         .pods

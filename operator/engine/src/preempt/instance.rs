@@ -204,12 +204,10 @@ impl<'a> PreemptionInstance<'a> {
             .map(|at| (at, self.use_node[at], self.held(at)))
     }
 
-    /// Amounts of an entry.
     pub fn held(&self, entry: usize) -> &[i64] {
         &self.use_amount[entry * self.dims..(entry + 1) * self.dims]
     }
 
-    /// Number of candidates with capacity on a node.
     pub fn candidates_on(&self, node: NodeIx) -> usize {
         self.first_on[node + 1] - self.first_on[node]
     }
@@ -224,7 +222,6 @@ impl<'a> PreemptionInstance<'a> {
         positions
     }
 
-    /// Free capacity without these candidates.
     pub fn free_without(&self, evicted: impl IntoIterator<Item = CandidateIx>) -> Vec<i64> {
         let mut free = self.placement.cluster.free_table().to_vec();
         for candidate in evicted {
@@ -242,10 +239,10 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Unit ordinals of candidates, ascending.
     pub fn unit_ordinals(&self, candidates: impl IntoIterator<Item = CandidateIx>) -> Vec<UnitIx> {
         let mut units: Vec<UnitIx> = candidates.into_iter().map(|c| self.candidates[c]).collect();
         units.sort_unstable();
+    /// Unit ordinals of candidates, ascending.
         units
     }
 
@@ -297,12 +294,11 @@ impl DomainInstances {
         self.nodes.len()
     }
 
-    /// Nodes of a domain, by local ordinal.
     pub fn nodes(&self, domain: DomainIx) -> &[NodeIx] {
         &self.nodes[domain]
     }
+    /// Nodes of a domain, by local ordinal.
 
-    /// Placement instance of a domain.
     pub fn placement<'p>(
         &'p self,
         whole: &PlacementInstance<'_>,

@@ -243,7 +243,6 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
 struct Unpenalised {
     relaxation: Relaxation,
     dual: DualBound,
-    /// Result of [`lower_bound`], if known.
     bound: Option<Price>,
 }
 
@@ -379,7 +378,6 @@ fn starts(
     starts
 }
 
-/// Keeps the better of both sets.
 fn keep_better(best: &mut Option<VictimSet>, search: &LocalSearch<'_>) {
     let found = search.state.victim_set();
     if best.as_ref().is_none_or(|b| found < *b) {

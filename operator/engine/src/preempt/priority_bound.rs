@@ -47,7 +47,6 @@ pub(super) fn priority_bound(
     Ok(bound)
 }
 
-/// Places the gang without the candidates up to a priority.
 fn fits_without(
     instance: &PreemptionInstance<'_>,
     bound: Option<i32>,

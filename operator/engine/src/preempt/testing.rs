@@ -52,7 +52,6 @@ impl Question {
         self.cluster.upsert_node(node, &spec);
     }
 
-    /// Adds a unit with one pod on each of these nodes.
     pub fn unit(&mut self, cost: u64, amount: i64, on: &[NodeIx]) -> &mut Unit {
         for &node in on {
             self.cluster.add_pod(node, &[amount]);

@@ -128,7 +128,6 @@ fn a_node_that_changes_or_is_reserved_makes_a_difference() {
     assert!(!asked.make_no_difference(&before, &model.snapshot()));
 }
 
-/// Remaining capacity of the node.
 fn left<'n>(taken: impl Iterator<Item = &'n Numbers>) -> Numbers {
     let mut left = NODE;
     for each in taken {
@@ -139,7 +138,6 @@ fn left<'n>(taken: impl Iterator<Item = &'n Numbers>) -> Numbers {
     left
 }
 
-/// All subsets of a list.
 fn parts(all: &[Numbers]) -> Vec<Vec<Numbers>> {
     let chosen = |bits: usize| {
         let each = all.iter().enumerate();

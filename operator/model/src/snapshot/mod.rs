@@ -407,7 +407,6 @@ pub enum SnapshotError {
 }
 
 impl SnapshotError {
-    /// Error for an invalid value.
     fn not(path: String, value: &str, expected: &'static str) -> Self {
         Self::Value {
             path,

@@ -21,7 +21,6 @@ enum Kind {
     Value,
 }
 
-/// Pseudonyms by kind and name.
 type Pseudonyms = BTreeMap<Kind, BTreeMap<String, String>>;
 
 impl Kind {

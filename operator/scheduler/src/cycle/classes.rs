@@ -9,7 +9,6 @@ use crate::asks::{Asks, Request};
 use crate::pending::Pending;
 use crate::state::GangState;
 
-/// Verdicts of this cycle on waiting gangs.
 #[derive(Debug, Default)]
 pub(super) struct WaitingClasses {
     classes: Vec<WaitingClass>,
@@ -18,7 +17,6 @@ pub(super) struct WaitingClasses {
     promised: Option<BTreeSet<String>>,
 }
 
-/// Gangs with equal requests.
 #[derive(Debug)]
 struct WaitingClass {
     asks: Asks,
@@ -50,7 +48,6 @@ impl WaitingClasses {
         })
     }
 
-    /// Verdict on gangs with these requests.
     pub fn pending(&self, asks: &Asks) -> Option<&Pending> {
         let mut known = self.classes.iter();
         let known = known.find(|class| class.asks == *asks)?;

@@ -143,7 +143,6 @@ fn gang_victim(context: &Context<'_>, gang: &GangState, unit: &Unit) -> Victim {
     }
 }
 
-/// A pod as a victim with this cost.
 fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     Victim {
         kind: "Pod".to_owned(),

@@ -52,7 +52,6 @@ pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &
 
 /// A valid intent with its victims.
 struct Valid {
-    /// Position of the gang.
     at: usize,
     intent: Preemption,
     found: Vec<Found>,
@@ -218,7 +217,6 @@ fn pursue_victims(
     }
 }
 
-/// Evicts these victims as soon as the eviction limit permits.
 fn evict_in_pace(
     context: &Context<'_>,
     memory: &mut Memory,

@@ -129,7 +129,6 @@ fn give_up_lost_nodes(context: &Context<'_>, memory: &mut Memory, gang: &mut Gan
     give_up(gang, &lost);
 }
 
-/// Unassigns these members.
 pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
     if lost.is_empty() {
         return;

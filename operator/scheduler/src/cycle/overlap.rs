@@ -58,13 +58,11 @@ fn waits(gang: &GangState) -> bool {
     holds(gang) && !gang.disrupted() && gang.status.preemption.is_none()
 }
 
-/// Remaining capacity of some nodes, by name.
 struct Left<'a> {
     context: &'a Context<'a>,
     nodes: BTreeMap<NodeName, Amounts>,
 }
 
-/// Offer of a node, if the node exists.
 fn offered(context: &Context<'_>, name: &NodeName) -> Option<Amounts> {
     let cluster = context.cluster;
     let node = cluster.node(cluster.ordinal(name.as_str())?)?;
@@ -104,7 +102,6 @@ impl<'a> Left<'a> {
         fits
     }
 
-    /// Remaining capacity of a node, and the member's request.
     fn on(
         &mut self,
         gang: &GangState,

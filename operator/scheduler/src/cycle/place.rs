@@ -124,7 +124,6 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
     }
 }
 
-/// Placement attempt of a gang behind these reservations.
 pub(super) fn attempt<'d>(
     context: &Context<'d>,
     input: &'d GangInput,
@@ -151,7 +150,6 @@ pub(super) fn attempt<'d>(
     }
 }
 
-/// True if template labels exclude the gang from preemption.
 fn spared_by_template(rules: &Rules, input: &GangInput) -> bool {
     let mut templates = input.workload.templates.iter();
     templates.any(|template| rules.victims.spare(&template.labels))
@@ -183,7 +181,6 @@ pub(super) fn place_in_free(
     }
 }
 
-/// Assignments by node name.
 pub(super) fn by_name(context: &Context<'_>, nodes: &MemberNodes) -> Assignments {
     nodes
         .iter()

@@ -41,11 +41,9 @@ const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 /// A gang that does not fit into free capacity.
 #[derive(Clone, Copy)]
 pub(super) struct Unplaced<'q> {
-    /// Index of the gang.
     pub at: usize,
     pub request: &'q PlacementRequest,
     pub demand: &'q Demand,
-    /// Shortage.
     pub short: Infeasible,
     /// Factor on the usual steps of its searches.
     pub effort: u64,
@@ -230,7 +228,6 @@ fn attempt_of<'d>(
     attempt(context, input, request, demand, &round.ahead, effort)
 }
 
-/// Whether the eviction limit permits these victims now.
 fn in_pace(
     context: &Context<'_>,
     memory: &Memory,
@@ -266,21 +263,19 @@ fn not_known(
     Pending::Unknown { steps, next_try }
 }
 
-/// No set of victims frees enough capacity.
 struct NoVictimsFound {
     /// Shortage after evicting all permitted work. `None`: enough would be free, but not all of the
     /// work may be evicted together.
     short: Option<Infeasible>,
-    /// End of the guaranteed run time of further candidates.
     until: Option<DateTime<Utc>>,
-    /// Pods that the rules protect, if their eviction would free enough; else 0.
     out_of_reach: usize,
-    /// Pods that disruption budgets protect, if their eviction would free enough; else 0.
     guarded: usize,
 }
 
 impl NoVictimsFound {
+    /// Pods that the rules protect, if their eviction would free enough; else 0.
     /// Verdict on the gang. `short`: shortage without any eviction.
+    /// Pods that disruption budgets protect, if their eviction would free enough; else 0.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {
             short: self.short.unwrap_or(short),
@@ -362,11 +357,8 @@ fn search_victims(
 struct Rejecting<'g> {
     /// The request with these nodes permitted.
     without: PlacementRequest,
-    /// End of the last exclusion.
     until: DateTime<Utc>,
-    /// First node by name.
     first: &'g str,
-    /// Number of further nodes.
     others: usize,
 }
 

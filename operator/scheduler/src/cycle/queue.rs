@@ -26,13 +26,10 @@ use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::state::GangState;
 
-/// Result of the queue.
 pub(super) struct Queued {
     /// Gangs in the order in which they were served.
     pub places: Vec<QueuePlace>,
-    /// Number of gangs judged one by one.
     pub judged: usize,
-    /// Number of victim searches.
     pub searches: usize,
     pub wake: Wake,
 }

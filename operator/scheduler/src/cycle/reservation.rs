@@ -90,7 +90,6 @@ pub(super) fn reserve_for(
     });
 }
 
-/// Keeps an existing reservation unchanged.
 pub(super) fn keep(
     context: &Context<'_>,
     gangs: &mut [GangState],
@@ -218,7 +217,6 @@ fn by_name(
         .collect()
 }
 
-/// Group name of each template of a request.
 fn group_names(request: &PlacementRequest) -> impl Iterator<Item = &str> {
     let templates = request.templates.iter();
     templates.map(|t| t.members.first().map_or("", |m| m.group.as_str()))

@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::occupancy::reserved;
 use crate::state::GangState;
 
-/// Reserves capacity for each assigned member whose pod does not hold it yet.
 pub(super) fn reserve_assigned(
     context: &Context<'_>,
     capacity: &mut Capacity,

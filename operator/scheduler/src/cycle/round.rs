@@ -13,11 +13,9 @@ use crate::pending::{NoPreemption, Pending};
 
 #[derive(Default)]
 pub(super) struct Round {
-    /// Victim searches so far.
     pub searches: usize,
     /// Gangs judged one by one, not by an equal request.
     pub judged: usize,
-    /// Verdicts on gangs with equal requests.
     pub classes: WaitingClasses,
     /// True if a gang got capacity, changed its reservation, or is to release capacity. Cached
     /// verdicts are then invalid.
@@ -46,7 +44,6 @@ impl Round {
         self.classes.forget();
     }
 
-    /// Records the eviction limit if the gang waits for it.
     pub fn note_paced(&mut self, pending: &Pending) {
         if let Pending::NoPreemption {
             why: NoPreemption::Paced(reached),

@@ -22,7 +22,6 @@ pub(super) struct Written {
     pub wake: Wake,
 }
 
-/// Updates each status to the decision, and writes changed ones.
 pub(super) fn write(
     context: &Context<'_>,
     memory: &mut Memory,

@@ -22,9 +22,7 @@ use crate::refusal::{backs_off, retry_excluded_nodes};
 use crate::size;
 use crate::state::{GangState, new_placement};
 
-/// Request of a gang in its turn.
 struct Turn<'t> {
-    /// Index of the gang.
     at: usize,
     request: &'t PlacementRequest,
     demand: &'t Demand,
@@ -36,7 +34,6 @@ struct Turn<'t> {
     ahead: usize,
 }
 
-/// Result of a placement attempt.
 enum Tried {
     /// Placed, or not needed.
     Done,
@@ -246,7 +243,6 @@ fn in_free_capacity_or_reserved_for_later(
     Ok((placement, Some(promise)))
 }
 
-/// Verdict on a gang that would fit without these reservations.
 fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
     let (first, others) = by.split_first()?;
     Some(Pending::Reserved {

@@ -51,7 +51,6 @@ pub(super) fn is_unanswered(
     context.due(since, SEEN_FOR, wake)
 }
 
-/// Progress to write for a gang with `bound` bound members.
 fn written(
     context: &Context<'_>,
     seen: Option<BindingProgress>,

@@ -15,7 +15,6 @@ use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
 use crate::state::GangState;
 
-/// A victim in its current state.
 pub(super) struct Found {
     pub victim: Victim,
     pub progress: Progress,
@@ -31,7 +30,6 @@ pub(super) struct Found {
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// Progress of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Exists, no eviction requested.
@@ -75,7 +73,6 @@ impl Found {
 
 /// All victims of intents in force, looked up together. There may be thousands.
 pub(super) struct NamedVictims<'c> {
-    /// Bound pods, by UID.
     bound: HashMap<&'c str, &'c ListedPod>,
     /// Index of the victim gang or of the pod's gang, by UID.
     gangs: HashMap<String, usize>,
@@ -108,7 +105,6 @@ impl<'c> NamedVictims<'c> {
     }
 }
 
-/// Search context of one intent.
 struct Pursuit<'s, 'c> {
     context: &'s Context<'c>,
     gangs: &'s [GangState],

@@ -188,7 +188,6 @@ impl GangSources<'_> {
         labels.cloned().unwrap_or_default()
     }
 
-    /// Answers of storage, by group.
     fn storage_answers<'n>(
         &self,
         gang: &Gang,

@@ -35,7 +35,6 @@ struct BranchAndBound<'s, 'a> {
     search: &'s mut LocalSearch<'a>,
     /// Decision of the current branch for each candidate.
     decisions: Vec<Decision>,
-    /// Candidates with a decision variable.
     variables: Vec<CandidateIx>,
     /// Units fixed as evicted, in the order of the decisions.
     decided_evicted: Vec<CandidateIx>,

@@ -19,10 +19,8 @@ const SMALL_COMPONENT: usize = 200;
 /// Most candidates of a component whose subsets are all enumerated.
 const ENUMERABLE: usize = 8;
 
-/// A subset of a component's candidates.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Subset {
-    /// Capacity that it frees.
     capacity: i64,
     price: Price,
     units: Vec<CandidateIx>,
@@ -42,16 +40,15 @@ impl Subset {
 #[derive(Default)]
 struct Component {
     units: Vec<CandidateIx>,
-    /// Ordinals of the claims on them.
     claims: Vec<usize>,
 }
 
 /// A union with at most one subset per component.
 pub(in crate::preempt) struct Selection {
-    /// Its candidates, ascending.
     pub units: Vec<CandidateIx>,
     /// Equal to [`lower_bound`] if all subsets were enumerated and no capacity was rounded.
     pub bound: Option<Price>,
+    /// Its candidates, ascending.
 }
 
 /// The cheapest union of subsets that covers the need, at the resolution of the table. `None` if no
@@ -90,7 +87,6 @@ pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) ->
     })
 }
 
-/// Choices per component, with capacity in cells.
 fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<Vec<Choice>> {
     let choice = |s: &Subset| s.to_choice(cells(s.capacity));
     let of_component = |subsets: &Vec<Subset>| subsets.iter().map(choice).collect();
@@ -178,7 +174,6 @@ fn bound_at(lines: &[DualLine], capacity: i64) -> Price {
     round_up(best.unwrap_or(0).max(0))
 }
 
-/// Candidates of a component in a set.
 fn units_in(component: &Component, set: &PricedSet) -> Vec<CandidateIx> {
     component
         .units
@@ -254,12 +249,12 @@ fn undominated(mut subsets: Vec<Subset>) -> Vec<Subset> {
     subsets
 }
 
-/// Capacity and price of these candidates (ascending) of a component.
 fn subset_of(relaxation: &Relaxation, component: &Component, units: Vec<CandidateIx>) -> Subset {
     let mut capacity: i64 = units.iter().map(|&u| relaxation.share[u]).sum();
     for &claim in &component.claims {
         let claim = &relaxation.claims[claim];
         if claim.units.iter().all(|u| units.binary_search(u).is_ok()) {
+/// Capacity and price of these candidates (ascending) of a component.
             capacity += claim.capacity;
         }
     }

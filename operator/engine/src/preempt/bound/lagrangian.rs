@@ -37,9 +37,7 @@ pub(super) fn round_up(scaled: i128) -> Price {
 /// A set of candidates that is optimal at a multiplier: a solution of the Lagrangian subproblem.
 #[derive(Clone, Debug)]
 pub(in crate::preempt) struct PricedSet {
-    /// For each candidate, whether it is in the set.
     pub evicted: Vec<bool>,
-    /// Sum of the prices.
     pub cost: Price,
     /// Capacity after eviction of the set, including free capacity.
     pub capacity: i64,
@@ -48,9 +46,9 @@ pub(in crate::preempt) struct PricedSet {
 }
 
 impl PricedSet {
-    /// The candidates, ascending.
     pub fn candidates(&self) -> Vec<CandidateIx> {
         (0..self.evicted.len())
+    /// The candidates, ascending.
             .filter(|&c| self.evicted[c])
             .collect()
     }
@@ -77,7 +75,6 @@ pub(super) struct Claim {
 
 /// The relaxed instance for a pool of candidates.
 pub(in crate::preempt) struct Relaxation {
-    /// Needed capacity.
     pub need: i64,
     /// Capacity without evictions.
     pub base: i64,
@@ -89,14 +86,12 @@ pub(in crate::preempt) struct Relaxation {
     network: Network,
     source: Vertex,
     sink: Vertex,
-    /// Edge from each candidate to the sink.
     pays: Vec<usize>,
     /// Edges from cascades to the sink, with their losses.
     cascades: Vec<(usize, i128)>,
     cascade_of: Vec<Option<usize>>,
     /// Candidates that must not be evicted.
     excluded: Vec<bool>,
-    /// Uncuttable edges.
     fixed: Vec<usize>,
 }
 
@@ -320,7 +315,6 @@ impl Relaxation {
         (taken, surplus)
     }
 
-    /// Maximises the lower bound over the multipliers.
     pub fn solve(&mut self) -> DualBound {
         let nothing = PricedSet {
             evicted: vec![false; self.price.len()],

@@ -9,7 +9,6 @@ use crate::objective::Price;
 /// A subset of a component that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
-    /// Cells that it fills.
     pub cells: usize,
     pub price: Price,
 }
@@ -141,7 +140,6 @@ struct PriceTable<N> {
 }
 
 impl<N: Number> PriceTable<N> {
-    /// Without components, nothing is filled.
     fn new(width: usize) -> Self {
         let mut least = vec![N::UNREACHED; width + 1];
         least[0] = N::from_price(0);

@@ -10,7 +10,6 @@ use crate::{
 };
 
 impl LocalSearch<'_> {
-    /// The cheapest units whose eviction frees a whole replica.
     pub(super) fn best_replica(&mut self, shape: ShapeIx) -> Option<Cover> {
         let mut best: Option<(Price, Cover)> = None;
         for domain in 0..self.state.fit.domains.len() {
@@ -43,7 +42,6 @@ impl LocalSearch<'_> {
         Some(taken)
     }
 
-    /// Cover with the least price per slot on a node of a domain.
     fn cheapest_in_domain(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
         let fit = self.state.fit;
         let mut best: Option<Offer> = None;

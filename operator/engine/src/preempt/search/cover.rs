@@ -17,7 +17,6 @@ pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
 /// Fixed-point share that covers all of a missing resource.
 const WHOLE: i64 = 1 << 10;
 
-/// A unit on the node.
 struct Item<'i> {
     price: Price,
     /// Covered share of the missing amounts, summed over resources.
@@ -127,7 +126,6 @@ fn by_share(a: &Item<'_>, b: &Item<'_>) -> Ordering {
         .then(a.candidate.cmp(&b.candidate))
 }
 
-/// True if a requested resource is missing.
 fn is_missing(missing: &[i64], request: &[i64]) -> bool {
     missing
         .iter()

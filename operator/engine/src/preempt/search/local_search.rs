@@ -22,7 +22,6 @@ const PAIRS_APART: usize = 8;
 /// Nodes with the cheapest slots that are visited first.
 const CHEAPEST_NODES: usize = 96;
 
-/// A cover on a node.
 pub(super) struct Offer {
     pub node: NodeIx,
     pub cover: Cover,
@@ -52,7 +51,6 @@ pub(in crate::preempt) struct LocalSearch<'a> {
     pub(super) cheapest_nodes: Vec<NodeIx>,
     /// True if moves are evaluated without short cuts.
     thorough: bool,
-    /// Step limit.
     budget: u64,
 }
 
@@ -141,7 +139,6 @@ impl<'a> LocalSearch<'a> {
         false
     }
 
-    /// True if the step limit is reached.
     pub fn is_spent(&self) -> bool {
         self.state.all_steps() >= self.budget
     }
@@ -244,10 +241,10 @@ impl<'a> LocalSearch<'a> {
         improved
     }
 
-    /// Victims, largest savings first.
     pub fn by_savings(&self) -> Vec<CandidateIx> {
         let mut order = self.state.victims();
         order.sort_by_cached_key(|&c| (Reverse(self.savings(c)), c));
+    /// Victims, largest savings first.
         order
     }
 
@@ -287,7 +284,6 @@ impl<'a> LocalSearch<'a> {
         groups
     }
 
-    /// True if a candidate is a victim with capacity on one node only.
     fn is_local_victim(&self, candidate: CandidateIx) -> bool {
         self.state.is_evicted(candidate) && self.state.instance.uses(candidate).nth(1).is_none()
     }

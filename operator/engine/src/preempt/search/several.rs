@@ -36,7 +36,6 @@ pub(super) struct SeveralShapes<'a> {
     known: Vec<KnownKind>,
 }
 
-/// Kind of a node without these candidates.
 #[derive(Clone, Copy)]
 struct KnownKind {
     node: NodeIx,
@@ -76,7 +75,6 @@ impl<'a> SeveralShapes<'a> {
         self.effort = Effort::Full;
     }
 
-    /// Marks the free capacity of a node as changed.
     pub fn note(&mut self, node: NodeIx) {
         if !std::mem::replace(&mut self.is_changed[node], true) {
             self.changed.push(node);
@@ -89,7 +87,6 @@ impl<'a> SeveralShapes<'a> {
         self.note(node);
     }
 
-    /// Number of changed nodes.
     pub fn noted(&self) -> usize {
         self.changed.len()
     }

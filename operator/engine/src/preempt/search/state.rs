@@ -36,7 +36,6 @@ pub(in crate::preempt) struct VictimState<'a> {
     evicted: Vec<bool>,
     /// Candidates evicted or restored since the last [`VictimState::begin`], in order.
     journal: Vec<CandidateIx>,
-    /// Slots per shape and node.
     slots: Vec<Vec<u32>>,
     /// Slots per shape. If replicas must share a domain, whole replicas over all domains.
     total: Vec<i64>,
@@ -334,7 +333,6 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Recounts the slots of a node.
     fn recount(&mut self, node: NodeIx) {
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let now = if self.instance.placement.admits[shape.shape].contains(node) {

@@ -114,7 +114,6 @@ fn slots_without(
         .sum()
 }
 
-/// Cost of these units, counted directly.
 fn cost_of(units: &Units, victims: &[UnitIx]) -> EvictionCost {
     let mut cost = EvictionCost::default();
     let mut disrupted = vec![0u64; units.pdb_allowed.len()];
