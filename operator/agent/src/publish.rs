@@ -211,7 +211,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns if `wanted` has changed, or if the object no longer has the wanted status.
+    /// Returns when `wanted` has changed, or when the object no longer has the wanted status.
     async fn news(&mut self, wanted: &mut watch::Receiver<News>) {
         loop {
             match timeout(LOOK, wanted.changed()).await {

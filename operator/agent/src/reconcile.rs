@@ -87,7 +87,7 @@ impl Known {
 }
 
 impl<S: Store, V: Supervisors> Reconciler<S, V> {
-    /// Returns if an order, a stop, a supervisor or the timer requires a new decision. May be
+    /// Returns when an order, a stop, a supervisor or the timer requires a new decision. May be
     /// dropped at any time, provided that the caller then decides anyway.
     pub async fn changed(&mut self) {
         let look_at = self.known.look_at;

@@ -24,7 +24,7 @@ pub trait Runtime: Send {
     /// container is no error. Runs concurrently with all other calls.
     fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
-    /// Returns if something may have changed since the last call of [`Runtime::list`]. Cancel safe.
+    /// Returns when something may have changed since the last [`Runtime::list`]. Cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 

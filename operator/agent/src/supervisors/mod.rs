@@ -39,7 +39,7 @@ pub trait Supervisors: Send {
     /// Never blocks. Returns the time until the next repetition.
     fn tell(&mut self, words: &[Tell]) -> Option<Duration>;
 
-    /// Returns if a supervisor has sent a change since the last [`Supervisors::look`]. May be
+    /// Returns when a supervisor has sent a change since the last [`Supervisors::look`]. May be
     /// dropped at any time, provided that the caller then calls `look` anyway.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }

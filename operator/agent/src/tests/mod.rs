@@ -60,7 +60,7 @@ struct World {
     /// Number of upgrades of the runtime.
     upgrades: u32,
     stops_end: StopsEnd,
-    /// Number of calls of `look` and `look_again`.
+    /// Number of decisions with a look at supervisors.
     looks: u32,
     /// State of the supervisor of a supervised member.
     supervisor: Option<SupervisorState>,
