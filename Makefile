@@ -137,14 +137,6 @@ pictures: containerd ## docs/pictures: the dashboards drawn by a browser over a 
 	$(CARGO) build --bin lockstep-agent
 	$(CARGO) run -q -p lockstep-e2e --features pictures --bin lockstep-pictures -- "$$(command -v $(CHROMIUM))" "$$(tests/pictures/uplot.sh)" "$(CURDIR)/docs/pictures"
 
-.PHONY: plane-test
-# With the flags of tests/plane/build.sh, or all of Kubernetes' libraries are compiled once more.
-plane-test: export CGO_ENABLED := 0
-plane-test: export GOFLAGS := -trimpath -buildvcs=false
-plane-test: ## Tests of tests/plane, the former stand-in for the control plane
-	tests/plane/build.sh
-	cd tests/plane && go vet ./... && go test ./...
-
 .PHONY: e2e
 e2e: kubernetes ## Scenarios on a real control plane; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
 	$(CARGO) build $(PROGRAMS) $(E2E_TESTS)
@@ -177,7 +169,6 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
-	$(MAKE) plane-test
 	$(MAKE) test-installations
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers

@@ -22,8 +22,8 @@ const TRIED: [(&str, &str, &str); 4] = [
     (audit::MANAGER, "create", "selfsubjectaccessreviews"),
 ];
 
-/// What is read by whoever is on call where Kueue is installed, which it is on no cluster of these tests: a
-/// stand-in of the API server answers that call in the tests of the program.
+/// A read of `kubectl lockstep doctor` where Kueue is installed, which it is on no cluster of these tests. The
+/// tests of the command-line tool answer it themselves.
 const OF_KUEUE: (&str, &str) = ("get", "configmaps");
 
 fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
