@@ -15,6 +15,8 @@
 //! | [`worded!`] | enums with one word per variant |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
+#![deny(missing_docs)]
+
 pub mod admission;
 pub mod condition;
 pub mod crds;

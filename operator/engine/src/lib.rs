@@ -56,6 +56,8 @@
 //! Ordinals must be within the caller's tables. They are checked outside of hot paths, and used as
 //! indices otherwise.
 
+#![deny(missing_docs)]
+
 mod cluster;
 mod infeasible;
 mod objective;

@@ -18,6 +18,8 @@
 //! assert_eq!(reader.next_frame::<FromAgent>(), Ok(None));
 //! ```
 
+#![deny(missing_docs)]
+
 mod codec;
 mod frame;
 mod message;

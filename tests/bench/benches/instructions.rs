@@ -1,8 +1,6 @@
 //! Instructions that the engine's decisions take: the same on a busy machine as on a quiet one.
 //! Needs valgrind.
 
-#![expect(missing_docs, reason = "the macros make public items without any")]
-
 use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
