@@ -130,10 +130,10 @@ impl<'a> Mixture<'a> {
         }
     }
 
+    /// Visited patterns.
     pub fn steps(&self) -> u64 {
         self.steps + self.kinds.steps
     }
-    /// Visited patterns.
 
     /// Discards the undo log.
     pub fn commit(&mut self) {

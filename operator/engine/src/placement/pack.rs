@@ -251,8 +251,8 @@ struct Fit {
     left_over: i64,
     /// Currently free amount. Among equal fits, the fuller node is used first.
     free: i64,
-    position: usize,
     /// Position in the caller's order of nodes.
+    position: usize,
 }
 
 /// Places as many pods of one shape as fit. Returns the number of missing pods.

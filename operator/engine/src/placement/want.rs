@@ -18,9 +18,9 @@ pub(crate) fn wants(counts: &[u32]) -> Vec<Want> {
         .collect()
 }
 
+/// Wants, hardest shape first.
 pub(crate) fn largest_first(instance: &PlacementInstance<'_>, wanted: &[Want]) -> Vec<Want> {
     let mut order = wanted.to_vec();
-/// Wants, hardest shape first.
     order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
     order
 }

@@ -239,10 +239,10 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
+    /// Unit ordinals of candidates, ascending.
     pub fn unit_ordinals(&self, candidates: impl IntoIterator<Item = CandidateIx>) -> Vec<UnitIx> {
         let mut units: Vec<UnitIx> = candidates.into_iter().map(|c| self.candidates[c]).collect();
         units.sort_unstable();
-    /// Unit ordinals of candidates, ascending.
         units
     }
 
@@ -294,10 +294,10 @@ impl DomainInstances {
         self.nodes.len()
     }
 
+    /// Nodes of a domain, by local ordinal.
     pub fn nodes(&self, domain: DomainIx) -> &[NodeIx] {
         &self.nodes[domain]
     }
-    /// Nodes of a domain, by local ordinal.
 
     pub fn placement<'p>(
         &'p self,

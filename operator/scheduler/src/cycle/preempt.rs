@@ -268,14 +268,14 @@ struct NoVictimsFound {
     /// work may be evicted together.
     short: Option<Infeasible>,
     until: Option<DateTime<Utc>>,
+    /// Pods that the rules protect, if their eviction would free enough; else 0.
     out_of_reach: usize,
+    /// Pods that disruption budgets protect, if their eviction would free enough; else 0.
     guarded: usize,
 }
 
 impl NoVictimsFound {
-    /// Pods that the rules protect, if their eviction would free enough; else 0.
     /// Verdict on the gang. `short`: shortage without any eviction.
-    /// Pods that disruption budgets protect, if their eviction would free enough; else 0.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {
             short: self.short.unwrap_or(short),

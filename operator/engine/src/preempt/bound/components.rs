@@ -45,10 +45,10 @@ struct Component {
 
 /// A union with at most one subset per component.
 pub(in crate::preempt) struct Selection {
+    /// Its candidates, ascending.
     pub units: Vec<CandidateIx>,
     /// Equal to [`lower_bound`] if all subsets were enumerated and no capacity was rounded.
     pub bound: Option<Price>,
-    /// Its candidates, ascending.
 }
 
 /// The cheapest union of subsets that covers the need, at the resolution of the table. `None` if no
@@ -249,12 +249,12 @@ fn undominated(mut subsets: Vec<Subset>) -> Vec<Subset> {
     subsets
 }
 
+/// Capacity and price of these candidates (ascending) of a component.
 fn subset_of(relaxation: &Relaxation, component: &Component, units: Vec<CandidateIx>) -> Subset {
     let mut capacity: i64 = units.iter().map(|&u| relaxation.share[u]).sum();
     for &claim in &component.claims {
         let claim = &relaxation.claims[claim];
         if claim.units.iter().all(|u| units.binary_search(u).is_ok()) {
-/// Capacity and price of these candidates (ascending) of a component.
             capacity += claim.capacity;
         }
     }

@@ -46,9 +46,9 @@ pub(in crate::preempt) struct PricedSet {
 }
 
 impl PricedSet {
+    /// The candidates, ascending.
     pub fn candidates(&self) -> Vec<CandidateIx> {
         (0..self.evicted.len())
-    /// The candidates, ascending.
             .filter(|&c| self.evicted[c])
             .collect()
     }

@@ -241,10 +241,10 @@ impl<'a> LocalSearch<'a> {
         improved
     }
 
+    /// Victims, largest savings first.
     pub fn by_savings(&self) -> Vec<CandidateIx> {
         let mut order = self.state.victims();
         order.sort_by_cached_key(|&c| (Reverse(self.savings(c)), c));
-    /// Victims, largest savings first.
         order
     }
 
