@@ -48,7 +48,6 @@ struct Types {
     allowed: BTreeMap<String, Vec<String>>,
 }
 
-/// Builds the page.
 pub fn markdown(root: &Path) -> Result<String> {
     Types::of(root)?.page()
 }

@@ -1,6 +1,5 @@
 //! Description of a metric.
 
-/// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only increases; for `rate` and `increase`.
@@ -21,12 +20,10 @@ impl Kind {
     }
 }
 
-/// A metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// Name as in queries; of histograms without `_bucket`.
     pub name: &'static str,
-    /// What it is.
     pub kind: Kind,
     /// Labels, without `le`.
     pub labels: &'static [&'static str],

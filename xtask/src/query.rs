@@ -12,10 +12,8 @@ use crate::metrics::{OF_THE_SCRAPE, of_series, values};
 /// Replacement for Grafana's `$__rate_interval`, which is not PromQL. No query uses this duration.
 const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
 
-/// Context of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// An alert or a recording rule.
     Rule,
     /// A panel of a dashboard. Variables named like these labels narrow scraped series. Rates must
     /// use Grafana's interval: a fixed one shows nothing with slower scrapes, and hides peaks on

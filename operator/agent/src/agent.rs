@@ -23,25 +23,17 @@ use crate::supervisors::Supervisors;
 
 pub use crate::reconcile::Now;
 
-/// Dependencies of one agent.
 pub struct Agent<R, S, V> {
-    /// Name of the node.
     pub node: String,
-    /// Its runtime.
     pub runtime: R,
-    /// Storage of the agent's records.
     pub store: S,
-    /// The supervisors in the containers of its members.
     pub supervisors: V,
     /// Client with the agent's own identity.
     pub client: Client,
-    /// Restart orders of the cluster.
     pub orders: watch::Receiver<Orders>,
-    /// Clock of the node.
     pub now: Now,
     /// Changes within this time share one write of the `NodeAgent`.
     pub debounce: Duration,
-    /// What it counts.
     pub metrics: Metrics,
     /// Reasons why the agent is not ready yet.
     pub readiness: Readiness,

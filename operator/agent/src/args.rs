@@ -53,7 +53,6 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// The debounce time.
     pub fn debounce(&self) -> Duration {
         Duration::from_millis(self.debounce_millis)
     }

@@ -28,7 +28,6 @@ const POLICY: &str = "lockstep-node-agents";
 /// lacks it.
 const RIGHT: &str = "nodeagents.admission.lockstep.dev";
 
-/// Why the agent does not act.
 #[derive(Debug, Error)]
 pub enum GuardError {
     /// The API server accepted the request.
@@ -46,7 +45,6 @@ pub enum GuardError {
     /// The refusal did not come from a policy, so the policy's decision is unknown.
     #[error("the API server refused the self-test for another reason: {0}")]
     Unclear(String),
-    /// The API server did not answer.
     #[error("the API server did not answer the self-test: {0}")]
     NoAnswer(String),
 }

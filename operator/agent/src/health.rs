@@ -11,9 +11,7 @@ pub enum Part {
     Policy,
     /// The NodeAgent reports the agent's capabilities.
     Object,
-    /// The restart orders are listed.
     Orders,
-    /// The container runtime answers.
     Runtime,
     /// The records can be written.
     Records,
@@ -66,12 +64,10 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// Marks a part as ready.
     pub fn done(&self, part: Part) {
         self.known().pending.remove(&part);
     }
 
-    /// Marks a part as pending, with the reason.
     pub fn waits_for(&self, part: Part, why: &impl fmt::Display) {
         self.known().pending.insert(part, why.to_string());
     }
@@ -94,7 +90,6 @@ impl Readiness {
         news
     }
 
-    /// Remarks of a ready agent.
     pub fn remarks(&self) -> String {
         let known = self.known();
         let why = known.without_supervisors.as_ref();

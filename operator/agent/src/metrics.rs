@@ -13,7 +13,6 @@ use tonic::Code;
 
 use crate::grpc_code;
 
-/// Metrics of one agent, shared by clones.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     calls: Family<CallLabels, Counter>,
@@ -57,7 +56,6 @@ struct RefusalLabels {
 
 const RESULTS: [&str; 2] = ["stopped", "failed"];
 
-/// Why a socket or a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRefusal {
     /// The file at the socket's path is no socket.
@@ -70,7 +68,6 @@ pub enum LinkRefusal {
     Frame,
     /// The supervisor exceeded the rate limit.
     Flood,
-    /// The supervisor does not read.
     Unread,
 }
 
@@ -114,7 +111,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a call to the runtime.
     pub fn called(&self, call: &'static str, code: Code, time: Duration) {
         self.calls
             .get_or_create(&CallLabels {
@@ -127,14 +123,12 @@ impl Metrics {
             .observe(time.as_secs_f64());
     }
 
-    /// Counts a stop.
     pub fn stopped(&self, done: bool) {
         let [stopped, failed] = RESULTS;
         let result = if done { stopped } else { failed };
         self.stops.get_or_create(&StopLabels { result }).inc();
     }
 
-    /// Counts a refused socket or connection.
     pub fn refused(&self, refusal: LinkRefusal) {
         let reason = refusal.as_str();
         self.refused.get_or_create(&RefusalLabels { reason }).inc();

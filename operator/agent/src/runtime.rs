@@ -28,14 +28,10 @@ pub trait Runtime: Send {
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// The sandbox of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
-    /// UID of the pod.
     pub pod_uid: String,
-    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
     /// Started containers of the pod, by name.
     pub containers: BTreeMap<String, Vec<SeenContainer>>,
@@ -51,23 +47,13 @@ impl Sandbox {
     }
 }
 
-/// Error of a call to the runtime.
 #[derive(Clone, Debug, Error)]
 pub enum RuntimeError {
-    /// The call failed.
     #[error("container runtime refused {call}: {message}")]
-    Refused {
-        /// Name of the call.
-        call: &'static str,
-        /// Message of the runtime.
-        message: String,
-    },
+    Refused { call: &'static str, message: String },
     /// The call exceeded its deadline.
     #[error("container runtime did not answer {call} in time")]
-    Deadline {
-        /// Name of the call.
-        call: &'static str,
-    },
+    Deadline { call: &'static str },
 }
 
 /// Adds the deadline to a call.

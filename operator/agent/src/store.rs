@@ -10,7 +10,6 @@ use thiserror::Error;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
 
-/// Storage for the records of one node.
 pub trait Store: Send {
     /// Returns the last saved records; `None` if there are none.
     fn load(&self) -> impl Future<Output = Result<Option<Records>, StoreError>> + Send;
@@ -19,24 +18,19 @@ pub trait Store: Send {
     fn save(&self, records: &Records) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Why records were not read or written.
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The file system returned an error.
     #[error("cannot keep records in {}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The content is not that of an agent.
     #[error("records in {} are damaged", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },

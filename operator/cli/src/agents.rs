@@ -14,7 +14,6 @@ use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
 
-/// Report of all agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
@@ -30,24 +29,18 @@ impl AgentReport {
     }
 }
 
-/// State of the agent of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentOfNode {
-    /// Name of the node.
     pub node: String,
-    /// How it is.
     pub state: AgentState,
     /// Members that the agent reports arrivals for.
     pub members: usize,
-    /// Version of the agent.
     pub version: String,
-    /// Container runtime and its version.
     pub runtime: String,
     /// Time of the last reported container exit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_report: Option<DateTime<Utc>>,
-    /// Name of its pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// Creation time of the agent's pod.
@@ -55,12 +48,10 @@ pub struct AgentOfNode {
     pub since: Option<DateTime<Utc>>,
 }
 
-/// State of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum AgentState {
     /// The pod is ready: members of the node restart in place.
     Ready,
-    /// The pod is not ready.
     NotReady,
     /// The NodeAgent exists, but no pod: members of the node are recreated.
     Gone,

@@ -8,7 +8,6 @@ use lockstep_api::workload::Phase;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// A change that a user requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Restart all members once, without use of the restart budget.
@@ -21,14 +20,11 @@ pub enum Wish {
     Checkpoint(DateTime<Utc>),
 }
 
-/// A field to write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
-    /// Path of the field.
     pub field: String,
     /// Current value as JSON; null if unset.
     pub from: Value,
-    /// New value.
     pub to: Value,
     /// Consequence of the change, for people.
     pub effect: &'static str,
@@ -36,10 +32,8 @@ pub struct FieldChange {
     pub patch: Value,
 }
 
-/// Why a request is declined.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Declined {
-    /// The workload has ended.
     #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it again")]
     Ended(String, &'static str),
     /// Another controller manages the workload.

@@ -28,7 +28,6 @@ const AGENTS: &str = "docs/architecture.md";
 const NATIVE: &str = "docs/scheduling.md#native-scheduling-objects";
 const LIMITS: &str = "README.md#limits-honestly";
 
-/// Result of all checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
@@ -36,11 +35,9 @@ pub struct Diagnosis {
     pub checks: Vec<Check>,
 }
 
-/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
-    /// How it is.
     pub level: CheckLevel,
     /// Subject of the check.
     pub check: &'static str,
@@ -50,10 +47,8 @@ pub struct Check {
     pub page: &'static str,
 }
 
-/// Level of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CheckLevel {
-    /// Healthy.
     Ok,
     /// Degraded, or not checkable.
     Warn,
@@ -62,7 +57,6 @@ pub enum CheckLevel {
 }
 
 impl Diagnosis {
-    /// True if any check has level `Fail`.
     pub fn failed(&self) -> bool {
         self.checks.iter().any(|c| c.level == CheckLevel::Fail)
     }
@@ -95,7 +89,6 @@ fn check(check: &'static str, (level, message): Finding, page: &'static str) -> 
     }
 }
 
-/// Runs all checks.
 pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
     let checks = vec![
         check("kubernetes", kubernetes(facts), LIMITS),

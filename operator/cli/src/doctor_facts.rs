@@ -23,28 +23,22 @@ pub const POLICIES: [&str; 3] = [
     "lockstep-operator-objects",
 ];
 
-/// Facts about an installation.
 #[derive(Clone, Debug, Default)]
 pub struct InstallFacts {
-    /// Version of Kubernetes.
     pub kubernetes: String,
     /// Kinds of Lockstep that are served as v1alpha1, as `plural.group`.
     pub served: BTreeSet<String>,
     /// Other API groups with kinds of the same name as Lockstep's.
     pub other_groups: BTreeSet<String>,
-    /// Pods of managers.
     pub managers: Option<Vec<ManagerPod>>,
     /// The lease; inner `None`: it does not exist.
     pub lease: Option<Option<LeaseFacts>>,
     /// Versions of all components.
     pub versions: VersionReport,
-    /// Each of [`POLICIES`].
     pub policies: Option<Vec<PolicyFacts>>,
     /// Service accounts of managers, and their rights under the policies.
     pub accounts: Vec<AccountFacts>,
-    /// Node agents.
     pub agents: Option<AgentReport>,
-    /// Nodes.
     pub nodes: Option<Vec<NodeFacts>>,
     /// Rights of the user.
     pub rights: Vec<RightFacts>,
@@ -56,7 +50,6 @@ pub struct InstallFacts {
     pub objects: Vec<ObjectFacts>,
 }
 
-/// Objects of a Lockstep kind.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectFacts {
     /// Plural name, such as `podgroups`.
@@ -80,32 +73,24 @@ pub enum KueueFacts {
     TakesAll,
 }
 
-/// A pod of a manager.
 #[derive(Clone, Debug, Default)]
 pub struct ManagerPod {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// Whether it is ready.
     pub ready: bool,
     /// Last warning in its log; absent if the pod is ready, there is none, or the log is forbidden.
     pub warning: Option<String>,
 }
 
-/// The service account of a manager's Deployment.
 #[derive(Clone, Debug, Default)]
 pub struct AccountFacts {
-    /// User name.
     pub account: String,
     /// True if it has the rights that the policies require; absent if the user may not check it.
     pub writes: Option<bool>,
 }
 
-/// The lease of the leader.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseFacts {
-    /// Identity of the holder.
     pub holder: String,
     /// Time of the last renewal.
     pub renewed: Option<DateTime<Utc>>,
@@ -113,7 +98,6 @@ pub struct LeaseFacts {
     pub duration_seconds: i64,
 }
 
-/// An admission policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
     /// Name without the prefix of an overlay.
@@ -122,20 +106,16 @@ pub struct PolicyFacts {
     pub denies: bool,
 }
 
-/// A node.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
-    /// Name.
     pub name: String,
     /// True if its kubelet can restart all containers of a pod.
     pub restarts_all: bool,
 }
 
-/// A right of the user.
 #[derive(Clone, Copy, Debug)]
 pub struct RightFacts {
     /// Commands of this program that need the right, and the right.
     pub verbs: &'static str,
-    /// Whether it is allowed.
     pub allowed: bool,
 }

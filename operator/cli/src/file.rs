@@ -16,7 +16,6 @@ const LARGEST: u64 = 1 << 30;
 /// Path of standard input or output.
 const DASH: &str = "-";
 
-/// Compresses a snapshot.
 pub fn pack(file: &SnapshotFile) -> Result<Vec<u8>> {
     Ok(zstd::encode_all(file.to_json()?.as_slice(), LEVEL)?)
 }
@@ -48,13 +47,11 @@ pub fn write_snapshot(path: &Path, file: &SnapshotFile) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Reads a snapshot.
 pub fn read_snapshot(path: &Path) -> Result<SnapshotFile> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     unpack(&bytes).with_context(|| format!("snapshot {}", path.display()))
 }
 
-/// Reads the manifest of one workload.
 pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
     let text = if path.as_os_str() == DASH {
         std::io::read_to_string(std::io::stdin())

@@ -17,7 +17,6 @@ use lockstep_scheduler::{GangInput, GangSources, PodSource};
 /// UID of the workload in the manifest.
 const NO_UID: &str = "asked";
 
-/// A gang of the manifest.
 #[derive(Clone, Debug)]
 pub struct AskedGang {
     /// Key of the gang in the workload.

@@ -10,7 +10,6 @@ use crate::view::age::age;
 use crate::view::table::{Cell, Table, phase_tone};
 use crate::view::{Look, View, workload_name};
 
-/// Workloads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
@@ -21,28 +20,21 @@ pub struct Listing {
     pub workloads: Vec<ListedWorkload>,
 }
 
-/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedWorkload {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Members that are ready or have succeeded, of all members that should run.
     pub ready: String,
-    /// Restarts.
     pub restarts: i64,
     /// Accelerators in use.
     pub accelerators: i64,
-    /// Highest attempt.
     pub attempt: i64,
-    /// Number of preemptions.
     pub preemptions: i64,
-    /// Priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
     /// Queue time of the longest waiting gang; absent if none waits.
@@ -52,7 +44,6 @@ pub struct ListedWorkload {
     pub reason: String,
     /// Message of the phase, for people.
     pub message: String,
-    /// Creation time.
     pub created: Option<DateTime<Utc>>,
 }
 

@@ -16,7 +16,6 @@ use crate::objects::member;
 
 pub use attempt::AttemptLog;
 
-/// Selection by the arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Members of this group.
@@ -33,14 +32,10 @@ pub struct Wanted {
     pub previous: bool,
 }
 
-/// One log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSource {
-    /// Namespace of the pod.
     pub namespace: String,
-    /// Name of the pod.
     pub pod: String,
-    /// Name of the container.
     pub container: String,
     /// The previous container.
     pub previous: bool,
@@ -50,41 +45,25 @@ pub struct LogSource {
     pub up_to_attempt: Option<i64>,
 }
 
-/// Why there is no log.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoLog {
-    /// The workload has no pods.
     #[error("{name:?} has no pods now; `kubectl lockstep status {name} -n {namespace}` says why")]
-    NoPods {
-        /// Name of the workload.
-        name: String,
-        /// Namespace of the workload.
-        namespace: String,
-    },
-    /// No member matches.
+    NoPods { name: String, namespace: String },
     #[error("no member of {name:?} is {wanted}; it has {there}")]
     NoMember {
-        /// Name of the workload.
         name: String,
         /// The selection.
         wanted: String,
         /// The existing members.
         there: String,
     },
-    /// No member has failed.
     #[error(
         "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows how it is"
     )]
-    NothingFailed {
-        /// Name of the workload.
-        name: String,
-        /// Namespace of the workload.
-        namespace: String,
-    },
+    NothingFailed { name: String, namespace: String },
     /// The failed pod was replaced.
     #[error("pod {pod:?}, which failed {when}, was replaced, and its log went with it: {why}")]
     Gone {
-        /// Name of the pod.
         pod: String,
         /// Time of the failure.
         when: DateTime<Utc>,
@@ -97,7 +76,6 @@ pub enum NoLog {
         .namespace.as_ref().map(|n| format!(" in namespace {n:?}")).unwrap_or_default()
     )]
     NoWorkload {
-        /// The labels.
         labels: String,
         /// The searched namespace; `None`: all.
         namespace: Option<String>,
@@ -107,7 +85,6 @@ pub enum NoLog {
     NoneOf(usize),
 }
 
-/// A workload with its pods.
 pub type WithPods = (TrainingWorkload, Vec<Pod>);
 
 /// Selects the logs of each workload, with the reason for each workload without one. With several

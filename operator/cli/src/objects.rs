@@ -13,17 +13,14 @@ pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: 
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
 }
 
-/// The member that a pod of Lockstep is.
 pub fn member(pod: &Pod) -> Option<Member> {
     member_of(pod.labels())
 }
 
-/// The node that a pod is bound to.
 pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// True if a condition of the pod is True.
 pub fn holds(pod: &Pod, condition: &str) -> bool {
     let conditions = pod
         .status

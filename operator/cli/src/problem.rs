@@ -7,36 +7,26 @@ use kube::config::KubeconfigError;
 use kube::core::Status;
 use thiserror::Error;
 
-/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// No connection.
     #[error(
         "cannot reach the API server at {server}: {why}; is it running, and are --context and --server right?"
     )]
     Unreachable {
-        /// Address of the API server.
         server: String,
         /// Error of the system.
         why: String,
     },
-    /// Deadline exceeded.
     #[error(
         "the API server at {server} has not answered within {}s; a longer --request-timeout waits for it",
         .after.as_secs()
     )]
-    NoAnswer {
-        /// Address of the API server.
-        server: String,
-        /// The deadline.
-        after: Duration,
-    },
+    NoAnswer { server: String, after: Duration },
     /// The server's certificate is not trusted.
     #[error(
         "the certificate of the API server at {server} is not trusted: {why}; --certificate-authority names a file with its authority"
     )]
     Untrusted {
-        /// Address of the API server.
         server: String,
         /// Error of the verification.
         why: String,
@@ -49,7 +39,6 @@ pub enum Problem {
         /// Error about the credentials.
         why: String,
     },
-    /// The user lacks the right.
     #[error(
         "not allowed: {message}; docs/cli.md names the role that each command needs, and -n NAMESPACE asks for one namespace only"
     )]
@@ -65,32 +54,22 @@ pub enum Problem {
         /// Plural name of the kind.
         kind: String,
     },
-    /// The object does not exist.
     #[error(
         "there is no {kind} {name:?} in namespace {namespace:?}; `kubectl lockstep list -A` shows those that there are"
     )]
     NotFound {
-        /// Kind.
         kind: String,
-        /// Name.
         name: String,
-        /// Namespace.
         namespace: String,
     },
     /// The object was deleted after it was read.
     #[error("{name:?} has gone meanwhile; look again and repeat the command")]
-    Gone {
-        /// Name of the object.
-        name: String,
-    },
+    Gone { name: String },
     /// The object was changed after it was read.
     #[error(
         "{name:?} has been changed meanwhile: nothing was written; look again and repeat the command"
     )]
-    Changed {
-        /// Name of the object.
-        name: String,
-    },
+    Changed { name: String },
     /// Conflict without a changed object, with the API server's message.
     #[error("the API server refuses: {0}")]
     Conflict(String),
@@ -105,7 +84,6 @@ pub enum Problem {
         "the answer of the API server at {server} cannot be read: {why}; is it a Kubernetes API server?"
     )]
     Unreadable {
-        /// Address of the API server.
         server: String,
         /// Error of the decoder.
         why: String,
@@ -115,14 +93,12 @@ pub enum Problem {
 /// Context of a request, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Address of the API server.
     pub server: &'a str,
     /// Plural name of the kind.
     pub kind: &'a str,
 }
 
 impl Asked<'_> {
-    /// Converts an error of the client.
     pub fn problem(&self, error: &kube::Error) -> Problem {
         let server = self.server.to_owned();
         match error {
@@ -162,7 +138,6 @@ impl Asked<'_> {
     }
 }
 
-/// Converts an error of the kubeconfig.
 pub fn kubeconfig(error: &KubeconfigError) -> Problem {
     Problem::Kubeconfig(match error {
         KubeconfigError::CurrentContextNotSet => {

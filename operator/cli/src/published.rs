@@ -5,10 +5,8 @@ use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::SchedulerConfig;
 use serde::Deserialize;
 
-/// Rules of the manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRules {
-    /// The rules.
     pub rules: Rules,
     /// True if preemption is enabled.
     pub evicts: bool,

@@ -15,7 +15,6 @@ use crate::objects::owns;
 use crate::view::table::Table;
 use crate::view::{Look, View};
 
-/// Accelerators by namespace and priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceleratorUse {
@@ -36,7 +35,6 @@ pub struct AcceleratorUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UseOfPriority {
-    /// Namespace.
     pub namespace: String,
     /// Priority; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,25 +7,20 @@ use serde::Serialize;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
 
-/// Version of this program.
 pub const CLIENT: &str = lockstep_version::VERSION;
 
 /// Versions in a cluster. Forbidden values are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionReport {
-    /// Version of this program.
     pub client: String,
-    /// Version of Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
     /// Served versions of the API group; empty: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<BTreeSet<String>>,
-    /// Tags of the manager's images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managers: Option<BTreeSet<String>>,
-    /// Versions of the node agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<BTreeSet<String>>,
 }

@@ -49,15 +49,20 @@ enum Tree {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// At the barrier of this attempt; 0 before the first order.
-    Held { attempt: u64 },
-    /// The child runs.
+    Held {
+        attempt: u64,
+    },
     Running,
     /// Stopped by an order, on the way to the barrier of this attempt.
-    Stopping { attempt: u64 },
+    Stopping {
+        attempt: u64,
+    },
     /// The child ended without an order; the decision is pending.
     Ended,
     /// Exits once no process is left.
-    Leaving { code: u8 },
+    Leaving {
+        code: u8,
+    },
     /// Has returned [`Effect::Exit`].
     Left,
 }

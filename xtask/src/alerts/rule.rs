@@ -14,7 +14,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Value of the label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Critical => "critical",
@@ -34,12 +33,10 @@ pub struct Case {
     pub at: &'static str,
 }
 
-/// An alert.
 #[derive(Clone, Copy, Debug)]
 pub struct Alert {
     /// Name, also of its runbook.
     pub name: &'static str,
-    /// Who is to look.
     pub severity: Severity,
     /// Expression. The alert is active while it has a result.
     pub expr: &'static str,
@@ -72,12 +69,9 @@ impl Alert {
     }
 }
 
-/// A recording rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Recording {
-    /// Its name.
     pub name: &'static str,
-    /// Its labels.
     pub labels: &'static [&'static str],
     /// Expression of the rule.
     pub expr: &'static str,

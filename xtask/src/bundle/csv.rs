@@ -75,7 +75,6 @@ pub(super) const LEDGER: &str = "Ledger: ";
 /// The only kind that people write.
 const WRITTEN_BY_PEOPLE: &str = "TrainingWorkload";
 
-/// Builds the object.
 pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
     let olm = root.join("config/olm");
     let description = fs::read_to_string(olm.join("description.md"))?;

@@ -17,7 +17,6 @@ use crate::image::blob_path;
 pub use self::csv::NOBODY;
 pub use self::rules::{Bundle, mistakes};
 
-/// Name of the package.
 pub const PACKAGE: &str = "lockstep";
 const CHANNEL: &str = "candidate-v0";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,14 +34,11 @@ const ROLES_OF_PEOPLE: [&str; 9] = [
     "whatif",
 ];
 
-/// Images in the bundle.
 #[derive(Clone, Debug)]
 pub struct Images {
     /// Image of the manager and of the job that applies components.
     pub manager: String,
-    /// Image of the node agents.
     pub agent: String,
-    /// Image of the supervisor.
     pub supervisor: String,
     /// OCI names of the platforms of all images.
     pub architectures: BTreeSet<String>,
@@ -141,7 +137,6 @@ pub fn files(bundle: &Bundle) -> Result<Vec<(PathBuf, String)>> {
     Ok(out)
 }
 
-/// Builds the bundle in memory.
 pub fn bundle(root: &Path, images: &Images) -> Result<Bundle> {
     let mut crds = Vec::new();
     for crd in lockstep_api::crds::all() {

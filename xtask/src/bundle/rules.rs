@@ -10,10 +10,8 @@ mod listing;
 
 use serde_json::Value;
 
-/// A parsed bundle.
 #[derive(Clone, Debug)]
 pub struct Bundle {
-    /// The ClusterServiceVersion.
     pub csv: Value,
     /// The custom resource definitions.
     pub crds: Vec<Value>,

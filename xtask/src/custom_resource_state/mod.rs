@@ -26,7 +26,6 @@ pub type FieldPath = &'static [&'static str];
 pub struct Family {
     /// The metric, as queries name it.
     pub metric: Metric,
-    /// Where its values are.
     pub from: From,
 }
 

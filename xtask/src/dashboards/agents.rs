@@ -3,7 +3,6 @@
 use super::panel::Kind::{Lines, Number, Table};
 use super::panel::{Dashboard, Panel};
 
-/// Health of agents and container runtimes.
 pub const AGENTS: Dashboard = Dashboard {
     name: "agents",
     title: "Lockstep / Agents",

@@ -3,7 +3,6 @@
 use super::panel::Kind::{Lines, Number, Table};
 use super::panel::{Dashboard, Panel};
 
-/// Whether the operator is well.
 pub const MANAGER: Dashboard = Dashboard {
     name: "manager",
     title: "Lockstep / Manager",

@@ -12,7 +12,6 @@ pub use panel::{Choice, Dashboard, Kind, Panel, SCRAPED, Variable};
 pub use workload::SOURCES;
 
 const FOLDER: &str = "config/components/dashboards";
-/// All dashboards.
 pub const ALL: [Dashboard; 4] = [
     fleet::FLEET,
     workload::WORKLOAD,

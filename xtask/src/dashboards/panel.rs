@@ -10,12 +10,10 @@ const GRID: u32 = 24;
 const HEIGHT: u32 = 8;
 const LOW: u32 = 4;
 
-/// A dashboard.
 #[derive(Clone, Copy, Debug)]
 pub struct Dashboard {
     /// File name and stable id.
     pub name: &'static str,
-    /// Title.
     pub title: &'static str,
     /// Questions that the dashboard answers.
     pub description: &'static str,
@@ -30,14 +28,12 @@ pub struct Dashboard {
     pub panels: &'static [Panel],
 }
 
-/// A variable of a dashboard.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
     /// Name, as queries use it after `$`.
     pub name: &'static str,
     /// Displayed name.
     pub label: &'static str,
-    /// What there is to choose from.
     pub choice: Choice,
 }
 
@@ -46,16 +42,12 @@ pub struct Variable {
 pub enum Choice {
     /// Several values of a label, or all.
     Some {
-        /// The series.
         of: &'static str,
-        /// The label.
         label: &'static str,
     },
     /// One value of a label.
     One {
-        /// The series.
         of: &'static str,
-        /// The label.
         label: &'static str,
     },
     /// One of these values.
@@ -87,16 +79,13 @@ pub const NAMESPACE: Variable = Variable {
     },
 };
 
-/// A panel.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel {
-    /// Title.
     pub title: &'static str,
     /// Content and interpretation.
     pub description: &'static str,
     /// Unit, by its Grafana id.
     pub unit: &'static str,
-    /// How it is drawn.
     pub kind: Kind,
     /// Width in columns of 24.
     pub width: u32,
@@ -105,7 +94,6 @@ pub struct Panel {
     pub queries: &'static [(&'static str, &'static str)],
 }
 
-/// Visualization of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Lines over time.

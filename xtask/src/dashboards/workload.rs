@@ -7,7 +7,6 @@ use super::panel::{Choice, Dashboard, Panel, Variable};
 /// ([`crate::custom_resource_state`]). The rest of the names is equal.
 pub const SOURCES: [&str; 2] = ["lockstep_workload", crate::custom_resource_state::PREFIX];
 
-/// What happens to one workload.
 pub const WORKLOAD: Dashboard = Dashboard {
     name: "workload",
     title: "Lockstep / Workload",

@@ -6,17 +6,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-/// Platform of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Target {
-    /// x86_64.
     Amd64,
-    /// aarch64.
     Arm64,
 }
 
 impl Target {
-    /// The platform of this machine.
     pub fn here() -> Self {
         if cfg!(target_arch = "aarch64") {
             Self::Arm64

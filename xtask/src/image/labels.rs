@@ -10,7 +10,6 @@ const LICENCE: &str = env!("CARGO_PKG_LICENSE");
 const PREFIX: &str = "org.opencontainers.image.";
 pub(super) const CREATED: &str = "org.opencontainers.image.created";
 
-/// Keys and values.
 pub type Labels = BTreeMap<String, String>;
 
 /// The built commit. Without git, `LOCKSTEP_COMMIT` and `LOCKSTEP_COMMIT_DATE` set it, as for the
@@ -24,7 +23,6 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The commit of a checkout.
     pub fn of(root: &Path) -> Self {
         let said = |variable| std::env::var(variable).ok();
         // Ignores a repository that contains an unpacked archive.
@@ -41,7 +39,6 @@ impl Commit {
     }
 }
 
-/// Labels of an image.
 pub fn labels(title: &str, description: &str, version: &str, commit: &Commit) -> Labels {
     let known = [
         ("title", Some(title)),

@@ -8,7 +8,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 
-/// An entry of a layer.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Path from the root, without a leading slash.
@@ -39,7 +38,6 @@ impl Entry {
         }
     }
 
-    /// A symbolic link.
     pub fn link(path: &str, to: &str) -> Self {
         Self {
             path: path.into(),
@@ -48,7 +46,6 @@ impl Entry {
     }
 }
 
-/// A layer.
 #[derive(Clone, Debug)]
 pub struct Layer {
     tar: Vec<u8>,
@@ -90,7 +87,6 @@ impl Layer {
         &self.tar
     }
 
-    /// The compressed layer.
     pub fn compressed(&self) -> Result<Vec<u8>> {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(&self.tar).context("compress")?;

@@ -63,18 +63,14 @@ const PRODUCTS: &[Product] = &[
     },
 ];
 
-/// Names of the images to build.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRODUCTS.iter().map(|p| p.name)
 }
 
-/// Result of a build.
 pub struct Built {
-    /// Name of the image.
     pub name: &'static str,
     /// Sizes of the program in bytes, in the order of the manifests.
     pub programs: Vec<u64>,
-    /// Digests and sizes.
     pub written: Written,
     /// Folder of the OCI layout.
     pub layout: PathBuf,

@@ -30,25 +30,20 @@ pub struct Image {
     pub user: String,
     /// Tag, used in the layout's index.
     pub tag: String,
-    /// What it says of itself.
     pub labels: Labels,
-    /// The file systems.
     pub layers: BTreeMap<Target, Layer>,
 }
 
-/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Digest of the image's index, used in pulls and deployments.
     pub digest: String,
-    /// Its manifests.
     pub manifests: Vec<Manifest>,
 }
 
 /// The image for one platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// The processor.
     pub target: Target,
     /// Digest of the manifest.
     pub digest: String,
@@ -75,7 +70,6 @@ impl Image {
         Ok(written)
     }
 
-    /// The layout as an archive.
     pub fn archive(&self) -> Result<Vec<u8>> {
         tar(&self.files()?.0)
     }
@@ -167,7 +161,6 @@ fn add(files: &mut Files, media_type: &str, blob: Vec<u8>) -> Value {
     about
 }
 
-/// Path of a blob in a layout.
 pub fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }

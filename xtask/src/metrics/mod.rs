@@ -17,11 +17,9 @@ use crate::metric::Metric;
 /// Related metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    /// Heading.
     pub title: &'static str,
     /// Remarks about all metrics of the section; may be empty.
     pub about: &'static str,
-    /// The metrics.
     pub metrics: &'static [Metric],
 }
 
@@ -29,7 +27,6 @@ pub struct Section {
 /// clusters.
 pub const OF_THE_SCRAPE: [&str; 3] = ["cluster", "job", "instance"];
 
-/// The metrics of all programs.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     let sections = manager::SECTIONS.iter().chain(&agent::SECTIONS);
     sections

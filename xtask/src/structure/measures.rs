@@ -9,7 +9,6 @@ use syn::visit::Visit;
 
 use super::source::Crate;
 
-/// A function and its size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
     /// Lines from `fn` to the closing brace.
@@ -25,9 +24,7 @@ pub struct Function {
 pub struct Measures {
     /// Lines with a token.
     pub lines: usize,
-    /// Tokens.
     pub tokens: usize,
-    /// Closures.
     pub closures: usize,
     /// Closures bound to a name: `let x = |..| ..`.
     pub named_closures: usize,
@@ -38,12 +35,10 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Tokens per line of code.
     pub fn tokens_per_line(&self) -> f64 {
         self.tokens as f64 / self.lines.max(1) as f64
     }
 
-    /// Closures per hundred lines of code.
     pub fn closures_per_100_lines(&self) -> f64 {
         100.0 * self.closures as f64 / self.lines.max(1) as f64
     }
@@ -64,7 +59,6 @@ impl Measures {
     }
 }
 
-/// Measures a crate.
 pub fn measure(krate: &Crate) -> Measures {
     let mut measures = Measures::default();
     for file in &krate.files {

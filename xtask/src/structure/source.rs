@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use syn::{Attribute, Item};
 
-/// A crate of the product.
 pub struct Crate {
     /// Path of its folder from the root, such as `operator/engine`.
     pub name: String,

@@ -31,7 +31,6 @@ impl Constants {
         Ok(Self(all))
     }
 
-    /// Constants of a module, in source order.
     pub fn module(&self, name: &str) -> &[Constant] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }

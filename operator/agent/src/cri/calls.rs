@@ -35,7 +35,6 @@ pub struct Socket {
     endpoint: Endpoint,
 }
 
-/// The text names no unix socket.
 #[derive(Clone, Debug, Error)]
 #[error("{0:?} is no unix socket: give unix:///PATH or an absolute path")]
 pub struct EndpointError(String);

@@ -12,7 +12,6 @@ use super::api::ContainerEventResponse;
 use super::calls::{Calls, Failure};
 
 pub(super) enum Event {
-    /// A container changed.
     Container(ContainerEventResponse),
     /// The stream was lost or refused: events may be missing.
     Interrupted,

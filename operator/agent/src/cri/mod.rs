@@ -75,7 +75,6 @@ impl Default for Intervals {
     }
 }
 
-/// The runtime behind one socket.
 pub struct CriRuntime {
     calls: Calls,
     events: Events,

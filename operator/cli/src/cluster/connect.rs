@@ -21,7 +21,6 @@ const PAGE: u32 = 1000;
 /// Name of the context that combines the kubeconfig with the flags.
 const CHOSEN: &str = "chosen by flags";
 
-/// A connection to the cluster.
 pub struct ClusterReader {
     pub(super) client: Client,
     server: String,
@@ -54,12 +53,10 @@ impl ClusterReader {
         })
     }
 
-    /// Namespace of the context.
     pub fn namespace(&self) -> &str {
         self.client.default_namespace()
     }
 
-    /// Address of the API server.
     pub fn server(&self) -> &str {
         &self.server
     }

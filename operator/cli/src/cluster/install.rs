@@ -22,10 +22,8 @@ const AGENTS: &str = "app.kubernetes.io/name=lockstep-agent";
 const CONFIG: &str = "config.yaml";
 const GROUP: &str = "training.lockstep.dev";
 
-/// A Deployment of managers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagerDeployment {
-    /// Namespace.
     pub namespace: String,
     /// User name of the service account.
     pub account: String,
@@ -57,7 +55,6 @@ fn account_name(namespace: &str, account: Option<&str>) -> String {
 }
 
 impl ClusterReader {
-    /// Versions of client, API server, manager and agents.
     pub async fn versions(&self) -> Result<VersionReport, Problem> {
         let kubernetes = self.ask(self.client.apiserver_version(), "version").await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;

@@ -10,7 +10,6 @@ use super::ClusterReader;
 use crate::logs::LogSource;
 use crate::problem::Problem;
 
-/// Range of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowMuch {
     /// Continue with new lines.

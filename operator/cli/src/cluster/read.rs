@@ -22,17 +22,11 @@ const GANGS_WITH_EVENTS: usize = 8;
 /// Objects that a decision depends on, each sorted by namespace and name.
 #[derive(Debug, Default)]
 pub struct Objects {
-    /// Nodes.
     pub nodes: Vec<Node>,
-    /// Pods.
     pub pods: Vec<Pod>,
-    /// Disruption budgets.
     pub budgets: Vec<Budget>,
-    /// Priority classes.
     pub classes: Vec<PriorityClass>,
-    /// Pod groups.
     pub groups: Vec<PodGroup>,
-    /// Workloads.
     pub workloads: Vec<TrainingWorkload>,
     /// Weights of namespaces in the queue.
     pub weights: Weights,
@@ -99,7 +93,6 @@ impl ClusterReader {
             .collect()
     }
 
-    /// Reads the status and events of a workload.
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {
         let workload = self.workload(namespace, name).await?;
         let own = workload.metadata.uid.clone();

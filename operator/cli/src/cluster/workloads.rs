@@ -45,7 +45,6 @@ impl ClusterReader {
         Ok((all, unread))
     }
 
-    /// One workload.
     pub async fn workload(&self, namespace: &str, name: &str) -> Result<TrainingWorkload, Problem> {
         let api: Api<TrainingWorkload> = self.scoped(Some(namespace));
         let kind = TrainingWorkload::plural(&());
@@ -84,14 +83,12 @@ impl ClusterReader {
         Ok(groups)
     }
 
-    /// Names of the namespaces.
     pub async fn namespaces(&self) -> Result<Vec<String>, Problem> {
         let all: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
         let all = self.list(all, None).await?;
         Ok(all.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// The pod groups of a workload.
     pub async fn groups_of(&self, workload: &TrainingWorkload) -> Result<Vec<PodGroup>, Problem> {
         let groups = self.groups(workload.metadata.namespace.as_deref()).await?;
         let groups = groups.into_iter();

@@ -16,7 +16,6 @@ use crate::outcome::Outcome;
 pub use complete::{asks_for_completion, complete};
 pub use show::WallClock;
 
-/// Runs a command.
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     if let Command::Completion(wanted) = &args.command {
         return complete::completion(wanted);

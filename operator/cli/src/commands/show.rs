@@ -10,7 +10,6 @@ use crate::args::Format;
 use crate::cluster::{Changes, ClusterReader};
 use crate::view::{Look, View, render};
 
-/// Reads the wall clock.
 pub type WallClock = fn() -> DateTime<Utc>;
 
 /// Escape sequence: clear the screen, move to the first line.
@@ -34,7 +33,6 @@ pub fn write(text: &str) -> Result<bool> {
     }
 }
 
-/// Writes a view.
 pub fn show(view: &impl View, format: Format, clock: WallClock) -> Result<()> {
     write(&render(view, format, &look(clock))?)?;
     Ok(())

@@ -9,29 +9,22 @@ use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
-/// Status and events of one workload.
 #[derive(Debug)]
 pub struct Story {
-    /// The workload.
     pub workload: TrainingWorkload,
-    /// Its pod groups.
     pub groups: Vec<PodGroup>,
     /// Events of the workload and its pod groups.
     pub events: Vec<Happened>,
 }
 
-/// Explanation of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub workload: String,
     /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Number of preemptions.
     pub preemptions: i64,
     /// Conditions of the workload about waiting, failure or preemption.
     pub conditions: Vec<Condition>,
@@ -41,22 +34,16 @@ pub struct WorkloadReport {
     pub events: Vec<Happened>,
 }
 
-/// Explanation of a gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangStory {
-    /// Key of the gang.
     pub gang: String,
-    /// Name of its pod group.
     pub pod_group: String,
-    /// Priority.
     pub priority: i32,
-    /// In a word.
     pub state: GangReportState,
     /// Queue time. It is kept while the gang runs, in case of a preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Placed members.
     pub members: i32,
     /// Nodes of the placement.
     pub nodes: usize,
@@ -74,47 +61,37 @@ pub struct GangStory {
     pub avoids: Vec<(String, String)>,
 }
 
-/// A preemption in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evicts {
     /// Id of the intent, which the victims also carry.
     pub intent: String,
-    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
-    /// Who leaves.
     pub victims: Vec<Victim>,
     /// Accelerator-seconds of lost work.
     pub lost: i64,
-    /// Why these victims.
     pub explanation: String,
     /// True if no cheaper set of victims frees enough capacity.
     pub proven: bool,
     /// Lower bound for the cost of any set that frees enough capacity, in accelerator-seconds.
     pub at_least: i64,
-    /// Next best set of victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_best: Option<NextBest>,
 }
 
-/// State of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GangReportState {
     /// The scheduler has not processed it yet.
     Unseen,
-    /// It is queued.
     Waits,
     /// It is not in the queue, or lacks something that no node provides, such as a volume or quota.
     Held,
     /// Its victims are terminating.
     Preempts,
-    /// It is placed.
     Placed,
-    /// It is a victim.
     IsPreempted,
 }
 
-/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Happened {
@@ -122,19 +99,13 @@ pub struct Happened {
     pub time: Option<DateTime<Utc>>,
     /// Kind of the object, in lower case.
     pub kind: String,
-    /// Name of the object.
     pub name: String,
-    /// Whether it is a warning.
     pub warning: bool,
-    /// Reason, one word.
     pub reason: String,
-    /// What happened.
     pub message: String,
-    /// Number of occurrences.
     pub count: i32,
 }
 
-/// Builds the explanation.
 pub fn explain(story: &Story) -> WorkloadReport {
     let Story {
         workload,

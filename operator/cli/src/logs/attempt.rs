@@ -27,7 +27,6 @@ impl AttemptLog {
         }
     }
 
-    /// Adds the next line of the log.
     pub fn push(&mut self, line: String) {
         if let Some(attempt) = started_attempt(&line) {
             self.is_past = attempt > self.up_to;
@@ -43,7 +42,6 @@ impl AttemptLog {
         }
     }
 
-    /// The lines of the attempt.
     pub fn into_lines(self) -> impl Iterator<Item = String> {
         self.lines.into_iter()
     }

@@ -15,7 +15,6 @@ use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{GangState, Memory, SchedulerSettings, namespace_shares, schedule};
 use serde::Serialize;
 
-/// Waiting gangs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueAnswer {
@@ -26,26 +25,20 @@ pub struct QueueAnswer {
     pub gangs: Vec<QueuedGang>,
 }
 
-/// A waiting gang.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedGang {
     /// Position in the queue, from 1; absent if the gang is not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
-    /// Namespace.
     pub namespace: String,
-    /// Name of the workload.
     pub workload: String,
-    /// Name of the pod group.
     pub pod_group: String,
-    /// Priority.
     pub priority: i32,
     /// Share of the namespace in the cluster, relative to its weight; 1 is the whole cluster.
     /// Absent for a namespace without weight, which is served last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// How it is, in a word.
     pub state: QueueState,
     /// Start of the request for capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +46,6 @@ pub struct QueuedGang {
     /// Nodes reserved for the gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
-    /// Reason of its condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Message of the scheduler.
@@ -74,7 +66,6 @@ impl QueuedGang {
     }
 }
 
-/// State of a waiting gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum QueueState {
     /// It is queued for capacity.

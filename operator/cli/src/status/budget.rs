@@ -5,7 +5,6 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use serde::Serialize;
 
-/// Remainder of the restart budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartsLeft {

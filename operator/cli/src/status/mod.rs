@@ -24,12 +24,9 @@ use crate::objects::{holds, member, node};
 /// Number of shown failures. The status keeps the last 20.
 const FAILURES: usize = 3;
 
-/// Objects of a workload.
 #[derive(Debug)]
 pub struct WorkloadObjects {
-    /// The workload.
     pub workload: TrainingWorkload,
-    /// Its pod groups.
     pub groups: Vec<PodGroup>,
     /// Pods; `None` if the user may not list them.
     pub pods: Option<Vec<Pod>>,
@@ -37,13 +34,10 @@ pub struct WorkloadObjects {
     pub domains: BTreeMap<String, String>,
 }
 
-/// State of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub workload: String,
     /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,17 +48,14 @@ pub struct StatusReport {
     pub message: String,
     /// Members that are ready or have succeeded, of all members that should run.
     pub ready: String,
-    /// Highest attempt.
     pub attempt: i64,
     /// Accelerators in use.
     pub accelerators: i64,
     /// Training progress, if its processes report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
-    /// Creation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
-    /// Its groups.
     pub groups: Vec<ReportedGroup>,
     /// Node label of the topology.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,23 +66,18 @@ pub struct StatusReport {
     pub restarting: Vec<OpenRestart>,
     /// Last failures, newest first.
     pub failures: Vec<PastFailure>,
-    /// The restart budget.
     pub budget: RestartsLeft,
     /// Advice, as sentences.
     pub next: Vec<String>,
 }
 
-/// Members of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedGroup {
-    /// Name.
     pub group: String,
     /// Members that should run.
     pub desired: i32,
-    /// Members that are ready.
     pub ready: i32,
-    /// Members that have succeeded.
     pub succeeded: i32,
     /// Members whose pod has failed.
     pub failed: i32,
@@ -116,17 +102,14 @@ pub struct NodeShare {
     pub count: usize,
 }
 
-/// A restart in progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenRestart {
-    /// Restart domain.
     pub domain: String,
     /// Attempt that the restart leads to.
     pub attempt: i64,
     /// Action of the failure policy.
     pub action: String,
-    /// How far it is.
     pub stage: IncidentStage,
     /// Start of the stage.
     pub since: DateTime<Utc>,
@@ -135,17 +118,13 @@ pub struct OpenRestart {
     pub not_before: Option<DateTime<Utc>>,
     /// True if it used the restart budget.
     pub counted: bool,
-    /// What happened.
     pub cause: Cause,
 }
 
-/// A past failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PastFailure {
-    /// Time of the failure.
     pub time: DateTime<Utc>,
-    /// Restart domain.
     pub domain: String,
     /// Attempt that the failure led to.
     pub attempt: i64,
@@ -159,11 +138,9 @@ pub struct PastFailure {
     /// did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_after_ms: Option<i64>,
-    /// Lost accelerator-seconds.
     pub lost_accelerator_seconds: i64,
 }
 
-/// Builds the report.
 pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
     let workload = &objects.workload;
     let status = workload.status.clone().unwrap_or_default();

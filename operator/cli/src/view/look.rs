@@ -2,14 +2,12 @@
 
 use chrono::{DateTime, Utc};
 
-/// Presentation of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Reference time of ages.
     pub now: DateTime<Utc>,
     /// Show the columns of `-o wide`.
     pub wide: bool,
-    /// Use colours.
     pub color: bool,
 }
 

@@ -24,7 +24,6 @@ pub fn workload_name(name: &str) -> String {
     format!("trainingworkload.training.lockstep.dev/{name}")
 }
 
-/// Renders a view in a format.
 pub fn render(view: &impl View, format: Format, look: &Look) -> Result<String> {
     let wide = format == Format::Wide;
     Ok(match format {

@@ -5,15 +5,11 @@ use serde::Serialize;
 
 use crate::gangs::AskedGang;
 
-/// Prediction for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// Namespace of the workload.
     pub namespace: String,
-    /// Name of the workload.
     pub workload: String,
-    /// Its priority.
     pub priority: i32,
     /// Time of the snapshot.
     pub taken_at: DateTime<Utc>,
@@ -26,13 +22,10 @@ pub struct Answer {
     pub only_namespace: Option<String>,
 }
 
-/// Prediction for a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GangAnswer {
-    /// Key of the gang.
     pub gang: String,
-    /// In a word.
     pub verdict: Verdict,
     /// Requested members.
     pub members: usize,
@@ -42,7 +35,6 @@ pub struct GangAnswer {
     pub placed: usize,
     /// Placement by topology domain and node.
     pub nodes: Vec<OnNode>,
-    /// Who leaves for it.
     pub victims: Vec<EvictedUnit>,
     /// Accelerator-seconds of work that the victims lose.
     pub lost: u64,
@@ -55,12 +47,10 @@ pub struct GangAnswer {
     /// Next best set of victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_best: Option<SecondBest>,
-    /// Why the gang does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Result for a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     /// Enough capacity is free.
@@ -73,11 +63,9 @@ pub enum Verdict {
     DoesNotFit,
 }
 
-/// Members on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OnNode {
-    /// The node.
     pub node: String,
     /// Domain of the node, if the gang has a topology.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,21 +74,15 @@ pub struct OnNode {
     pub members: Vec<String>,
 }
 
-/// A victim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvictedUnit {
     /// `podgroup` or `pod`.
     pub kind: String,
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// UID.
     pub uid: String,
-    /// Priority.
     pub priority: i32,
-    /// Pods evicted.
     pub pods: u32,
     /// Accelerator-seconds of work that it loses.
     pub lost: u64,
@@ -116,7 +98,6 @@ pub struct SecondBest {
     pub lost: u64,
     /// Pods that would be evicted in violation of their disruption budgets.
     pub pods_beyond_budgets: u64,
-    /// Who would leave.
     pub victims: Vec<EvictedUnit>,
 }
 
