@@ -13,15 +13,13 @@ use crate::context::Context;
 use crate::standing::StandingReservations;
 use crate::state::GangState;
 
-/// Free capacity: offers of the nodes minus pods, and minus assigned members whose pods do not
-/// exist yet.
+/// Free capacity: offers of the nodes minus pods, and minus assigned members without pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
     free: Cluster,
     /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
-    /// UIDs of pods and pod groups that are victims of an intent in force. Their capacity counts as
-    /// terminating.
+    /// UIDs of victims of intents in force. Their capacity counts as terminating.
     pub evicting: BTreeSet<String>,
     /// Reservations of the last cycle for waiting gangs.
     pub standing: StandingReservations,
@@ -41,7 +39,7 @@ impl Capacity {
         }
     }
 
-    /// Free capacity for a gang of this priority: nominations of lower priority are ignored.
+    /// Free capacity at this priority: ignores nominations of lower priority.
     pub fn visible_to(&mut self, context: &Context<'_>, priority: i32) -> Cluster {
         let nominations = self
             .nominations
@@ -56,8 +54,8 @@ impl Capacity {
         self.reserved.insert(node);
     }
 
-    /// Reserves capacity for an assigned member, unless its pod holds the capacity or the member
-    /// has finished.
+    /// Reserves capacity for an assigned member, unless its pod holds it or the member has
+    /// finished.
     pub fn reserve(
         &mut self,
         context: &Context<'_>,
@@ -93,8 +91,7 @@ impl Capacity {
     }
 }
 
-/// Reservation of an assigned member. `None` if its pod holds the capacity, or the member has
-/// finished.
+/// `None` if the member's pod holds the capacity, or the member has finished.
 fn reservation(
     context: &Context<'_>,
     gang: &GangState,

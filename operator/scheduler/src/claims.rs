@@ -1,9 +1,9 @@
 //! Refusals for a missing volume claim that exists by now.
 //!
 //! A gang with missing claims is held ([`crate::hold`]). If kube-scheduler still misses a claim,
-//! the claim was created or deleted at that moment, so the refusal ends once all claims exist.
-//! kube-scheduler may continue not to see the claim, and finding out must not evict pods. Therefore
-//! the same claims end at most one refusal.
+//! the claim was created or deleted at that moment, so the refusal ends once all claims exist. The
+//! same claims end at most one refusal, because kube-scheduler may continue not to see them, and no
+//! pod must be evicted to find out.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -20,7 +20,7 @@ pub(crate) struct Context<'a> {
     pub now: DateTime<Utc>,
 }
 
-/// Time of the next cycle if nothing changes: the earliest of all recorded times.
+/// Earliest time at which a cycle is needed if nothing changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Wake(Option<DateTime<Utc>>);
@@ -37,7 +37,7 @@ impl Context<'_> {
         ago.unwrap_or(DateTime::<Utc>::MIN_UTC)
     }
 
-    /// True if `wait` has passed since `since`. Otherwise records the time at which it will have.
+    /// True if `wait` has passed since `since`. Otherwise records the time at which it ends.
     pub fn due(&self, since: DateTime<Utc>, wait: Duration, wake: &mut Wake) -> bool {
         let at = since + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
         if self.now >= at {

@@ -31,12 +31,11 @@ pub struct MembersToPlace {
 pub struct MembersInput {
     /// Members that have succeeded.
     pub completed: BTreeSet<Member>,
-    /// Members that need no more capacity: they have succeeded, or all present members of their
-    /// group have.
+    /// Members that need no more capacity: succeeded, or all present members of their group have.
     pub finished: BTreeSet<Member>,
     /// Members outside the current membership.
     pub absent: BTreeSet<Member>,
-    /// Restart domains in the order of the gang. Domains without a ledger entry are left out.
+    /// Restart domains in the order of the gang, without domains that have no ledger entry.
     pub domains: Vec<DomainInput>,
 }
 
@@ -120,8 +119,7 @@ impl MembersInput {
 }
 
 /// Members to place of a gang with these nodes (`None`: no placement). The gang grows after
-/// `grow_after` without incident. If its user has raised its minimum, it grows at the first
-/// opportunity.
+/// `grow_after` without incident, or at the first opportunity if its minimum was raised.
 pub fn members_to_place(
     gang: &Gang,
     ledger: &MembersInput,
@@ -162,8 +160,7 @@ pub fn members_to_place(
     if gang.members().any(|m| completed.contains(m)) {
         return running;
     }
-    // A gang is below its minimum only if `replicas` or `minCount` was raised. Its growth is not
-    // delayed.
+    // Below its minimum, `replicas` or `minCount` was raised, and the gang grows without delay.
     let present = gang.members().filter(|m| !ledger.absent.contains(*m));
     let grows_at = if present.count() < min_count {
         healthy_since

@@ -1,5 +1,5 @@
-//! Reasons to hold a gang: an object is missing, and neither free capacity nor preemption provides
-//! it. A held gang takes no capacity, evicts no pod and blocks no gang behind it.
+//! Reasons to hold a gang: an object is missing that neither free capacity nor preemption provides.
+//! A held gang takes no capacity, evicts no pod and blocks no gang.
 
 use lockstep_api::condition::reasons;
 use lockstep_model::quota::QuotaExcess;

@@ -1,7 +1,7 @@
 //! Complete input of a scheduling cycle.
 //!
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
-//! can read nothing else, so no relevant change is missed.
+//! reads nothing else, so it misses no relevant change.
 
 mod sources;
 
@@ -106,7 +106,7 @@ pub struct WorkloadInput {
     pub placement_tries: i32,
     /// End of the back-off.
     pub backs_off_until: Option<DateTime<Utc>>,
-    /// Latest end of the gang: deadline of the workload plus the grace period of its pods. `None`:
+    /// Latest end of the gang: the workload's deadline plus the pods' grace period. `None`:
     /// unknown.
     pub ends: Option<DateTime<Utc>>,
     /// Ledger entries for the gang's members.
@@ -130,13 +130,13 @@ pub struct TemplateInput {
     pub storage: VolumeAnswer,
     /// Quota that one pod uses. `None`: unknown.
     pub charge: Option<Arc<QuotaCharge>>,
-    /// Slot that each pod takes on its node, if members of the gang keep apart by anti-affinity.
+    /// Slot that each pod takes on its node, if anti-affinity separates members of the gang.
     pub apart: Option<String>,
     /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
     /// Scheduler that binds the pods.
     pub scheduler_name: String,
-    /// Why the result of admission is unknown, so that the template is used instead. `None`: known.
+    /// Why the result of admission is unknown and the template is used instead. `None`: known.
     pub not_admitted: Option<String>,
 }
 
@@ -213,7 +213,7 @@ impl PodGroupInput {
             && *assigned == other.assigned
     }
 
-    /// Resource version as a number, comparable for one object. 0 if it is not a number.
+    /// Resource version as a number, comparable for one object. 0 if not a number.
     pub(crate) fn version_number(&self) -> u64 {
         let version = self.resource_version.as_ref();
         version.map_or(0, |v| v.as_str().parse().unwrap_or(0))
@@ -252,8 +252,8 @@ impl PodGroupInput {
 }
 
 impl GangInput {
-    /// True if both differ at most in status, resource version and last checkpoint. None of these
-    /// decides where a gang may go.
+    /// True if both differ at most in status, resource version and last checkpoint, which do not
+    /// decide where a gang may go.
     pub(crate) fn alike(&self, other: &Self) -> bool {
         self.key == other.key
             && self.preemption_priority == other.preemption_priority
@@ -278,13 +278,12 @@ impl GangInput {
         id.is_some() && self.workload.released.as_ref() == id
     }
 
-    /// True if preemption evicts the whole gang or no pod. Pods of a basic group are independent.
+    /// True if preemption evicts the whole gang or no pod. False for basic groups.
     pub fn whole(&self) -> bool {
         self.group.whole && !self.gang.basic
     }
 
-    /// When the last incident of its restart domains was closed. Work before that is not lost
-    /// again.
+    /// Close of the last incident of its restart domains. Earlier work cannot be lost again.
     pub fn resumed(&self) -> Option<DateTime<Utc>> {
         let domains = &self.workload.members.domains;
         domains.iter().filter_map(|d| d.healthy_since).max()

@@ -1,4 +1,4 @@
-//! Pods of each gang by member. Pods of most gangs do not change between two cycles.
+//! Pods of each gang by member. Unchanged for most gangs between two cycles.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct GangPods {
 }
 
 /// A gang with one bound, non-terminating pod per member on its assigned node. Most running gangs
-/// are in this state, so stages can skip checks per pod.
+/// are so, and stages skip checks per pod.
 #[derive(Debug)]
 pub(crate) struct FullyBound {
     /// Assignments for which this is true.

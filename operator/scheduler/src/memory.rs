@@ -1,7 +1,7 @@
-//! State between cycles. All of it may be lost: it saves work and writes, and paces repeated
-//! requests. It does not influence the choice of nodes, victims and gangs, with one exception: a
-//! pod is no candidate for one minute after a refused dry-run eviction. Refusals by kube-scheduler
-//! and by budgets are in the status of the pod groups.
+//! State between cycles, which may be lost: it saves work and writes, and paces repeated requests.
+//! It decides about nodes, victims and gangs in one case only: after a refused dry-run eviction, a
+//! pod is no candidate for one minute. Refusals by kube-scheduler and by budgets are in the status
+//! of the pod groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub struct Memory {
     written: BTreeMap<Key, PodGroupInput>,
     /// Since when kube-scheduler refuses a pod, by UID.
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
-    /// Since when pods of a gang are neither bound nor refused in time, by UID of its pod group.
+    /// Since when the pods of a gang are neither bound nor refused in time, by UID of its pod
+    /// group.
     pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
@@ -79,8 +80,7 @@ impl Memory {
         self.eviction_answers.insert(uid, answer);
     }
 
-    /// Whether the API server permits the eviction, by an answer not older than `since`. `None`
-    /// without such an answer.
+    /// Whether the API server permits the eviction. `None` without an answer since `since`.
     pub fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
         let answer = self.eviction_answers.get(uid)?;
         (answer.at >= since).then_some(answer.allowed)
@@ -100,8 +100,8 @@ impl Memory {
             .retain(|_, answer| answer.at >= before);
     }
 
-    /// The newer of the watched gang and the written one. Resource versions of one object are
-    /// comparable numbers (KEP-5504). A version that is not a number is never preferred.
+    /// The newer of the watched and the written gang. Resource versions of one object are
+    /// comparable numbers (KEP-5504); a version that is not a number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
         match self.written(&seen.key) {
             Some(own)
@@ -129,8 +129,8 @@ impl Memory {
     ) -> Arc<NodeSet> {
         match &template.nodes {
             TemplateNodes::Satisfying(constraints) => {
-                // A template changes only with the generation of its workload, and its admitted
-                // pods with the dry run.
+                // A template changes with the generation of its workload, its admitted pods with
+                // the dry run.
                 let workload = &gang.workload;
                 let key = format!(
                     "{}/{}/{}/{}",

@@ -49,7 +49,7 @@ pub(crate) fn queued_again(gang: &GangState) -> String {
     format!("{why}gave back {nodes}; in the queue again")
 }
 
-/// Name of a gang for users. Names of `PodGroup`s contain hashes, and a workload may have many.
+/// Name of a gang for users. A `PodGroup`'s name contains a hash, and a workload may have many.
 fn gang_name(gang: &GangName) -> String {
     let GangName {
         namespace,
@@ -141,7 +141,7 @@ fn does_not_fit(too_large: &TooLarge) -> String {
     )
 }
 
-/// Does not report missing capacity: nodes can be free, and more capacity may not help.
+/// Does not report missing capacity, because nodes can be free.
 fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
@@ -309,8 +309,8 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
     )
 }
 
-/// Why these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost because
-/// victims preempt in turn.
+/// Why these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost by follow-on
+/// evictions.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
         "{}; {} of work lost in all",
@@ -429,8 +429,8 @@ fn victim(v: &Victim) -> String {
     )
 }
 
-/// Message for a victim. The first words are those of kube-scheduler. Does not name alternative
-/// victims, which may belong to other tenants.
+/// Message for a victim. Starts with the words of kube-scheduler. Names no alternative victims,
+/// which may belong to other tenants.
 pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(

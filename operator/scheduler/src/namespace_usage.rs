@@ -1,5 +1,5 @@
-//! Usage per namespace: the share of the cluster, which orders the queue, and free quota. Both
-//! include the placements of this cycle.
+//! Usage per namespace, including the placements of this cycle: the share of the cluster, which
+//! orders the queue, and free quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl<'i> NamespaceUsage<'i> {
         of_namespace(self.quotas, namespace).next().is_some()
     }
 
-    /// The first quota that does not permit `count` of these members, whichever they are.
+    /// The first quota that does not permit any `count` of these members.
     pub fn excess(
         &self,
         gang: &GangState,
@@ -103,7 +103,7 @@ impl<'i> NamespaceUsage<'i> {
     }
 }
 
-/// Shares of all namespaces with gangs at the start of the next cycle; see [`Shares::of`].
+/// Shares of all namespaces with gangs before the next cycle; see [`Shares::of`].
 pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap<String, u64> {
     let gangs = input.gangs.iter();
     let mut pods = MemberPods::default();
@@ -155,8 +155,7 @@ fn charge<'g>(gang: &'g GangState, group: &str) -> Option<&'g QuotaCharge> {
     templates.find(|t| t.group == group)?.charge.as_deref()
 }
 
-/// True if a pod of the member is already counted in the quota. Includes pods that are about to be
-/// replaced.
+/// True if the quota already counts a pod of the member, even if it will be replaced.
 pub(crate) fn has_pod(gang: &GangState, member: &Member) -> bool {
     let mut pods = gang.pods_of(member).iter();
     pods.any(|pod| !pod.ended())

@@ -1,4 +1,4 @@
-//! Cache of victim searches without result. A search is repeated only after a relevant change.
+//! Cache of victim searches without result. They are repeated only after a relevant change.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(crate) struct NoVictimsCache {
     found: BySearcher<NoVictims>,
     /// Verdicts on gangs that got no search since the last change.
     left_out: BySearcher<KnownWait>,
-    /// Members that a gang requests if its quota permits only a part; by UID of the pod group.
+    /// Members that a gang requests if its quota permits only a part, by UID of the pod group.
     kept_to_quota: HashMap<String, BTreeSet<Member>>,
-    /// True if the last cycle left gangs without a search. These are searched before gangs with a
+    /// True if the last cycle left gangs without a search. They are searched before gangs with a
     /// result.
     pub unfinished: bool,
 }
@@ -40,7 +40,7 @@ pub(crate) enum Searcher<'a> {
 }
 
 impl<'a> Searcher<'a> {
-    /// The class of gangs with these requests, or a single gang if it has a history.
+    /// The class of gangs with these requests; a single gang if it has a history.
     pub fn of(asks: Option<&'a Asks>, uid: &'a str) -> Self {
         asks.map_or(Self::Alone(uid), Self::OneOf)
     }
@@ -146,7 +146,7 @@ struct Searched {
 
 impl NoVictimsCache {
     /// Compares the input with that of the last search. `asked`: amounts that all gangs request.
-    /// `alone`: true for gangs that share no search.
+    /// `alone`: gangs that share no search.
     pub fn note(
         &mut self,
         context: &Context<'_>,
@@ -175,10 +175,9 @@ impl NoVictimsCache {
         }
     }
 
-    /// True if searches among these gangs have the same results as the last ones.
+    /// True if searches among these gangs would have the same results as the last ones.
     fn found_alike(&self, last: &Searched, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
-        // Budgets and checkpoints matter only if a search has rejected guarded pods that would have
-        // freed enough.
+        // Budgets and checkpoints matter only if guarded pods would have freed enough.
         let mut found = self.found.values();
         let guarded = found.any(|f| matches!(f.pending, Pending::NoVictims { guarded: 1.., .. }));
         let checkpoint = |gang: &GangState| gang.input.workload.checkpoint;
@@ -189,8 +188,8 @@ impl NoVictimsCache {
             })
     }
 
-    /// Records the members that a gang's quota permits (`None`: all). If they changed, drops
-    /// results for the gang.
+    /// Records the members that a gang's quota permits (`None`: all). A change drops the gang's
+    /// results.
     pub fn note_quota(&mut self, uid: &str, members: Option<&BTreeSet<Member>>) {
         if self.kept_to_quota.get(uid) == members {
             return;
@@ -229,8 +228,7 @@ impl NoVictimsCache {
         pending
     }
 
-    /// Records the verdict behind these reservations, if the last search is current and found no
-    /// victims.
+    /// Verdict behind these reservations, if the last search is current and found no victims.
     pub fn judged<'u>(
         &mut self,
         who: Searcher<'_>,

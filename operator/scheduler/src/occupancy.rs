@@ -28,8 +28,8 @@ pub(crate) fn occupancy<'a>(
     }
 }
 
-/// All gangs with the capacity they hold. If follow-on evictions count, includes the nodes where
-/// each gang could restart.
+/// All gangs with the capacity they hold, and the nodes where each could restart if follow-on
+/// evictions count.
 pub(crate) fn occupancy_with_nodes<'a>(
     context: &Context<'a>,
     memory: &mut Memory,
@@ -105,8 +105,8 @@ fn nodes_of_one_template(
     Some(memory.eligible(&gang.input, template, context.cluster))
 }
 
-/// Assigned members whose pods do not hold capacity yet. Empty if the gang has finished or has
-/// released its placement.
+/// Assigned members whose pods do not hold capacity yet. Empty if the gang has finished or released
+/// its placement.
 pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     let bound = gang.fully_bound().is_some();
     if bound || gang.phase() == GangPhase::Finished || gang.input.released() {

@@ -1,9 +1,9 @@
 //! The configurable limit of evictions per minute.
 //!
-//! Victims of one preemption are evicted together, because some of them free no usable capacity
-//! alone. If a preemption exceeds the limit by itself, it starts after one minute without
-//! evictions. No preemption overtakes another that waits for the limit; otherwise small preemptions
-//! could block a large one forever.
+//! Victims of one preemption are evicted together, because a part of them may free no usable
+//! capacity. If they alone exceed the limit, they are evicted after one minute without evictions.
+//! No preemption overtakes another that waits for the limit, so that small preemptions cannot block
+//! a large one forever.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -56,7 +56,7 @@ impl Evictions {
         });
     }
 
-    /// A copy that also counts victims that are not evicted yet, as if evicted now.
+    /// A copy that also counts undone evictions of decided victims, as if done now.
     pub fn with_decided<'i>(
         &self,
         intents: impl Iterator<Item = &'i Preemption>,
@@ -115,8 +115,7 @@ mod tests {
         DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
     }
 
-    /// Second at which `pods` more can be evicted, after these evictions (pods, second). `None`: at
-    /// once.
+    /// Second at which `pods` more can be evicted, after these (pods, second). `None`: at once.
     fn next(evicted: &[(i32, i64)], pods: u32, limit: u32, now: i64) -> Option<i64> {
         let mut evictions = Evictions::default();
         for (uid, (pods, second)) in evicted.iter().enumerate() {

@@ -36,15 +36,14 @@ pub struct QueuePlace {
 /// Requests of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulingPlan {
-    /// Status writes come first, in [`waves`]. The other requests are independent of each other.
-    /// The next cycle repeats the decision behind a failed request.
+    /// Status writes are first, in [`waves`]. The other requests are independent of each other. The
+    /// next cycle repeats a failed request.
     pub steps: Vec<Step>,
     /// Time until the next cycle if nothing changes.
     pub wake_after: Option<Duration>,
     /// Number of gangs in the queue.
     pub queued: usize,
-    /// Number of gangs judged one by one. Verdicts on the others came from a cache or an equal
-    /// request.
+    /// Number of gangs judged one by one. The rest got verdicts from a cache or an equal request.
     pub judged: usize,
     /// Number of victim searches.
     pub searches: usize,
@@ -70,8 +69,7 @@ pub enum Step {
         preemptor: Key,
         /// The victim.
         pod: PodRef,
-        /// True if the pod is deleted when budgets refuse the eviction, because they have refused
-        /// for long enough.
+        /// True if the pod is deleted because budgets have refused the eviction for long enough.
         by_force: bool,
     },
     /// Dry-run eviction, to learn whether budgets permit it.
@@ -117,9 +115,8 @@ pub struct StatusWrite {
     pub read: PodGroupStatus,
     /// Desired status.
     pub status: PodGroupStatus,
-    /// Set if other gangs get the capacity next. Lists pods of the gang (by UID) that hold no
-    /// capacity. The write is sent only if the API server lists no other pod, because the watch of
-    /// pods may lag behind the watch of workloads.
+    /// Set if other gangs get the capacity next. The write is sent only if the API server lists no
+    /// other pod of the gang: the watch of pods may lag behind that of workloads.
     pub vacated: Option<Vacated>,
     /// The preemptor of this gang. Its status is written first, so that a new leader knows the
     /// victims.
@@ -195,8 +192,8 @@ fn nodes_without<'p>(
         .collect()
 }
 
-/// Groups the writes into waves that can be sent together. A write that takes a place on a node is
-/// sent after the write that releases a place there is acknowledged. So no place is promised twice
+/// Groups the writes into waves that can be sent together. A write that takes a place on a node
+/// waits until the write that releases a place there is acknowledged. So no place is promised twice
 /// if the process dies. A victim's write follows its preemptor's write.
 ///
 /// Circular waits remain only if bound pods hold the nodes or gangs wait for victims. Such writes

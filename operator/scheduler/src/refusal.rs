@@ -1,11 +1,11 @@
 //! Refusals by kube-scheduler: excluded nodes, back-off, and gangs that may not preempt.
 //!
 //! Preemption frees capacity only. A gang refused for another reason may not preempt until its spec
-//! changes, it is bound, or missing claims exist (`claims`). If a gang does not run after a
-//! preemption, it preempts again after a back-off: it may have lost a race, or may never run. The
+//! changes, it is bound, or missing claims exist (`claims`). A gang that does not run after a
+//! preemption may have lost a race, or may never run, so it preempts again after a back-off. The
 //! back-off is in the status of the pod group, for the next leader. A gang may not preempt either
-//! if it has constraints that only kube-scheduler evaluates, such as pod affinity, or if its
-//! admitted pods are unknown. Then the scheduler cannot know whether the gang would run.
+//! if the scheduler cannot know whether it would run: its admitted pods are unknown, or it has
+//! constraints that only kube-scheduler evaluates, such as pod affinity.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ use crate::state::GangState;
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
-/// Refused placements in a row after which a gang gets no reservation. A single refusal can be due
-/// to a fresh taint.
+/// Refused placements in a row after which a gang gets no reservation. A fresh taint can cause a
+/// single one.
 const REFUSALS: i32 = 3;
 /// Constraint of a claim that another pod mounts.
 const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
 
-/// Excludes nodes whose pinned pods kube-scheduler refuses for too long, and records the reason.
+/// Excludes nodes that kube-scheduler refuses for pinned pods for too long, and records the reason.
 /// Adds the UIDs of all refused pods to `refused`.
 pub(crate) fn note_refusals(
     context: &Context<'_>,
@@ -64,8 +64,7 @@ pub(crate) fn note_refusals(
         let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
-            // kube-scheduler tries again once capacity is free, which takes a moment. The time
-            // starts when the node has no terminating pods left.
+            // kube-scheduler needs a moment to try again once capacity is free.
             memory.refused_since.remove(pod.uid.as_str());
             continue;
         }
@@ -146,8 +145,8 @@ pub(crate) fn backs_off(
     })
 }
 
-/// Permits excluded nodes again if no other node has capacity: the missing object may exist by now.
-/// Returns false if no node was excluded.
+/// Permits excluded nodes again if no other node has capacity, because the missing object may exist
+/// by now. Returns false if no node was excluded.
 pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     if gang.status.refusal.is_none() || gang.status.excluded_nodes.is_empty() {
         return false;
@@ -156,8 +155,8 @@ pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     true
 }
 
-/// True if a gang gets no reservation, because it may never run: refused too often, or its
-/// scheduler does not respond.
+/// True if a gang gets no reservation, because it was refused too often or its scheduler does not
+/// respond.
 pub(crate) fn may_never_run(gang: &GangState) -> bool {
     let refusal = gang.status.refusal.as_ref();
     refusal.is_some_and(|r| r.unanswered || r.tries >= REFUSALS)
@@ -185,8 +184,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
     }
 }
 
-/// True if a pod outside the gang mounts a `ReadWriteOncePod` claim of the gang. The scheduler
-/// cannot know whether an eviction would release the claim.
+/// True if a pod outside the gang mounts a `ReadWriteOncePod` claim of the gang. An eviction might
+/// not release the claim.
 fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
     let group = &gang.input.key;
     let mut pods = gang
@@ -222,7 +221,7 @@ pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangSta
 }
 
 /// Records that a preemption ended without fault of the gang, for example because a node was lost.
-/// The search starts over. Earlier failures still count.
+/// Earlier failures still count.
 pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<Utc>) {
     let last = &mut gang.status.last_preemption;
     *last = last
@@ -231,7 +230,7 @@ pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<
 }
 
 /// Records a failure if all members were bound after a preemption, but the gang did not run:
-/// members did not start, or lost their nodes.
+/// members did not start or lost their nodes.
 fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
     let Some(decided_at) = gang.status.last_preemption.as_ref().map(|p| p.decided_at) else {
         return;
@@ -271,8 +270,7 @@ fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
 
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
     let now = context.now;
-    // If the member has another node, the refusal was counted when the node changed. The pod will
-    // be deleted.
+    // The refusal was counted when the member got another node. The pod will be deleted.
     if gang.phase() != GangPhase::Active
         || gang.input.released()
         || gang.disrupted()
@@ -302,9 +300,9 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     });
 }
 
-/// Records that pods of a gang were neither bound nor refused in time. Uses the scheduler's message
-/// if it failed for one of the pods. Missing or gated pods do not count, because the scheduler did
-/// not have to respond.
+/// Records that pods of a gang were neither bound nor refused in time, with the scheduler's message
+/// if it failed for one of them. Missing or gated pods do not count: the scheduler did not have to
+/// respond.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
     let waiting: Option<Vec<(&Arc<Pod>, &NodeName)>> = unbound
         .iter()
@@ -333,7 +331,7 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
 }
 
 /// Drops records of an older spec, refusals of a bound gang, and preemptions of a running gang.
-/// `mended`: the object that a refusal missed exists now.
+/// `mended`: the missing object of a refusal exists now.
 fn forget_refusals(gang: &mut GangState, mended: bool) {
     if gang.phase() == GangPhase::Finished {
         return;

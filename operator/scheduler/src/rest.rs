@@ -2,8 +2,8 @@
 //!
 //! A large cluster changes constantly, but few changes matter to gangs: small pods start and finish
 //! on accelerator nodes, and workloads declare checkpoints. A cycle without requests is cached, and
-//! such changes do not run a new cycle. The cached verdicts stay correct. Only the amounts in
-//! messages age, by at most 30 s.
+//! such changes run no new cycle. The cached verdicts stay correct; only amounts in messages age,
+//! by at most 30 s.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Rest {
     }
 }
 
-/// True if the result for a gang does not depend on exact amounts or on budgets. No victims are
-/// awaited, no search ended without an answer, and budgets protect no victims.
+/// True if the result for a gang does not depend on exact amounts or budgets: no awaited victims,
+/// no search without an answer, no victims protected by budgets.
 fn rests(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,

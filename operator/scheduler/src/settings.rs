@@ -16,14 +16,14 @@ pub struct SchedulerSettings {
     pub refused_after: Duration,
     /// How long a gang avoids a node that refused one of its pods.
     pub avoid_refused: Duration,
-    /// How long budgets may block the eviction of a foreign pod before the pod is deleted. `None`:
+    /// How long budgets may block the eviction of a foreign pod before it is deleted. `None`:
     /// forever. KEP-5710 respects budgets on a best-effort basis.
     pub delete_after: Option<Duration>,
-    /// How long victims may take to terminate. Counts from the last eviction request, or from the
-    /// end of the last grace period if that is later. Afterwards the preemption is withdrawn.
+    /// How long victims may take to terminate before the preemption is withdrawn. Counts from the
+    /// last eviction request, or from the end of the last grace period if later.
     pub intent_deadline: Duration,
-    /// How long a gang waits for the next pod to be bound or refused after its victims are gone.
-    /// Afterwards the preemption is withdrawn. Longer than the volume timeout of kube-scheduler
+    /// How long a gang waits for its next pod to be bound or refused after its victims are gone,
+    /// before the preemption is withdrawn. Longer than the volume timeout of kube-scheduler
     /// (`bindTimeoutSeconds`, 10 min).
     pub binding_deadline: Duration,
     /// Time until a refused request is repeated.
@@ -34,8 +34,8 @@ pub struct SchedulerSettings {
     pub message_interval: Duration,
     /// How long a gang runs without incident before it grows into free capacity.
     pub grow_after: Duration,
-    /// True if kube-scheduler keeps nominations by other components, as since Kubernetes 1.34
-    /// (KEP-5278). Otherwise the pods of a preemptor stay gated until its victims are gone.
+    /// True if kube-scheduler keeps nominations by other components (KEP-5278, Kubernetes 1.34).
+    /// Otherwise a preemptor's pods stay gated until its victims are gone.
     pub keeps_nominations: bool,
     /// Changes within this time are handled by one cycle.
     pub debounce: Duration,

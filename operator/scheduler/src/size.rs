@@ -1,14 +1,12 @@
-//! Size limit of an API object. The placement and the victims of a preemption are in the status of
-//! one pod group.
+//! Size limit of an API object: one status contains a placement and the victims of a preemption.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Placement, ReservedNode, Victim};
 
-/// etcd's default request limit of 1.5 MiB, less 256 KiB for spec, conditions, other status fields
-/// and managed fields.
+/// etcd's default request limit of 1.5 MiB, less 256 KiB for the rest of the object.
 const LIMIT: usize = 1_572_864 - 262_144;
-/// Upper bound of a list entry, in bytes. Names of nodes, namespaces and pods, and member ranges
-/// have at most 253 characters. Short lists are not measured.
+/// Upper bound of a list entry, in bytes. Names and member ranges have at most 253 characters.
+/// Short lists are not measured.
 const LONGEST: usize = 800;
 
 /// A decision exceeds the size of one object.
@@ -74,7 +72,7 @@ mod tests {
         DateTime::from_timestamp(1_795_000_000, 123_456_789).unwrap()
     }
 
-    /// A placement of `members`, `on_each` of them per node, with node names of `name` characters.
+    /// A placement with `on_each` members per node, and node names of `name` characters.
     fn spread(group: &str, members: usize, on_each: usize, name: usize) -> Placement {
         let nodes = (0..members).step_by(on_each).map(|first| NodePlacement {
             node: format!("{first:0>name$}"),

@@ -1,5 +1,5 @@
-//! Converts gangs to records of a snapshot file, and back. Both conversions name every field, so
-//! the compiler reports a missing one.
+//! Converts gangs to records of a snapshot file, and back. Names every field, so the compiler
+//! reports a missing one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -379,8 +379,8 @@ fn members(ranges: &[String]) -> BTreeSet<Member> {
     set.into_iter().collect()
 }
 
-/// Records contain the name of the pod group instead of the gang key. The name of a whole
-/// workload's pod group identifies its key.
+/// Records name the pod group instead of the gang key. A whole workload's pod group identifies its
+/// key.
 fn gang_key(record: &GangRecord) -> GangKey {
     let whole = pod_group_name(&record.workload, &record.workload_uid, WHOLE);
     let other = GangKey::read(Some(&record.name)).filter(|name| *name != *whole);

@@ -64,7 +64,7 @@ pub(crate) fn held(
     }
 }
 
-/// Queue position of a gang that has reserved or assigned nodes. Only such gangs are compared here.
+/// Queue position among gangs with reserved or assigned nodes.
 pub(crate) fn position(gang: &GangState) -> Position {
     let uid = gang.uid().to_owned();
     QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
@@ -80,7 +80,7 @@ pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
     extended_resources(requests)
 }
 
-/// Reserved amounts by node. Counts that exceed the size of the gang are skipped.
+/// Reserved amounts by node. Skips counts that exceed the size of the gang.
 pub(crate) fn amounts(
     context: &Context<'_>,
     gang: &GangState,

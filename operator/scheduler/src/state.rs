@@ -35,7 +35,7 @@ pub struct GangState {
     pub avoided: BTreeSet<String>,
     /// Members to place.
     pub to_place: MembersToPlace,
-    /// Nodes of its members while it has a placement. First as read, finally as decided.
+    /// Nodes of its members while it has a placement: as read, then as decided.
     pub assigned: Option<Arc<Assignments>>,
     /// Occupants for members without pods, with the assignments from which they were computed.
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
@@ -55,13 +55,12 @@ pub struct GangState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestedMembers {
-    /// By position of the group in the workload's spec. Groups without requested members are left
-    /// out.
+    /// By position of the group in the workload's spec, without groups that request no members.
     pub by_group: Vec<(usize, Vec<Member>)>,
     /// Number of these members that the gang needs.
     pub needed: u32,
-    /// True if finished members are included. Replica scope requests all members, because the
-    /// engine knows replicas of one size.
+    /// True if finished members are included. Replica scope requests all members, because replicas
+    /// in the engine have one size.
     pub all: bool,
 }
 
@@ -114,7 +113,7 @@ impl GangState {
             .filter(move |m| !finished.contains(*m))
     }
 
-    /// The assignments as a new placement. For a gang whose nodes have changed in this cycle.
+    /// A new placement with these assignments, for a gang whose nodes have changed in this cycle.
     pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
         let assigned = self.assigned.as_ref()?;
         Some(Placement {
@@ -165,7 +164,7 @@ impl GangState {
             .filter(|(m, _)| !self.finished().contains(*m))
     }
 
-    /// Sets the backfill deadline of a new placement. Promises for kept nodes remain in force.
+    /// Sets the backfill deadline of a new placement. Promises for kept nodes remain.
     pub(crate) fn promise(&mut self, new: Option<Backfill>) {
         let kept = self.backfill.take().filter(|_| self.assigned.is_some());
         self.backfill = match (kept, new) {
@@ -217,7 +216,7 @@ impl GangState {
         pods.find(|p| p.holds() == Some(node))
     }
 
-    /// Unbound pods on other nodes than their members have. They are deleted in any case.
+    /// Unbound pods on other nodes than their members have. They will be deleted.
     pub(crate) fn stray_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let unbound = self.pods.unbound.iter();
         unbound.filter(|pod| !self.on_assigned_node(pod))
@@ -289,8 +288,7 @@ impl GangState {
             .find_map(|t| t.not_admitted.as_deref())
     }
 
-    /// Templates with constraints, of unfinished members that are to be placed or wait for their
-    /// victims.
+    /// Templates with constraints, of unfinished members to be placed or waiting for victims.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
         let preempts = self.status.preemption.is_some();
@@ -336,8 +334,7 @@ impl GangState {
         self.all_bound(self.unfinished().count())
     }
 
-    /// True if all assigned members are bound, and enough to run. In a basic group, that is every
-    /// member.
+    /// True if all assigned members are bound, and enough to run (in a basic group, all).
     pub fn enough_bound(&self) -> bool {
         if self.input.gang.basic {
             self.every_member_bound()
@@ -346,7 +343,7 @@ impl GangState {
         }
     }
 
-    /// True if all restart domains with placed members run, and the last one began after this time.
+    /// True if all restart domains with placed members run, the last one since after this time.
     pub fn began_to_run_after(&self, time: DateTime<Utc>) -> bool {
         let placed: BTreeSet<&Member> = self.unfinished_assigned().map(|(m, _)| m).collect();
         let ledger = &self.input.workload.members.domains;
@@ -396,8 +393,8 @@ impl GangState {
             .collect()
     }
 
-    /// True if the gang holds nothing, and nothing in its history limits its nodes: no pods,
-    /// refusals or constraints that only kube-scheduler evaluates.
+    /// True if the gang holds nothing and has no history that limits its nodes: pods, refusals or
+    /// constraints that only kube-scheduler evaluates.
     pub(crate) fn only_waits(&self) -> bool {
         let status = &self.status;
         self.assigned.is_none()
@@ -413,8 +410,8 @@ impl GangState {
             && self.not_admitted().is_none()
     }
 
-    /// True if both states give the same result in a victim search. They may differ in versions,
-    /// messages and the cost of losing work. Pods are compared with the cluster instead.
+    /// True if both states give the same result in a victim search. Ignores versions, messages and
+    /// the cost of losing work. Pods are compared with the cluster instead.
     pub(crate) fn searched_alike(&self, other: &Self) -> bool {
         let status = &self.status;
         self.input.alike(&other.input)
@@ -457,7 +454,7 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     }
 }
 
-/// A placement with a new id: a later decision for the same nodes has another id.
+/// A placement with a new id, unlike any other decision for the same nodes.
 pub(crate) fn new_placement(
     group_uid: &str,
     assigned: &Assignments,

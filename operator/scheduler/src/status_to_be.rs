@@ -7,7 +7,7 @@ use lockstep_api::scheduling::PodGroupStatus;
 
 use crate::input::GangInput;
 
-/// A status with copy-on-write, because statuses of large gangs contain long lists of nodes.
+/// A status with copy-on-write, because large gangs have long lists of nodes.
 #[derive(Clone, Debug)]
 pub struct StatusToBe {
     read: Arc<GangInput>,

@@ -1,8 +1,8 @@
 //! Gangs whose placement search ended without an answer.
 //!
-//! The search for a placement of several shapes has a limit of steps. A gang without an answer may
-//! fit, so no work is preempted for it. The gang waits, and a search with ten times the steps
-//! follows after an exponential back-off. One such search runs per cycle.
+//! The search for a placement of several shapes has a step limit. A gang without an answer may fit,
+//! so no work is preempted for it. A search with ten times the steps follows after an exponential
+//! back-off, one per cycle.
 
 use std::collections::HashMap;
 
@@ -25,8 +25,8 @@ struct Unknown {
 }
 
 impl UnknownGangs {
-    /// Factor on the usual steps for the next search. `longer` counts the longer searches of the
-    /// cycle.
+    /// Factor on the usual steps for the next search. `longer`: longer searches of the cycle so
+    /// far.
     pub fn effort(&mut self, uid: &str, now: DateTime<Utc>, longer: &mut usize) -> u64 {
         let Some(unknown) = self.0.get_mut(uid).filter(|u| u.next_try <= now) else {
             return 1;
@@ -40,7 +40,7 @@ impl UnknownGangs {
         LONGER
     }
 
-    /// Records a search without an answer. Returns the time of the next longer search.
+    /// Records a search without an answer. Returns the time of the next, longer search.
     pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) -> DateTime<Utc> {
         let first = Unknown {
             tries: 0,

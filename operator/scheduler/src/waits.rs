@@ -9,8 +9,7 @@ pub(crate) struct Moves<'a> {
     pub gains: BTreeSet<&'a str>,
 }
 
-/// For each write, the writes that must be acknowledged first: those releasing a node that it
-/// gains.
+/// For each write, the writes to acknowledge first: those releasing a node that it gains.
 pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
     let mut givers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, moved) in moves.iter().enumerate() {

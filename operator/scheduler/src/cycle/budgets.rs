@@ -27,9 +27,9 @@ pub(super) enum BudgetAnswer {
     No,
 }
 
-/// Checks budgets before the first eviction, with dry runs for guarded pods. Otherwise early
-/// evictions would be wasted if budgets kept a later victim. Skips gangs, because their own
-/// controllers delete their pods. Skips everything if guarded pods may be deleted.
+/// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions
+/// would be wasted if a budget kept a later victim. Skips gangs, whose own controllers delete their
+/// pods. Skips everything if guarded pods may be deleted.
 pub(super) fn budgets_allow(
     context: &Context<'_>,
     memory: &Memory,
@@ -48,8 +48,8 @@ pub(super) fn budgets_allow(
         if *pods > allowed {
             return BudgetAnswer::No;
         } else if *pods > allowed.saturating_sub(spent) {
-            // Other preemptions have used the budget. Until their evictions show in the budget,
-            // pods may be counted twice.
+            // Other preemptions use the budget. Their evictions may show in it late, so pods may
+            // count twice.
             out.wake.at(context.now + context.settings.retry);
             return BudgetAnswer::Asked;
         }
@@ -78,7 +78,7 @@ pub(super) fn budgets_allow(
     answer
 }
 
-/// Number of existing victim pods guarded by each budget, by position of the budget.
+/// Number of existing victim pods per budget, by position of the budget.
 pub(super) fn guarded_pods<'f>(
     context: &Context<'_>,
     gangs: &[GangState],

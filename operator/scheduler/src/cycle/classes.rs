@@ -1,5 +1,5 @@
-//! Classes of waiting gangs with equal requests. The reason that blocks the first gang of a class
-//! blocks all of them, until a gang gets or releases capacity.
+//! Classes of waiting gangs with equal requests. What blocks the first gang of a class blocks all,
+//! until a gang gets or releases capacity.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,7 @@ use crate::state::GangState;
 #[derive(Debug, Default)]
 pub(super) struct WaitingClasses {
     classes: Vec<WaitingClass>,
-    /// UIDs of pod groups to which backfilled gangs have promised to end in time. They may evict
-    /// more than other gangs.
+    /// As [`promised_to`]. These gangs may evict more than other gangs.
     promised: Option<BTreeSet<String>>,
 }
 
@@ -24,8 +23,8 @@ struct WaitingClass {
 }
 
 impl WaitingClasses {
-    /// Everything that decides the verdict about the gang. `None` for a gang with a history: pods,
-    /// nodes, refusals, promises, or constraints that only kube-scheduler evaluates.
+    /// Requests that decide the verdict. `None` for a gang with a history: pods, nodes, refusals,
+    /// promises, or constraints that only kube-scheduler evaluates.
     pub fn asks(
         &mut self,
         gangs: &[GangState],

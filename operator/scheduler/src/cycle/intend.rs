@@ -1,4 +1,4 @@
-//! Writes the result of a victim search to the status of the preemptor's pod group.
+//! Writes the result of a victim search to the status of the preemptor.
 
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::Unit;
@@ -14,7 +14,7 @@ use crate::occupancy::victim_priority;
 use crate::size::{self, TooLarge};
 use crate::state::{GangState, new_placement};
 
-/// Assigns the victims' nodes to a gang, and records the intent to evict them, if both fit into one
+/// Assigns nodes to a gang and records its intent to evict the victims, if both fit into one
 /// object.
 pub(super) fn intend(
     context: &Context<'_>,
@@ -99,7 +99,7 @@ fn decision(
     }
 }
 
-/// Victims of a unit: a gang, a pod, or all pods of a foreign unit.
+/// A unit: a gang, a pod, or all pods of a foreign unit.
 fn victims_of(
     context: &Context<'_>,
     gangs: &[GangState],

@@ -1,9 +1,9 @@
 //! Preemption intents. Each cycle validates them again and executes the next step.
 //!
 //! The intent is in the status of the preemptor's pod group. Everything else is derived from the
-//! cluster. Victims that are gone need no action, and an intent with an invalid victim is void.
-//! Nothing is evicted unless the preemptor's pods exist, fit without the victims, and do not fit
-//! with them. So a new leader resumes any intent, and a forged intent evicts nothing.
+//! cluster. An intent with an invalid victim is void; victims that are gone need no action. Nothing
+//! is evicted unless the preemptor's pods exist, fit without the victims, and do not fit with them.
+//! So a new leader resumes any intent, and a forged intent evicts nothing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -72,8 +72,8 @@ pub(super) fn pursue(
             continue;
         };
         let found = find_victims(context, gangs, &named, at, &intent);
-        // Terminating pods are lost in any case, so their capacity can be used. The result of
-        // admission was known at the decision; a new leader may not have requested it yet.
+        // Terminating pods are lost in any case, so their capacity can be used. A new leader may
+        // not have requested the result of admission yet; it was known at the decision.
         let forbidden = why_no_preemption(context, &gangs[at])
             .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
         let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
@@ -85,7 +85,7 @@ pub(super) fn pursue(
         if found.iter().any(|f| f.evicted) {
             record_eviction(&mut gangs[at], &intent);
         }
-        // An intent that has evicted no victim yet may wait for the eviction limit.
+        // Before its first eviction, an intent may wait for the eviction limit.
         let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
         if !waits && overdue(context, &intent, &found, &mut out.wake) {
             record_failed_preemption(context, &mut gangs[at]);
@@ -111,8 +111,8 @@ pub(super) fn pursue(
     for valid in &valid {
         pursue_one(context, memory, capacity, gangs, valid, &mut out);
     }
-    // Victims of a dropped or reduced intent stay, unless they are terminating. If their capacity
-    // counted as terminating, the next intent would lack one victim, and so on forever.
+    // Victims of a dropped or reduced intent stay, unless they are terminating. If they counted as
+    // terminating, the next intent would lack one victim, and so on forever.
     for Valid { at, found, .. } in &valid {
         let intent = gangs[*at].status.preemption.iter();
         let victims = intent.flat_map(|intent| &intent.victims);
@@ -153,7 +153,7 @@ fn pursue_one(
         .iter()
         .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
         .collect();
-    // The workload is still creating pods, or a quota refuses them. Evictions might be wasted.
+    // The workload is still creating pods, or a quota refuses them.
     let Some(pods) = pods else {
         if overdue(context, intent, found, &mut out.wake) {
             withdraw(context, capacity, gang);
@@ -171,8 +171,7 @@ fn pursue_one(
     }
 }
 
-/// Evicts the remaining victims of an intent, unless the gang fits without them or with fewer
-/// victims.
+/// Evicts the remaining victims, unless the gang fits without them or with fewer victims.
 fn pursue_victims(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -253,8 +252,7 @@ fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &m
     context.due(since, context.settings.intent_deadline, wake)
 }
 
-/// Whether the eviction limit permits the victims of an intent now. If not, sets `paced` of the
-/// gang.
+/// Whether the eviction limit permits the victims now. If not, sets `paced` of the gang.
 fn in_pace(
     context: &Context<'_>,
     gang: &mut GangState,
@@ -278,7 +276,7 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
 }
 
 /// UIDs of victims that can stay, most important first. `after`: free capacity without all victims.
-/// The pods of a unit stay together, provided that none of them is terminating.
+/// Pods of a unit stay together if none of them is terminating.
 fn can_stay<'f>(
     intent: &Preemption,
     here: &[&'f Found],
@@ -344,7 +342,7 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent
 }
 
-/// Moves the gang to free capacity if it fits there by now. It then needs no victims.
+/// Moves the gang to free capacity if it fits there without victims.
 fn move_to_free_capacity(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -357,8 +355,7 @@ fn move_to_free_capacity(
     if !place_in_free(context, memory, &mut left, &mut moved) {
         return false;
     }
-    // Members of a basic group are placed one by one. Some may fit while the others still need
-    // victims.
+    // In a basic group, some members may fit while the rest needs victims.
     if moved.assigned_members().count() < gang.assigned_members().count() {
         return false;
     }
@@ -367,7 +364,7 @@ fn move_to_free_capacity(
     true
 }
 
-/// Free capacity on these nodes after all terminations, as visible to the gang at this position.
+/// Free capacity on these nodes after all terminations, as visible to the gang here.
 fn free_after_terminations(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -452,8 +449,7 @@ fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     }
 }
 
-/// Unassigns a member that is evicted alone. A gang that is evicted whole releases its placement
-/// itself.
+/// Unassigns a member that is evicted alone. A whole gang releases its placement itself.
 fn unassign(gang: &mut GangState, pod: &Pod) {
     if let (Some(assigned), Some(member)) = (&mut gang.assigned, &pod.member) {
         Arc::make_mut(assigned).remove(member);
@@ -479,7 +475,7 @@ fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState
     capacity.vacate(context, gang);
 }
 
-/// True if the intent is unchanged, written for this gang, and for its current placement.
+/// True if the intent is unchanged and written for the gang's current placement.
 fn genuine(gang: &GangState, intent: &Preemption) -> bool {
     is_own(&gang.input.group, intent) && gang.unmoved()
 }

@@ -1,5 +1,5 @@
-//! Gangs whose earlier verdict is still valid: no relevant input has changed, and nothing in this
-//! cycle before their turn affects them.
+//! Gangs whose earlier verdict is still valid, because no relevant input has changed and nothing
+//! earlier in this cycle affects them.
 
 use lockstep_model::ReservationsAhead;
 
@@ -12,8 +12,8 @@ use crate::no_victims::Searcher;
 use crate::pending::Pending;
 use crate::state::GangState;
 
-/// Cached verdict on a gang without history, which keeps its reservation or has none. `None` if the
-/// gang must be judged again. `asks`: its requests; `None` if it has a reservation.
+/// Cached verdict on a gang without history. `None` if it must be judged again. `asks`: its
+/// requests; `None` if it has a reservation, which it then keeps.
 pub(super) fn judged_before(
     context: &Context<'_>,
     memory: &mut Memory,

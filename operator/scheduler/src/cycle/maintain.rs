@@ -46,8 +46,8 @@ pub(super) fn maintain_placements(
     Maintained { refused, wake }
 }
 
-/// Assigns members to the nodes of their bound pods. A member may have lost or changed its node
-/// just when its pod was bound. Nothing would delete that pod, and the new node would stay empty.
+/// Assigns members to the nodes of their bound pods. A pod may be bound just when its member loses
+/// or changes its node. Nothing would delete that pod, and the new node would stay empty.
 fn follow_bound_pods(gang: &mut GangState) {
     let Some(assigned) = &gang.assigned else {
         return;
@@ -73,8 +73,8 @@ fn follow_bound_pods(gang: &mut GangState) {
     }
 }
 
-/// Clears a released placement once all pods of the gang have ended, so its capacity is free before
-/// other gangs get it.
+/// Clears a released placement only when all pods have ended, so that other gangs get free
+/// capacity.
 fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
     let left: Vec<&Arc<Pod>> = gang.all_pods().filter(|p| !p.ended()).collect();
     if left.iter().any(|pod| !stranded(context, pod, wake)) {
@@ -102,7 +102,7 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake
     );
 }
 
-/// True if a pod is past its deadline on a node that is not ready. Its end will not be reported.
+/// True if a pod is past its deadline on an unready node. Its end will not be reported.
 fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
     let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_ref()) else {
         return false;
@@ -114,7 +114,7 @@ fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
     !answers && context.due(end, context.settings.rules.overdue, wake)
 }
 
-/// Restores a lost placement from the nodes of the running pods, because they hold the capacity.
+/// Restores a lost placement from the running pods, which hold the capacity.
 fn adopt_running_pods(gang: &mut GangState) {
     let running = gang.all_pods().filter(|p| p.alive() && !p.disrupted);
     let nodes: Assignments = running
@@ -139,8 +139,7 @@ pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
         .map(Arc::unwrap_or_clone)
         .unwrap_or_default();
     kept.retain(|member, _| !lost.contains(member));
-    // A gang without running pods is placed again as a whole. It must not hold capacity while it
-    // waits.
+    // A gang without running pods is placed again as a whole and holds no capacity while it waits.
     let running = gang.under_way() || kept.iter().any(|(m, n)| gang.bound(m, n));
     gang.assigned = Some(kept)
         .filter(|k| running && !k.is_empty())

@@ -6,7 +6,7 @@ use crate::namespace_usage::NamespaceUsage;
 use crate::standing::Position;
 use crate::state::GangState;
 
-/// A gang in the queue: its queue position, its index in the input, and its request.
+/// A gang in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queueing {
     pub position: Position,
@@ -15,8 +15,8 @@ pub(super) struct Queueing {
 }
 
 /// Gangs that request capacity, head of the queue last. Ordered by priority, gangs with nodes or
-/// reservations, share of the namespace, queue time, UID; growth comes last. `reserved`: true for
-/// gangs with reservations.
+/// reservations, share of the namespace, queue time, UID; growth is last. `reserved`: gangs with
+/// reservations.
 pub(super) fn order(
     gangs: &[GangState],
     usage: &NamespaceUsage<'_>,

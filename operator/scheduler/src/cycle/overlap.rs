@@ -1,7 +1,7 @@
 //! Members that wait for nodes which pods of other gangs occupy.
 //!
 //! The workload controller may create pods for a placement that was cleared a moment ago. If such
-//! pods are bound, their gang keeps the nodes. Gangs that got these nodes since then lose them.
+//! pods are bound, their gang keeps the nodes, and gangs that got the nodes since then lose them.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::context::Context;
 use crate::standing::position;
 use crate::state::GangState;
 
-/// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep
+/// Unassigns unbound members that do not fit next to bound members; gangs ahead in the queue keep
 /// their nodes. Runs after placements are maintained.
 ///
-/// Ignores pods outside gangs, because kube-scheduler decides about them. Ignores preemptors,
-/// because they wait for the nodes of their victims.
+/// Ignores pods outside gangs, which are kube-scheduler's decision, and preemptors, which wait for
+/// their victims' nodes.
 pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     let waiting = gangs.iter().enumerate().filter(|(_, gang)| waits(gang));
     let mut waiting: Vec<(usize, Assignments)> = waiting

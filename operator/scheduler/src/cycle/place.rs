@@ -83,8 +83,7 @@ fn template_members(
     Ok(out)
 }
 
-/// Free capacity for a gang. Its own unbound pods on other nodes will be deleted, so their capacity
-/// counts as free.
+/// Free capacity for a gang. Includes its own unbound pods on other nodes, which will be deleted.
 pub(super) fn capacity_for(
     context: &Context<'_>,
     capacity: &mut Capacity,

@@ -30,12 +30,11 @@ use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
 use crate::state::GangState;
 
-/// Placements in a row that may end with a rejection by a kubelet. After more, the node counts as
-/// unusable.
+/// Placements in a row that may end with a rejection by a kubelet. Afterwards the node is unusable.
 const REJECTIONS: i32 = 3;
 
-/// How long a result is valid if its victims and the placement exceed the size of one object. Other
-/// victims may be cheaper by then.
+/// How long a result is valid if it exceeds the size of one object. Other victims may be cheaper by
+/// then.
 const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 
 /// A gang that does not fit into free capacity.
@@ -91,8 +90,7 @@ pub(super) fn make_capacity(
     Ok(())
 }
 
-/// Free capacity after all terminations. An error if the gang fits then, because it waits for the
-/// terminations.
+/// Free capacity after all terminations. An error if the gang fits then and waits for them.
 fn after_terminations(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -125,7 +123,7 @@ fn after_terminations(
     })
 }
 
-/// Whether to search victims for the gang now. An error says why it waits.
+/// Whether the gang may search victims now. An error says why it waits.
 fn may_search(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -250,7 +248,7 @@ fn in_pace(
         .inspect_err(|reached| round.paced = Some(*reached))
 }
 
-/// Records a placement search without an answer. A longer search follows after a back-off.
+/// Records a placement search without an answer. A longer one follows after a back-off.
 fn not_known(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -264,8 +262,8 @@ fn not_known(
 }
 
 struct NoVictimsFound {
-    /// Shortage after evicting all permitted work. `None`: enough would be free, but not all of the
-    /// work may be evicted together.
+    /// Shortage after evicting all permitted work. `None`: enough would be free, but not all of it
+    /// may be evicted together.
     short: Option<Infeasible>,
     until: Option<DateTime<Utc>>,
     /// Pods that the rules protect, if their eviction would free enough; else 0.
@@ -286,7 +284,7 @@ impl NoVictimsFound {
     }
 }
 
-/// Searches the cheapest victims for the gang at this index, among work that the rules permit.
+/// Searches the cheapest victims among work that the rules permit.
 fn search_victims(
     context: &Context<'_>,
     everything: &Occupancy<'_>,
@@ -311,7 +309,7 @@ fn search_victims(
         Ok(eviction) => return Ok(eviction),
         Err(short) => Some(short),
     };
-    // Counts protected pods only if the configuration or budgets are the reason for the shortage.
+    // Protected pods count only if the configuration or budgets cause the shortage.
     let enough = || {
         let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
         !matches!(
@@ -362,8 +360,8 @@ struct Rejecting<'g> {
     others: usize,
 }
 
-/// Nodes whose kubelets rejected pods of the gang, and the request that permits them. The unknown
-/// reason has most likely passed when the exclusion ends, so the gang waits. `None` if its pods
+/// Nodes whose kubelets rejected pods of the gang, and the request with these nodes. The gang waits
+/// for the end of the exclusion, when the unknown reason has most likely passed. `None` if its pods
 /// were rejected too often.
 fn without_rejections<'g>(
     context: &Context<'_>,

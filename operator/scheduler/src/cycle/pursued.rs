@@ -14,10 +14,10 @@ pub(super) struct Pursued {
     pub wake: Wake,
     /// Set if an intent waits for the eviction limit. No other preemption may overtake it.
     pub paced: Option<LimitReached>,
-    /// Evictions of the last minute, plus those of this cycle. Memory learns of the latter from
-    /// written statuses only, because a failed write evicts nothing.
+    /// Evictions of the last minute and of this cycle. Memory learns the latter from written
+    /// statuses, because a failed write evicts nothing.
     pub evictions: Evictions,
-    /// Number of existing victim pods guarded by each budget, by position of the budget.
+    /// Number of existing victim pods per budget, by position of the budget.
     pub spent: BTreeMap<usize, u32>,
 }
 
@@ -29,7 +29,7 @@ impl Pursued {
     }
 }
 
-/// True if a victim has been evicted. Victims that terminate for other reasons do not count.
+/// True if a victim has been evicted. Other terminations do not count.
 pub(super) fn begun(intent: &Preemption) -> bool {
     let mut victims = intent.victims.iter();
     victims.any(|v| v.eviction_requested_at.is_some())

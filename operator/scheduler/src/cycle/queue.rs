@@ -38,8 +38,8 @@ pub(super) struct Queued {
 /// remaining gangs wait.
 ///
 /// A victim search without result is repeated only after a relevant change. If searches run out,
-/// the remaining gangs are first in the next cycle, so that no gang waits for a search forever.
-/// `paced`: set if a decided preemption waits for the eviction limit.
+/// the remaining gangs are first in the next cycle, so that every gang gets a search. `paced`: set
+/// if a decided preemption waits for the eviction limit.
 pub(super) fn serve(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -126,7 +126,7 @@ fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     }
 }
 
-/// Computes the members to place of each gang. Runs after lost nodes are removed.
+/// Computes each gang's members to place. Runs after lost nodes are removed.
 fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &mut Wake) {
     let grow_after = TimeDelta::from_std(context.settings.grow_after).unwrap_or(TimeDelta::MAX);
     for gang in gangs {
@@ -152,8 +152,8 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
     }
 }
 
-/// Leaves out members with missing volumes if the remaining ones are enough: any members of a basic
-/// gang, or `minCount` of an elastic gang.
+/// Leaves out members with missing volumes if enough remain: any of a basic gang, `minCount` of an
+/// elastic gang.
 fn keep_to_volumes(gang: &mut GangState) {
     if gang.missing_volume().is_none() {
         return;
@@ -173,8 +173,8 @@ fn keep_to_volumes(gang: &mut GangState) {
     }
 }
 
-/// Limits an elastic gang to the members that the quota permits, because one refused pod would fail
-/// the whole placement. Groups that use more quota get fewer members.
+/// Limits an elastic gang to the members that the quota permits, because one refused pod fails the
+/// whole placement. Groups that use more quota get fewer members.
 fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>, cache: &mut NoVictimsCache) {
     let kept = allowed_by_quota(gang, usage);
     cache.note_quota(gang.uid(), kept.as_ref());
@@ -208,7 +208,7 @@ fn allowed_by_quota(gang: &GangState, usage: &NamespaceUsage<'_>) -> Option<BTre
     enough.then(|| there.into_iter().chain(taken).cloned().collect())
 }
 
-/// True if the quota permits all of these members, which it does not count yet.
+/// True if the quota permits all of these uncounted members.
 fn are_allowed(gang: &GangState, usage: &NamespaceUsage<'_>, members: &[&Member]) -> bool {
     let members: BTreeSet<&Member> = members.iter().copied().collect();
     usage.excess(gang, &members, members.len()).is_none()

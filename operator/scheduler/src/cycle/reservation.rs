@@ -1,7 +1,7 @@
 //! Reservations of waiting gangs: nodes by name, in the status of their pod groups.
 //!
-//! A reservation from a status is only valid if the scheduler could make it now. It is kept while
-//! the gang needs it and can use its nodes. Otherwise the scheduler chooses again.
+//! A reservation is kept while the gang needs it and the scheduler could make it now. Otherwise the
+//! scheduler chooses again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ use crate::size::fits;
 use crate::standing::{amounts, held, may_preempt, wanted};
 use crate::state::GangState;
 
-/// Removes the reservations from the statuses, by index of the gang. Gangs that still wait get
-/// theirs again.
+/// Removes the reservations from the statuses, by index of the gang. Gangs that still wait get them
+/// again.
 pub(super) fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
     let each = gangs.iter_mut().enumerate();
     let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
@@ -77,7 +77,7 @@ pub(super) fn reserve_for(
         .and_then(DateTime::from_timestamp_millis)
         .filter(|start| *start > context.now);
     let named = by_name(context, request, &found);
-    // A reservation that cannot be written would be chosen again in each cycle, and might move.
+    // Otherwise each cycle would choose again, and the reservation might move.
     if !fits(&named) {
         return;
     }
@@ -139,8 +139,7 @@ fn blockers_of(
     })
 }
 
-/// Chooses nodes, if possible without the nodes reserved for gangs further back, so that they keep
-/// theirs.
+/// Chooses nodes, if possible none that are reserved for gangs further back.
 fn choose(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -162,8 +161,7 @@ fn choose(
     reserve(&elsewhere, blockers, demand).or_else(|| reserve(free, blockers, demand))
 }
 
-/// Converts a reservation to the engine's placement. `None` if a node or group does not exist or is
-/// duplicated.
+/// The engine's placement of a reservation. `None` if a node or group is missing or duplicated.
 fn placement(
     context: &Context<'_>,
     request: &PlacementRequest,

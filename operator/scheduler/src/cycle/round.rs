@@ -17,8 +17,8 @@ pub(super) struct Round {
     /// Gangs judged one by one, not by an equal request.
     pub judged: usize,
     pub classes: WaitingClasses,
-    /// True if a gang got capacity, changed its reservation, or is to release capacity. Cached
-    /// verdicts are then invalid.
+    /// True if a gang got capacity, releases some, or changed its reservation. Cached verdicts are
+    /// then invalid.
     pub disturbed: bool,
     /// Longer placement searches so far.
     pub longer: usize,

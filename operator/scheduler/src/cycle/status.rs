@@ -46,8 +46,8 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
         gang.status.placement = gang.to_placement(context.now);
     }
     let (generation, now) = (gang.input.group.generation, context.now);
-    // Also without a placement: no other code reverts the condition, and the gang is not queued
-    // while it is true.
+    // Also without a placement: nothing else reverts the condition, which keeps the gang out of the
+    // queue.
     let withdrawn =
         gang.disrupted() && !capacity.evicting.contains(gang.uid()) && !gang.input.released();
     let disruption = if let Some((_, text)) = gang.preempted.clone() {
@@ -75,8 +75,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
     }
 }
 
-/// The status write. `None` if the status has not changed, or only messages differ and the last
-/// write is recent.
+/// `None` if the status has not changed, or only messages differ and the last write is recent.
 fn write_of(
     context: &Context<'_>,
     memory: &mut Memory,

@@ -28,7 +28,7 @@ struct Turn<'t> {
     demand: &'t Demand,
     /// True if the gang runs without the requested members.
     grows: bool,
-    /// Requests for the shared verdict, unless the gang has a history or a reservation.
+    /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
     asks: Option<Asks>,
     /// Number of reservations ahead.
     ahead: usize,
@@ -63,7 +63,7 @@ pub(super) fn serve_one(
     request: Request,
     round: &mut Round,
 ) -> Result<(), Pending> {
-    // A gang in back-off holds no reservation, because capacity is not what it lacks.
+    // A gang in back-off does not lack capacity, so it holds no reservation.
     if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
         return Err(pending);
     }
@@ -190,8 +190,8 @@ fn preempt_or_reserve(
     }
 }
 
-/// Caches the verdict on a gang for later cycles, unless this cycle has changed its input.
-/// `left_out`: the gang got no search.
+/// Caches the verdict for later cycles, unless this cycle has changed its input. `left_out`: the
+/// gang got no search.
 fn remember(
     memory: &mut Memory,
     gangs: &[GangState],
@@ -215,8 +215,8 @@ fn remember(
     }
 }
 
-/// Places the gang in the remaining capacity. If it needs capacity that is reserved for later, also
-/// returns the time by which it must end.
+/// Places the gang in the remaining capacity. Also returns the time by which it must end if it
+/// needs capacity that is reserved for later.
 fn in_free_capacity_or_reserved_for_later(
     attempt: &PlacementAttempt<'_>,
     gangs: &[GangState],

@@ -1,9 +1,9 @@
 //! Preemptors whose pods are neither bound nor refused after their victims are gone.
 //! `schedulerName` may be wrong, or kube-scheduler may be down. After a deadline, other gangs get
-//! the freed capacity.
+//! the capacity.
 //!
-//! The intent records the progress, so a new leader continues the count. If a gang has never run,
-//! the workload controller releases the nodes of its bound members when the gang stays incomplete.
+//! The intent records the progress, so a new leader continues the count. If a gang has never run
+//! and stays incomplete, the workload controller releases the nodes of its bound members.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::state::GangState;
 
-/// Shortest time between two writes of progress. Members of a large gang are bound in many cycles.
+/// Shortest time between two writes of progress. Binding a large gang takes many cycles.
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);
-/// How long the process itself must have seen the deadline passed. A new leader, or a process that
-/// was disconnected from the API server, may have missed progress.
+/// How long this process must have seen the deadline passed. A new leader, or a process without
+/// connection to the API server, may have missed progress.
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
 /// True if no pod of the gang was bound or refused in time after its victims were gone. Records the
@@ -68,15 +68,15 @@ fn written(
     }
 }
 
-/// True if a scheduler has refused a waiting pod of the gang, so it is alive. A pod over which the
-/// scheduler failed does not count, because it may fail forever.
+/// True if a scheduler has refused a waiting pod, so it is alive. A pod over which it failed does
+/// not count, because it may fail forever.
 fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     let mut waiting = unbound.iter().filter_map(|(m, n)| gang.waiting_pod(m, n));
     waiting.any(|pod| pod.stage == Stage::Refused)
 }
 
 /// Drops missed deadlines of gangs whose schedulers have responded since, for any gang. The
-/// preemption still counts as failed, so that the gang does not preempt again.
+/// preemption still counts as failed, which prevents another one.
 pub(super) fn forget_silence(gangs: &mut [GangState]) {
     if !gangs.iter().any(|gang| silence(gang).is_some()) {
         return;

@@ -42,7 +42,7 @@ pub(super) enum Progress {
 }
 
 impl Progress {
-    /// True if pods can be nominated in its place. `early`: also while it is terminating.
+    /// True if pods can be nominated in its place. `early`: also before it is gone.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
             Self::Here | Self::Asked => false,
@@ -232,14 +232,14 @@ impl<'s> Pursuit<'s, '_> {
         })
     }
 
-    /// True if the victim is a bound pod on a node of the preemptor's placement.
+    /// True if the victim is bound to a node of the preemptor's placement.
     fn is_in_way(&self, victim: &Victim) -> bool {
         let bound = self.named.bound.get(victim.uid.as_str());
         bound.is_some_and(|listed| self.nodes.contains(&listed.node))
     }
 
-    /// The bound pod of a victim on the preemptor's nodes. Also a pod elsewhere, if it belongs to a
-    /// whole unit with a pod there, or whose eviction has begun.
+    /// The victim's bound pod on the preemptor's nodes. A pod elsewhere counts if its eviction has
+    /// begun or its whole unit has a pod there.
     fn pod_to_go(&self, victim: &Victim) -> Option<&'s ListedPod> {
         let listed = *self.named.bound.get(victim.uid.as_str())?;
         if self.is_in_way(victim) {
@@ -256,8 +256,8 @@ impl<'s> Pursuit<'s, '_> {
     }
 }
 
-/// True if a gang has released all its capacity since then, so it got its current capacity later. A
-/// new placement alone is no sign: a gang gets one when it grows or loses a member.
+/// True if a gang has released all its capacity since then. A new placement alone is no sign: a
+/// gang also gets one when it grows or loses a member.
 fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     let status = &gang.status;
     let preempted = find(&status.conditions, types::DISRUPTION_TARGET).is_some_and(|c| {
@@ -268,8 +268,7 @@ fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     preempted || status.queued_at.is_some_and(|at| at > then)
 }
 
-/// True if the configuration, which may have changed since the decision, or a label protects the
-/// victim.
+/// True if a label or the configuration, which may have changed since, protects the victim.
 pub(super) fn is_spared(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -299,7 +298,7 @@ pub(super) fn is_spared(
     }
 }
 
-/// True if a gang holds capacity longer than it has promised to another gang.
+/// True if a gang holds capacity past its promise to another gang.
 fn overstays(gang: &GangState, holder: &GangState) -> bool {
     gang.overstays().iter().any(|uid| uid == holder.uid())
 }

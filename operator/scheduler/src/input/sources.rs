@@ -79,8 +79,8 @@ impl<'a> PodSource<'a> {
 }
 
 impl GangSources<'_> {
-    /// Reads a gang. `None` if the workload did not create the pod group, that is, would give it
-    /// another name. Unchanged parts are shared with `previous`.
+    /// Reads a gang. `None` if the pod group is not the workload's: it would have another name.
+    /// Shares unchanged parts with `previous`.
     pub fn read(&self, previous: Option<&GangInput>) -> Option<GangInput> {
         if !self.named_by_workload() {
             return None;
@@ -123,7 +123,7 @@ impl GangSources<'_> {
             && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
     }
 
-    /// Members of the gang; empty if the spec has no such gang any more. `None` without a key.
+    /// Members of the gang; empty if the spec has no such gang. `None` without a key.
     fn gang(&self) -> Option<Gang> {
         let key = GangKey::read(Some(&self.group.spec.gang_key))?;
         let mut all = gangs(&self.workload.spec).into_iter();
@@ -283,9 +283,8 @@ fn grace(group: &Group) -> i64 {
         .unwrap_or(DEFAULT_GRACE)
 }
 
-/// Handles `ReadWriteOncePod` claims that several members mount. If the gang needs more than one of
-/// these members, it cannot run. Otherwise only kube-scheduler decides which member mounts the
-/// claim.
+/// Handles `ReadWriteOncePod` claims of several members. A gang that needs more than one of these
+/// members cannot run. Otherwise kube-scheduler decides which member mounts the claim.
 fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
     let claims: BTreeSet<String> = answers
         .iter()
