@@ -1,6 +1,6 @@
 //! Pods of a workload as admitted by the API server in a dry run. Webhooks, policies and admission
-//! plugins add tolerations, sidecars, overhead and default requests. So the template alone does not
-//! decide the nodes and resources of its pods.
+//! plugins add tolerations, sidecars, overhead and default requests, which affect nodes and
+//! resources.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +27,8 @@ pub struct AdmittedPods {
 /// Result of the dry run for a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admission {
-    /// Admitted as this pod.
     As(Box<AdmittedPod>),
-    /// No answer, for a reason that may pass: a quota, or an unavailable webhook.
+    /// No answer, for a reason that may pass: a quota or an unavailable webhook.
     Unanswered(String),
     /// No answer possible: a webhook does not support dry runs.
     Unsupported(String),
@@ -53,7 +52,6 @@ impl Admission {
         }
     }
 
-    /// The pod, if known.
     pub fn pod(&self) -> Option<&AdmittedPod> {
         match self {
             Self::As(pod) => Some(pod),
@@ -61,7 +59,7 @@ impl Admission {
         }
     }
 
-    /// This result, or the last one if this one has no answer.
+    /// This result, or `last` if this one has no answer.
     #[must_use]
     pub fn or_last(self, last: Option<&Self>) -> Self {
         match (&self, last) {
@@ -84,7 +82,7 @@ impl From<Pod> for AdmittedPod {
     }
 }
 
-/// Keeps only the fields in use. Containers may have hundreds of variables.
+/// Keeps the fields in use, because containers may have hundreds of variables.
 fn trimmed(spec: PodSpec) -> PodSpec {
     let containers = |all: Vec<Container>| all.into_iter().map(trimmed_container).collect();
     let asks_storage = |v: &Volume| v.persistent_volume_claim.is_some() || v.ephemeral.is_some();

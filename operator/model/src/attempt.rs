@@ -14,11 +14,8 @@ use crate::units::UnitTable;
 /// A gang that tries to get capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementAttempt<'a> {
-    /// Requested capacity.
     pub demand: &'a Demand,
-    /// The requesting gang.
     pub asking: AskingGang<'a>,
-    /// Reservations of gangs ahead in the queue.
     pub ahead: &'a ReservationsAhead,
     /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
@@ -29,7 +26,6 @@ pub struct PlacementAttempt<'a> {
 /// A placement in capacity that is reserved for later.
 #[derive(Clone, Debug)]
 pub struct BackfillPlacement<'a> {
-    /// Nodes of the gang.
     pub placement: GangPlacement,
     /// Reservations whose nodes it uses.
     pub reservations: Vec<&'a QueueReservation>,
@@ -55,8 +51,8 @@ impl<'a> PlacementAttempt<'a> {
         self.place(left)
     }
 
-    /// Places the gang in capacity reserved for later; the gang ends before the reservations start.
-    /// `None` if that does not help.
+    /// Places the gang in capacity reserved for later, which it leaves in time. `None` if that does
+    /// not help.
     pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
         let (now, later) = self.ahead.binding_now(&self.asking);
         if later.is_empty() {
@@ -75,8 +71,7 @@ impl<'a> PlacementAttempt<'a> {
         })
     }
 
-    /// Reservations that block the gang: it would fit without them. Empty if it would not fit even
-    /// then.
+    /// Reservations without which the gang would fit. Empty if it would not fit even then.
     pub fn kept_waiting_by(&'a self, free: &Cluster) -> Vec<&'a QueueReservation> {
         let binding: Vec<&QueueReservation> = self.ahead.binding(&self.asking).collect();
         if binding.is_empty() {
@@ -90,8 +85,8 @@ impl<'a> PlacementAttempt<'a> {
         binding.into_iter().filter(in_way).collect()
     }
 
-    /// Remaining capacity after terminations, and the gang's placement there, if it fits. `left`:
-    /// [remaining capacity](Self::left_over) now, in which the gang does not fit.
+    /// Remaining capacity after terminations, and the gang's placement there, if any. `left`:
+    /// [remaining capacity](Self::left_over) now, which is not enough.
     pub fn after_terminations(
         &self,
         mut left: Cluster,
@@ -134,14 +129,10 @@ fn nodes(placement: &GangPlacement) -> BTreeSet<NodeIx> {
     placement.assignments.iter().map(|a| a.node).collect()
 }
 
-/// Victims and the reasons.
 #[derive(Clone, Debug)]
 pub struct Eviction {
-    /// All candidates.
     pub table: UnitTable,
-    /// Victims and placement.
     pub answer: PreemptionAnswer,
-    /// Why these victims.
     pub reasons: Reasons,
 }
 

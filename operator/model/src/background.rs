@@ -2,8 +2,8 @@
 //! bottleneck.
 //!
 //! For example, a small pod on an accelerator node takes some CPU, but the node has more CPU than
-//! its accelerators can ever use. The same number of members fits with and without this pod,
-//! whichever work on the node is evicted. So verdicts on waiting gangs stay valid.
+//! its accelerators can ever use. The same number of members fits with and without the pod,
+//! whichever work is evicted. So verdicts on waiting gangs stay valid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct AskedAmounts {
 }
 
 impl AskedAmounts {
-    /// True if no change since the earlier snapshot affects a gang. The same number of members fits
+    /// True if no change since the earlier snapshot affects a gang: the same number of members fits
     /// on each node, whichever of its pods are evicted and whatever is reserved there.
     pub fn make_no_difference(&self, earlier: &Snapshot, now: &Snapshot) -> bool {
         let changed = now.pods_changed_since(earlier);
@@ -91,9 +91,9 @@ fn only_in<'l>(
 /// True if resource `by` alone limits how many members fit on a node, and none of `others` ever
 /// does.
 ///
-/// Assumes that pods without `by` stay. Per unit of `by` on the node, they leave at least as much
-/// of another resource as each member requests and each holder of `by` holds. So if enough of `by`
-/// is free for some members, enough of the other resource is free too.
+/// Assumes that pods without `by` stay. Per unit of `by`, they leave at least as much of another
+/// resource as each member requests and each holder of `by` holds. So free `by` for some members
+/// implies enough of the other resource.
 fn decides_alone(
     by: usize,
     others: &[usize],

@@ -20,8 +20,8 @@ use crate::shared::Shared;
 use crate::slots::{MOST, is_slot};
 use mounting::Mounting;
 
-/// Nodes and pods at one moment. A clone only increments reference counts. The model copies what it
-/// changes while a snapshot exists.
+/// Nodes and pods at one moment. A clone only increments reference counts: the model copies on
+/// write.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     engine: Arc<Cluster>,
@@ -42,7 +42,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 struct NodeEntry {
     name: NodeName,
-    /// `None` if the node was deleted, or is only named by pods.
+    /// `None` if the node was deleted or is only named by pods.
     node: Option<Arc<Node>>,
     class: Option<ClassId>,
     pods: Vec<Arc<Pod>>,
@@ -60,7 +60,6 @@ impl Snapshot {
         &self.engine
     }
 
-    /// Names of dimensions and domains.
     pub fn dims(&self) -> &Dims {
         &self.dims
     }
@@ -75,28 +74,24 @@ impl Snapshot {
         Some(&self.nodes.get(ix)?.name)
     }
 
-    /// The node, if it exists.
     pub fn node(&self, ix: NodeIx) -> Option<&Node> {
         self.nodes.get(ix)?.node.as_deref()
     }
 
-    /// Class of the node, if it exists.
     pub fn class(&self, ix: NodeIx) -> Option<ClassId> {
         self.nodes.get(ix)?.class
     }
 
-    /// Version of all nodes, regardless of their pods.
     pub fn nodes_version(&self) -> u64 {
         self.nodes_version
     }
 
-    /// Version of all nodes and pods.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Nodes whose pods have changed since an earlier snapshot of the same model. `None` if a node,
-    /// or a pod with a member label, has changed.
+    /// Nodes whose pods have changed since an earlier snapshot of the same model. `None` if a node
+    /// or a pod with a member label has changed.
     pub fn pods_changed_since(&self, earlier: &Self) -> Option<Vec<NodeIx>> {
         let same = self.nodes_version == earlier.nodes_version
             && self.nodes.len() == earlier.nodes.len()
@@ -113,8 +108,7 @@ impl Snapshot {
         self.nodes.len()
     }
 
-    /// Pods that hold capacity on a node, by namespace and name. The order is independent of
-    /// arrival, so ties are deterministic.
+    /// Pods that hold capacity on a node, by namespace and name, which makes ties deterministic.
     pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
         self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
     }
@@ -130,8 +124,8 @@ impl Snapshot {
         self.listed.parts(on)
     }
 
-    /// How the foreign unit of a pod is evicted. `None`: the pod is independent. An unknown
-    /// `PodGroup` is evicted whole.
+    /// How the foreign unit of a pod is evicted (whole if its `PodGroup` is unknown). `None`: the
+    /// pod is independent.
     pub fn unit_mode(&self, pod: &Pod) -> Option<UnitMode> {
         let unit = pod.unit.as_ref()?;
         if unit.mode != UnitMode::Native {
@@ -153,29 +147,29 @@ impl Snapshot {
         self.unit_mode(pod) == Some(UnitMode::Whole)
     }
 
-    /// Pods controlled by an owner.
     pub fn pods_of(&self, owner: &str) -> &[Arc<Pod>] {
         self.list_of(owner).map_or(&[], |pods| pods)
     }
 
-    /// The same as a shared list, whose pointer changes with its content. `None` without pods.
+    /// As [`Self::pods_of`], as a shared list whose pointer changes with its content. `None`
+    /// without pods.
     pub fn list_of(&self, owner: &str) -> Option<&Arc<Vec<Arc<Pod>>>> {
         self.owned.get(owner)
     }
 }
 
-/// The model, updated by watch events. The cost of an update is proportional to the change, except
-/// that a new resource or topology key rebuilds the tables.
+/// The model, updated by watch events. An update costs as much as it changes, except that a new
+/// resource or topology key rebuilds the tables.
 #[derive(Debug)]
 pub struct ClusterModel {
     now: Snapshot,
     pods: HashMap<Uid, Arc<Pod>>,
-    /// Equal labels, requests and namespaces are stored once, because many pods share them.
+    /// Values that many pods share, stored once.
     labels: Shared<BTreeMap<String, String>>,
     requests: Shared<Resources>,
     namespaces: Shared<str>,
     classes: BTreeMap<NodeClass, ClassId>,
-    /// Never decreases, so a cached verdict is never applied to another class.
+    /// Never decreases, so that no cached verdict applies to another class.
     next_class: ClassId,
 }
 
@@ -206,7 +200,6 @@ impl Default for ClusterModel {
 }
 
 impl ClusterModel {
-    /// Current state.
     pub fn snapshot(&self) -> Snapshot {
         self.now.clone()
     }
@@ -296,7 +289,6 @@ impl ClusterModel {
         self.pods.get(uid).map(|pod| pod.key())
     }
 
-    /// Removes a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else {
             return;
@@ -352,8 +344,8 @@ impl ClusterModel {
         }
     }
 
-    /// Adds these slots to every node, until [`Self::forget_unused`]. Slots beyond the limit are
-    /// ignored.
+    /// Adds these slots to every node, until [`Self::forget_unused`]. Ignores slots beyond the
+    /// limit.
     pub fn use_slots<'s>(&mut self, slots: impl IntoIterator<Item = &'s str>) {
         let dims = &self.now.dims;
         let used = dims.resources().filter(|name| is_slot(name)).count();
@@ -368,12 +360,10 @@ impl ClusterModel {
         }
     }
 
-    /// True if this is a topology key.
     pub fn has_topology_key(&self, key: &str) -> bool {
         self.now.dims.key(key).is_some()
     }
 
-    /// True if every node has this slot.
     pub fn has_slot(&self, slot: &str) -> bool {
         self.now.dims.has(slot)
     }
@@ -438,8 +428,8 @@ impl ClusterModel {
         Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
     }
 
-    /// Drops the ordinals of deleted nodes once they are the majority. Clusters that scale by
-    /// replacing nodes never reuse a name.
+    /// Drops the ordinals of deleted nodes once they are the majority, because clusters may never
+    /// reuse a node name.
     fn compact(&mut self) {
         const SLACK: usize = 64;
         let gone = self

@@ -15,11 +15,11 @@ pub struct CostModel {
     pub cpu_weight_milli: i64,
     /// Cost of a restart in addition to lost work, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Upper bound of the time since a reported checkpoint, in seconds. Without it, work that stops
-    /// checkpointing would become immune.
+    /// Upper bound of the time since a reported checkpoint, in seconds, so that work that stops
+    /// checkpointing does not become immune.
     pub cap_seconds: i64,
-    /// Assumed checkpoint interval of work that reports no checkpoints, in seconds. Without it,
-    /// missing reports would protect work.
+    /// Assumed checkpoint interval of work that reports no checkpoints, in seconds, so that missing
+    /// reports do not protect work.
     pub assumed_checkpoint_seconds: i64,
 }
 
@@ -36,7 +36,6 @@ impl Default for CostModel {
 }
 
 impl CostModel {
-    /// Number of accelerators in these resources.
     pub fn accelerators(&self, resources: &Resources) -> i64 {
         self.accelerators
             .iter()
@@ -45,7 +44,7 @@ impl CostModel {
     }
 
     /// Accelerator-seconds lost by evicting a pod with these resources. `since`: its last
-    /// checkpoint or start; `None` if it has not started. Future times count as now.
+    /// checkpoint or start (`None`: not started); if in the future, now.
     pub fn loss(
         &self,
         resources: &Resources,
@@ -62,8 +61,8 @@ impl CostModel {
         u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
     }
 
-    /// Accelerator-seconds lost by evicting one pod of a gang. Counts from the latest of the gang's
-    /// last checkpoint, the end of its last incident (`resumed`) and the pod's start.
+    /// Accelerator-seconds lost by evicting one pod of a gang. Counts from the latest of: the
+    /// gang's last checkpoint, the end of its last incident (`resumed`), the pod's start.
     pub fn loss_of_member(
         &self,
         pod: &Pod,
@@ -86,8 +85,8 @@ impl CostModel {
         )
     }
 
-    /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. A missing
-    /// or future checkpoint is replaced by an assumed one.
+    /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. Assumes a
+    /// checkpoint if the last one is missing or in the future.
     fn safe_until(
         &self,
         started: Option<DateTime<Utc>>,

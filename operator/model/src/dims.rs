@@ -10,8 +10,8 @@ use crate::slots::{all_apart, described, is_slot};
 
 /// Resource dimensions and topology domains in use, with their names.
 ///
-/// CPU, memory and pods come first, then other native resources, then extended resources. The
-/// engine relies on this order to judge fit by accelerators.
+/// CPU, memory and pods are first, then other native resources, then extended resources. The engine
+/// relies on this order to judge fit by accelerators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims {
     resources: Vec<String>,
@@ -42,7 +42,6 @@ impl Dims {
         }
     }
 
-    /// Number of resource dimensions.
     pub fn len(&self) -> usize {
         self.resources.len()
     }
@@ -52,12 +51,10 @@ impl Dims {
         self.resources.is_empty()
     }
 
-    /// Topology keys by ordinal.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// Ordinal of a topology key.
     pub fn key(&self, name: &str) -> Option<KeyIx> {
         self.keys.iter().position(|k| k == name)
     }
@@ -79,7 +76,6 @@ impl Dims {
             .find(|&name| !self.has(name) && !is_slot(name))
     }
 
-    /// Ordinal of a resource.
     pub fn dim(&self, name: &str) -> Option<usize> {
         self.resources.iter().position(|r| r == name)
     }

@@ -1,5 +1,5 @@
-//! Nodes that admit a pod: selectors, required affinity, taints, cordons. A template is evaluated
-//! per class of nodes ([`crate::node_class`]), not per node.
+//! Nodes that admit a pod: selectors, required affinity, taints, cordons. Evaluated per template
+//! and class of nodes ([`crate::node_class`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,8 +28,7 @@ pub struct Constraints {
     /// Alternative terms. `None`: no affinity. An empty list matches no node.
     affinity: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
-    /// True if a restart rule restarts the whole pod. kube-scheduler then requires a node that
-    /// declares support.
+    /// True if a restart rule restarts the whole pod, which requires a node that declares support.
     restarts_all: bool,
     /// Volume topology: a node must match one term of each list.
     volumes: Vec<Vec<NodeSelectorTerm>>,
@@ -57,7 +56,6 @@ impl From<&PodSpec> for Constraints {
 }
 
 impl Constraints {
-    /// Adds volume topology: a node must match one term of each list.
     #[must_use]
     pub fn with_volumes(self, volumes: Vec<Vec<NodeSelectorTerm>>) -> Self {
         Self { volumes, ..self }
@@ -103,10 +101,9 @@ fn restarts_all(spec: &PodSpec) -> bool {
     rules.any(|rule| rule.action == RESTART_ALL)
 }
 
-/// Verdicts per template and class of nodes. Templates with equal constraints share them.
+/// Verdicts per template and class of nodes, shared by templates with equal constraints.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    /// Index into `answers`, by template key.
     templates: HashMap<String, TemplateVerdict>,
     answers: Vec<Answer>,
 }
@@ -227,7 +224,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// True if the term may distinguish nodes of one class: by host name or by a field.
+/// True if the term may distinguish nodes of one class, by host name or by a field.
 fn term_names_nodes(term: &NodeSelectorTerm) -> bool {
     let mut expressions = term.match_expressions.iter().flatten();
     let mut fields = term.match_fields.iter().flatten();

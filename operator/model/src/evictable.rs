@@ -1,4 +1,4 @@
-//! Units that may be evicted for a gang.
+//! Evictable units for a gang.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ struct Candidate<'o, 'a> {
 }
 
 impl<'a> Occupancy<'a> {
-    /// Everything that may be evicted for a gang of this priority. `asking`: its number among the
-    /// gangs, if it is one of them.
+    /// Everything evictable for a gang of this priority. `asking`: its number, if it is one of the
+    /// gangs.
     pub fn units(
         &self,
         asking: Option<usize>,
@@ -146,7 +146,8 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    /// Foreign units that are evicted whole: their pods that hold capacity and are not terminating.
+    /// Foreign units that are evicted whole, with their pods that hold capacity and are not
+    /// terminating.
     fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
         let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
         let parts = self.cluster.pod_parts().filter(|part| part.in_units);
@@ -162,7 +163,7 @@ impl<'a> Occupancy<'a> {
         units
     }
 
-    /// Adds such a unit if all its pods may be evicted for a gang of this priority.
+    /// Adds a unit if all its pods are evictable for a gang of this priority.
     fn add_whole_unit(
         &self,
         unit: &[&ListedPod],
@@ -220,8 +221,7 @@ impl<'a> Occupancy<'a> {
             .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
     }
 
-    /// True if work with this start is within its guaranteed run time. Records the end of that
-    /// time.
+    /// True if work with this start is within its guaranteed run time, whose end is recorded.
     fn shielded(&self, started: Option<DateTime<Utc>>, builder: &mut UnitsBuilder<'_>) -> bool {
         let guaranteed = self.rules.min_runtime;
         let Some(started) = started.filter(|_| !guaranteed.is_zero()) else {

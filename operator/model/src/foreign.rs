@@ -3,13 +3,13 @@
 //!
 //! The controller of a pod decides, within its namespace. Labels only count on pods of a Job, and
 //! for a `JobSet` only if the Job has the name that the `JobSet` would give it. So labels alone do
-//! not raise the cost of a pod. Jobs with such names gain no more than a real `JobSet`. Pods of
+//! not raise the cost of a pod, and Jobs with such names gain no more than a real `JobSet`. Pods of
 //! plain Jobs and of services are independent.
 //!
 //! Two kinds of groups have no controller: `PodGroup`s of kube-scheduler (`scheduling.k8s.io`,
 //! named in the pod spec) and Kueue's groups of plain pods (named in a label). Their pods are
-//! trusted, because such a group is evicted whole or not at all: its cost is the work that is
-//! really lost. If a `PodGroup` has mode Single, its pods are evicted one by one.
+//! trusted, because a group that is evicted whole costs what is really lost. Pods of a `PodGroup`
+//! with mode Single are evicted one by one.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::metadata::label;
 
 /// On pods of an Indexed Job.
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// On pods of a `JobSet`: its name, its UID, its replicated job and the index of the Job.
+/// On pods of a `JobSet`: its name and UID, its replicated job, and the index of the Job.
 const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
@@ -37,12 +37,10 @@ const TOGETHER: [(&str, Option<&str>); 3] = [
     ("kubeflow.org", None),
 ];
 
-/// The foreign unit of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodUnit {
     /// Unique key within the namespace.
     pub key: Arc<str>,
-    /// How it is evicted.
     pub mode: UnitMode,
 }
 
@@ -58,9 +56,7 @@ impl PodUnit {
 /// Pods of a unit that are evicted if the capacity of one is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitMode {
-    /// Only that pod.
     Single,
-    /// All pods of the unit.
     Whole,
     /// As the `PodGroup` of kube-scheduler with this name specifies.
     Native,
@@ -106,14 +102,13 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     known.then(|| owner.uid.as_str().into())
 }
 
-/// Pods of an Indexed Job form a unit; pods of all Jobs of a `JobSet` form one unit.
+/// One unit for the pods of an Indexed Job, or of all Jobs of a `JobSet`.
 fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
     let indexed = label(metadata, COMPLETION_INDEX).map(|_| job.uid.as_str());
     jobset_of(metadata, job).or(indexed).map(Arc::from)
 }
 
-/// UID (or name) of the `JobSet` in the pod's labels, if its Job has the name that this `JobSet`
-/// would give it.
+/// UID (or name) of the `JobSet` in the pod's labels, if the Job has the name that it would give.
 fn jobset_of<'m>(metadata: &'m ObjectMeta, job: &OwnerReference) -> Option<&'m str> {
     let name = label(metadata, JOBSET_NAME)?;
     let replicated = label(metadata, REPLICATED_JOB)?;

@@ -15,7 +15,7 @@ pub(crate) struct ForeignUnits<'a>(HashMap<(&'a str, &'a str), ForeignUnit>);
 #[derive(Default)]
 struct ForeignUnit {
     pods: usize,
-    /// Accelerator-seconds lost with all its pods, including pods that may not be evicted.
+    /// Accelerator-seconds lost with all its pods, including unevictable ones.
     loss: u64,
     /// Its cascade, once one of its pods may be evicted.
     cascade: Option<usize>,
@@ -42,7 +42,6 @@ impl<'a> ForeignUnits<'a> {
         Self(units)
     }
 
-    /// Cascade of a pod's eviction. `None`: the pod is independent.
     pub fn cascade(&mut self, pod: &'a Pod, builder: &mut UnitsBuilder<'_>) -> Option<usize> {
         let unit = self.0.get_mut(&key(pod)?)?;
         if unit.pods > 1 && unit.cascade.is_none() {

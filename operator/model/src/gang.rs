@@ -8,7 +8,6 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
 use lockstep_api::scheduling::Placement;
 
-/// Node of each placed member.
 pub type Assignments = BTreeMap<Member, NodeName>;
 
 /// Whether a gang may have or get capacity.
@@ -22,8 +21,8 @@ pub enum GangPhase {
     Active,
 }
 
-/// Node of each member in a placement. An invalid range places no member: another client wrote it,
-/// and the scheduler writes the placement again.
+/// Node of each member in a placement. Ignores invalid ranges, which other clients wrote and the
+/// scheduler will overwrite.
 pub fn assignments(placement: &Placement) -> Assignments {
     let mut out = Assignments::new();
     for at in &placement.nodes {

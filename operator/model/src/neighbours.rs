@@ -1,5 +1,5 @@
 //! Constraints of a gang's pods on pods next to them. Some become slots, a capacity of one per node
-//! ([`crate::slots`]). Only kube-scheduler evaluates the others.
+//! ([`crate::slots`]). The rest is left to kube-scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,11 +16,8 @@ use crate::slots::apart;
 /// Pods of a group, for constraints on their neighbours.
 #[derive(Clone, Debug)]
 pub struct Neighbourly<'t> {
-    /// Spec of the pods.
     pub spec: &'t PodSpec,
-    /// Labels of the pods.
     pub labels: BTreeMap<String, String>,
-    /// Namespace of the pods.
     pub namespace: &'t str,
 }
 
@@ -47,8 +44,7 @@ impl Neighbourly<'_> {
         terms.into_iter().flatten()
     }
 
-    /// A node constraint of its pods that the engine does not model, if any. `gang`: all templates
-    /// whose pods are placed with it.
+    /// First node constraint that the engine does not model. `gang`: all templates of the gang.
     pub fn not_modelled(&self, gang: &[Self]) -> Option<&'static str> {
         let affinity = self.spec.affinity.as_ref();
         let near = affinity.and_then(|a| a.pod_affinity.as_ref());
@@ -71,8 +67,8 @@ impl Neighbourly<'_> {
         }
     }
 
-    /// True if the engine models an anti-affinity term. It must match the group's own pods, and
-    /// other groups only if these separate their own pods too.
+    /// True if the engine models an anti-affinity term: it matches the group's own pods, and other
+    /// groups only if these separate their own pods too.
     fn is_modelled(&self, term: &PodAffinityTerm, gang: &[Self]) -> bool {
         let mut others = gang.iter();
         own_node_term(term, self.namespace)
@@ -132,8 +128,8 @@ pub fn neighbours<'w>(
     each.collect()
 }
 
-/// Slot of a group whose members must run on different nodes. Groups that also avoid each other
-/// share a slot.
+/// Slot of a group whose members must run on different nodes. Groups that avoid each other share
+/// it.
 pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<String> {
     if !pods.avoids(pods) {
         return None;
@@ -141,8 +137,8 @@ pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<Str
     apart(all.iter().position(|other| other.shares_slot_of(pods))?)
 }
 
-/// Members that avoid their own kind also avoid members of the workload's other gangs. These are
-/// unknown when one gang is placed.
+/// True if members also avoid members of the workload's other gangs, which are unknown when one
+/// gang is placed.
 pub fn keeps_from_other_gangs(pods: &Neighbourly<'_>, gangs: usize) -> Option<&'static str> {
     let several = pods.avoids(pods) && gangs > 1;
     several.then_some("pod anti-affinity between gangs of one workload")

@@ -14,17 +14,13 @@ use crate::unreadable::Unreadable;
 /// A node, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Name.
     pub name: NodeName,
     /// Resources that the kubelet offers to pods.
     pub allocatable: Resources,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Taints.
     pub taints: Vec<Taint>,
     /// Features that its kubelet declares.
     pub features: BTreeSet<String>,
-    /// True if cordoned.
     pub unschedulable: bool,
     /// True if condition Ready is True and the node is not being deleted.
     pub ready: bool,
@@ -34,9 +30,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeSpecView {
-    /// `spec.taints`.
     pub taints: Vec<Taint>,
-    /// `spec.unschedulable`.
     pub unschedulable: bool,
 }
 
@@ -44,7 +38,6 @@ pub struct NodeSpecView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeStatusView {
-    /// `status.allocatable`.
     pub allocatable: BTreeMap<String, Quantity>,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,

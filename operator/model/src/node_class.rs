@@ -26,7 +26,6 @@ pub struct NodeClass {
 }
 
 impl NodeClass {
-    /// Class of a node.
     pub fn of(node: &Node) -> Self {
         let mut labels = node.labels.clone();
         labels.remove(HOSTNAME);

@@ -21,15 +21,13 @@ use crate::victims::VictimRules;
 /// A gang with the capacity it holds.
 #[derive(Clone, Debug)]
 pub struct PlacedGang<'a> {
-    /// UID of its pod group.
     pub uid: &'a str,
     /// Namespace of its workload and its pods.
     pub namespace: &'a str,
     /// UID of its workload, the owner of its pods.
     pub workload_uid: &'a str,
-    /// Priority of the gang.
     pub priority: i32,
-    /// Priority of the running gang as a victim; never less than its priority.
+    /// Priority of the running gang as a victim; at least its priority.
     pub preemption_priority: Option<i32>,
     /// True if it would preempt when it is queued again.
     pub preempts: bool,
@@ -43,12 +41,10 @@ pub struct PlacedGang<'a> {
     pub checkpoint: Option<DateTime<Utc>>,
     /// End of its last incident.
     pub resumed: Option<DateTime<Utc>>,
-    /// Its pods.
     pub pods: &'a [Arc<Pod>],
     /// Its occupants, if all members are known to have bound pods that are not terminating.
     pub bound: Option<&'a [Occupant]>,
-    /// UIDs of unbound pods on nodes that their members no longer have. They are deleted in any
-    /// case.
+    /// UIDs of unbound pods on nodes that their members no longer have. They will be deleted.
     pub stray: HashSet<&'a str>,
     /// Assigned members whose pods hold no capacity yet.
     pub reserved: Vec<Occupant>,
@@ -56,8 +52,8 @@ pub struct PlacedGang<'a> {
     pub eligible: Option<Arc<NodeSet>>,
     /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
-    /// UIDs of pod groups to which it has promised an earlier end. They may evict it regardless of
-    /// its priority.
+    /// UIDs of pod groups to which it has promised an earlier end. They may evict it at any
+    /// priority.
     pub overstays: &'a [String],
 }
 
@@ -73,7 +69,7 @@ pub enum Disruption {
 }
 
 impl Disruption {
-    /// `whole`: evicted whole or not at all. `basic`: its policy is Basic.
+    /// `whole`: evicted whole or not at all. `basic`: policy Basic.
     pub fn of(whole: bool, basic: bool) -> Self {
         match (whole, basic) {
             (true, _) => Self::Whole,
@@ -94,15 +90,12 @@ pub struct Nomination {
 /// Gangs and pods at one moment.
 #[derive(Clone, Debug)]
 pub struct Occupancy<'a> {
-    /// Nodes and pods.
     pub cluster: &'a Snapshot,
-    /// Disruption budgets.
     pub budgets: &'a [Arc<Budget>],
     /// Rules for the cost and protection of work.
     pub rules: &'a Rules,
-    /// Time of the cycle.
     pub now: DateTime<Utc>,
-    /// UIDs of pods and pod groups that are victims of an intent in force.
+    /// UIDs of victims (pods and pod groups) of intents in force.
     pub evicting: &'a BTreeSet<String>,
     /// All gangs. Their index is their number in [`UnitTable::sources`](crate::UnitTable::sources).
     pub gangs: Vec<PlacedGang<'a>>,
@@ -113,7 +106,7 @@ pub struct Occupancy<'a> {
 pub struct Leaving {
     /// Amounts by node.
     pub held: Vec<(NodeIx, Amounts)>,
-    /// Next time at which a terminating pod becomes overdue and is no longer waited for.
+    /// Next time at which a terminating pod becomes overdue.
     pub until: Option<DateTime<Utc>>,
 }
 
@@ -129,8 +122,7 @@ impl PlacedGang<'_> {
         Cow::Owned(out)
     }
 
-    /// True if labels of its templates or pods, or the grace period of a pod, exclude it from
-    /// preemption.
+    /// True if labels of templates or pods, or a grace period, exclude it from preemption.
     pub fn spared(&self, rules: &VictimRules) -> bool {
         if self
             .template_labels
@@ -266,8 +258,8 @@ impl<T> ByRequests<T> {
 }
 
 impl<'a> Occupancy<'a> {
-    /// Capacity that is about to become free: held by terminating gangs, by victims of intents in
-    /// force, and by terminating pods while they are [waited for](Rules::waited_for).
+    /// Capacity that is about to become free: of terminating gangs, of victims of intents in force,
+    /// and of terminating pods while they are [waited for](Rules::waited_for).
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
@@ -326,8 +318,8 @@ impl<'a> Occupancy<'a> {
         members.chain(evicted).filter(there)
     }
 
-    /// Upper bound of the free capacity for a gang of this priority: evicts all work of lower
-    /// priority, protected or not.
+    /// Upper bound of the free capacity for a gang of this priority, without any work of lower
+    /// priority.
     pub fn free_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
         let mut most = free.clone();
         let mut kinds = ByRequests::default();

@@ -2,7 +2,7 @@
 //! scheduler's types. Shared by the manager and the command line tool.
 //!
 //! These types live for one event, while 100,000 pods are kept as projections. The parser skips
-//! other fields without storing them, in particular `managedFields`.
+//! other fields, in particular `managedFields`.
 //!
 //! Identities are checked here: an object without name, or without a required UID, is
 //! [`Unreadable`]. No identity in the model is an empty string.
@@ -30,7 +30,6 @@ use crate::priority_class::PriorityClass;
 use crate::unreadable::{Unreadable, present};
 use crate::{Node, Pod};
 
-/// A pod.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Pod)]
 #[serde(default)]
@@ -38,9 +37,7 @@ pub struct PartialPod {
     /// Name, UID, labels, owners and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    /// Spec fields in use.
     pub spec: PodSpecView,
-    /// Status fields in use.
     pub status: PartialPodStatus,
 }
 
@@ -48,24 +45,15 @@ pub struct PartialPod {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialPodStatus {
-    /// `status.phase`.
     pub phase: String,
-    /// `status.reason`.
     pub reason: String,
-    /// `status.message`.
     pub message: String,
-    /// `status.podIP`.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
-    /// `status.startTime`.
     pub start_time: Option<Time>,
-    /// `status.nominatedNodeName`.
     pub nominated_node_name: Option<String>,
-    /// `status.conditions`.
     pub conditions: Vec<PartialCondition>,
-    /// `status.containerStatuses`.
     pub container_statuses: Vec<PartialContainer>,
-    /// `status.initContainerStatuses`.
     pub init_container_statuses: Vec<PartialContainer>,
 }
 
@@ -73,14 +61,10 @@ pub struct PartialPodStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialCondition {
-    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Status.
     pub status: String,
-    /// Reason.
     pub reason: Option<String>,
-    /// Message.
     pub message: Option<String>,
     /// Time of the last change of the status.
     pub last_transition_time: Option<Time>,
@@ -90,7 +74,6 @@ pub struct PartialCondition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialContainer {
-    /// Name of the container.
     pub name: String,
     /// True if its readiness probe passes.
     pub ready: bool,
@@ -99,9 +82,7 @@ pub struct PartialContainer {
     /// Container id, prefixed with the runtime's scheme.
     #[serde(rename = "containerID")]
     pub container_id: Option<String>,
-    /// Its state.
     pub state: PartialState,
-    /// State of its previous run.
     pub last_state: PartialState,
 }
 
@@ -111,14 +92,11 @@ pub struct PartialContainer {
 pub struct PartialState {
     /// Not running yet, or not again.
     pub waiting: Option<core::ContainerStateWaiting>,
-    /// It runs.
     pub running: Option<core::ContainerStateRunning>,
-    /// Has ended.
     pub terminated: Option<core::ContainerStateTerminated>,
 }
 
 impl PartialPod {
-    /// Converts the pod for the scheduler.
     pub fn scheduling(&self) -> Result<Pod, Unreadable> {
         let status = PodStatusView {
             phase: Some(self.status.phase.clone()).filter(|p| !p.is_empty()),
@@ -145,7 +123,6 @@ fn condition(partial: &PartialCondition) -> PodConditionView {
     }
 }
 
-/// A node.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Node)]
 #[serde(default)]
@@ -153,9 +130,7 @@ pub struct PartialNode {
     /// Name, labels and times.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
-    /// Taints and cordon.
     pub spec: NodeSpecView,
-    /// Status fields in use.
     pub status: PartialNodeStatus,
 }
 
@@ -163,11 +138,8 @@ pub struct PartialNode {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialNodeStatus {
-    /// `status.allocatable`.
     pub allocatable: BTreeMap<String, Quantity>,
-    /// `status.conditions`.
     pub conditions: Vec<PartialCondition>,
-    /// `status.nodeInfo`.
     pub node_info: PartialNodeInfo,
     /// `status.declaredFeatures` (KEP-5328).
     pub declared_features: Vec<String>,
@@ -182,7 +154,6 @@ pub struct PartialNodeInfo {
 }
 
 impl PartialNode {
-    /// Converts the node for the scheduler.
     pub fn scheduling(&self) -> Result<Node, Unreadable> {
         let status = NodeStatusView {
             allocatable: self.status.allocatable.clone(),
@@ -192,16 +163,15 @@ impl PartialNode {
         Node::new(&self.metadata, &self.spec, &status, ready)
     }
 
-    /// Time at which condition Ready became True, by the node's clock. `None` if it is not True or
-    /// has no time.
+    /// Since when condition Ready is True, by the node's clock. `None` if not True or without a
+    /// time.
     pub fn became_ready(&self) -> Option<DateTime<Utc>> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
         ready.last_transition_time.as_ref().and_then(utc)
     }
 
-    /// Since when condition Ready is not True. A node without the condition is not ready since its
-    /// creation.
+    /// Since when condition Ready is not True; without the condition, since the node's creation.
     pub fn not_ready_since(&self) -> Option<DateTime<Utc>> {
         let since = match self.status.conditions.iter().find(|c| c.type_ == "Ready") {
             Some(ready) if ready.status == "True" => return None,
@@ -212,7 +182,6 @@ impl PartialNode {
     }
 }
 
-/// A pod disruption budget.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = policy::PodDisruptionBudget)]
 #[serde(default)]
@@ -237,7 +206,6 @@ struct PartialBudgetStatus {
 }
 
 impl PartialBudget {
-    /// Converts the budget for the scheduler.
     pub fn scheduling(&self) -> Result<Budget, Unreadable> {
         Ok(Budget {
             namespace: present("namespace", self.metadata.namespace.as_ref())?.clone(),
@@ -248,7 +216,6 @@ impl PartialBudget {
     }
 }
 
-/// A priority class.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = scheduling::PriorityClass)]
 #[serde(rename_all = "camelCase", default)]
@@ -262,7 +229,6 @@ pub struct PartialPriorityClass {
 }
 
 impl PartialPriorityClass {
-    /// Converts the class for the scheduler.
     pub fn scheduling(&self) -> Result<PriorityClass, Unreadable> {
         Ok(PriorityClass {
             name: present("name", self.metadata.name.as_ref())?.clone(),

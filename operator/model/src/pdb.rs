@@ -9,9 +9,7 @@ use crate::pod::Pod;
 /// A pod disruption budget.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Guarded pods: none without a selector, all with an empty one (policy/v1).
     pub selector: Option<LabelSelector>,
@@ -20,7 +18,6 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// True if the budget guards the pod.
     pub fn guards(&self, pod: &Pod) -> bool {
         *pod.namespace == *self.namespace
             && self

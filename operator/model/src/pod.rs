@@ -22,7 +22,7 @@ use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::resources::{Resources, pod_takes};
 use crate::unreadable::{Unreadable, present};
 
-/// Annotation of mirror pods. The API server cannot evict the static pod behind them.
+/// Annotation of mirror pods, whose static pods the API server cannot evict.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Smallest priority reserved for the system (`scheduling.SystemCriticalPriority`).
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
@@ -38,18 +38,15 @@ pub const DEFAULT_GRACE: i64 = 30;
     reason = "each is a field of the object it was read from"
 )]
 pub struct Pod {
-    /// UID.
     pub uid: Uid,
-    /// Namespace.
     pub namespace: Arc<str>,
-    /// Name.
     pub name: Arc<str>,
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the workload that controls it, from [`workload_of`].
     pub owner: Option<Uid>,
-    /// Foreign unit of the pod, by a key unique in its namespace. All its pods restart or wait when
-    /// one is evicted.
+    /// Foreign unit of the pod: pods that restart or wait when one is evicted. Its key is unique in
+    /// the namespace.
     pub unit: Option<PodUnit>,
     /// Name of the pod group. Only trusted if `owner` is set.
     pub pod_group: Option<Arc<str>>,
@@ -61,20 +58,15 @@ pub struct Pod {
     pub bound: Option<NodeName>,
     /// Node that its affinity names in `matchFields`.
     pub pinned: Option<NodeName>,
-    /// Nominated node.
     pub nominated: Option<NodeName>,
-    /// Requested resources.
     pub requests: Arc<Resources>,
     /// Names of mounted volume claims. `None`: no claims.
     pub claims: Option<Arc<[String]>>,
-    /// Priority.
     pub priority: i32,
-    /// True if it may preempt.
     pub preempts: bool,
-    /// True for pods that are never victims: `DaemonSet`, mirror and system-priority pods.
-    /// [`crate::VictimRules`] evaluates labels.
+    /// True for pods that are never victims: `DaemonSet`, mirror and system-priority pods. Labels
+    /// are in [`crate::VictimRules`].
     pub protected: bool,
-    /// Scheduling stage.
     pub stage: Stage,
     /// Scheduler's message if it refuses the pod (see [`crate::refusal`]) or fails, for example if
     /// volumes are not bound in time.
@@ -142,7 +134,6 @@ impl Pod {
         }
     }
 
-    /// Reads a pod.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &PodSpecView,
@@ -156,8 +147,8 @@ impl Pod {
             .iter()
             .flatten()
             .find(|o| o.controller == Some(true));
-        // The scheduler cannot know when other controllers open their gates, and kube-scheduler
-        // keeps no capacity for gated pods.
+        // Other controllers may open their gates at any time, and kube-scheduler keeps no capacity
+        // for gated pods.
         let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
         let bound = NodeName::read(spec.node_name.as_deref());
@@ -252,12 +243,10 @@ impl Pod {
         }
     }
 
-    /// True if Lockstep's preemption gate holds it.
     pub fn gated(&self) -> bool {
         self.stage == Stage::Gated
     }
 
-    /// True if it has succeeded or failed.
     pub fn ended(&self) -> bool {
         self.stage == Stage::Ended
     }
@@ -268,7 +257,7 @@ impl Pod {
     }
 }
 
-/// Reference to the workload that controls a pod. Labels are not evidence. An admission policy
+/// Reference to the workload that controls a pod. Labels are no evidence: an admission policy
 /// (`config/policies/members.yaml`) guards owner references of this API group only.
 pub fn workload_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = metadata.owner_references.iter().flatten();
@@ -310,8 +299,8 @@ fn is_daemon_set(owner: &OwnerReference) -> bool {
     group_of(owner) == "apps" && owner.kind == "DaemonSet"
 }
 
-/// Labels for budget selectors, without the labels that number a member. So pods of a workload have
-/// equal labels, which are stored once. No budget can sensibly guard "index 3".
+/// Labels for budget selectors, without the labels that number a member. So pods of a workload
+/// share their labels.
 fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let mut all = metadata.labels.clone().unwrap_or_default();
     all.remove(labels::REPLICA);

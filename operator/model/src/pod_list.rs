@@ -1,8 +1,7 @@
 //! All pods as an array.
 //!
-//! A cycle visits all pods of the cluster many times. Following the pointer to each pod dominates
-//! the cost, so frequently used fields are in the array. A changed pod only rebuilds the part of
-//! its node.
+//! A cycle visits all pods many times. Following the pointer to each pod dominates the cost, so
+//! frequently used fields are in the array. A changed pod only rebuilds the part of its node.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -19,25 +18,17 @@ use crate::resources::Resources;
     reason = "each is an answer of the pod that is asked for by itself"
 )]
 pub struct ListedPod {
-    /// The node.
     pub node: NodeIx,
-    /// The pod.
     pub pod: Arc<Pod>,
-    /// Requested resources.
     pub requests: Arc<Resources>,
-    /// Its priority.
     pub priority: i32,
-    /// Whether it is bound.
     pub bound: bool,
     /// True if it is bound, not terminating, and not protected.
     pub evictable: bool,
-    /// True if it is terminating.
     pub terminating: bool,
     /// True if it runs until it is evicted.
     pub endless: bool,
-    /// True if a workload controls it.
     pub owned: bool,
-    /// True if it belongs to a foreign unit.
     pub in_unit: bool,
     /// The [`tag`] of its UID.
     pub tag: u64,
@@ -125,7 +116,6 @@ impl PodRow {
         }
     }
 
-    /// Drops the part of a node.
     pub fn forget(&mut self, node: NodeIx) {
         if let Some(part) = Arc::make_mut(&mut self.0).get_mut(node / NODES) {
             *part = Arc::default();

@@ -15,35 +15,22 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
-    /// `spec.containers`.
     pub containers: Vec<ContainerResources>,
-    /// `spec.initContainers`.
     pub init_containers: Vec<ContainerResources>,
-    /// `spec.overhead`.
     pub overhead: BTreeMap<String, Quantity>,
     /// `spec.resources`, of the whole pod.
     pub resources: Option<ResourceRequirements>,
-    /// `spec.nodeName`.
     pub node_name: Option<String>,
     /// `spec.affinity`, for the pin.
     pub affinity: Option<Affinity>,
-    /// `spec.priority`.
     pub priority: Option<i32>,
-    /// `spec.preemptionPolicy`.
     pub preemption_policy: Option<String>,
-    /// `spec.schedulingGates`.
     pub scheduling_gates: Vec<PodSchedulingGate>,
-    /// `spec.restartPolicy`.
     pub restart_policy: Option<String>,
-    /// `spec.activeDeadlineSeconds`.
     pub active_deadline_seconds: Option<i64>,
-    /// `spec.terminationGracePeriodSeconds`.
     pub termination_grace_period_seconds: Option<i64>,
-    /// `spec.hostNetwork`.
     pub host_network: bool,
-    /// `spec.schedulingGroup`.
     pub scheduling_group: Option<SchedulingGroupView>,
-    /// `spec.volumes`.
     pub volumes: Vec<VolumeView>,
 }
 
@@ -51,7 +38,6 @@ pub struct PodSpecView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
-    /// The volume claim.
     pub persistent_volume_claim: Option<ClaimView>,
 }
 
@@ -59,7 +45,6 @@ pub struct VolumeView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimView {
-    /// Its name.
     pub claim_name: String,
 }
 
@@ -89,11 +74,9 @@ impl PodSpecView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
-    /// Requests and limits.
     pub resources: Option<ResourceRequirements>,
     /// `Always` on an init container makes it a sidecar.
     pub restart_policy: Option<String>,
-    /// Its ports.
     pub ports: Vec<PortView>,
 }
 
@@ -113,13 +96,9 @@ pub struct PortView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
-    /// `status.phase`.
     pub phase: Option<String>,
-    /// `status.startTime`.
     pub start_time: Option<Time>,
-    /// `status.nominatedNodeName`.
     pub nominated_node_name: Option<String>,
-    /// `status.conditions`.
     pub conditions: Vec<PodConditionView>,
 }
 
@@ -134,14 +113,10 @@ impl PodStatusView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodConditionView {
-    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Status.
     pub status: String,
-    /// Reason.
     pub reason: Option<String>,
-    /// Message.
     pub message: Option<String>,
 }
 

@@ -3,14 +3,11 @@
 use lockstep_api::scheduling::PreemptionPolicy;
 use thiserror::Error;
 
-/// A priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityClass {
-    /// Name.
     pub name: String,
     /// Priority of its pods.
     pub value: i32,
-    /// Whether its pods may preempt.
     pub preemption: PreemptionPolicy,
     /// Priority of running gangs of the class as victims.
     pub preemption_priority: Option<i32>,
@@ -18,14 +15,13 @@ pub struct PriorityClass {
     pub default: bool,
 }
 
-/// No class has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no priority class {0:?}")]
 pub struct NoSuchClass(pub String);
 
 impl PriorityClass {
-    /// The class with this name. Without a name, the cluster's default, if any. Of several
-    /// defaults, the one with the lowest value, as for pods.
+    /// The class with this name. Without a name, the cluster's default with the lowest value, as
+    /// for pods.
     ///
     /// # Errors
     /// If no class has the name.

@@ -2,17 +2,16 @@
 
 use thiserror::Error;
 
-/// Upper bound of amounts; larger ones count as this. 2^48 is 256 TiB in bytes and more milli-CPU
-/// than any node has. 32,000 such pods on one node add up without overflow.
+/// Upper bound of amounts; larger ones count as this. 2^48 is 256 TiB in bytes. 32,000 such pods on
+/// one node add up without overflow.
 pub const MAX_AMOUNT: i64 = 1 << 48;
 
-/// Longest accepted text. The API server stores quantities in canonical form, which is far shorter.
+/// Longest accepted text. The API server's canonical form is far shorter.
 const MAX_LENGTH: usize = 64;
 
-/// Significant digits; further digits round up. Enough for any amount in bounds.
+/// Significant digits; further digits round up.
 const DIGITS: usize = 18;
 
-/// The quantity is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not a quantity")]
 pub struct InvalidQuantity(String);

@@ -13,19 +13,15 @@ use crate::resources::{CPU, PODS, Resources, pod_limits, pod_requests};
 /// Amounts by resource name of quotas: CPU in thousandths, other resources in whole units.
 pub type QuotaAmounts = BTreeMap<String, i64>;
 
-/// A resource quota.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quota {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// `status.hard`: the enforced limits.
     pub hard: QuotaAmounts,
-    /// `status.used`.
     pub used: QuotaAmounts,
-    /// Scopes; a pod counts if all of them admit it. `None`: a scope is unknown, so the counted
-    /// pods are unknown.
+    /// A pod counts if all scopes admit it. `None`: a scope is unknown, and so are the counted
+    /// pods.
     pub scopes: Option<Vec<QuotaScope>>,
 }
 
@@ -43,7 +39,6 @@ pub enum QuotaScope {
 /// Quota usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaCharge {
-    /// Amounts by resource.
     pub amounts: QuotaAmounts,
     deadline: bool,
     best_effort: bool,
@@ -55,7 +50,6 @@ pub struct QuotaCharge {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")]
 pub struct QuotaExcess {
-    /// Name of the quota.
     pub name: String,
     requested: Listed,
     used: Listed,
@@ -67,7 +61,6 @@ pub struct QuotaExcess {
 struct Listed(Vec<(String, i64)>);
 
 impl QuotaCharge {
-    /// Usage of a pod with this spec and priority class.
     pub fn new(spec: &PodSpec, class: Option<&str>) -> Result<Self, InvalidQuantity> {
         let view = PodSpecView::from(spec);
         let (requests, limits) = (pod_requests(&view)?, pod_limits(&view)?);
@@ -113,7 +106,7 @@ impl QuotaScope {
 }
 
 impl Quota {
-    /// True if it counts the pod. A quota with unknown scopes counts no pod.
+    /// True if it counts the pod. With unknown scopes, it counts none.
     pub fn counts(&self, charge: &QuotaCharge) -> bool {
         let scopes = self.scopes.as_ref();
         scopes.is_some_and(|all| all.iter().all(|s| s.admits(charge) == Some(true)))

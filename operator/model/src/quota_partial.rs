@@ -14,7 +14,6 @@ use crate::quota::{Quota, QuotaAmounts, QuotaScope, in_milli};
 use crate::share;
 use crate::unreadable::{Unreadable, present};
 
-/// A resource quota.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::ResourceQuota)]
 #[serde(default)]
@@ -41,7 +40,6 @@ struct PartialQuotaStatus {
 }
 
 impl PartialQuota {
-    /// Converts the quota for the scheduler.
     pub fn scheduling(&self) -> Result<Quota, Unreadable> {
         let plain = self.spec.scopes.iter();
         let plain = plain.map(|name| core::ScopedResourceSelectorRequirement {
@@ -89,7 +87,6 @@ fn amount(name: &str, quantity: &Quantity) -> Result<i64, InvalidQuantity> {
     }
 }
 
-/// A namespace.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Namespace)]
 #[serde(default)]

@@ -1,20 +1,20 @@
 //! Messages of kube-scheduler about a pod that it cannot schedule.
 //!
-//! Members are pinned, so kube-scheduler evaluates one node and rules out all others. Messages have
+//! Members are pinned, so kube-scheduler evaluates one node and rules out the rest. Messages have
 //! the format of `FitError` (`pkg/scheduler/framework/types.go`): `0/N nodes are available:
 //! REASONS. REPORT OF PREEMPTION`. The reasons are counted and separated by commas.
 
 /// Separates the node count from the reasons.
 const PREAMBLE: &str = " nodes are available: ";
-/// Reasons for nodes that the pin rules out. Since 1.24, these are unevaluated nodes with plugin
-/// names; before, evaluated nodes.
+/// Reasons for nodes that the pin rules out: unevaluated nodes with plugin names since 1.24,
+/// evaluated nodes before.
 const RULED_OUT: [&str; 2] = [
     "node(s) didn't satisfy plugin(s) [",
     "node(s) didn't match Pod's node affinity/selector",
 ];
 
-/// Resources other than capacity that other pods hold. Plugins `NodePorts`, `VolumeRestrictions`,
-/// `NodeVolumeLimits`, `PodTopologySpread` and `InterPodAffinity`.
+/// Resources other than capacity that other pods hold: `NodePorts`, `VolumeRestrictions`,
+/// `NodeVolumeLimits`, `PodTopologySpread`, `InterPodAffinity`.
 const HELD: [&str; 7] = [
     "node(s) didn't have free ports for the requested pod ports",
     "node(s) had no available disk",
@@ -25,15 +25,15 @@ const HELD: [&str; 7] = [
     "node(s) didn't match pod anti-affinity rules",
 ];
 
-/// True if a pinned pod was refused only for lack of capacity, which an eviction can free. Unknown
-/// reasons count as other causes, because an eviction might be useless.
+/// True if a pinned pod was refused only for lack of capacity, which an eviction can free. False
+/// for unknown reasons.
 pub fn lacks_capacity_only(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
 }
 
-/// True if the reason may go away with terminating pods on the node: capacity, host ports,
-/// anti-affinity, claims and volumes. Not for taints, nor for devices (DRA), whose holders are
+/// True if the reason may end with terminating pods on the node: capacity, host ports,
+/// anti-affinity, claims and volumes. False for taints, and for devices (DRA), whose holders are
 /// unknown.
 pub fn may_end_with_others(message: &str) -> bool {
     let candidate = on_pinned_node(message);
@@ -49,13 +49,13 @@ pub fn misses_claim(message: &str) -> bool {
 }
 
 /// True if the pod only waits for a claim that is created with it (generic ephemeral volumes,
-/// `VolumeBinding`). The controller that creates them is rate-limited, and a large gang has many.
+/// `VolumeBinding`). Their controller is rate-limited, and a large gang has many.
 pub fn awaits_own_claim(message: &str) -> bool {
     why_refused(message).contains("waiting for ephemeral volume controller to create")
 }
 
 /// Reasons of a pinned pod's refusal, without ruled-out nodes and kube-scheduler's own preemption.
-/// The whole message if no reason is left.
+/// The whole message if none is left.
 pub fn why_refused(message: &str) -> String {
     let candidate = on_pinned_node(message);
     if candidate.is_empty() {

@@ -1,5 +1,4 @@
-//! Converts a gang that requests capacity to the engine's demand, and the engine's answer to a node
-//! per member.
+//! Converts a gang's request to the engine's demand, and the engine's answer to a node per member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,15 +24,11 @@ pub struct PlacementRequest {
     pub templates: Vec<TemplateMembers>,
     /// Number of members that it needs, including fixed ones.
     pub min_count: u32,
-    /// Priority.
     pub priority: i32,
-    /// Whether it may preempt.
     pub preemption: EvictionPolicy,
-    /// Topology constraint.
     pub topology: Option<TopologyConstraint>,
     /// Members that keep their nodes. The snapshot includes their capacity.
     pub fixed: BTreeMap<Member, NodeIx>,
-    /// Nodes that it must not use.
     pub excluded: NodeSet,
 }
 
@@ -42,11 +37,10 @@ pub struct PlacementRequest {
 pub struct TemplateMembers {
     /// Requested members in rank order, including fixed ones.
     pub members: Vec<Member>,
-    /// Resources of each member.
     pub requests: Arc<Resources>,
     /// Nodes that admit the template.
     pub eligible: Arc<NodeSet>,
-    /// Slot that each member takes on its node, so that no other member of the gang runs there
+    /// Slot that each member takes on its node to keep other members away
     /// ([`crate::slots::apart`]).
     pub apart: Option<String>,
 }
@@ -56,7 +50,6 @@ pub struct TemplateMembers {
 pub struct Template {
     /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
-    /// Which nodes admit it.
     pub constraints: Constraints,
 }
 

@@ -8,14 +8,13 @@ use lockstep_engine::{Amounts, Cluster, NodeIx};
 use crate::request::PlacementRequest;
 use crate::victims::{VictimFilter, VictimRules};
 
-/// Time from the end of a backfilled gang until the reservation starts: to observe the end and to
+/// Time from the end of a backfilled gang to the start of the reservation, to observe the end and
 /// start the next gang.
 const MARGIN: TimeDelta = TimeDelta::seconds(30);
 
 /// A gang that requests capacity, as seen by reservations ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub struct AskingGang<'a> {
-    /// Its request.
     pub request: &'a PlacementRequest,
     /// Namespace of its workload.
     pub namespace: &'a str,
@@ -23,7 +22,6 @@ pub struct AskingGang<'a> {
     pub victim_priority: i32,
     /// True if it can be evicted as soon as it runs.
     pub evictable: bool,
-    /// Rules for victims.
     pub victims: &'a VictimRules,
     /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
@@ -34,9 +32,7 @@ pub struct AskingGang<'a> {
 pub struct QueueReservation {
     /// Number of the gang, chosen by the caller.
     pub gang: usize,
-    /// Its priority.
     pub priority: i32,
-    /// True if it may preempt.
     pub preempts: bool,
     /// Extended resources that it requests.
     pub wanted: BTreeSet<String>,
@@ -51,8 +47,8 @@ pub struct QueueReservation {
 pub struct ReservationsAhead(Vec<QueueReservation>);
 
 impl QueueReservation {
-    /// Subtracts the reservation from the free capacity. The result may be negative, because
-    /// released capacity goes to the reservation first.
+    /// Subtracts the reservation from the free capacity. The result may be negative: released
+    /// capacity goes to the reservation first.
     pub fn take(&self, free: &mut Cluster) {
         for (&node, amounts) in &self.nodes {
             free.add_pod(node, amounts);
@@ -70,7 +66,7 @@ impl QueueReservation {
     /// True if the rules permit the holder to evict the gang.
     fn reaches(&self, asking: &AskingGang<'_>) -> bool {
         let nobody = BTreeSet::new();
-        // Budgets change with every pod, so their current state does not matter later.
+        // Budgets change with every pod, so their current state does not matter.
         let filter = VictimFilter {
             rules: asking.victims,
             wanted: &self.wanted,
@@ -81,8 +77,8 @@ impl QueueReservation {
         filter.admits_gang(asking.namespace, &mut holds)
     }
 
-    /// True if the gang ends before the reservation starts. Requires a holder that may preempt, to
-    /// enforce the end.
+    /// True if the gang ends before the reservation starts, and the holder may preempt to enforce
+    /// it.
     fn starts_after(&self, asking: &AskingGang<'_>) -> bool {
         let end = asking.ends.and_then(|end| end.checked_add_signed(MARGIN));
         let in_time = |start| end.is_some_and(|end| end <= start);
@@ -91,7 +87,6 @@ impl QueueReservation {
 }
 
 impl ReservationsAhead {
-    /// Adds the reservation of the next gang in the queue.
     pub fn push(&mut self, reservation: QueueReservation) {
         self.0.push(reservation);
     }
@@ -109,7 +104,7 @@ impl ReservationsAhead {
         self.0.iter().filter(|r| !r.can_take_back(asking))
     }
 
-    /// Binding reservations in two groups: usable before the gang's end, and usable only after it.
+    /// Binding reservations: usable before the gang's end, and usable only after it.
     pub(crate) fn binding_now<'a>(
         &'a self,
         asking: &'a AskingGang<'a>,

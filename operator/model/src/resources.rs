@@ -36,12 +36,10 @@ impl Resources {
         Ok(out)
     }
 
-    /// The amount of a resource.
     pub fn get(&self, name: &str) -> i64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Resources with a positive amount, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, &amount)| (name.as_str(), amount))
     }
@@ -90,7 +88,7 @@ pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     Ok(out)
 }
 
-/// Limits of a pod with this spec, counted in the same way.
+/// Limits, counted as in [`pod_requests`].
 pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     counted(spec, |resources| {
         let limits = resources.and_then(|r| r.limits.as_ref());
@@ -98,7 +96,7 @@ pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantit
     })
 }
 
-/// Resources that a pod with this spec takes on its node: requests plus slots ([`crate::slots`]).
+/// Resources that a pod takes on its node: requests plus slots ([`crate::slots`]).
 pub(crate) fn pod_takes(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
     let mut out = pod_requests(spec)?;
     for port in host_ports(spec) {

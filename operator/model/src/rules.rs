@@ -11,7 +11,6 @@ use crate::victims::VictimRules;
 /// Configuration of preemption and reservations. Equal rules give equal decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// How victims are chosen.
     pub algorithm: Algorithm,
     /// Whether priority or lost work is the first criterion.
     pub order: VictimOrder,
@@ -25,7 +24,6 @@ pub struct Rules {
     pub overdue: Duration,
     /// Cost of lost work.
     pub costs: CostModel,
-    /// Which work may be evicted.
     pub victims: VictimRules,
     /// Number of waiting gangs per priority with a reservation, from the head of the queue.
     pub reservations_per_priority: usize,
@@ -48,7 +46,6 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Options of the engine.
     pub fn options(&self) -> PreemptionOptions {
         let Self {
             algorithm,
@@ -74,15 +71,13 @@ impl Rules {
         after(now, longest).is_none_or(|latest| end <= latest)
     }
 
-    /// Time until which a pod with this end is waited for. `None`: it is overdue, or its end is too
-    /// far away.
+    /// Time until which a pod with this end is waited for. `None`: overdue, or too far away.
     pub fn waited_for(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let overdue = after(end, self.overdue).filter(|overdue| *overdue > now);
         overdue.filter(|_| self.in_time(end, now))
     }
 
-    /// True if work can be evicted as soon as it has started, so that a waiting gang can take its
-    /// capacity at once.
+    /// True if work can be evicted as soon as it has started.
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }

@@ -19,8 +19,7 @@ const DEFAULT_WEIGHT: u64 = 1000;
 /// Weights of the namespaces with their own weight, in thousandths.
 pub type Weights = BTreeMap<String, u64>;
 
-/// Weight in the annotation of a namespace, in thousandths. `None`: missing or invalid, so the
-/// default is used.
+/// Weight in the annotation of a namespace, in thousandths. `None`: missing or invalid.
 pub fn weight(annotations: Option<&BTreeMap<String, String>>) -> Option<u64> {
     let text = annotations?.get(annotations::FAIR_SHARE_WEIGHT)?;
     u64::try_from(milli(text).ok()?).ok()
@@ -49,7 +48,6 @@ impl<'w> Shares<'w> {
         }
     }
 
-    /// Adds `pods` pods of a gang of this namespace.
     pub fn add(&mut self, namespace: &str, requests: &Resources, pods: usize) {
         let held = self.held.entry(namespace.to_owned()).or_default();
         for (name, amount) in requests.iter().filter(|(name, _)| is_extended(name)) {
@@ -57,8 +55,8 @@ impl<'w> Shares<'w> {
         }
     }
 
-    /// Dominant share of a namespace: the largest fraction of an extended resource that its gangs
-    /// hold, divided by its weight, in billionths. A namespace of weight 0 is last.
+    /// Dominant share of a namespace, in billionths: the largest fraction of an extended resource
+    /// that its gangs hold, divided by its weight. A namespace of weight 0 is last.
     pub fn of(&self, namespace: &str) -> u64 {
         let own = self.weights.and_then(|w| w.get(namespace));
         let weight = u128::from(own.copied().unwrap_or(DEFAULT_WEIGHT));

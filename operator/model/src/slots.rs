@@ -1,18 +1,15 @@
 //! Node resources for a single pod: a host port, or the node itself for pods that avoid each other.
-//! Each slot is a resource with amount 1 on every node, so that placement and preemption handle it
-//! like accelerators.
+//! Each slot is a resource with amount 1 on every node, handled like accelerators.
 
 use crate::pod_view::PodSpecView;
 
 /// Prefix of slot names. Kubernetes' resource names contain no colon.
 const PREFIX: &str = "slot:";
-/// Most slots in the model, because each costs one number per node. kube-scheduler handles the
-/// rest.
+/// Most slots in the model: each costs one number per node. kube-scheduler handles the rest.
 pub(crate) const MOST: usize = 16;
 /// Most groups of a gang whose members must run on different nodes.
 const MOST_APART: usize = 8;
 
-/// True if the resource is a slot.
 pub fn is_slot(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
@@ -25,8 +22,7 @@ pub(crate) fn described(name: &str) -> Option<String> {
     })
 }
 
-/// Host ports of a pod as slot names. Ignores addresses: a port on two addresses of a node is one
-/// slot.
+/// Host ports of a pod as slot names. Ignores addresses: a port is one slot on all addresses.
 pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     let sidecars = spec.init_containers.iter();
     let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
@@ -44,7 +40,7 @@ pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     })
 }
 
-/// Slot for members that must not share a node. Groups that avoid each other use the same slot.
+/// Slot for members that must not share a node, and for groups that avoid each other.
 pub fn apart(position: usize) -> Option<String> {
     (position < MOST_APART).then(|| format!("{PREFIX}apart:{position}"))
 }

@@ -15,7 +15,6 @@ use crate::resources::Resources;
 /// Units and their sources.
 #[derive(Clone, Debug, Default)]
 pub struct UnitTable {
-    /// Input of the engine.
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
@@ -23,7 +22,7 @@ pub struct UnitTable {
     pub out_of_reach: usize,
     /// Pods left out because their disruption budgets protect them.
     pub guarded: usize,
-    /// Earliest end of the guaranteed run time of a unit that was left out. `None`: no such unit.
+    /// Earliest end of the guaranteed run time of a unit that was left out for it, if any.
     pub shielded_until: Option<DateTime<Utc>>,
 }
 
@@ -32,7 +31,6 @@ pub struct UnitTable {
 pub enum Source {
     /// A gang that is evicted whole, by the caller's number.
     Gang(usize),
-    /// A single pod.
     Pod(Arc<Pod>),
     /// Foreign pods that are evicted together.
     Pods(Vec<Arc<Pod>>),
@@ -43,7 +41,6 @@ pub enum Source {
 pub struct GangUnit {
     /// The caller's number of the gang.
     pub number: usize,
-    /// Priority of the gang.
     pub priority: i32,
     /// True if it would preempt when it is queued again.
     pub preempts: bool,
@@ -58,9 +55,7 @@ pub struct GangUnit {
 /// A pod of a gang, or the reservation for a missing pod.
 #[derive(Clone, Debug)]
 pub struct Occupant {
-    /// The node.
     pub node: NodeIx,
-    /// Requested resources.
     pub requests: Arc<Resources>,
     /// The pod; `None` if it does not exist yet.
     pub pod: Option<Arc<Pod>>,
@@ -88,8 +83,8 @@ impl Occupant {
 }
 
 impl<'a> UnitsBuilder<'a> {
-    /// A builder without units. Without `beyond_budgets`, units that exceed a disruption budget
-    /// alone are left out.
+    /// A builder without units. Without `beyond_budgets`, leaves out units that exceed a disruption
+    /// budget alone.
     pub fn new(
         snapshot: &'a Snapshot,
         budgets: &'a [Arc<Budget>],
@@ -164,9 +159,9 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod. `priority`: that of its gang, if any. `cost`: accelerator-seconds lost by
-    /// its eviction. `cascade`: from [`UnitsBuilder::cascade`] if a gang restarts with it.
-    /// `eligible`: nodes where it could restart, if known.
+    /// Adds a single pod. `priority`: of its gang, if any. `cost`: accelerator-seconds lost by its
+    /// eviction. `cascade`: from [`UnitsBuilder::cascade`] if a gang restarts with it. `eligible`:
+    /// nodes where it could restart, if known.
     pub fn add_pod(
         &mut self,
         pod: &Arc<Pod>,
@@ -250,7 +245,6 @@ impl<'a> UnitsBuilder<'a> {
         self.table.guarded += pods;
     }
 
-    /// The units.
     pub fn build(self) -> UnitTable {
         self.table
     }

@@ -4,7 +4,6 @@ use thiserror::Error;
 
 use crate::quantity::InvalidQuantity;
 
-/// Why an object is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unreadable {
     /// A field is missing that the API server always sets.

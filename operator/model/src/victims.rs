@@ -14,8 +14,8 @@ const CONTROL_PLANE: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system
 /// Kind of units that may be victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimScope {
-    /// Units with an extended resource that the preemptor requests. For a gang that requests none:
-    /// gangs. So a training job never evicts databases.
+    /// Units with an extended resource that the preemptor requests; without such a request, gangs.
+    /// So a training job never evicts databases.
     #[default]
     Accelerators,
     /// Gangs and members of gangs.
@@ -27,7 +27,6 @@ pub enum VictimScope {
 /// Configured rules for victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VictimRules {
-    /// Which units.
     pub scope: VictimScope,
     /// Namespaces without victims.
     pub excluded_namespaces: BTreeSet<String>,
@@ -35,8 +34,7 @@ pub struct VictimRules {
     pub excluded_labels: BTreeMap<String, String>,
     /// True if pods may opt out by label. False only to find out what that protects.
     pub opt_out: bool,
-    /// Longest grace period of a victim, and longest wait for any terminating pod. A user may set
-    /// years.
+    /// Longest grace period of a victim, and longest wait for any terminating pod.
     pub longest_grace_period: Duration,
 }
 
@@ -53,7 +51,7 @@ impl Default for VictimRules {
 }
 
 impl VictimRules {
-    /// True if labels protect a pod: its own opt-out, or a configured label.
+    /// True if a pod's own opt-out or a configured label protects it.
     pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
         let opted_out = pod_labels.get(labels::EVICTABLE).filter(|_| self.opt_out);
         let mut excluded = self.excluded_labels.iter();
@@ -71,7 +69,6 @@ impl VictimRules {
         self.exclude(&pod.namespace) || self.spare(&pod.labels) || self.outlast(pod)
     }
 
-    /// True if the namespace has no victims.
     pub fn exclude(&self, namespace: &str) -> bool {
         self.excluded_namespaces.contains(namespace)
     }
@@ -89,7 +86,6 @@ impl VictimRules {
 /// Victims of one gang.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimFilter<'a> {
-    /// The rules.
     pub rules: &'a VictimRules,
     /// Extended resources that the gang requests.
     pub wanted: &'a BTreeSet<String>,

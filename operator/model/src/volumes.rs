@@ -1,5 +1,5 @@
-//! Volume claims, as kube-scheduler's `VolumeBinding` plugin evaluates them: reasons that a pod
-//! fits no node, and nodes that reach its volumes.
+//! Volume claims as kube-scheduler's `VolumeBinding` plugin evaluates them: reasons that a pod fits
+//! no node, and nodes that reach its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,8 @@ use thiserror::Error;
 )]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// UID.
     pub uid: String,
-    /// True if it is being deleted.
     pub deleting: bool,
-    /// True if its volume was lost.
     pub lost: bool,
     /// True if binding is complete.
     pub bound: bool,
@@ -30,7 +27,6 @@ pub struct Claim {
     pub one_pod: bool,
 }
 
-/// A volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
     /// Claim that it is reserved for.
@@ -47,20 +43,18 @@ impl Volume {
         self.claim.is_none()
     }
 
-    /// True if a claim of the class may use it: it is free, or reserved for the claim.
+    /// True if a claim of the class may use it: it is free or reserved for the claim.
     fn will_do(&self, class: &str, claim: Option<&Key>) -> bool {
         let is_its_own = claim.is_some() && self.claim.as_ref() == claim;
         self.class == class && self.is_free() || is_its_own
     }
 }
 
-/// A storage class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageClass {
-    /// True if claims are bound after a pod is scheduled (`volumeBindingMode:
-    /// WaitForFirstConsumer`).
+    /// True if claims are bound after their pods are scheduled (`WaitForFirstConsumer`).
     pub waits_for_consumer: bool,
-    /// True if volumes are provisioned for its claims. Otherwise administrators create them.
+    /// True if volumes are provisioned. Otherwise administrators create them.
     pub provisions: bool,
     /// Alternative node terms of provisioned volumes (`allowedTopologies`). `None`: every node.
     pub nodes: Option<Vec<NodeSelectorTerm>>,
@@ -69,7 +63,6 @@ pub struct StorageClass {
 /// All claims, volumes and storage classes of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
-    /// Claims.
     pub claims: BTreeMap<Key, Claim>,
     /// Volumes by name.
     pub volumes: BTreeMap<String, Volume>,
@@ -104,25 +97,17 @@ pub struct VolumeAnswer {
 /// Reason that a pod fits no node, worded as in kube-scheduler, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
 pub enum MissingVolume {
-    /// The claim does not exist.
     #[error("persistentvolumeclaim {0:?} not found: create it in the namespace of the workload")]
     NoClaim(String),
-    /// The claim is being deleted.
     #[error(
         "persistentvolumeclaim {0:?} is being deleted: create it again once it is gone, or mount another"
     )]
     Deleting(String),
-    /// The claim has lost its volume.
     #[error(
         "persistentvolumeclaim {claim:?} bound to non-existent persistentvolume {volume:?}: restore the volume, or mount \
          another claim"
     )]
-    Lost {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the volume.
-        volume: String,
-    },
+    Lost { claim: String, volume: String },
     /// The claim has immediate binding and is not bound.
     #[error(
         "pod has unbound immediate PersistentVolumeClaims: persistentvolumeclaim {0:?} has no volume yet; its events say why"
@@ -133,12 +118,7 @@ pub enum MissingVolume {
         "pod has unbound immediate PersistentVolumeClaims: storageclass.storage.k8s.io {class:?} of persistentvolumeclaim \
          {claim:?} not found: create one of them, or a volume for the claim"
     )]
-    NoClassOfClaim {
-        /// Name of the claim.
-        claim: String,
-        /// Name of the class.
-        class: String,
-    },
+    NoClassOfClaim { claim: String, class: String },
     /// The storage class of ephemeral volumes does not exist, and no volume has it.
     #[error(
         "storageclass.storage.k8s.io {0:?} of an ephemeral volume not found: create it, or name another in the template"
@@ -156,7 +136,6 @@ pub enum MissingVolume {
          persistentvolumeclaim {claim:?}: let one of them mount it, or use access mode ReadWriteMany"
     )]
     OnePod {
-        /// Name of the claim.
         claim: String,
         /// Number of members that mount it.
         members: usize,
@@ -183,7 +162,6 @@ impl From<&PodSpec> for VolumeNeeds {
 }
 
 impl VolumeNeeds {
-    /// True if no volume is needed.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.classes.is_empty()
     }
@@ -221,8 +199,7 @@ impl Storage {
         out
     }
 
-    /// True if claims of a class depend on free volumes: the class has no provisioner, or limits
-    /// the nodes.
+    /// True if claims of a class depend on free volumes: it has no provisioner or limits the nodes.
     pub fn is_choosy(&self, class: &str) -> bool {
         let class = self.classes.get(class);
         class.is_some_and(|class| !class.provisions || class.nodes.is_some())
@@ -235,8 +212,8 @@ impl Storage {
     }
 
     /// Volume of a claim that is bound after its pod is scheduled, as in `FindPodVolumes` of
-    /// kube-scheduler's volume binder: an existing free volume, or a new one on a node that the
-    /// class permits. Only kube-scheduler knows which existing volume fits.
+    /// kube-scheduler's volume binder: a free volume, or a new one on a node that the class
+    /// permits. Only kube-scheduler knows which free volume fits.
     fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeAnswer) {
         let Some(class) = self.classes.get(name).filter(|_| self.is_choosy(name)) else {
             return;

@@ -21,7 +21,6 @@ const ONE_POD: &str = "ReadWriteOncePod";
 /// Provisioner of classes whose volumes administrators create.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// A claim for a volume.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::PersistentVolumeClaim)]
 #[serde(default)]
@@ -48,7 +47,6 @@ struct PartialClaimStatus {
 }
 
 impl PartialClaim {
-    /// Converts the claim for the scheduler.
     pub fn scheduling(&self) -> Result<Claim, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         present("namespace", self.metadata.namespace.as_ref())?;
@@ -67,7 +65,6 @@ impl PartialClaim {
     }
 }
 
-/// A volume.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::PersistentVolume)]
 #[serde(default)]
@@ -87,7 +84,6 @@ struct PartialVolumeSpec {
 }
 
 impl PartialVolume {
-    /// Converts the volume for the scheduler.
     pub fn scheduling(&self) -> Result<Volume, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         let claim = self.spec.claim_ref.as_ref();
@@ -103,12 +99,10 @@ impl PartialVolume {
     }
 }
 
-/// A storage class.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = storage::StorageClass)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialStorageClass {
-    /// Name.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     volume_binding_mode: Option<String>,
@@ -117,7 +111,6 @@ pub struct PartialStorageClass {
 }
 
 impl PartialStorageClass {
-    /// Converts the class for the scheduler.
     pub fn scheduling(&self) -> Result<StorageClass, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         let mode = self.volume_binding_mode.as_deref();

@@ -1,5 +1,4 @@
-//! Work that holds capacity temporarily, with its end: work that may end by itself, is terminating,
-//! or may be evicted.
+//! Work that holds capacity temporarily: it may end by itself, is terminating, or may be evicted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,7 +48,6 @@ enum AwaitedNode {
 pub struct BlockedGang<'a> {
     /// The caller's number of the gang.
     pub number: usize,
-    /// Its priority.
     pub priority: i32,
     /// Work that it may evict. `None`: none.
     pub victims: Option<VictimFilter<'a>>,
@@ -217,7 +215,7 @@ mod tests {
     use crate::victims::{VictimRules, VictimScope};
     use crate::{ClusterModel, Snapshot};
 
-    /// Accelerators and end, in seconds, of each pod that blocks a gang of this priority
+    /// Accelerators and end (in seconds) of each pod that blocks a gang of this priority
     /// temporarily.
     fn passing(pods: Vec<Pod>, priority: i32, may_evict: bool) -> Vec<(i64, Option<i64>)> {
         let mut model = ClusterModel::default();

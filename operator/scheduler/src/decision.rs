@@ -9,7 +9,6 @@ use lockstep_engine::NodeIx;
 /// The node of each member.
 pub type MemberNodes = BTreeMap<Member, NodeIx>;
 
-/// Decision about a gang.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Decision {
     /// None: the gang requests nothing, or waits.
@@ -26,9 +25,7 @@ pub enum Decision {
 /// Victims for a gang, with cost and proof.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreemptionDecision {
-    /// Nodes of the gang after the preemption.
     pub nodes: MemberNodes,
-    /// The victims.
     pub victims: Vec<ChosenVictim>,
     /// Accelerator-seconds of work lost.
     pub lost: u128,
@@ -45,16 +42,13 @@ pub struct PreemptionDecision {
 /// A victim, and the nodes that the gang takes from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChosenVictim {
-    /// The victim.
     pub victim: Victim,
     /// Nodes on which the gang takes the victim's capacity.
     pub nodes: Vec<NodeIx>,
 }
 
-/// An alternative set of victims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OtherVictims {
-    /// The victims.
     pub victims: Vec<Victim>,
     /// Accelerator-seconds of work lost.
     pub lost: u128,

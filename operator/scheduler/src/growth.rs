@@ -15,7 +15,6 @@ use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_model::Assignments;
 
-/// Members of a gang to place now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MembersToPlace {
     /// `None`: all members.
@@ -29,7 +28,6 @@ pub struct MembersToPlace {
 /// Ledger entries for the members of one gang, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MembersInput {
-    /// Members that have succeeded.
     pub completed: BTreeSet<Member>,
     /// Members that need no more capacity: succeeded, or all present members of their group have.
     pub finished: BTreeSet<Member>,
@@ -42,7 +40,6 @@ pub struct MembersInput {
 /// Ledger entry of a restart domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainInput {
-    /// Key of the domain.
     pub key: DomainKey,
     /// Pods replaced by the open incident. `None` without an incident.
     pub incident: Option<Replacement>,
@@ -50,12 +47,10 @@ pub struct DomainInput {
     pub healthy_since: Option<DateTime<Utc>>,
 }
 
-/// Pods that an incident replaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replacement {
     /// Members that get a new pod.
     pub members: BTreeSet<Member>,
-    /// UIDs of the replaced pods.
     pub old_pods: BTreeSet<String>,
 }
 
@@ -181,7 +176,6 @@ pub fn members_to_place(
 }
 
 impl MembersToPlace {
-    /// Whether to place the member.
     pub fn contains(&self, member: &Member) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(member))
     }

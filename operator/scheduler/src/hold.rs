@@ -5,7 +5,6 @@ use lockstep_api::condition::reasons;
 use lockstep_model::quota::QuotaExcess;
 use lockstep_model::volumes::MissingVolume;
 
-/// Reason to hold a gang.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hold {
     /// A volume claim, a volume or a storage class is missing.
@@ -15,7 +14,6 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Volume(_) => reasons::VOLUME_MISSING,

@@ -29,13 +29,10 @@ use crate::growth::MembersInput;
 /// The cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct SchedulingInput {
-    /// Nodes and pods.
     pub cluster: Snapshot,
     /// Gangs of Lockstep, ordered by key.
     pub gangs: Vec<Arc<GangInput>>,
-    /// Disruption budgets.
     pub budgets: Vec<Arc<Budget>>,
-    /// Resource quotas.
     pub quotas: Vec<Arc<Quota>>,
     /// Queue weights of namespaces.
     pub weights: Arc<Weights>,
@@ -44,13 +41,9 @@ pub struct SchedulingInput {
 /// One gang: fields of its pod group and of the workload that controls it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GangInput {
-    /// Namespace and name of the pod group.
     pub key: Key,
-    /// Fields of the pod group.
     pub group: PodGroupInput,
-    /// Fields of the workload.
     pub workload: Arc<WorkloadInput>,
-    /// Its members.
     pub gang: Arc<Gang>,
     /// Priority of the running gang as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
@@ -59,23 +52,16 @@ pub struct GangInput {
 /// Fields of a pod group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodGroupInput {
-    /// UID.
     pub uid: Uid,
     /// Precondition of writes.
     pub resource_version: Option<ResourceVersion>,
-    /// Generation of the spec.
     pub generation: i64,
-    /// True if it is being deleted.
     pub deleting: bool,
-    /// Priority.
     pub priority: i32,
-    /// True if it may preempt.
     pub preempts: bool,
     /// True if preemption evicts the whole gang or no pod.
     pub whole: bool,
-    /// Topology constraint.
     pub topology: Option<TopologyConstraint>,
-    /// The status.
     pub status: PodGroupStatus,
     /// Placement of the status, parsed.
     pub assigned: Option<Arc<Assignments>>,
@@ -86,11 +72,8 @@ pub struct PodGroupInput {
 pub struct WorkloadInput {
     /// Owner UID of the pods.
     pub uid: Uid,
-    /// Name.
     pub name: String,
-    /// Generation of the spec.
     pub generation: i64,
-    /// Whether the workload lets the gang have or get capacity.
     pub phase: GangPhase,
     /// Time of the last checkpoint.
     pub checkpoint: Option<DateTime<Utc>>,
@@ -116,7 +99,6 @@ pub struct WorkloadInput {
 /// Fields of a group's pods, from the template or as admitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateInput {
-    /// Name of the group.
     pub group: String,
     /// Labels, which may exclude the pods from preemption.
     pub labels: BTreeMap<String, String>,
@@ -140,10 +122,8 @@ pub struct TemplateInput {
     pub not_admitted: Option<String>,
 }
 
-/// Nodes that admit a template.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TemplateNodes {
-    /// Nodes that satisfy these constraints.
     Satisfying(Constraints),
     /// Nodes by name, as recorded in a snapshot.
     Recorded(BTreeSet<String>),
@@ -263,7 +243,6 @@ impl GangInput {
                 || self.workload.alike(&other.workload))
     }
 
-    /// Whether the gang may have or get capacity.
     pub fn phase(&self) -> GangPhase {
         if self.group.deleting {
             GangPhase::Finished

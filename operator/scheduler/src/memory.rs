@@ -23,7 +23,6 @@ use crate::rest::Rest;
 use crate::state::GangState;
 use crate::unknown::UnknownGangs;
 
-/// State between cycles.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Pod groups as last written by the scheduler, until the watch has caught up.

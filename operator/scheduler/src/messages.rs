@@ -67,7 +67,6 @@ const NOT_REQUESTING: &str = "the workload is not requesting capacity";
 /// Names the key of the manager's configuration.
 const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
 
-/// Why a gang waits.
 pub fn pending(pending: &Pending, names: &dyn Names) -> String {
     match pending {
         Pending::InvalidTemplate(invalid) => invalid.to_string(),

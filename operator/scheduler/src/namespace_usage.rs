@@ -70,7 +70,6 @@ impl<'i> NamespaceUsage<'i> {
         }
     }
 
-    /// Share of a namespace; see [`Shares::of`].
     pub fn share(&self, namespace: &str) -> u64 {
         self.shares.of(namespace)
     }

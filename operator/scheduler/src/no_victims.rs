@@ -13,7 +13,6 @@ use crate::pending::Pending;
 use crate::settings::SchedulerSettings;
 use crate::state::GangState;
 
-/// Victim searches without result.
 #[derive(Debug, Default)]
 pub(crate) struct NoVictimsCache {
     /// Input of the last search.

@@ -143,7 +143,6 @@ pub(crate) fn asked_amounts(
     }
 }
 
-/// Amounts of one member. `None` if a quantity is invalid.
 fn member_amounts(context: &Context<'_>, template: &TemplateInput) -> Option<Amounts> {
     let mut amounts = context.amounts(template.requests.as_deref().ok()?);
     let dims = context.cluster.dims();

@@ -27,9 +27,7 @@ struct Evicted {
 /// The eviction limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReached {
-    /// Limit in pods per minute.
     pub limit: NonZeroU32,
-    /// Number of pods to evict.
     pub pods: u32,
     /// Earliest time of their eviction.
     pub next_try: DateTime<Utc>,

@@ -16,14 +16,12 @@ use crate::input::GangInput;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
 
-/// Why a gang waits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pending {
     /// A quantity in a pod template cannot be read.
     InvalidTemplate(InvalidQuantity),
     /// No node offers a resource, or has the topology label.
     Unmet(Unmet),
-    /// Insufficient capacity.
     Capacity(Infeasible),
     /// Insufficient capacity, and no set of victims frees enough.
     NoVictims {
@@ -40,23 +38,19 @@ pub enum Pending {
     },
     /// A search ended without an answer whether all pods fit together. No work is preempted.
     Unknown {
-        /// Steps of that search.
         steps: u64,
         /// Time of the next, longer search.
         next_try: DateTime<Utc>,
     },
     /// Insufficient capacity, and the gang may not preempt.
     NoPreemption {
-        /// Shortage.
         short: Infeasible,
-        /// Why the gang may not preempt.
         why: NoPreemption,
     },
     /// An object is missing that no node offers. The gang is placed once the object exists.
     Held(Hold),
     /// kube-scheduler refused the last placements for a reason other than capacity.
     BackingOff {
-        /// The refusal.
         refusal: Box<Refusal>,
         /// Time of the next placement.
         next_try: DateTime<Utc>,
@@ -72,7 +66,6 @@ pub enum Pending {
     RejectingNodes {
         /// First of these nodes by name.
         node: String,
-        /// Number of further nodes.
         others: usize,
         /// Time from which all of them are permitted again.
         next_try: DateTime<Utc>,
@@ -86,7 +79,6 @@ pub enum Pending {
     Reserved {
         /// First of these gangs.
         gang: GangName,
-        /// Number of further gangs.
         others: usize,
     },
 }
@@ -94,11 +86,8 @@ pub enum Pending {
 /// A gang, as messages name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangName {
-    /// Namespace.
     pub namespace: Arc<str>,
-    /// Name of the workload.
     pub workload: String,
-    /// Key of the gang within the workload.
     pub key: GangKey,
 }
 
@@ -137,7 +126,6 @@ pub enum NoPreemption {
 }
 
 impl Pending {
-    /// Condition reason of a gang without placement.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Held(hold) => hold.reason(),

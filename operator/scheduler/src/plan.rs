@@ -16,7 +16,6 @@ use crate::waits::{Moves, circles, waits_for};
 /// Result of a cycle.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
-    /// Requests of the cycle.
     pub plan: SchedulingPlan,
     /// All gangs after the cycle, in the order of the input.
     pub gangs: Arc<[GangState]>,
@@ -24,7 +23,6 @@ pub struct SchedulingCycle {
     pub queue: Arc<[QueuePlace]>,
 }
 
-/// A gang in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
     /// Position of the gang in the input.
@@ -33,7 +31,6 @@ pub struct QueuePlace {
     pub grows: bool,
 }
 
-/// Requests of a cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulingPlan {
     /// Status writes are first, in [`waves`]. The other requests are independent of each other. The
@@ -41,33 +38,26 @@ pub struct SchedulingPlan {
     pub steps: Vec<Step>,
     /// Time until the next cycle if nothing changes.
     pub wake_after: Option<Duration>,
-    /// Number of gangs in the queue.
     pub queued: usize,
     /// Number of gangs judged one by one. The rest got verdicts from a cache or an equal request.
     pub judged: usize,
-    /// Number of victim searches.
     pub searches: usize,
 }
 
 /// One request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Write the status of a pod group.
     Status(Box<StatusWrite>),
     /// Add the condition DisruptionTarget to a pod that is about to be evicted. Best effort.
     MarkPod {
         /// The preemptor. If its status write fails, this request is not sent.
         preemptor: Key,
-        /// The victim.
         pod: PodRef,
-        /// Message of the condition.
         message: String,
     },
-    /// Evict a pod.
     Evict {
         /// The preemptor, as in [`Step::MarkPod`].
         preemptor: Key,
-        /// The victim.
         pod: PodRef,
         /// True if the pod is deleted because budgets have refused the eviction for long enough.
         by_force: bool,
@@ -76,9 +66,7 @@ pub enum Step {
     AskEviction(PodRef),
     /// Reserve a node's capacity for a pod in kube-scheduler.
     Nominate {
-        /// The pod.
         pod: PodRef,
-        /// Name of the node.
         node: NodeName,
     },
 }
@@ -111,9 +99,7 @@ pub struct StatusWrite {
     pub uid: Uid,
     /// Resource version of the decision, a precondition.
     pub resource_version: Option<ResourceVersion>,
-    /// Status as read.
     pub read: PodGroupStatus,
-    /// Desired status.
     pub status: PodGroupStatus,
     /// Set if other gangs get the capacity next. The write is sent only if the API server lists no
     /// other pod of the gang: the watch of pods may lag behind that of workloads.
@@ -126,7 +112,6 @@ pub struct StatusWrite {
 /// A gang that seems to have no pods left.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vacated {
-    /// UID of the workload.
     pub workload_uid: Uid,
     /// Its known pods, by UID.
     pub seen: BTreeSet<Uid>,

@@ -6,9 +6,7 @@ use lockstep_model::Rules;
 /// Constants of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerSettings {
-    /// How victims are chosen, weighed and protected.
     pub rules: Rules,
-    /// True if gangs may evict work.
     pub preemption_enabled: bool,
     /// Most evictions per minute. `None`: no limit.
     pub max_evictions_per_minute: Option<NonZeroU32>,

@@ -12,9 +12,7 @@ const LONGEST: usize = 800;
 /// A decision exceeds the size of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Number of members in the placement.
     pub members: usize,
-    /// Number of victims.
     pub victims: usize,
     /// Size of both, in bytes.
     pub bytes: usize,

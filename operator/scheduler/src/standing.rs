@@ -33,7 +33,6 @@ impl StandingReservations {
         Self(all.collect())
     }
 
-    /// Reservations of gangs ahead of this gang in the queue.
     pub fn ahead_of(&self, gang: &GangState) -> ReservationsAhead {
         let own = position(gang);
         let ahead = self.0.iter().filter(|(position, _)| *position < own);

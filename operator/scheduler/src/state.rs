@@ -27,13 +27,11 @@ use crate::waits::Moves;
 /// State of one gang within a cycle.
 #[derive(Clone, Debug)]
 pub struct GangState {
-    /// Input of the cycle.
     pub input: Arc<GangInput>,
     /// Pods of its members. Pods belong to the workload by owner UID.
     pub(crate) pods: GangPods,
     /// Nodes that the workload avoids at `now`.
     pub avoided: BTreeSet<String>,
-    /// Members to place.
     pub to_place: MembersToPlace,
     /// Nodes of its members while it has a placement: as read, then as decided.
     pub assigned: Option<Arc<Assignments>>,
@@ -41,7 +39,6 @@ pub struct GangState {
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// Deadline of the gang if it runs on nodes reserved for other gangs.
     pub backfill: Option<Backfill>,
-    /// Desired status.
     pub status: StatusToBe,
     /// Preemptor of the gang, and the message for condition DisruptionTarget.
     pub preempted: Option<(Key, String)>,
@@ -49,7 +46,6 @@ pub struct GangState {
     pub pending: Option<Pending>,
     /// Set if the victims of its intent wait for the eviction limit.
     pub(crate) paced: Option<LimitReached>,
-    /// Decision of the queue.
     pub decision: Decision,
 }
 
@@ -84,17 +80,14 @@ impl GangState {
         }
     }
 
-    /// UID of the pod group.
     pub fn uid(&self) -> &str {
         self.input.group.uid.as_str()
     }
 
-    /// Whether the gang may have or get capacity.
     pub fn phase(&self) -> GangPhase {
         self.input.phase()
     }
 
-    /// Priority of the gang.
     pub fn priority(&self) -> i32 {
         self.input.group.priority
     }
@@ -361,7 +354,6 @@ impl GangState {
         placed > 0 && placed >= least && self.unbound().is_empty()
     }
 
-    /// Current generations of the pod group and its workload.
     pub fn observed_spec(&self) -> ObservedSpec {
         ObservedSpec {
             generation: self.input.group.generation,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that a write takes from a gang, and nodes that it gives to the gang.
 #[derive(Debug, Default)]
 pub(crate) struct Moves<'a> {
     pub gives_up: BTreeSet<&'a str>,

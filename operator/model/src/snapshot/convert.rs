@@ -1,5 +1,5 @@
-//! Converts the scheduler's types to records, and back. Conversions name every field, so the
-//! compiler reports a missing one.
+//! Converts the scheduler's types to records, and back. Names every field, so the compiler reports
+//! a missing one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::priority_class::PriorityClass;
 use crate::resources::Resources;
 
 impl SnapshotFile {
-    /// The model of the recorded nodes and pods. Uses these topology keys and those of the gangs.
+    /// The model of the recorded nodes and pods, with these topology keys and those of the gangs.
     pub fn model<'a>(&'a self, topology_keys: impl IntoIterator<Item = &'a str>) -> ClusterModel {
         let mut model = ClusterModel::default();
         let of_gangs = self
@@ -83,7 +83,6 @@ impl SnapshotFile {
 }
 
 impl NodeRecord {
-    /// Record of a node.
     pub fn of(node: &Node) -> Self {
         let Node {
             name,
@@ -120,8 +119,8 @@ impl NodeRecord {
 }
 
 impl PodRecord {
-    /// Record of a pod with its labels of these keys. `None` if no decision depends on it: it holds
-    /// no capacity and belongs to no gang.
+    /// Record of a pod with its labels of these keys. `None` if it holds no capacity and belongs to
+    /// no gang.
     pub fn of(pod: &Pod, label_keys: &BTreeSet<&str>) -> Option<Self> {
         if pod.ended() || (pod.holds().is_none() && pod.pod_group.is_none()) {
             return None;
@@ -242,12 +241,10 @@ impl TemplateRecord {
         }
     }
 
-    /// Resources of one pod.
     pub fn to_requests(&self) -> Resources {
         resources(&self.requests)
     }
 
-    /// Names of the eligible nodes.
     pub fn node_names<'a>(&'a self, file: &'a SnapshotFile) -> impl Iterator<Item = &'a str> {
         let positions = self.eligible.iter().flat_map(|&(first, last)| first..=last);
         positions.filter_map(|p| Some(file.nodes.get(p)?.name.as_str()))
@@ -255,7 +252,6 @@ impl TemplateRecord {
 }
 
 impl BudgetRecord {
-    /// Record of a budget.
     pub fn of(budget: &Budget) -> Self {
         let Budget {
             namespace,
@@ -271,7 +267,6 @@ impl BudgetRecord {
         }
     }
 
-    /// The budget.
     pub fn to_budget(&self) -> Budget {
         Budget {
             namespace: self.namespace.clone(),

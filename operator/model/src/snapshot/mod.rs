@@ -1,10 +1,10 @@
 //! The cluster as a file that contains exactly what the engine's decisions depend on.
 //!
-//! These types define the file format. They are separate from the scheduler's types, so that
-//! changes of the latter do not change existing files. Environment, arguments, images, annotations
-//! and status messages have no field and are never recorded.
+//! These types define the file format, independently of the scheduler's types, whose changes do not
+//! affect existing files. Environment, arguments, images, annotations and status messages have no
+//! field and are never recorded.
 //!
-//! Order is significant. The engine breaks ties by ordinal, so equal files give equal answers.
+//! Order is significant: the engine breaks ties by ordinal, so equal files give equal answers.
 
 mod convert;
 mod pseudonyms;
@@ -31,7 +31,6 @@ pub const VERSION: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotFile {
-    /// Version of the format.
     pub version: u32,
     /// Time of the snapshot, at which costs are computed.
     pub taken_at: DateTime<Utc>,
@@ -56,27 +55,22 @@ pub struct SnapshotFile {
 /// Amounts by resource name: CPU in thousandths, other resources in whole units.
 pub type AmountsByName = BTreeMap<String, i64>;
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
-    /// Name.
     pub name: String,
     /// Resources that it offers to pods.
     pub allocatable: AmountsByName,
     /// Labels, for selectors and topology keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
     /// Features that its kubelet declares.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub features: BTreeSet<String>,
-    /// True if cordoned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unschedulable: bool,
-    /// True if ready.
     pub ready: bool,
 }
 
@@ -88,11 +82,8 @@ pub struct NodeRecord {
     reason = "each is a field of the object it was read from"
 )]
 pub struct PodRecord {
-    /// UID.
     pub uid: String,
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -106,7 +97,6 @@ pub struct PodRecord {
     /// True if the unit is evicted whole or not at all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
-    /// Name of its pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group: Option<String>,
     /// Its member as a range of one: `workers/0/3`.
@@ -121,11 +111,8 @@ pub struct PodRecord {
     /// Node that kube-scheduler keeps free for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nominated: Option<String>,
-    /// Requested resources.
     pub requests: AmountsByName,
-    /// Priority.
     pub priority: i32,
-    /// True if it may preempt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub preempts: bool,
     /// True if it is never a victim.
@@ -137,13 +124,10 @@ pub struct PodRecord {
     /// Latest end of a deleted pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating: Option<DateTime<Utc>>,
-    /// True if it has condition DisruptionTarget.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disrupted: bool,
-    /// When it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<DateTime<Utc>>,
-    /// Its last checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
     /// True if it may end by itself.
@@ -162,13 +146,10 @@ pub struct PodRecord {
     reason = "each is a field of the object it was read from"
 )]
 pub struct GangRecord {
-    /// Namespace.
     pub namespace: String,
-    /// Name of the pod group.
     pub name: String,
     /// UID of the pod group.
     pub uid: String,
-    /// Name of the workload.
     pub workload: String,
     /// UID of the workload, the owner of the pods.
     pub workload_uid: String,
@@ -176,12 +157,10 @@ pub struct GangRecord {
     pub spec: ObservedSpec,
     /// Whether it has or requests capacity.
     pub phase: PhaseRecord,
-    /// Priority.
     pub priority: i32,
     /// Priority of the running gang as a victim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
-    /// True if it may preempt.
     pub preempts: bool,
     /// True if preemption evicts it whole or not at all.
     pub whole: bool,
@@ -190,7 +169,6 @@ pub struct GangRecord {
     pub basic: bool,
     /// Number of members that it needs.
     pub min_count: i32,
-    /// Topology constraint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyConstraint>,
     /// Restart domains in order.
@@ -209,7 +187,6 @@ pub struct GangRecord {
     /// Ranges of members outside the current membership.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
-    /// Nodes that it avoids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
@@ -218,10 +195,8 @@ pub struct GangRecord {
     /// Time of its first request for capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Its placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementRecord>,
-    /// Its preemption in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionRecord>,
     /// True if it is being preempted itself.
@@ -236,7 +211,6 @@ pub struct GangRecord {
     /// Nodes that kube-scheduler refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded_nodes: Vec<ExcludedNode>,
-    /// Capacity reserved for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
     /// Latest end by the deadline of its workload.
@@ -288,11 +262,9 @@ pub struct ReplacementRecord {
     pub old_pods: Vec<String>,
 }
 
-/// A pod template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRecord {
-    /// Name of the group.
     pub group: String,
     /// Its opt-out label of preemption, if any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -301,7 +273,7 @@ pub struct TemplateRecord {
     pub requests: AmountsByName,
     /// Eligible nodes as runs of positions (first, last) in [`SnapshotFile::nodes`].
     pub eligible: Vec<(usize, usize)>,
-    /// Slot that each pod takes on its node, so that no other member runs there.
+    /// Slot that each pod takes on its node to keep other members away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
     /// Node constraint that only kube-scheduler evaluates.
@@ -309,15 +281,12 @@ pub struct TemplateRecord {
     pub not_modelled: Option<String>,
 }
 
-/// A placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementRecord {
-    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
     /// Ranges of members by node.
     pub nodes: BTreeMap<String, Vec<String>>,
-    /// True if the workload has released it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub released: bool,
     /// Time by which the gang must end, because other gangs have reserved the capacity.
@@ -325,13 +294,10 @@ pub struct PlacementRecord {
     pub backfill: Option<Backfill>,
 }
 
-/// A preemption in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionRecord {
-    /// Time of the decision.
     pub decided_at: DateTime<Utc>,
-    /// Victims.
     pub victims: Vec<Victim>,
     /// True if the scheduler decided it for the current placement.
     pub genuine: bool,
@@ -341,7 +307,6 @@ pub struct PreemptionRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusalRecord {
-    /// Time of the last refusal.
     pub at: DateTime<Utc>,
     /// Placements in a row that were refused.
     pub tries: i32,
@@ -349,13 +314,10 @@ pub struct RefusalRecord {
     pub observed: ObservedSpec,
 }
 
-/// A disruption budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetRecord {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Pods that it guards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -364,20 +326,16 @@ pub struct BudgetRecord {
     pub allowed: i32,
 }
 
-/// A priority class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PriorityClassRecord {
-    /// Name.
     pub name: String,
     /// Priority of its pods.
     pub value: i32,
-    /// True if its pods may preempt.
     pub preempts: bool,
     /// Priority of running gangs of this class as victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
-    /// True if it is the default class.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
 }
@@ -390,16 +348,12 @@ pub enum SnapshotError {
     Syntax(#[from] serde_json::Error),
     /// Another format version.
     #[error("the snapshot has format version {found}, this program reads version {VERSION}")]
-    Version {
-        /// Version in the file.
-        found: u32,
-    },
+    Version { found: u32 },
     /// A field has an invalid value.
     #[error("{path}: {value:?} is not {expected}")]
     Value {
         /// Path of the field.
         path: String,
-        /// Its value.
         value: String,
         /// Expected kind of value.
         expected: &'static str,
@@ -417,12 +371,11 @@ impl SnapshotError {
 }
 
 impl SnapshotFile {
-    /// Encodes the file as JSON.
     pub fn to_json(&self) -> Result<Vec<u8>, SnapshotError> {
         Ok(serde_json::to_vec(self)?)
     }
 
-    /// Decodes the output of [`SnapshotFile::to_json`]. Checks the version before any other field.
+    /// Decodes the output of [`SnapshotFile::to_json`]. Checks the version first.
     pub fn from_json(text: &[u8]) -> Result<Self, SnapshotError> {
         #[derive(Deserialize)]
         struct Versioned {

@@ -1,9 +1,8 @@
 //! Snapshots with pseudonyms.
 //!
 //! A pseudonym consists of the rank of the name among names of its kind and a salted hash. The rank
-//! keeps the order, by which engine and scheduler break ties, so the decision stays the same. The
-//! hash keeps names of different snapshots apart. Without the salt, which is never stored, names
-//! cannot be recovered.
+//! keeps the order that breaks ties, so decisions stay the same. The hash distinguishes names of
+//! different snapshots. Without the salt, which is never stored, names cannot be recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;

@@ -18,7 +18,6 @@ use crate::state::GangState;
 pub(super) struct Found {
     pub victim: Victim,
     pub progress: Progress,
-    /// Capacity that it holds.
     pub holds: Vec<(NodeIx, Amounts)>,
     /// The pod of a single victim.
     pub pod: Option<Arc<Pod>>,
@@ -111,7 +110,6 @@ struct Pursuit<'s, 'c> {
     preemptor: usize,
     intent: &'s Preemption,
     named: &'s NamedVictims<'c>,
-    /// Nodes of the preemptor's placement.
     nodes: HashSet<NodeIx>,
     /// Namespace and key of whole units with a pod on these nodes.
     units_in_way: HashSet<(&'s str, &'s str)>,

@@ -36,20 +36,15 @@ pub enum PodSource<'a> {
     Admitted(Option<&'a AdmittedPods>),
 }
 
-/// The objects of a gang.
 #[derive(Clone, Copy, Debug)]
 pub struct GangSources<'a> {
-    /// Namespace and name of the pod group.
     pub key: &'a Key,
-    /// The pod group.
     pub group: &'a PodGroup,
-    /// The workload that controls it.
     pub workload: &'a TrainingWorkload,
     /// Priority as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
     /// Claims, volumes and storage classes. `None`: unknown; no claim counts as missing.
     pub storage: Option<&'a Storage>,
-    /// Pods of the workload.
     pub pods: PodSource<'a>,
 }
 
