@@ -7,14 +7,12 @@ use chrono::{DateTime, Utc};
 use crate::observed::Observed;
 use crate::pods::PodView;
 
-/// Agents' reports about the pods of a workload, by pod UID.
 pub(crate) struct Arrivals<'a> {
     by_pod: BTreeMap<&'a str, Arrival<'a>>,
-    /// Pods reported as not arriving: node of the reporting agent, and attempt.
+    /// Pods reported as not arriving, with the reporting node and the attempt.
     late: BTreeMap<&'a str, (&'a str, i64)>,
 }
 
-/// The training container that arrived at an attempt.
 struct Arrival<'a> {
     node: &'a str,
     attempt: i64,
@@ -51,33 +49,30 @@ impl<'a> Arrivals<'a> {
         all
     }
 
-    /// The arrival of a pod, if the agent of the pod's node reported it.
     fn of(&self, pod: &PodView) -> Option<&Arrival<'a>> {
         let arrival = self.by_pod.get(pod.uid.as_str())?;
         (pod.node.as_deref() == Some(arrival.node)).then_some(arrival)
     }
 
-    /// The training container that arrived at the attempt (or a later one): its runtime id, and its
-    /// restart count in the kubelet at arrival.
+    /// Runtime id of the training container that arrived at the attempt (or a later one), and its
+    /// restart count then.
     pub fn container(&self, pod: &PodView, attempt: i64) -> Option<(&'a str, i32)> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
         Some((arrival.container, arrival.restarts))
     }
 
-    /// The last attempt at which a pod arrived, and the restart count of its training container at
-    /// arrival.
+    /// The last attempt at which a pod arrived, and its restart count then.
     pub fn last(&self, pod: &PodView) -> Option<(i64, i32)> {
         let arrival = self.of(pod)?;
         Some((arrival.attempt, arrival.restarts))
     }
 
-    /// When the arrival of a pod at the attempt (or a later one) was received.
+    /// When the arrival at the attempt (or a later one) was received.
     pub fn heard_at(&self, pod: &PodView, attempt: i64) -> Option<DateTime<Utc>> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
         Some(arrival.heard_at)
     }
 
-    /// True if the agent of the pod's node reports that the pod does not arrive at the attempt.
     pub fn is_late(&self, pod: &PodView, attempt: i64) -> bool {
         let said = self.late.get(pod.uid.as_str());
         said.is_some_and(|(node, at)| pod.node.as_deref() == Some(node) && *at == attempt)

@@ -2,13 +2,11 @@
 
 use lockstep_api::workload::{Cause, CauseKind};
 
-/// True if an exit looks like a signal from outside: SIGKILL or SIGTERM, except by the container's
-/// own memory limit.
+/// True for SIGKILL or SIGTERM from outside: not by the container's own memory limit.
 pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
     matches!(code, 137 | 143) && reason != "OOMKilled"
 }
 
-/// Describes what happened, where, and which rule matched.
 pub(crate) fn describe(cause: &Cause) -> String {
     let container = match cause.container.as_str() {
         "" => "a container".to_owned(),
@@ -37,7 +35,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
     if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
         text = format!("{text} ({})", cause.reason);
     }
-    // Messages of kubelets end with a period.
+    // Kubelets end messages with a period.
     let message = cause.message.trim_end_matches('.');
     if !message.is_empty() {
         text = format!("{text}: {message}");
@@ -48,7 +46,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
     text
 }
 
-/// The pod and its node after the preposition `before`. Empty if both are unknown.
+/// Pod and node after the preposition `before`.
 fn place(cause: &Cause, before: &str) -> String {
     match (cause.pod.as_str(), cause.node.as_str()) {
         ("", "") => String::new(),

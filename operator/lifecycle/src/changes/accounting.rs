@@ -1,5 +1,4 @@
-//! Accelerator time that a workload has held, lost and waited for. Only changes are recorded, so
-//! that the passage of time causes no writes.
+//! Accelerator time that a workload has held, lost and waited for. It is recorded only at changes.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +11,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 
 impl Ledger {
-    /// Accounts for the time until now, if held or wanted capacity has changed or another change is
-    /// recorded.
+    /// Accounts for the time until now, if capacity has changed or another change is recorded.
     pub fn account(&mut self, facts: &Facts<'_>, recording: bool) {
         let holds = self.note_held(facts);
         let waits = facts.gangs.iter().any(|g| self.wants_capacity(facts, g));
@@ -35,8 +33,7 @@ impl Ledger {
         }
     }
 
-    /// Records since when each gang holds its nodes. Returns the number of accelerators that all
-    /// gangs hold.
+    /// Returns the number of accelerators that all gangs hold.
     fn note_held(&mut self, facts: &Facts<'_>) -> i64 {
         let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
         let mut all = 0_i64;
@@ -59,15 +56,14 @@ impl Ledger {
         }
     }
 
-    /// Start time for a gang that newly holds its nodes. Now, or the time of its placement if it
-    /// already runs.
+    /// Since when a gang holds its nodes: its placement if it already runs, else now.
     fn held_from(&self, facts: &Facts<'_>, key: &GangKey) -> DateTime<Utc> {
         let runs = facts.gang(key).is_some_and(|g| self.is_under_way(g));
         let placement = facts.placement(self, key).filter(|_| runs);
         placement.map_or(facts.now, |p| p.decided_at)
     }
 
-    /// True if a gang is placed and no victims occupy its nodes.
+    /// False while victims occupy the nodes.
     fn holds_nodes(&self, facts: &Facts<'_>, key: &GangKey) -> bool {
         let gang = facts.gang(key);
         facts.placement(self, key).is_some_and(|placement| {
@@ -75,8 +71,8 @@ impl Ledger {
         })
     }
 
-    /// True if victims still occupy the nodes of a gang's placement. A running gang that preempts
-    /// for more members keeps its nodes.
+    /// True if victims occupy the nodes of a placement. A running gang that preempts for more
+    /// members keeps its nodes.
     pub(super) fn awaits_victims(
         &self,
         facts: &Facts<'_>,
@@ -86,8 +82,7 @@ impl Ledger {
         facts.is_preempting(&gang.key, &placement.id) && !self.is_under_way(gang)
     }
 
-    /// A gang does not wait for capacity while suspended, before its start, or while it depends on
-    /// another group.
+    /// False while suspended, before the start, or while the gang depends on another group.
     fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
             && self.started_at.is_some()
@@ -97,7 +92,6 @@ impl Ledger {
     }
 }
 
-/// Accelerators of the placed members of a gang.
 fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
     let mut members: BTreeMap<&str, i64> = BTreeMap::new();
     for member in facts.assigned_nodes(gang).keys() {
@@ -109,7 +103,7 @@ fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
     of_groups.fold(0, i64::saturating_add)
 }
 
-/// Whole seconds between two times, at least 0: clocks of two managers may differ.
+/// At least 0: clocks of two managers may differ.
 fn seconds(from: DateTime<Utc>, to: DateTime<Utc>) -> i64 {
     (to.timestamp() - from.timestamp()).max(0)
 }

@@ -1,5 +1,4 @@
-//! Changes of the ledger that several stages share. They call no stage, and each leaves the ledger
-//! consistent.
+//! Ledger changes that several stages share. They call no stage, and keep the ledger consistent.
 
 mod accounting;
 mod progress;
@@ -19,13 +18,10 @@ use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::settings::doubling;
 
-/// Number of incidents kept in the history.
 const HISTORY: usize = 20;
 
-/// Why a gang that releases its placement backs off before it queues again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseReason {
-    /// Reason from the table of condition reasons.
     pub reason: &'static str,
     pub message: String,
 }
@@ -33,9 +29,9 @@ pub(crate) struct ReleaseReason {
 /// Consecutive restarts of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
-    /// Restarts for failures that use budget.
+    /// Uses budget.
     pub counted: i32,
-    /// Restarts for failures that use none.
+    /// Uses none.
     pub uncounted: i32,
 }
 
@@ -46,7 +42,7 @@ impl Tries {
 }
 
 impl Ledger {
-    /// Opens an incident in a restart domain. A previous incident must be closed.
+    /// A previous incident must be closed.
     pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
@@ -59,14 +55,13 @@ impl Ledger {
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
     }
 
-    /// Counts a replacement of all pods of a domain.
     pub fn note_recreation(&mut self, domain: &DomainKey) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.recreations = entry.recreations.saturating_add(1);
         }
     }
 
-    /// Moves the open incident of a domain to the history. `recovered`: all members run again.
+    /// Moves the open incident to the history. `recovered`: all members run again.
     pub fn close_incident(
         &mut self,
         facts: &Facts<'_>,
@@ -102,7 +97,7 @@ impl Ledger {
         Some(incident)
     }
 
-    /// Records in the history an event that ended the run of a domain without an incident.
+    /// Records the end of a run without an incident.
     pub fn record_interruption(
         &mut self,
         facts: &Facts<'_>,
@@ -120,8 +115,7 @@ impl Ledger {
         self.push_history(entry);
     }
 
-    /// Records in the history finished restarts by the kubelet. `within_budget`: the members
-    /// continue to run.
+    /// Records restarts by the kubelet. `within_budget`: the members continue to run.
     pub fn record_kubelet_restarts(
         &mut self,
         facts: &Facts<'_>,
@@ -148,7 +142,7 @@ impl Ledger {
         self.history.truncate(HISTORY);
     }
 
-    /// True if an incident superseded a charged incident before all members had recovered.
+    /// True if an incident superseded a charged one before all members had recovered.
     pub fn follows_charged(&self, domain: &DomainKey, incident: &OpenIncident) -> bool {
         let before = self
             .history
@@ -159,9 +153,9 @@ impl Ledger {
         })
     }
 
-    /// Accelerator time that a domain has lost and no history entry has counted. One failure may
-    /// produce several entries, if the next failure interrupts its restart. `alone`: members that
-    /// failed without the rest of their domain.
+    /// Lost accelerator time that no history entry has counted. One failure may cause several
+    /// entries, if the next one interrupts its restart. `alone`: members that failed without the
+    /// rest of their domain.
     fn count_lost(
         &mut self,
         facts: &Facts<'_>,
@@ -176,8 +170,8 @@ impl Ledger {
         lost
     }
 
-    /// Work of the domain since the last checkpoint or since its start, plus the duration of the
-    /// restart so far, in accelerator-seconds.
+    /// Accelerator-seconds of work since the last checkpoint or the start, plus the duration of the
+    /// restart so far.
     fn lost_seconds(
         &self,
         facts: &Facts<'_>,
@@ -222,10 +216,9 @@ impl Ledger {
     }
 
     /// When the gang of a domain obtained the capacity that it holds or has just released. Nodes of
-    /// a preemption count only after their victims have terminated. A later placement does not
-    /// reset the time, because it may move a single member, and the earlier work of the gang is
-    /// lost too. Two cases use the later placement: a resize, because added members have done no
-    /// work, and members that fail alone, because they may be the moved members.
+    /// a preemption count after their victims have terminated. A later placement does not reset the
+    /// time, because the earlier work is lost too. It does for a resize, because added members have
+    /// done no work, and for members that fail alone, because they may be the moved members.
     fn held_since(
         &self,
         facts: &Facts<'_>,
@@ -244,9 +237,8 @@ impl Ledger {
         })
     }
 
-    /// Releases the placement of a gang. The release is recorded first, and pods are deleted later.
-    /// Incidents end. Members of unfinished groups run again even if they succeeded, because the
-    /// gang starts over. With a reason, the gang backs off before it queues again.
+    /// Releases the placement of a gang; its pods are deleted later. Incidents end. Members of
+    /// unfinished groups run again even if they have succeeded. With a reason, the gang backs off.
     pub fn release_gang(&mut self, facts: &Facts<'_>, key: &GangKey, why: Option<ReleaseReason>) {
         let Some(entry) = self.gangs.get_mut(key) else {
             return;
@@ -284,7 +276,7 @@ impl Ledger {
         }
     }
 
-    /// Resets a restart domain all of whose members leave. Its incident must be closed.
+    /// Resets a domain all of whose members leave. Its incident must be closed.
     pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
         let Some(entry) = self.domains.get_mut(key) else {
@@ -307,7 +299,7 @@ impl Ledger {
         }
     }
 
-    /// Resets the completion of restarted members, except of [done](Self::done_members) members.
+    /// Restarted members lose their completion, except [done](Self::done_members) members.
     pub fn forget_unfinished<'m>(
         &mut self,
         spec: &TrainingWorkloadSpec,
@@ -323,10 +315,10 @@ impl Ledger {
         }
     }
 
-    /// Members that do not run again when their restart domain restarts. All succeeded members
-    /// count if the whole domain has succeeded or the gang is Basic. Otherwise, their whole group
-    /// must have succeeded, and no unfinished member may share their coordinator. Any other member
-    /// would be missing at the next rendezvous.
+    /// Members that do not run again when their domain restarts. All succeeded members count if the
+    /// whole domain has succeeded or the gang is Basic. Otherwise, their whole group must have
+    /// succeeded, and no unfinished member may share their coordinator: any other member would be
+    /// missing at the next rendezvous.
     pub fn done_members(
         &self,
         spec: &TrainingWorkloadSpec,
@@ -355,7 +347,7 @@ impl Ledger {
         done
     }
 
-    /// Makes a gang avoid a node. Of two avoidances of a node, the longer one counts.
+    /// Of two avoidances of a node, the longer one counts.
     pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
         let Some(entry) = self.gangs.get_mut(gang) else {
             return;
@@ -368,7 +360,7 @@ impl Ledger {
         }
     }
 
-    /// Ends the workload permanently and releases its placements.
+    /// Ends the workload permanently.
     pub fn finish(
         &mut self,
         facts: &Facts<'_>,
@@ -395,7 +387,6 @@ impl Ledger {
 }
 
 impl OpenIncident {
-    /// Adds members to replace, and their current pods.
     pub fn replace_members(
         &mut self,
         facts: &Facts<'_>,
@@ -412,7 +403,7 @@ impl OpenIncident {
     }
 }
 
-/// A history entry for an event without duration.
+/// An entry without duration.
 fn history_entry(
     domain: &DomainKey,
     attempt: i64,
@@ -433,7 +424,7 @@ fn history_entry(
     }
 }
 
-/// `barrier`: the members waited at a barrier, and the incident ends when it opens.
+/// `barrier`: the incident ends when the barrier opens.
 fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) -> Phases {
     let detected = Some(incident.detected_at);
     let last = milliseconds(incident.arrived_at.or(incident.ordered_at), end);
@@ -446,7 +437,7 @@ fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) ->
     }
 }
 
-/// At least 0, because the clocks of node and manager differ.
+/// At least 0: clocks of node and manager differ.
 fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
     match (from, to) {
         (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
@@ -454,7 +445,6 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
     }
 }
 
-/// Time of the last checkpoint from the workload's annotation.
 fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);

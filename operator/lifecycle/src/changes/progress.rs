@@ -1,4 +1,4 @@
-//! Training progress, from the latest report of its processes.
+//! Training progress, from the latest report of all processes.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::MemberProgress;
@@ -8,13 +8,12 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::pods::PodView;
 
-/// Least time between records of progress alone. Agents report each member about once a minute.
+/// Least time between records of progress alone. Agents report about once a minute.
 const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
 
 impl Ledger {
-    /// Records the latest step and checkpoint that members report: together with other changes, or
-    /// alone once per [`RECORD_EVERY`]. Recorded values stay while no member reports, such as after
-    /// the loss of a node.
+    /// Records the latest reported step and checkpoint, together with other changes or once per
+    /// [`RECORD_EVERY`]. Values stay while no member reports, such as after the loss of a node.
     pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
         let reported = all_reported(facts);
         let Some(last) = reported
@@ -42,14 +41,13 @@ impl Ledger {
         }
     }
 
-    /// When the latest reported checkpoint was saved, recorded or not.
+    /// Includes checkpoints that are not recorded yet.
     pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
         last_checkpoint(&all_reported(facts), self.progress.as_ref()).map(|(time, _)| time)
     }
 }
 
-/// True if a value of this time replaces the known one: after [`RECORD_EVERY`], or with another
-/// record if it is later.
+/// True after [`RECORD_EVERY`], or for a later time with another record.
 fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: bool) -> bool {
     known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
@@ -58,15 +56,14 @@ fn all_reported<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
     facts.pods().filter_map(|p| reported(facts, p)).collect()
 }
 
-/// Last progress that the agent of a pod's node reported for the pod's process.
 fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
     let agent = facts.view.agents().get(pod.node.as_deref()?)?;
     let mut reported = agent.status.progress.iter();
     reported.find(|p| pod.uid == *p.pod_uid)
 }
 
-/// The latest checkpoint. For the recorded checkpoint, the recorded time counts: a restarted
-/// manager receives the report again, and the node's clock may be ahead.
+/// The latest checkpoint. A recorded checkpoint keeps its time, because a restarted manager
+/// receives the report again, and the node's clock may be ahead.
 fn last_checkpoint(
     reported: &[&MemberProgress],
     noted: Option<&TrainingProgress>,

@@ -20,7 +20,6 @@ use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// The pods of a placed gang, and their desired state.
 pub(super) struct GangPods<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,
@@ -32,8 +31,7 @@ pub(super) struct GangPods<'v, 'a> {
 }
 
 impl GangPods<'_, '_> {
-    /// Restart domains whose pods may be changed: those without an incident that waits for its
-    /// order.
+    /// Domains without an incident that waits for its order.
     fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {
         self.gang.domains.iter().filter_map(|domain| {
             let entry = self.ledger.domain(&domain.key)?;
@@ -43,8 +41,7 @@ impl GangPods<'_, '_> {
         })
     }
 
-    /// Deletes unwanted pods and pods that block replacements, removes scheduling gates, and
-    /// restores labels.
+    /// Deletes unwanted pods and pods that block replacements, removes gates, and restores labels.
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
@@ -60,7 +57,6 @@ impl GangPods<'_, '_> {
                     if current.is_some_and(|c| c.uid == pod.uid) {
                         self.repair_current(member, pod, finished, out);
                     } else {
-                        // A degrading gang continues without the member.
                         if self.membership.contains(member)
                             && !self.gang.degrades()
                             && awaits_node(self.facts, self.entry, self.assigned, member, pod)
@@ -95,9 +91,9 @@ impl GangPods<'_, '_> {
         }
         let node = self.assigned.get(member).copied();
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
-        // Training has ended, but a sidecar keeps the last member's pod running.
+        // A sidecar keeps the pod running after training.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
-        // The member has succeeded, but a kubelet that lost its containers has started it again.
+        // A kubelet that lost its containers has started the member again.
         let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
         if misplaced || lingers || again {
             out.extend(unpublish(pod));
@@ -108,7 +104,6 @@ impl GangPods<'_, '_> {
                 uid: pod.uid.clone(),
             });
         } else if !pod.identity.published && !pod.terminal() {
-            // The Service needs the label to publish the member's name.
             out.push(Action::Publish {
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
@@ -116,8 +111,7 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// True if a gated pod may be bound: there are no victims, or the scheduler has nominated its
-    /// node because they are gone.
+    /// True if there are no victims, or the scheduler has nominated the node because they are gone.
     fn may_be_bound(&self, pod: &PodView, node: Option<&str>) -> bool {
         let nominated = pod.nominated.is_some() && pod.nominated.as_deref() == node;
         nominated || !self.is_preempting()
@@ -127,7 +121,7 @@ impl GangPods<'_, '_> {
         self.facts.is_preempting(&self.gang.key, self.placement)
     }
 
-    /// Creates missing pods, up to `limit` actions in total.
+    /// Up to `limit` actions in total.
     pub fn create(&self, limit: usize, out: &mut Vec<Action>, wake: &mut Wake) {
         if self.facts.has_strays() {
             return;
@@ -178,9 +172,9 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// True if a pod that an incident replaces may still run its training container. If the whole
-    /// domain gets new pods, they are created only after the old ones have ended. Otherwise both
-    /// attempts could meet at the same address.
+    /// True if a replaced pod may still run its training container. When a whole domain gets new
+    /// pods, they are created after the old ones have ended: both attempts could meet at the same
+    /// address.
     fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger, wake: &mut Wake) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
@@ -193,15 +187,15 @@ impl GangPods<'_, '_> {
             })
     }
 
-    /// True if the training container of a pod runs or may be started again. The agent reports its
-    /// exit before pod status does.
+    /// True if the training container runs or may be started again. The agent reports its exit
+    /// before pod status does.
     fn may_run(&self, member: &Member, pod: &PodView, wake: &mut Wake) -> bool {
         let Some(node) = &pod.node else { return false };
         let container = self.facts.trainer(member, pod);
         let runs = container.is_some_and(|c| {
             let id = c.id.as_deref().map(bare_id);
             let mut reports = self.facts.reports(member, pod);
-            // A supervisor's report concerns a child in a container that continues to run.
+            // A supervisor's report concerns a child; its container continues to run.
             c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });
         !pod.terminal()
@@ -210,8 +204,7 @@ impl GangPods<'_, '_> {
             && !self.facts.is_given_up(pod, wake)
     }
 
-    /// Creates the pod of a member without one, unless an old pod or the node prevents it.
-    /// Completes the plan with the node.
+    /// `None` while an old pod, the node or its agent prevents the creation.
     fn create_one(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Action> {
         let facts = self.facts;
         let node = self.assigned.get(plan.member).copied()?;
@@ -239,8 +232,8 @@ impl GangPods<'_, '_> {
         })
     }
 
-    /// True if the replacement on `node` must wait for the old pod. A pod on another, lost node is
-    /// not awaited, because its end can never be confirmed.
+    /// True if the replacement on `node` must wait for the old pod. The end of a pod on another,
+    /// lost node can never be confirmed.
     fn blocks_replacement(&self, old: &PodView, node: &str, wake: &mut Wake) -> bool {
         let elsewhere = old
             .node

@@ -1,5 +1,3 @@
-//! Deletions of pods.
-
 use lockstep_api::condition::{reasons, types};
 
 use crate::facts::Facts;
@@ -8,20 +6,18 @@ use crate::plan::Action;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// True if a pod stays when its gang is released: it has ended and its member is completed.
+/// True if a pod outlives its placement: it has ended and its member is completed.
 pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
     let member = pod.identity.member.as_ref();
     pod.terminal() && member.is_some_and(|m| ledger.completed.contains(m))
 }
 
-/// Deletes a pod unless it is terminating.
 pub(super) fn delete(pod: &PodView) -> Option<Action> {
     (!pod.terminating()).then(|| delete_within(pod, None))
 }
 
-/// Deletes a pod whose end is awaited. `longest`: its grace period in seconds is shortened to this,
-/// even if another client deleted it. A stuck pod is deleted by force. An earlier stage has
-/// recorded that its node is avoided.
+/// Deletes a pod whose end is awaited. `longest`: shortens its grace period to this many seconds,
+/// even if another client deleted it. Deletes a stuck pod by force; its node is already avoided.
 pub(super) fn delete_awaited(
     facts: &Facts<'_>,
     pod: &PodView,
@@ -37,8 +33,8 @@ pub(super) fn delete_awaited(
     if facts.is_stuck(pod, wake) {
         return Some(delete_within(pod, Some(0)));
     }
-    // The API server counts a shortened grace period from the first request. Add the time since
-    // then, to leave the pod the whole `longest`.
+    // The API server counts a shortened grace period from the first request, so add the time since
+    // then.
     let passed = pod
         .deleted_at
         .map_or(0, |at| (facts.now - at).num_seconds());
@@ -57,19 +53,17 @@ fn delete_within(pod: &PodView, grace: Option<u32>) -> Action {
     }
 }
 
-/// Longest grace period of pods of a failed attempt.
 pub(super) fn recreate_grace(facts: &Facts<'_>) -> Option<u32> {
     let seconds = facts.spec().failure_policy.recreate_grace_seconds;
     u32::try_from(seconds).ok()
 }
 
-/// True if a pod is preempted. It has not failed, and keeps its grace period.
+/// A preempted pod has not failed, and keeps its grace period.
 pub(super) fn is_preempted(pod: &PodView) -> bool {
     let taken = pod.condition(types::DISRUPTION_TARGET);
     taken.is_some_and(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER)
 }
 
-/// Removes a pod from the Service.
 pub(super) fn unpublish(pod: &PodView) -> Option<Action> {
     pod.identity.published.then(|| Action::Unpublish {
         name: pod.name.clone(),
@@ -77,7 +71,6 @@ pub(super) fn unpublish(pod: &PodView) -> Option<Action> {
     })
 }
 
-/// Marks the pod of a preempted gang with the message of its preemptor.
 pub(super) fn mark_disrupted(pod: &PodView, message: &str) -> Option<Action> {
     let marked = pod.condition(types::DISRUPTION_TARGET).is_some();
     (!marked && !pod.terminal()).then(|| Action::MarkDisrupted {

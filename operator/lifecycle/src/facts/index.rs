@@ -1,5 +1,3 @@
-//! Indexes over a view, and time-dependent states of nodes.
-
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -15,15 +13,13 @@ use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 use crate::zones::ZoneInfo;
 
-/// How long pods may be shown as unready after their node has recovered: the node lifecycle
+/// How long pods may be shown as unready after their node has recovered. The node lifecycle
 /// controller has marked all of them, and the kubelet corrects them one by one.
 const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
 
-/// Node of each member that a placement assigns.
 pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
 
-/// Node of each member. A placement entry that does not parse assigns no member; the scheduler
-/// writes it again.
+/// An entry that does not parse assigns no member; the scheduler writes it again.
 pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
     let mut out = AssignedNodes::new();
     for n in &placement.nodes {
@@ -35,7 +31,7 @@ pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
 }
 
 /// True if a node is out of service, or has been NotReady for `limit`. During an outage of its
-/// zone, silence of a node is no sign of its loss.
+/// zone, its silence does not count.
 pub(super) fn is_lost(
     node: &NodeInfo,
     zone: Option<&ZoneInfo>,
@@ -49,14 +45,14 @@ pub(super) fn is_lost(
     node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
-/// True if the readiness of a node's pods is reported by the node itself.
+/// True if the node itself reports the readiness of its pods.
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let settled = node.ready_since.map(|at| at + READINESS_LAGS);
     node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
-/// Pods of the workload by member, oldest first. The group is a separate level, because each
-/// decision looks up all members of a gang, and comparing group names is expensive.
+/// Oldest first. The group is a separate level, because comparing group names for each member of a
+/// gang is expensive.
 #[derive(Default)]
 pub(super) struct PodsByMember<'a>(BTreeMap<&'a str, BTreeMap<(i32, i32), Vec<&'a PodView>>>);
 
@@ -76,7 +72,7 @@ impl<'a> PodsByMember<'a> {
     }
 }
 
-/// Pods of the workload by member, and pods whose labels name no member.
+/// Pods by member, and pods whose labels name no member.
 pub(super) fn pods_of_ours(view: Observed<'_>) -> (PodsByMember<'_>, Vec<&PodView>) {
     let mut by_member = PodsByMember::default();
     let mut strays = Vec::new();

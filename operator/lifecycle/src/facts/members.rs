@@ -1,5 +1,3 @@
-//! Facts about the pod of a member.
-
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::condition::types;
@@ -13,17 +11,15 @@ use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
 
 impl<'a> Facts<'a> {
-    /// Status of the training container of a member's pod.
     pub fn trainer<'p>(&self, member: &Member, pod: &'p PodView) -> Option<&'p ContainerView> {
         pod.containers.get(self.training(&member.group))
     }
 
-    /// Name of the training container of a group.
     pub fn training(&self, group: &str) -> &'a str {
         self.training.get(group).copied().unwrap_or_default()
     }
 
-    /// Accelerators of one member of a group, from the limits of its containers.
+    /// From the limits of a member's containers.
     pub fn accelerators(&self, group: &str) -> i64 {
         let Some(template) = self.template(group).and_then(|t| t.spec.as_ref()) else {
             return 0;
@@ -33,7 +29,7 @@ impl<'a> Facts<'a> {
         containers.map(of).fold(0, i64::saturating_add)
     }
 
-    /// Reports about a pod's training container, by the agent of the pod's node.
+    /// From the agent of the pod's node.
     pub fn reports<'s>(
         &'s self,
         member: &Member,
@@ -44,14 +40,13 @@ impl<'a> Facts<'a> {
             .filter(move |r| r.container == container)
     }
 
-    /// Reports about all containers of a pod, by the agent of the pod's node.
+    /// From the agent of the pod's node.
     pub fn pod_reports<'s>(&'s self, pod: &'s PodView) -> impl Iterator<Item = &'a Report> + 's {
         let all = self.reports.get(pod.uid.as_str()).into_iter().flatten();
         all.filter(move |(node, _)| pod.node.as_deref() == Some(node))
             .map(|(_, r)| *r)
     }
 
-    /// True if a ready agent reports about the containers of a pod.
     pub fn is_reported(&self, pod: &PodView) -> bool {
         let node = pod.node.as_deref();
         node.is_some_and(|n| self.agent(n).is_some())
@@ -63,16 +58,14 @@ impl<'a> Facts<'a> {
         Some(&group.template.0)
     }
 
-    /// Runtime id of the training container that arrived at the attempt (or a later one), as
-    /// reported by the agent of its node.
+    /// Runtime id of the training container that arrived at the attempt (or a later one).
     pub fn arrival(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
         let (container, _) = self.arrivals.container(pod, attempt)?;
         Some(container)
     }
 
     /// True if the training container in pod status arrived at the attempt (or a later one), or was
-    /// started after the arrived container. Pod status may lag behind the agent and show an earlier
-    /// container.
+    /// started later. Pod status may lag behind the agent.
     pub fn is_container_at(
         &self,
         member: &Member,
@@ -86,28 +79,26 @@ impl<'a> Facts<'a> {
         if shown.runtime_id().map(bare_id) == Some(arrived) || shown.restart_count > restarts {
             return true;
         }
-        // A kubelet that lost its disk counts restarts from zero, so compare times. Times in pod
-        // status are whole seconds.
+        // A kubelet that lost its disk counts restarts from zero, so compare times. Pod status has
+        // whole seconds.
         let since = shown.running_since().map(|at| at + TimeDelta::seconds(1));
         let mut reports = self.reports(member, pod);
         reports.any(|r| r.container_id == arrived && since.is_some_and(|since| since > r.time))
     }
 
-    /// True if a member's pod has arrived at the attempt (or a later one) and, if supervised, its
-    /// container has not ended since.
+    /// True if a pod has arrived at the attempt (or a later one) and, if supervised, its container
+    /// has not ended since.
     pub fn is_at(&self, member: &Member, pod: &PodView, attempt: i64) -> bool {
         let arrived = self.arrival(pod, attempt);
         arrived.is_some_and(|id| !pod.is_supervised() || !self.has_ended(member, pod, id))
     }
 
-    /// True if the agent has reported the end of a member's training container.
     fn has_ended(&self, member: &Member, pod: &PodView, container_id: &str) -> bool {
         let mut reports = self.reports(member, pod);
         reports.any(|r| !r.supervised && r.container_id == container_id)
     }
 
-    /// True if a member's pod has succeeded. If the pod is being deleted or disrupted, an exit with
-    /// 0 follows SIGTERM and is no success.
+    /// If a pod is being deleted or disrupted, an exit with 0 follows SIGTERM and is no success.
     pub fn succeeded(&self, member: &Member, pod: &PodView) -> bool {
         let zero = self
             .trainer(member, pod)
@@ -118,8 +109,8 @@ impl<'a> Facts<'a> {
         ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
     }
 
-    /// How the user's own restart rules restart a group's training container after an exit with 0.
-    /// Such an exit is the end of one task, not success (KEP-5307). `None` without such a rule.
+    /// How the user's own rules restart a training container after an exit with 0, which then ends
+    /// one task and is no success (KEP-5307).
     pub fn after_success(&self, group: &str) -> Option<FailureAction> {
         let template = self.template(group)?;
         restart_by_rule(template, training_container(template)?, 0)
@@ -134,13 +125,12 @@ impl<'a> Facts<'a> {
 }
 
 impl OpenIncident {
-    /// True if the incident replaces this pod. Actions that replace all pods identify them by their
-    /// attempt instead of listing them.
+    /// Actions that replace all pods identify them by their attempt instead of listing them.
     pub fn replaces_pod(&self, pod: &PodView) -> bool {
         self.old_pods.contains(pod.uid.as_str()) || self.knows_by_attempt(pod)
     }
 
-    /// True if a pod is replaced because it was created for an attempt before the incident's.
+    /// True if a replaced pod was created for an earlier attempt than the incident's.
     pub fn knows_by_attempt(&self, pod: &PodView) -> bool {
         self.action.replaces_pods() && pod.identity.attempt < self.attempt
     }

@@ -29,28 +29,23 @@ use index::{
 
 pub(crate) use index::AssignedNodes;
 
-/// A view with its indexes.
 pub(crate) struct Facts<'a> {
-    /// All observations except the status.
     pub view: Observed<'a>,
     pub now: DateTime<Utc>,
     pub gangs: Vec<Gang>,
-    /// When the state of a node (lost, or able to report that its agent is gone) next changes by
-    /// time alone.
+    /// When a node next becomes lost, or able to report that its agent is gone, by time alone.
     pub node_wake: Wake,
     pods: PodsByMember<'a>,
-    /// Pods of the workload whose labels name no member.
+    /// Pods whose labels name no member.
     strays: Vec<&'a PodView>,
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
-    /// Agents' reports on arrivals of pods at an attempt.
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
     assigned: BTreeMap<&'a GangKey, AssignedNodes<'a>>,
     nowhere: AssignedNodes<'a>,
     lost: BTreeSet<&'a str>,
-    /// Agents that are not known to be gone, by node.
+    /// Agents that are not known to be gone.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
-    /// Positions of gangs and of their domains, by key.
     gang_at: BTreeMap<GangKey, usize>,
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
@@ -133,24 +128,24 @@ impl<'a> Facts<'a> {
         Due::of(at, self.now)
     }
 
-    /// Pods of the workload, by member. Pods without a member are last.
+    /// Pods without a member are last.
     pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.pods.iter().chain(self.strays.iter().copied())
     }
 
-    /// True if the workload has pods whose labels name no member. They are being deleted, and may
-    /// occupy the names of pods to create.
+    /// True if pods without a member remain. They are being deleted, and may occupy the names of
+    /// pods to create.
     pub fn has_strays(&self) -> bool {
         !self.strays.is_empty()
     }
 
-    /// Pods of a member, oldest first.
+    /// Oldest first.
     pub fn pods_of(&self, member: &Member) -> &[&'a PodView] {
         self.pods.of(member)
     }
 
-    /// The current pod of a member: the newest that is not being replaced. Before all members have
-    /// run, a terminating pod counts as replaced too, because its deletion interrupts no work.
+    /// The newest pod of a member that is not being replaced. Before all members have run, a
+    /// terminating pod counts as replaced too, because its deletion interrupts no work.
     pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
         for pod in self.pods_of(member).iter().rev() {
             let replaced = match &domain.incident {
@@ -164,7 +159,6 @@ impl<'a> Facts<'a> {
         None
     }
 
-    /// The members of a gang with their current pods.
     pub fn current_pods<'f>(
         &'f self,
         ledger: &'f Ledger,
@@ -185,23 +179,19 @@ impl<'a> Facts<'a> {
         self.gangs.get(self.domain_at.get(domain)?.0)
     }
 
-    /// The current restart order of a domain.
     pub fn order(&self, domain: &DomainKey) -> Option<&'a DomainOrder> {
         self.orders.get(domain.as_str()).copied()
     }
 
-    /// True if the order for an attempt of a domain exists.
     pub fn is_ordered(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain).is_some_and(|o| o.attempt >= attempt)
     }
 
-    /// True if the members of a domain may run an attempt.
     pub fn is_released(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain)
             .is_some_and(|o| o.released_attempt >= attempt)
     }
 
-    /// True if an attempt of a domain was released at a barrier.
     pub fn is_barrier_open(&self, domain: &DomainKey, attempt: i64) -> bool {
         let order = self.order(domain);
         order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty())
@@ -214,8 +204,8 @@ impl<'a> Facts<'a> {
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
-    /// True if a member's pod is ready and, if supervised, its attempt was released. Without a
-    /// readiness probe, the kubelet reports a container as ready as soon as its supervisor runs.
+    /// True if a pod is ready and, if supervised, its attempt was released. Without a readiness
+    /// probe, the kubelet reports ready as soon as the supervisor runs.
     pub fn is_ready(&self, domain: &DomainKey, pod: &PodView) -> bool {
         let begun = || self.is_released(domain, pod.identity.attempt);
         pod.ready() && (!pod.is_supervised() || begun())
@@ -245,7 +235,6 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The placement that a gang holds.
     pub fn placement(&self, ledger: &Ledger, key: &GangKey) -> Option<&'a Placement> {
         match self.placement_state(key, ledger.gang(key)?) {
             PlacementState::Placed(placement) => Some(placement),
@@ -253,25 +242,25 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Nodes that the gang's placement, released or not, assigns to members.
+    /// The placement may be released.
     pub fn assigned_nodes(&self, key: &GangKey) -> &AssignedNodes<'a> {
         self.assigned.get(key).unwrap_or(&self.nowhere)
     }
 
-    /// An empty assignment, for callers that ignore nodes.
+    /// For callers that ignore nodes.
     pub fn nowhere(&self) -> &AssignedNodes<'a> {
         &self.nowhere
     }
 
-    /// True if victims of the gang's own preemption have not left its placement.
+    /// True if victims of the gang's preemption have not left its placement.
     pub fn is_preempting(&self, key: &GangKey, placement: &str) -> bool {
         self.pod_group_status(key)
             .and_then(|s| s.preemption.as_ref())
             .is_some_and(|p| p.placement == placement)
     }
 
-    /// Message of the pod group's `DisruptionTarget`. It concerns the current placement, because
-    /// the scheduler withdraws both in one write.
+    /// Message of the pod group's `DisruptionTarget`. It concerns the current placement: the
+    /// scheduler withdraws both in one write.
     pub fn preemptor(&self, gang: &GangKey) -> Option<String> {
         let status = self.pod_group_status(gang)?;
         status.placement.as_ref()?;

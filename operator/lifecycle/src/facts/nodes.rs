@@ -1,5 +1,3 @@
-//! Facts about nodes, their agents, and pods that their nodes fail to end.
-
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::capabilities;
@@ -12,21 +10,19 @@ use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 use crate::zones::ZoneInfo;
 
-/// How long an agent may take to start. Its pod is created as soon as the node exists, and its
-/// image is small.
+/// How long an agent may take to start. Its pod is created as soon as the node exists.
 const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
 
 impl<'a> Facts<'a> {
-    /// The agent of a node, if it is ready or its node does not report readiness now.
+    /// The agent of a node, if it is ready or the node does not report readiness now.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
         self.agents.get(node).copied()
     }
 
-    /// Deadline until which the creation of a member's pod waits for the agent of a node to start.
-    /// It waits if the agent's pod is new or was ready recently (as during a rollout), or if the
-    /// node became ready recently. It also waits if the agent has not published its capabilities. A
-    /// pod created without an agent never gets a supervisor, and then its domain cannot restart in
-    /// place. `None`: the agent is present, not expected, or of no use to the member.
+    /// Until when the creation of a member's pod waits for an agent: its pod is new or was ready
+    /// recently, its node became ready recently, or its capabilities are unknown. A pod created
+    /// without an agent never gets a supervisor, and then its domain cannot restart in place.
+    /// `None`: the agent is present, not expected, or of no use to the member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let known = self
             .agent(node)
@@ -42,12 +38,10 @@ impl<'a> Facts<'a> {
         Some(self.due(since + AGENT_STARTS))
     }
 
-    /// True if a node's agent can stop containers.
     pub fn can_stop(&self, node: &str) -> bool {
         self.is_capable(node, capabilities::STOP)
     }
 
-    /// True if a node's agent is connected to the supervisors of the node.
     pub fn can_supervise(&self, node: &str) -> bool {
         self.is_capable(node, capabilities::SUPERVISE)
     }
@@ -57,13 +51,13 @@ impl<'a> Facts<'a> {
         agent.is_some_and(|a| a.status.capabilities.iter().any(|c| c == capability))
     }
 
-    /// True if the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds` without
-    /// an outage of its zone.
+    /// True if a node is deleted, out of service, or NotReady for `nodeLostSeconds` without an
+    /// outage of its zone.
     pub fn lost(&self, node: &str) -> bool {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
     }
 
-    /// True if the node is lost only because it is silent. Its containers may still run, and it may
+    /// True if a node is lost only because it is silent. Its containers may still run, and it may
     /// return.
     pub fn silent(&self, node: &str) -> bool {
         let info = self.view.nodes().get(node);
@@ -80,32 +74,31 @@ impl<'a> Facts<'a> {
         silent.into_iter().find(|zone| zone.outage)
     }
 
-    /// When a pod that has not ended becomes stuck: `overdue` after its grace period, on a node
-    /// that has been ready for as long. `None` if the node does not answer.
+    /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready
+    /// for as long. `None` if the node does not answer.
     pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes().get(node)?;
         let answers = node.answers();
-        // A kubelet that was disconnected may only now receive the deletion.
+        // A disconnected kubelet may only now receive the deletion.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
         answers.then(|| since + self.view.settings().overdue)
     }
 
-    /// True if a pod is stuck on a node that answers: a process that no signal ends, a hanging
-    /// mount, a finalizer of another controller.
+    /// True if a pod does not end on a node that answers, for example because of a hanging mount or
+    /// a finalizer of another controller.
     pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
         let from = self.stuck_from(pod).filter(|_| !pod.terminal());
         from.is_some_and(|from| self.due(from).passed(wake))
     }
 
     /// True if a pod was deleted by force and only a finalizer keeps its object. No decision waits
-    /// for such a pod.
+    /// for it.
     pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
         pod.deletion_grace == 0 && self.is_stuck(pod, wake)
     }
 
-    /// True if a member of the gang may be created on a node. An earlier stage has removed expired
-    /// avoidances.
+    /// An earlier stage has removed expired avoidances.
     pub fn usable(&self, gang: &GangLedger, node: &str) -> bool {
         !gang.avoid.contains_key(node) && !self.lost(node)
     }

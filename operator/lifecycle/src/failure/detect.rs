@@ -1,5 +1,3 @@
-//! Detects failures of a member.
-
 use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
@@ -16,15 +14,15 @@ use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
-/// Kubelet's reason for containers that it killed to restart the whole pod.
+/// Reason of containers that the kubelet killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
-/// Runtimes' reasons for containers that could not be started.
+/// Runtimes' reasons for containers that did not start.
 const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// Reasons of pods that the kubelet ended on behalf of the node.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
-/// The failure of a member's pod at the current attempt of its domain. A pod that the kubelet
-/// rejected is a failure of its placement, not of the workload.
+/// A failure of a member's pod at the current attempt. A rejection by the kubelet is a failure of
+/// the placement instead.
 pub(crate) fn failure_of(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -34,7 +32,7 @@ pub(crate) fn failure_of(
     pod_failure(facts, member, pod).or_else(|| exit_at_attempt(facts, domain, member, pod))
 }
 
-/// Failures that end the pod: lost, deleted or failed.
+/// The pod is lost, deleted or failed.
 pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let node = pod.node.as_deref()?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
@@ -90,8 +88,8 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     })
 }
 
-/// True if a pod failed because it was being deleted. The first status that shows a failure may
-/// follow the signal of the deletion.
+/// True if a pod failed because it was being deleted. Its first failed status may follow the signal
+/// of the deletion.
 fn ended_by_deletion(pod: &PodView) -> bool {
     let Some(deleted_at) = pod.deleted_at else {
         return false;
@@ -100,15 +98,13 @@ fn ended_by_deletion(pod: &PodView) -> bool {
     ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
 }
 
-/// When the first regular container of a failed pod ended.
 fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
     let regular = pod.containers.values().filter(|c| !c.init);
     regular.filter_map(|c| c.terminated()?.finished_at).min()
 }
 
-/// The cause of an exit by a signal, if the pod reports that its node or an eviction ended it.
-/// Kubelets report this after the last container has ended, long after the agent's report of the
-/// first.
+/// The cause of an exit by a signal, if the pod reports its node or an eviction. Kubelets report
+/// this after the last container has ended, long after the agent's report of the first.
 pub(crate) fn killed_for_node(
     facts: &Facts<'_>,
     members: &[Member],
@@ -125,7 +121,7 @@ pub(crate) fn killed_for_node(
     let pod = pods.find(|p| p.name == cause.pod)?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
     let for_node = pod.phase == PodPhase::Failed && NODE_REASONS.contains(&pod.reason.as_str());
-    // For API-initiated evictions, the condition precedes the first signal.
+    // An API-initiated eviction sets the condition before the first signal.
     let before = disrupted
         .and_then(|c| c.since)
         .is_some_and(|at| at <= cause.time);
@@ -148,9 +144,9 @@ pub(crate) fn killed_for_node(
     })
 }
 
-/// Deadline until which pod status may explain an exit that looks like a kill. While it shows the
-/// container as running, the kubelet may be ending the pod. For a container that failed alone, pod
-/// status shows the exit within two seconds.
+/// Until when pod status may explain an exit that looks like a kill: while it shows the container
+/// as running, the kubelet may be ending the pod. If the container failed alone, pod status shows
+/// it within two seconds.
 fn confirmed_by(
     facts: &Facts<'_>,
     member: &Member,
@@ -160,15 +156,15 @@ fn confirmed_by(
     let shown = facts.trainer(member, pod)?;
     let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
     let open = runs && !pod.terminal() && !pod.terminating();
-    // The supervisor observes the exit of its child directly. Only a signal that it forwards may
-    // come from a kubelet that ends the pod.
+    // The supervisor observes its child directly. Only a signal that it forwards may come from the
+    // kubelet.
     let told_by_supervisor = r.supervised && r.exit_code != 143;
     (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
         .then(|| r.time.min(facts.now) + facts.view.settings().status_grace)
 }
 
-/// True if the pod whose exit was charged may still report that its node ended it. Deleting the pod
-/// now could remove that report unread.
+/// True if the pod of a charged exit may still report that its node ended it. Deleting the pod
+/// could remove that report unread.
 pub(crate) fn may_take_charge_back(
     facts: &Facts<'_>,
     incident: &OpenIncident,
@@ -185,8 +181,8 @@ pub(crate) fn may_take_charge_back(
         })
 }
 
-/// The exit that caused a pod to fail: of the training container, else of an init container that
-/// prevented its start, else the first of another container.
+/// The exit that failed a pod: of the training container, else of an init container that prevented
+/// its start, else the first of another container.
 fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let training = facts.training(&member.group);
     let began = pod
@@ -195,7 +191,7 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
         .is_some_and(ContainerView::started);
     let ended = pod.containers.iter().filter_map(|(name, c)| {
         let exit = c.terminated().filter(|t| t.exit_code != 0)?;
-        // After the training container has started, no init container can have prevented its start.
+        // A started training container was not prevented by any init container.
         let rank = match c.init {
             _ if name == training => 0,
             true if began => return None,
@@ -213,7 +209,7 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
 }
 
 /// A failed exit of the training container at the current attempt: reported by the agent, or shown
-/// in pod status while the container is down.
+/// in pod status.
 pub(crate) fn exit_at_attempt(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -230,8 +226,7 @@ pub(crate) fn exit_at_attempt(
     if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
         return None;
     }
-    // During an incident, only a container that has arrived at its attempt can fail at that
-    // attempt.
+    // During an incident, only a container that has arrived at its attempt can fail at it.
     if domain
         .domain_incident()
         .is_some_and(|i| !i.replace.contains(member))
@@ -242,7 +237,7 @@ pub(crate) fn exit_at_attempt(
     Some(exit_failure(facts, member, pod, training, down, known))
 }
 
-/// A failure of the previous attempt that is reported late. It belongs to the open incident.
+/// A late report on the previous attempt, which belongs to the open incident.
 pub(crate) fn late_exit(
     facts: &Facts<'_>,
     attempt: i64,
@@ -252,9 +247,8 @@ pub(crate) fn late_exit(
     worst_report(facts, member, pod, |at| at == attempt - 1)
 }
 
-/// The failure with the most severe action among the agent's reports for some attempts, and the
-/// earliest of these. A container may have been restarted alone before its final failure. Exits
-/// that follow from a restart of the whole pod are no failures.
+/// The earliest of the failures with the most severe action, among the agent's reports for some
+/// attempts. Exits that follow from a restart of the whole pod are no failures.
 fn worst_report(
     facts: &Facts<'_>,
     member: &Member,
@@ -270,7 +264,6 @@ fn worst_report(
         .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
-/// Report on the exit of the container with this id.
 pub(super) fn report_of<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
@@ -281,7 +274,6 @@ pub(super) fn report_of<'a>(
     report_where(facts, pod, container, |r| r.container_id == id)
 }
 
-/// Report on the exit of a container that the pod has had under this name.
 pub(super) fn report_where<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
@@ -290,8 +282,8 @@ pub(super) fn report_where<'a>(
 ) -> Option<&'a Report> {
     let reports = facts.pod_reports(pod);
     // The supervisor reports the exit of each attempt. The agent reports the exit of the container,
-    // unless the supervisor has already reported it. A report is outdated if the container has
-    // arrived at a later attempt since.
+    // unless the supervisor has already reported it. Reports are outdated after the container has
+    // arrived at a later attempt.
     let came = facts.arrivals.last(pod);
     reports
         .filter(|r| r.container == container && of_it(r) && !has_ended_anew(r, came))
@@ -299,7 +291,7 @@ pub(super) fn report_where<'a>(
 }
 
 /// True if a supervised container has arrived at a later attempt since this report. `came`: the
-/// last attempt at which the pod arrived, and its restart count then.
+/// pod's last attempt and its restart count.
 fn has_ended_anew(report: &Report, came: Option<(i64, i32)>) -> bool {
     let later = |(attempt, restarts)| attempt > report.attempt && restarts == report.restarts;
     report.supervised && came.is_some_and(later)
@@ -324,7 +316,6 @@ pub(crate) fn reported_failure(
     }
 }
 
-/// Describes the exit of a container as a failure of its member.
 pub(super) fn exit_failure(
     facts: &Facts<'_>,
     member: &Member,
@@ -361,7 +352,7 @@ pub(super) fn exit_failure(
         pod: pod.name.clone(),
         node: pod.node.clone().unwrap_or_default(),
         container: container.to_owned(),
-        // After a hang, the exit code comes from the supervisor's own signal.
+        // After a hang, the supervisor's own signal determines the code.
         exit_code: (!hangs).then_some(code),
         reason,
         message: reported.unwrap_or(&exit.message).clone(),
@@ -392,8 +383,8 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
     }
 }
 
-/// The error that prevented the start of a training container, unless a rule of the policy matches
-/// it. The runtime lacks the program, device or mount, so no code of the workload has run.
+/// The error that prevented the start of a training container, unless a rule matches it. The
+/// runtime lacks the program, device or mount, so the workload's code has not run.
 pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let container = facts.trainer(member, pod)?;
     let waits = matches!(container.state, ContainerState::Waiting { .. });
@@ -404,14 +395,13 @@ pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     is_start_error(facts, &failure).then_some(failure)
 }
 
-/// True if an exit is a [`start_error`].
 pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
     failure.cause.exit_code == Some(128)
         && START_REASONS.contains(&failure.cause.reason.as_str())
         && verdict(facts.spec(), failure).rule.is_none()
 }
 
-/// A member that its node did not start, without a failure of the workload.
+/// A member that its node did not start. The workload has not failed.
 pub(crate) fn start_failure(
     member: &Member,
     node: &str,
@@ -429,7 +419,7 @@ pub(crate) fn start_failure(
     Failure { cause, ..gone }
 }
 
-/// A member whose pod has disappeared while it was running.
+/// A member whose pod has disappeared while running.
 pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {
     Failure {
         member: member.clone(),

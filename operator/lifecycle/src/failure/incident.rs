@@ -23,27 +23,24 @@ use crate::meeting::{has_peers, may_keep_pods};
 use crate::settings::doubling;
 use crate::tier::Tier;
 
-/// First and longest wait of the kubelet's back-off between restarts of a container.
+/// First and longest wait of the kubelet's back-off.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
 
-/// Restart domains that lose the same node within this time are charged once.
+/// Domains that lose the same node within this time are charged once.
 const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
 
-/// After this many consecutive restarts for uncounted failures, the failed member moves to another
-/// node.
+/// After this many consecutive uncounted restarts, the failed member moves to another node.
 const UNCOUNTED_TRIES: i32 = 2;
 
-/// State that an incident inherits from the incident that it supersedes.
 struct Superseded {
-    /// The superseded incident, which has been moved to the history.
+    /// Already in the history.
     incident: Option<OpenIncident>,
-    /// Members that it was to replace and that have no new pod yet.
+    /// Members without the new pod that it owes them.
     owed: Vec<Member>,
-    /// Consecutive restarts before this one.
     tries: Tries,
 }
 
-/// Opens an incident for failures. Returns a consequence instead if more than a restart is needed.
+/// Returns a consequence instead if more than a restart is needed.
 pub(crate) fn open(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -63,7 +60,7 @@ pub(crate) fn open(
     }
 }
 
-/// Opens an incident without a failure. It uses no budget and has no consequence for the workload.
+/// Opens an incident without a failure or a charge.
 pub(crate) fn open_uncounted(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -84,7 +81,6 @@ pub(crate) fn open_uncounted(
     begin(facts, ledger, scope, response, superseded, false);
 }
 
-/// Closes the open incident so that another can supersede it.
 fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) -> Superseded {
     let domain = ledger.domain(scope.key());
     let owed = domain.map_or(Vec::new(), |d| owed(facts, scope, d));
@@ -96,7 +92,7 @@ fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) ->
     }
 }
 
-/// Consecutive restarts. The count resets after `healthyReset` without incident.
+/// Resets after `healthyReset` without incident.
 fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     let reset = facts.view.settings().healthy_reset;
     let healthy = domain
@@ -126,8 +122,7 @@ fn owed(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Ve
     out
 }
 
-/// Charges the incident. Returns whether it used a unit of the budget, or the consequence that
-/// replaces the incident.
+/// Returns whether a unit was used, or the consequence that replaces the incident.
 fn charge(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -139,7 +134,7 @@ fn charge(
     if response.action.ends_workload() {
         return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
     }
-    // A failure before all members have recovered from a charged incident is not charged again
+    // Until all members have recovered from a charged incident, further failures are free
     // (docs/decisions/0006).
     let superseded_paid = superseded
         .incident
@@ -162,8 +157,7 @@ fn charge(
     ControlFlow::Continue(charged)
 }
 
-/// True if the loss of this node was recently charged to another restart domain. Such a loss is one
-/// incident for all domains.
+/// True if the loss of this node was recently charged to another domain.
 fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool {
     let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
     let open = ledger
@@ -180,7 +174,6 @@ fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool 
     cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| facts.now - at <= ONE_LOSS)
 }
 
-/// Records the incident in the ledger.
 fn begin(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -205,7 +198,7 @@ fn begin(
             replace.insert(member.clone());
         }
     }
-    // Requested restarts and members that their nodes did not start are no failures of the program.
+    // Requests and failed starts are no failures of the program.
     let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
     let mut after = tries;
     let wait = if response.counted {
@@ -219,14 +212,14 @@ fn begin(
     };
     let mut incident = build(facts, domain, &response.cause, action, wait);
     if action.raises_attempt() {
-        // Attempts of orders never decrease, even if another client has changed the order.
+        // Attempts never decrease, even if another client has changed the order.
         let ordered = facts.order(scope.key()).map_or(0, |o| o.attempt);
         incident.attempt = domain.attempt.max(ordered).saturating_add(1);
     }
     incident.counted = charged;
     let mut avoid = response.avoid;
     if repeats && tries.uncounted >= UNCOUNTED_TRIES {
-        // Without another node, this sequence of uncounted restarts would never end.
+        // On the same node, this sequence of uncounted restarts would never end.
         replace.extend(response.failed);
         avoid.extend(node_of(facts, &response.cause));
     }
@@ -252,9 +245,9 @@ fn begin(
     }
 }
 
-/// True if an uncounted cause may recur because of the restart itself. Drains, lost nodes and
-/// requests have external causes. Deletions without a reason are external too, but back-off must
-/// limit clients that delete pods repeatedly.
+/// True if the restart itself may repeat an uncounted cause. Drains, lost nodes and requests are
+/// external. So are deletions without a reason, but back-off must limit clients that delete pods
+/// repeatedly.
 fn repeats(cause: &Cause) -> bool {
     match cause.kind {
         CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
@@ -265,7 +258,6 @@ fn repeats(cause: &Cause) -> bool {
     }
 }
 
-/// The node of a cause, to avoid it.
 fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
     let avoidance = Avoidance {
         reason: reasons::FAILED_MEMBER.into(),
@@ -290,8 +282,7 @@ fn gets_new_pod(
     action.raises_attempt() && !stays
 }
 
-/// An incident without members and pods. `tries`: consecutive restarts, which determine its
-/// back-off.
+/// `tries`: consecutive restarts, which determine the back-off.
 fn build(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -321,9 +312,9 @@ fn build(
     }
 }
 
-/// Replaces a restart in place by new pods in three cases. The policy requires a barrier between
-/// attempts of several members, and the pods have none. The in-place tries are used up. The
-/// kubelet's back-off, which also doubles, would take longer than creating a pod.
+/// Replaces a restart in place by new pods in three cases: the policy requires a barrier and the
+/// pods have none; the in-place tries are used up; the kubelet's back-off, which also doubles,
+/// would take longer than a new pod.
 fn escalate(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -373,7 +364,7 @@ pub(crate) fn join(
     if is_better_cause(facts, &incident, &response.cause) {
         incident.cause = response.cause;
         if incident.counted && !response.counted {
-            // The earlier cause is uncounted, and the charged failure followed from it.
+            // The earlier, uncounted cause led to the charged failure.
             take_back(ledger, scope.key(), &mut incident);
         }
         if response.counted && !incident.counted && !ledger.follows_charged(scope.key(), &incident)
@@ -393,8 +384,7 @@ pub(crate) fn join(
     let escalates = action.replaces_pods() && !incident.action.replaces_pods();
     incident.action = action;
     if escalates {
-        // Members with new pods get others again, because the coordinator's address changes for
-        // all.
+        // Members with new pods get others again, because the coordinator's address changes.
         ledger.note_recreation(scope.key());
         members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
     } else {
@@ -407,13 +397,13 @@ pub(crate) fn join(
     consequence
 }
 
-/// True if a cause that becomes known now replaces the cause of the incident.
+/// True if a later known cause replaces the cause of the incident.
 fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) -> bool {
-    // A requested restart keeps its cause: members may fail because their peers restart.
+    // Members may fail because their peers restart on request.
     if incident.cause.kind.is_requested() {
         return false;
     }
-    // The agent's report has the true exit code, and pod status may have shown a masked one.
+    // Pod status may have shown a masked exit code.
     let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
     let corrected = same && cause.exit_code != incident.cause.exit_code;
     let detected = incident.detected_at;
@@ -422,7 +412,6 @@ fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) ->
             < began(facts, &incident.cause, detected, detected)
 }
 
-/// The consequence of exceeding the restart budget.
 pub(crate) fn over_budget(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> Consequence {
     let limits = &facts.spec().failure_policy.limits;
     let failures = ledger.budget.used(limits, facts.now) + 1;

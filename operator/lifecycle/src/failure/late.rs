@@ -1,9 +1,9 @@
 //! Members that do not arrive at an attempt, and which of them get new pods.
 //!
-//! A deadline on missing reports would make a slow control plane expensive: reports are late,
-//! running members are replaced, and the replacements delay reports further. Therefore three
-//! conditions apply. The member's own node reports that it does not arrive. No member of its domain
-//! has arrived recently. Only a share of the domain is replaced at a time (docs/decisions/0034).
+//! A deadline on missing reports would make a slow control plane expensive: it replaces running
+//! members, which delays reports further. Therefore a member is replaced only if its own node
+//! reports that it does not arrive, after a time without any arrival in its domain, and only a
+//! share at a time (docs/decisions/0034).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -14,12 +14,12 @@ use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
 
-/// One in this many members is replaced at a time, at least one. New pods load the control plane
-/// most when it is slow, and the first of them show whether replacement helps.
+/// One in this many members is replaced at a time, at least one. New pods load a slow control
+/// plane, and the first of them show whether replacement helps.
 const SHARE: usize = 10;
 
-/// After this many deadlines without any arrival, the silence of an agent on a ready node counts
-/// too, because the agent may hang. Outages of the API server are rarely as long.
+/// After this many deadlines without any arrival, a silent agent on a ready node counts as hanging.
+/// Outages of the API server are rarely as long.
 const SILENCE: i32 = 5;
 
 /// Members that restart in place and have not arrived.
@@ -51,8 +51,7 @@ fn in_place<'s>(
     members.filter(|m| !incident.replace.contains(m))
 }
 
-/// Members that get a new pod now because they do not arrive. A member whose first start is in
-/// progress has a separate, longer deadline.
+/// A member whose first start is in progress has a separate, longer deadline.
 pub(super) fn given_up(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -72,7 +71,7 @@ pub(super) fn given_up(
     let mut late = Vec::new();
     for member in missing(facts, scope, domain) {
         let deadline = match facts.current(domain, member) {
-            // The API server confirms that the pod does not exist.
+            // The API server confirms that there is no pod.
             None => Some(since + limit),
             Some(pod) if !has_started(facts, member, pod) => None,
             Some(pod) => patience(facts, pod, incident.attempt).map(|p| p.deadline(since, limit)),
@@ -85,7 +84,7 @@ pub(super) fn given_up(
     late.into_iter().take(allowed).cloned().collect()
 }
 
-/// How many members of a domain may be replaced at a time for not arriving.
+/// How many members of a domain may be replaced at a time.
 pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
     scope.unfinished.len().div_ceil(SHARE)
 }
@@ -93,32 +92,30 @@ pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
 /// How long to wait for a member whose container runs on a ready node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// Number of `inPlace.deadlineSeconds` after the last arrival of any member.
+    /// Number of `inPlace.deadlineSeconds` after the last arrival in the domain.
     pub deadlines: i32,
-    /// The wait does not start before the node became ready.
+    /// When the node became ready.
     not_before: Option<DateTime<Utc>>,
 }
 
 impl Patience {
-    /// When the wait ends, if no member arrives after `since`.
+    /// When the wait ends without arrivals after `since`.
     pub fn deadline(self, since: DateTime<Utc>, limit: TimeDelta) -> DateTime<Utc> {
         self.not_before.map_or(since, |at| since.max(at)) + limit * self.deadlines
     }
 }
 
-/// How long to wait for a pod that is not known to have arrived at an attempt. `None`: its node is
-/// not ready, so that another deadline applies.
+/// `None`: the node is not ready, so that another deadline applies.
 pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option<Patience> {
     let node = pod.node.as_deref()?;
     let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
     Some(if facts.arrivals.is_late(pod, attempt) {
-        // The node's agent reports that the pod does not arrive.
         Patience {
             deadlines: 1,
             not_before: None,
         }
     } else {
-        // No report. A longer wait applies if the node has an agent that could report.
+        // No report. A present agent could report, so wait longer.
         Patience {
             deadlines: facts.agent(node).map_or(1, |_| SILENCE),
             not_before: info.ready_since,
@@ -126,7 +123,7 @@ pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option
     })
 }
 
-/// When the last arrival of one of these members at an attempt was received.
+/// When the last of these members' arrivals was received.
 pub(crate) fn last_arrival<'m>(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -138,7 +135,7 @@ pub(crate) fn last_arrival<'m>(
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// Number of replaced members whose new pod does not run yet.
+/// Replaced members whose new pod does not run yet.
 fn under_way(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -150,7 +147,6 @@ fn under_way(
     replaced.filter(|m| !is_back(facts, domain, m)).count()
 }
 
-/// True if the current pod of a member runs or has succeeded.
 fn is_back(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     let pod = facts.current(domain, member);
     pod.is_some_and(|p| facts.running(member, p) || facts.succeeded(member, p))

@@ -1,5 +1,3 @@
-//! Current state of the members of a domain.
-
 use lockstep_api::member::Member;
 use lockstep_api::workload::IncidentStage;
 
@@ -7,7 +5,7 @@ use crate::facts::{AssignedNodes, Facts};
 use crate::ledger::{DomainLedger, GangLedger};
 use crate::pods::{ContainerView, PodView};
 
-/// True if the training container of a pod can be stopped and its kubelet then starts it again.
+/// True if the training container can be stopped and its kubelet then starts it again.
 pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
     let Some(node) = pod.place() else {
         return false;
@@ -19,8 +17,8 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
     !pod.terminal() && !pod.terminating() && !finished && !facts.lost(node) && facts.can_stop(node)
 }
 
-/// True if a pod on a silent node is kept: its member has no other node yet, while other members of
-/// the gang have nodes. The pod may still run, and its node may return before a replacement exists.
+/// True if a pod on a silent node is kept: its member has no other node yet, while other members
+/// have. The node may return before a replacement exists.
 pub(crate) fn awaits_node(
     facts: &Facts<'_>,
     gang: &GangLedger,
@@ -37,8 +35,8 @@ pub(crate) fn awaits_node(
         && assigned.values().any(|node| usable(&node))
 }
 
-/// True if the incident of a domain waits until members on silent nodes get other nodes or their
-/// nodes return. The surviving members run until then.
+/// True if the incident of a domain waits until members on silent nodes get other nodes or the
+/// nodes return. The survivors run until then.
 pub(crate) fn awaits_nodes<'m>(
     facts: &Facts<'_>,
     gang: &GangLedger,
@@ -57,7 +55,7 @@ pub(crate) fn awaits_nodes<'m>(
         })
 }
 
-/// True if the training containers of all members run at the current attempt, or have succeeded.
+/// Running at the current attempt, or succeeded.
 pub(crate) fn all_up(facts: &Facts<'_>, domain: &DomainLedger, members: &[&Member]) -> bool {
     members.iter().all(|member| is_up(facts, domain, member))
 }
@@ -79,7 +77,7 @@ fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     shown.is_some_and(|c| facts.is_container_at(member, pod, incident.attempt, c))
 }
 
-/// Restarts by the kubelet of the training containers in the domain's current pods.
+/// Restarts by the kubelet.
 pub(crate) fn restart_count<'m>(
     facts: &Facts<'_>,
     domain: &DomainLedger,

@@ -1,6 +1,5 @@
-//! Exits of other containers that count as failures of the member: if a rule names the container,
-//! or if the exit restarts the whole pod. All other exits are left to the container's restart
-//! policy.
+//! Exits of other containers that are failures of the member: a rule names the container, or the
+//! exit restarts the whole pod. Restart policies handle all other exits.
 
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::ReportKind;
@@ -13,8 +12,7 @@ use crate::facts::Facts;
 use crate::ledger::DomainLedger;
 use crate::pods::{PodView, bare_id};
 
-/// Such failures of a member's pod at the current attempt of its domain. `restarting`: an incident
-/// restarts the pod in place.
+/// `restarting`: an incident restarts the pod in place.
 pub(crate) fn beside_training(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -41,7 +39,7 @@ fn reach(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> Reac
     }
 }
 
-/// Failures from the agent's reports, which unlike pod status contain the attempt.
+/// Agents' reports contain the attempt, unlike pod status.
 fn reported(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -61,8 +59,8 @@ fn reported(
         .collect()
 }
 
-/// Failures from pod status, if no agent reports. Without an agent, a restart of the gang replaces
-/// the pod, so that its status shows no older attempt.
+/// From pod status, without agent. A restart of the gang then replaces the pod, so that its status
+/// shows no older attempt.
 fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodView) -> Vec<Failure> {
     let training = facts.training(&member.group);
     let mut out = Vec::new();
@@ -85,8 +83,7 @@ fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodVie
     out
 }
 
-/// True if the training container ended because the exit of another container restarted the whole
-/// pod.
+/// True if the training container ended because another container restarted the whole pod.
 pub(crate) fn follows(failure: &Failure, others: &[Failure]) -> bool {
     let own = failure.cause.exit_code.is_some() && failure.usable;
     let mut triggers = others.iter().filter(|f| f.reach == Reach::Training);

@@ -1,5 +1,3 @@
-//! Evaluates the failure policy.
-
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
@@ -13,34 +11,32 @@ use crate::objects::training::{restart_by_rule, training_container};
 /// What the end of a container or pod affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Training: the training container ended, directly or as a consequence.
+    /// Training: the training container ended, directly or indirectly.
     Training,
-    /// The member. The remaining members suffice to continue.
+    /// The member. The remaining members suffice.
     Member,
-    /// Only the container itself. Only rules that name it apply.
+    /// The container itself. Only rules that name it apply.
     Itself,
 }
 
-/// A failure of one member.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
     pub member: Member,
-    /// UID of its pod. `None` if the pod is gone.
+    /// `None` if the pod is gone.
     pub pod_uid: Option<Uid>,
-    /// Cause for the ledger.
     pub cause: Cause,
-    /// True if the pod can continue, with its container restarted.
+    /// True if the pod can continue after a restart of its container.
     pub usable: bool,
-    /// True if the exit code hides the true one, because the kubelet killed the container together
-    /// with the pod's other containers.
+    /// True if the exit code hides the true one, because the kubelet killed all containers of the
+    /// pod.
     pub masked: bool,
-    /// True if the pod was asked to leave (eviction, drain, node shutdown), which uses no budget.
+    /// True for an eviction, drain or node shutdown, which uses no budget.
     pub uncounted: bool,
-    /// Until when pod status may still attribute the exit to an eviction or node shutdown. `None`:
-    /// it has done so, or the exit does not look like a kill.
+    /// Until when pod status may attribute the exit to an eviction or node shutdown. `None`: it
+    /// has, or the exit does not look like a kill.
     pub confirmed_by: Option<DateTime<Utc>>,
     pub reach: Reach,
-    /// Type and status of the pod's conditions.
+    /// Type and status.
     pub conditions: Vec<(String, String)>,
 }
 
@@ -51,8 +47,7 @@ impl Failure {
         !self.usable && !program
     }
 
-    /// True if another container than the training container caused the kubelet to restart the
-    /// whole pod.
+    /// True if another container made the kubelet restart the whole pod.
     pub fn restarted_pod(&self, training: &str) -> bool {
         self.usable
             && self.reach == Reach::Training
@@ -61,25 +56,22 @@ impl Failure {
     }
 }
 
-/// Result of evaluating the policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PolicyVerdict<'a> {
     pub rule: Option<&'a FailureRule>,
     pub action: FailureAction,
-    /// How the failed pod is handled.
     pub failed_member: FailedMember,
-    /// True if the failure uses a unit of the budget.
     pub counted: bool,
 }
 
 impl PolicyVerdict<'_> {
-    /// Name of the matching rule. Empty for the default.
+    /// Empty for the default.
     pub fn rule_name(&self) -> String {
         self.rule.map(|r| r.name.clone()).unwrap_or_default()
     }
 }
 
-/// Evaluates the policy: the first matching rule, else the default.
+/// The first matching rule, else the default.
 pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> PolicyVerdict<'a> {
     let rule = spec
         .failure_policy
@@ -99,8 +91,8 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
     }
 }
 
-/// The action of the user's own restart rules on the training container, by which the kubelet
-/// restarts it while other members continue (KEP-5307).
+/// The kubelet's action by the user's own restart rules, which restarts the training container
+/// alone (KEP-5307).
 fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
     let code = failure.cause.exit_code.filter(|_| !failure.masked)?;
     let mut groups = spec.groups.iter();

@@ -1,4 +1,4 @@
-//! Refunds charges after pod status has shown the true cause.
+//! Refunds of charges, after pod status has shown the true cause.
 
 use super::detect::killed_for_node;
 use super::scope::DomainScope;
@@ -6,8 +6,7 @@ use crate::facts::Facts;
 use crate::ledger::{Ledger, OpenIncident};
 use lockstep_api::ids::DomainKey;
 
-/// Refunds the charge of an open incident if pod status shows that the node or an eviction ended
-/// the pod.
+/// If pod status shows that the node or an eviction ended the pod.
 pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
     let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
         return;
@@ -22,7 +21,6 @@ pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &D
     }
 }
 
-/// Refunds the charge of an incident, if it was charged.
 pub(super) fn take_back(ledger: &mut Ledger, domain: &DomainKey, incident: &mut OpenIncident) {
     if !std::mem::take(&mut incident.counted) {
         return;

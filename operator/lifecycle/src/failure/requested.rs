@@ -1,4 +1,4 @@
-//! Incidents without failures: restarts on request, and members that move to other nodes.
+//! Incidents without failures: requested restarts, and members that move to other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,6 @@ use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
 
-/// Restarts all domains that have pods, on a user's request.
 pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause) {
     let membership = ledger.membership(facts.spec());
     for gang in &facts.gangs {
@@ -42,8 +41,7 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
     }
 }
 
-/// Places members that their nodes did not start on other nodes. The other members keep their
-/// nodes.
+/// Moves members that their nodes did not start. The other members keep their nodes.
 pub(crate) fn place_elsewhere(
     facts: &Facts<'_>,
     ledger: &mut Ledger,

@@ -1,10 +1,9 @@
-//! Restarts of domains whose set of running members changes: `replicas` has changed, or an elastic
-//! gang grows or shrinks.
+//! Restarts of domains whose running members change: `replicas` has changed, or an elastic gang
+//! grows or shrinks.
 //!
 //! The number of members and their ranks are environment variables, which cannot change in place.
-//! Therefore a change costs one uncounted restart with new pods on the same nodes. If an incident
-//! is open, its restart serves as that restart.
-//! incident is open already, its restart is that restart.
+//! Therefore a change costs one uncounted restart with new pods on the same nodes. An open
+//! incident's restart serves as that restart.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +17,7 @@ use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 
-/// Applies a change of `replicas`. Added members join once they are placed, and the others continue
-/// until then. If members are removed, the others restart at once.
+/// Added members join once they are placed. If members are removed, the others restart at once.
 pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
     let spec = facts.spec();
     let was = ledger.membership_before(spec, before);
@@ -40,7 +38,6 @@ pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[
     restart_changed(facts, ledger, &was, &is, "replicas changed");
 }
 
-/// Records the running members of a group.
 pub(crate) fn set_running(ledger: &mut Ledger, group: &Group, runs: impl Fn(&Member) -> bool) {
     let mut running = BTreeSet::new();
     for replica in 0..group.replicas {
@@ -58,8 +55,7 @@ pub(crate) fn set_running(ledger: &mut Ledger, group: &Group, runs: impl Fn(&Mem
     }
 }
 
-/// Restarts, with new pods, the domains that members have joined or whose members have another rank
-/// or coordinator.
+/// Restarts, with new pods, domains with added members or changed ranks or coordinators.
 pub(crate) fn restart_changed(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -112,7 +108,7 @@ fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, mes
     }
 }
 
-/// Rank and coordinator of a member. `None` while it does not run.
+/// `None` while a member does not run.
 fn position(membership: &Membership<'_>, member: &Member) -> Option<(Rank, Member)> {
     Some((membership.place(member)?, membership.coordinator(member)))
 }

@@ -14,25 +14,23 @@ use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::tier::Tier;
 
-/// Longest plausible delay of a failure report. An older time indicates that the node's clock is
-/// wrong.
+/// Longest plausible delay of a failure report. An older time comes from a wrong clock.
 const NEWS: TimeDelta = TimeDelta::minutes(1);
 
 pub(crate) struct Response {
     pub action: FailureAction,
-    /// The earliest cause, with the name of its rule.
+    /// With the name of its rule.
     pub cause: Cause,
-    /// True if it uses a unit of the budget.
     pub counted: bool,
     /// The member that failed first. `None` for a request.
     pub failed: Option<Member>,
-    /// Members whose pods cannot or must not continue.
+    /// Members whose pods cannot continue.
     pub replace: BTreeSet<Member>,
     pub avoid: Vec<(NodeName, Avoidance)>,
 }
 
-/// Combines failures: the most severe action and the earliest cause. `None` if no action is needed,
-/// because the kubelet restarts the container by its own rule or the policy says Ignore.
+/// `None` if no action is needed, because the kubelet restarts the container or the policy says
+/// Ignore.
 pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Response> {
     let spec = facts.spec();
     let mut judged: Vec<(&Failure, PolicyVerdict<'_>)> = failures
@@ -53,7 +51,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
             rule: by.rule_name(),
             ..first.cause.clone()
         },
-        // Later failures may be consequences of the first, so the first decides.
+        // Later failures may be consequences of the first.
         counted: by.counted,
         failed: Some(first.member.clone()),
         replace: BTreeSet::new(),
@@ -67,7 +65,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         response.avoid.extend(avoided(facts, f, v));
     }
     if response.action.ends_workload() {
-        // The failure that ends the workload is the cause, even if another failure preceded it.
+        // The failure that ends the workload is the cause, even if it was not the first.
         if let Some((f, v)) = judged.iter().find(|(_, v)| v.action.ends_workload()) {
             response.cause = Cause {
                 rule: v.rule_name(),
@@ -75,15 +73,14 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
             };
         }
     }
-    // A single pod is replaced, because no restart rule covers it.
+    // No restart rule covers a single pod.
     response.action = response.action.or_more_severe(FailureAction::RestartPod);
     Some(response)
 }
 
-/// When a failure began, to order failures. The node's clock may be wrong, so the time is limited
-/// to the time of receipt (`heard`), and to at most [`NEWS`] before `detected`, the detection of
-/// the first failure. A hang began one progress timeout before it was found, and thus before the
-/// resulting failures of its peers.
+/// When a failure began, to order failures. Because node clocks may be wrong, the time is limited
+/// to its receipt (`heard`), and to [`NEWS`] before `detected`, the detection of the first failure.
+/// A hang began one progress timeout earlier, before the resulting failures of peers.
 pub(super) fn began(
     facts: &Facts<'_>,
     cause: &Cause,
@@ -98,16 +95,14 @@ pub(super) fn began(
     }
 }
 
-/// True if a failure needs no action: the policy says Ignore, or the kubelet restarts the container
-/// by its own rule.
+/// True if the policy says Ignore, or the kubelet restarts the container by its own rule.
 pub(crate) fn is_left_to_kubelet(facts: &Facts<'_>, failure: &Failure) -> bool {
     let action = verdict(facts.spec(), failure).action;
     action.leaves_container()
         || action.affects_single_pod() && failure.usable && kubelet_restarts(facts, failure, action)
 }
 
-/// True if the pod's own restart rules already execute the action, so that the restart is only
-/// counted.
+/// True if the pod's own restart rules execute the action, so that the restart is only counted.
 fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction) -> bool {
     let pod = facts
         .pods_of(&failure.member)
@@ -120,8 +115,7 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
         ActionScope::Pod if failure.reach == Reach::Itself => false,
         ActionScope::Pod if failure.restarted_pod(facts.training(&failure.member.group)) => true,
         ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
-            // The rule covers the whole pod only if there are no init containers or sidecars to
-            // restart.
+            // The rule covers the whole pod only without init containers and sidecars.
             let alone = pod.is_none_or(|p| {
                 let names = p.containers.iter().map(|(name, _)| name);
                 names.filter(|n| *n != SUPERVISOR_PROGRAM).count() <= 1
@@ -137,7 +131,7 @@ fn avoided(
     failure: &Failure,
     verdict: &PolicyVerdict<'_>,
 ) -> Option<(NodeName, Avoidance)> {
-    // A lost node cannot be used while it is lost, and needs no avoidance afterwards.
+    // A lost node needs no avoidance.
     let rule = verdict.rule?;
     if verdict.failed_member != FailedMember::ReplaceElsewhere {
         return None;

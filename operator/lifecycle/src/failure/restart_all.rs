@@ -1,6 +1,6 @@
-//! Restarts of all containers of a pod by a user's restart rule on another container (KEP-5532),
-//! such as a watcher that exits with a special code. The kubelet then ends the training container,
-//! which is no failure of its own.
+//! Restarts of all containers of a pod by a user's rule on another container (KEP-5532), such as a
+//! watcher that exits with a special code. The resulting end of the training container is no
+//! failure.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -15,8 +15,7 @@ use crate::pods::PodView;
 /// period.
 const SWEEP: TimeDelta = TimeDelta::seconds(30);
 
-/// True if this exit of another container restarts all containers of its pod, including the
-/// training container.
+/// True if this exit restarts all containers of its pod, including the training container.
 pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> bool {
     let beside = container != facts.training(&member.group);
     let rule = |t| restart_by_rule(t, container, code);
@@ -24,12 +23,12 @@ pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code
     beside && action.is_some_and(FailureAction::restarts_pod)
 }
 
-/// True if a restart of all containers that began at `trigger` may have ended a container at `end`.
+/// True if a restart that began at `trigger` may have ended a container at `end`.
 pub(super) fn may_have_ended(trigger: DateTime<Utc>, end: DateTime<Utc>) -> bool {
     end >= trigger && end - trigger <= SWEEP
 }
 
-/// Reports of exits that caused a restart of all containers.
+/// Reports of exits that restarted all containers.
 pub(super) fn reported<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,
@@ -41,7 +40,7 @@ pub(super) fn reported<'s>(
     ended.filter(|r| sets_off(facts, member, &r.container, r.exit_code))
 }
 
-/// The exit that caused the restart of all containers that pod status shows last.
+/// The exit that caused the last such restart in pod status.
 pub(super) fn last_of<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,
@@ -52,20 +51,18 @@ pub(super) fn last_of<'s>(
         .min_by_key(|r| r.time)
 }
 
-/// True if pod status shows exactly one restart of the container since this report.
+/// True if pod status shows one restart since this report.
 fn is_last(pod: &PodView, report: &Report) -> bool {
     let shown = pod.containers.get(&report.container);
     shown.is_some_and(|c| c.restart_count == report.restarts.saturating_add(1))
 }
 
-/// True if a restart of all containers ended the training container of this report: its exit is the
-/// first after the one that caused the restart.
+/// True if such a restart ended the training container: its exit is the first after the trigger.
 pub(super) fn is_swept(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
     trigger_of(facts, member, pod, report).is_some()
 }
 
-/// The exit that caused the restart of all containers by which the training container of a report
-/// ended.
+/// The exit that caused the restart by which the training container of a report ended.
 pub(crate) fn trigger_of<'s>(
     facts: &'s Facts<'_>,
     member: &'s Member,

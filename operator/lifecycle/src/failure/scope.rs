@@ -1,5 +1,3 @@
-//! One restart domain with its gang, and the consequences of its failures for the workload.
-
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
@@ -8,18 +6,16 @@ use lockstep_api::membership::Membership;
 use crate::facts::{AssignedNodes, Facts};
 use crate::ledger::Ledger;
 
-/// A restart domain with its gang and the members that should run.
+/// A domain with its gang and the members that should run.
 pub(crate) struct DomainScope<'s> {
     pub gang: &'s Gang,
     pub domain: &'s Domain,
     pub all: Vec<&'s Member>,
-    /// Members of `all` that have not succeeded.
     pub unfinished: Vec<&'s Member>,
-    /// Nodes assigned to them.
     pub assigned: &'s AssignedNodes<'s>,
 }
 
-/// Consequence of a domain's failures for the workload, beyond a restart of the domain.
+/// What a domain's failures cause beyond a restart of the domain.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
@@ -38,8 +34,8 @@ impl<'s> DomainScope<'s> {
         let assigned = facts.assigned_nodes(&gang.key);
         let mut all = Vec::new();
         for member in &domain.members {
-            // Members of a basic group run independently, as capacity allows. A gang that degrades
-            // continues without members that have no capacity.
+            // Members of Basic groups run independently. A degrading gang continues without members
+            // that have no capacity.
             let runs = if gang.basic || (gang.degrades() && membership.contains(member)) {
                 assigned.contains_key(member)
             } else {
@@ -63,7 +59,7 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// The scope of a restart, independent of nodes. It excludes members that do not run again.
+    /// Ignores nodes, and excludes members that do not run again.
     pub fn of_restart(
         facts: &'s Facts<'s>,
         ledger: &Ledger,

@@ -1,5 +1,5 @@
-//! Restart counts of training containers at the time of an order. A container with a higher count
-//! belongs to the new attempt, all others to older attempts.
+//! Restart counts of training containers at the time of an order. Containers with a higher count
+//! belong to the new attempt.
 
 use chrono::SubsecRound;
 use lockstep_api::member::Member;
@@ -15,12 +15,11 @@ use crate::pods::{ContainerState, ContainerView, PodView, Termination};
 /// Count of a container that has not started.
 const NONE: i32 = -1;
 
-/// The restart count of the last container of a member that belongs to an older attempt.
+/// The restart count of a member's last container of an older attempt.
 ///
-/// If the failure of a container restarts the domain, it is the count of that container, because
-/// the kubelet's later containers are new. Otherwise it is the highest count from any source. A
-/// count that is too high costs one more restart of the member. A count that is too low leaves the
-/// member in the old attempt.
+/// If a container's failure restarts the domain, it is the count of that container, because later
+/// containers are new. Otherwise it is the highest count from any source. A count that is too high
+/// costs one more restart of the member. A count that is too low leaves it in the old attempt.
 pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i32 {
     let Some(pod) = facts.current(domain, member) else {
         return NONE;
@@ -51,8 +50,7 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
     failed.unwrap_or(seen)
 }
 
-/// Count of the container whose exit caused the open incident, from pod status, because the agent's
-/// report may arrive after the order.
+/// From pod status, because the agent's report may arrive after the order.
 fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> Option<i32> {
     let cause = &domain.incident.as_ref()?.cause;
     if cause.kind != CauseKind::ContainerExit || cause.pod != pod.name {
@@ -66,15 +64,14 @@ fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> 
     if let ContainerState::Waiting { .. } = container.state {
         return is_cause(last, cause).then_some(newest);
     }
-    // If the kubelet removed the container to restart the whole pod, its code and time are lost.
-    // Its successor started after the failure by the node's clock, in whole seconds.
+    // A container removed by a restart of the whole pod has lost its code and time. Its successor
+    // started after the failure by the node's clock, in whole seconds.
     let failed_at = cause.time.trunc_subsecs(0);
     let began_after = container.running_since().is_some_and(|at| at >= failed_at);
     let removed = last.reason == RESTARTING_ALL && began_after;
     (removed || is_cause(last, cause)).then_some(newest - 1)
 }
 
-/// True if this exit is the cause of the incident.
 fn is_cause(end: &Termination, cause: &Cause) -> bool {
     end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
 }
@@ -83,8 +80,7 @@ fn is_cause(end: &Termination, cause: &Cause) -> bool {
 fn shown(container: &ContainerView) -> i32 {
     match &container.state {
         _ if !container.started() => NONE,
-        // The kubelet increments the count when the restart begins, before it creates the
-        // container.
+        // The kubelet increments the count before it creates the container.
         ContainerState::Waiting { reason, .. } if reason == RESTARTING_ALL => {
             container.restart_count - 1
         }

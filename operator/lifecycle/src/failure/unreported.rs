@@ -1,4 +1,4 @@
-//! Restarts by the kubelet that no agent reported, detected by restart counts.
+//! Restarts by the kubelet without an agent's report, detected by restart counts.
 
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Cause, FailureAction};
@@ -15,9 +15,8 @@ use crate::ledger::Ledger;
 use crate::pods::{PodView, Termination};
 use crate::wake::Wake;
 
-/// Result of counting unreported restarts.
 pub(crate) enum Unreported {
-    /// There are none, or all are accounted for.
+    /// None, or all are accounted for.
     Nothing,
     /// They exceed the restart budget.
     OverBudget(Cause),
@@ -64,7 +63,7 @@ pub(crate) fn count_kubelet_restarts(
     let ends_attempt = !is_task && !verdict.action.affects_single_pod();
     let ended_since = |since| failure.cause.time > since;
     if awaited && !(ends_attempt && domain.healthy_since.is_some_and(ended_since)) {
-        // The known exit may be one that was counted before.
+        // The known exit may have been counted before.
         return Unreported::Nothing;
     }
     domain.restarts_seen = count;
@@ -98,19 +97,16 @@ pub(crate) fn count_kubelet_restarts(
     }
 }
 
-/// What is known of the last restart of a member's training container.
+/// The last restart of a member's training container.
 enum LastRestart {
-    /// There is none, or it belongs to an older attempt.
+    /// None, or of an older attempt.
     Nothing,
-    /// The report with the true code is expected: the agent observes an exit before the kubelet
-    /// reports it to the API server.
+    /// The report is expected: the agent observes an exit before the kubelet publishes it.
     Awaited,
-    /// The exit before the restart.
     Ended(Box<Failure>),
 }
 
-/// The last exit of a training container that runs again. Exits of older attempts are ignored,
-/// because they were handled then.
+/// Exits of older attempts were handled then.
 fn last_restart(
     facts: &Facts<'_>,
     attempt: i64,
@@ -126,7 +122,7 @@ fn last_restart(
         return LastRestart::Nothing;
     };
     let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
-    // The kubelet shows no id for a container that it restarted with its whole pod.
+    // The kubelet shows no id after a restart of the whole pod.
     let known = trigger.or_else(|| match &last.id {
         Some(id) => report_of(facts, pod, training, Some(id)),
         None => report_where(facts, pod, training, |r| {
@@ -139,11 +135,11 @@ fn last_restart(
     if let Some(trigger) = trigger {
         return LastRestart::Ended(Box::new(reported_failure(facts, member, pod, trigger)));
     }
-    // The kubelet shows no times for containers that it ended to restart the whole pod.
+    // The kubelet shows no times after a restart of the whole pod.
     let ended_by = last.finished_at.or(container.running_since());
     if known.is_none() && facts.is_reported(pod) {
         let grace = facts.view.settings().report_grace;
-        // If the node's clock is far ahead, the time of the exit is unknown.
+        // With a clock far ahead, the time of the exit is unknown.
         let deadline = ended_by.filter(|at| *at < facts.now + grace);
         if deadline.is_some_and(|at| !facts.due(at + grace).passed(wake)) {
             return LastRestart::Awaited;
@@ -158,9 +154,8 @@ fn last_restart(
     )))
 }
 
-/// True if the exit ended one task and the user's own rule starts the next. If the rule restarts
-/// all containers and no agent reported the code, the exit cannot be distinguished from a failure
-/// and is not charged.
+/// True if the exit ended one task and the user's rule starts the next. If the rule restarts all
+/// containers and the code is unknown, the exit may be a failure, but is not charged.
 fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
     let rule = facts.after_success(&failure.member.group);
     let hidden = failure.masked && rule.is_some_and(FailureAction::restarts_pod);

@@ -1,5 +1,3 @@
-//! The restart budget: units per sliding window.
-
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::workload::RestartLimits;
 
@@ -10,14 +8,13 @@ impl RestartBudget {
         self.used(limits, now) < limits.max_restarts.max(0) as usize
     }
 
-    /// Units used in the window that ends at `at`.
     pub fn used(&self, limits: &RestartLimits, at: DateTime<Utc>) -> usize {
         let window = TimeDelta::seconds(limits.window_seconds);
         let used = self.counted_at.iter().filter(|used| **used + window > at);
         used.count()
     }
 
-    /// Refunds the unit that was charged at `charged_at`, or the last unit.
+    /// Refunds the unit of that time, or the last unit.
     pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
         let at = self.counted_at.iter().rposition(|at| *at == charged_at);
         if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
@@ -26,7 +23,7 @@ impl RestartBudget {
         self.counted = (self.counted - 1).max(0);
     }
 
-    /// Charges a unit. False if none is left in the window.
+    /// False if no unit is left in the window.
     pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         let window = TimeDelta::seconds(limits.window_seconds);
         self.counted_at.retain(|at| *at + window > now);
