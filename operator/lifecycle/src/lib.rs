@@ -1,10 +1,8 @@
 //! The decisions of Lockstep, as pure functions of observations and time.
 //!
 //! This crate reads no clock, holds no client and keeps no state. [`decide`] turns the view of one
-//! workload into a [`Plan`]: the next step, or a status if nothing is to be done. [`node::decide`]
-//! does the same for the agent of one node. Every decision is level-triggered: it depends on the
-//! current state only. A pass therefore continues correctly from any intermediate state, such as
-//! after a crash.
+//! workload into a [`Plan`]. [`node::decide`] decides for the agent of one node. Decisions are
+//! level-triggered: a pass continues correctly from any intermediate state, such as after a crash.
 //!
 //! | module | content |
 //! |---|---|

@@ -9,20 +9,18 @@ use lockstep_api::workload::{
     GangScope, InPlace, RestartScope, TrainingWorkloadSpec, WithoutSupervisor, WorldScope,
 };
 
-/// True if the members of a gang may have supervisors. A domain of one member needs no barrier, but
-/// only a supervisor reads the progress of its training process. Members of a Basic group start
-/// without each other, so no release could cover them.
+/// False for Basic groups, whose members start independently, so that no release could cover them.
+/// A domain of one member needs no barrier, but only a supervisor reads training progress.
 pub(crate) fn may_have_supervisors(gang: &Gang) -> bool {
     !gang.basic
 }
 
-/// True if two attempts of a domain could overlap, because it has several members.
+/// With several members, two attempts could overlap.
 pub(crate) fn has_peers(domain: &Domain) -> bool {
     domain.members.len() > 1
 }
 
-/// True if a restart of a domain may keep its pods. `has_barrier`: supervisors pause its members
-/// until all have stopped.
+/// `has_barrier`: supervisors pause the members until all have stopped.
 pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool) -> bool {
     match policy.without_supervisor {
         WithoutSupervisor::Allow => true,
@@ -30,8 +28,8 @@ pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool
     }
 }
 
-/// True if no member outside of this domain shares the coordinator of its members, now and after
-/// any resize. Only then may the coordinator's address change when the domain restarts.
+/// True if only this domain uses its members' coordinator, now and after any resize. Only then may
+/// the address change when the domain restarts.
 pub(crate) fn meets_alone(
     spec: &TrainingWorkloadSpec,
     membership: &Membership<'_>,

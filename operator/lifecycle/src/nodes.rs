@@ -9,8 +9,8 @@ use lockstep_api::node_agent::{Arrival, MemberProgress};
 pub struct NodeInfo {
     /// Since when the node is not Ready. `None` while it is Ready.
     pub not_ready_since: Option<DateTime<Utc>>,
-    /// When the condition Ready became True, by the node's clock. It only distinguishes transitions
-    /// and is never compared with other times.
+    /// When the condition Ready became True, by the node's clock. It only distinguishes
+    /// transitions.
     pub became_ready: Option<DateTime<Utc>>,
     /// When it became True, by the manager's clock. `None` if the condition has no time.
     pub ready_since: Option<DateTime<Utc>>,
@@ -25,8 +25,7 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// Sets `ready_since` of a node received now. A new transition to Ready counts from now. For a
-    /// node without a previous version, the node's own time counts, up to now.
+    /// Sets `ready_since`: now for a transition, the node's own time (up to now) for a new node.
     #[must_use]
     pub fn heard(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         self.ready_since = self.became_ready.map(|at| match before {
@@ -48,17 +47,15 @@ impl NodeInfo {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
-    /// Its published status. The manager trusts it only about pods bound to the agent's node, and
-    /// caps progress times at the time of receipt.
+    /// Its published status. The manager trusts it only about pods bound to its node, and caps
+    /// progress times at the receipt.
     pub status: NodeAgentStatus,
-    /// When each of its arrivals was received, by the manager's clock, in the order of
-    /// `status.arrivals`.
+    /// When each arrival was received, by the manager's clock.
     pub heard_at: Vec<DateTime<Utc>>,
 }
 
 impl AgentInfo {
-    /// Builds the info of an agent that published a status now. Arrivals that were known before
-    /// keep their time.
+    /// Earlier arrivals keep their time.
     pub fn heard(
         ready: bool,
         mut status: NodeAgentStatus,
@@ -73,7 +70,7 @@ impl AgentInfo {
         let known = |new| before.and_then(|b| b.heard_before(new));
         let heard_at = status.arrivals.iter();
         let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
-        // Deserialized vectors have up to twice the needed capacity, and there are thousands of
+        // Deserialized vectors may have twice the needed capacity, and there are thousands of
         // agents.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
@@ -84,15 +81,14 @@ impl AgentInfo {
         }
     }
 
-    /// When an earlier arrival of the same pods at the same attempt was received.
+    /// Compares pods and attempt.
     fn heard_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
         let mut known = self.status.arrivals.iter().zip(&self.heard_at);
         known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
     }
 }
 
-/// Limits the times of a progress report to the time of its first receipt, because the node's clock
-/// may be ahead.
+/// Limits times to the first receipt, because the node's clock may be ahead.
 fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: DateTime<Utc>) {
     let same_step = old.filter(|old| old.step == new.step);
     let same_checkpoint = old.filter(|old| old.checkpoint_step == new.checkpoint_step);
@@ -102,7 +98,7 @@ fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: Dat
     new.checkpoint_time = new.checkpoint_time.map(|at| at.min(first.unwrap_or(now)));
 }
 
-/// True if two arrivals are about the same attempt of the same domain.
+/// True for the same attempt of the same domain.
 fn is_same(a: &Arrival, b: &Arrival) -> bool {
     (&a.workload_uid, &a.domain, a.attempt) == (&b.workload_uid, &b.domain, b.attempt)
 }

@@ -1,5 +1,3 @@
-//! The inputs of decisions: the view of a workload without its status.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,8 +15,8 @@ use crate::view::{
 };
 use crate::zones::ZoneInfo;
 
-/// A view without its status. Decisions read the ledger part of the status separately. The summary
-/// is for people, and decisions must not depend on it (docs/decisions/0012).
+/// A view without its status. Decisions read the ledger separately, and must not depend on the
+/// summary (docs/decisions/0012).
 #[derive(Clone, Copy)]
 pub(crate) struct Observed<'a> {
     view: &'a WorkloadView,
@@ -62,7 +60,7 @@ impl<'a> Observed<'a> {
         annotations.get(key).map(String::as_str)
     }
 
-    /// Pods that the workload controls, and possibly pods of other owners.
+    /// May contain pods of other owners.
     pub fn pods(self) -> &'a [Arc<PodView>] {
         &self.view.pods
     }
@@ -71,22 +69,21 @@ impl<'a> Observed<'a> {
         &self.view.pod_groups
     }
 
-    /// The Workload of this name, whoever owns it.
+    /// Of any owner.
     pub fn scheduling(self) -> Option<&'a Held<WorkloadSpec>> {
         self.view.scheduling.as_ref()
     }
 
-    /// The Service named like the subdomain, whoever owns it.
+    /// Of any owner.
     pub fn service(self) -> Option<&'a Held<ServiceContent>> {
         self.view.service.as_ref()
     }
 
-    /// The `RestartOrder` of this name, whoever owns it.
+    /// Of any owner.
     pub fn order(self) -> Option<&'a Held<RestartOrderSpec>> {
         self.view.order.as_ref()
     }
 
-    /// Nodes that pods and placements name, by name.
     pub fn nodes(self) -> &'a BTreeMap<String, Arc<NodeInfo>> {
         &self.view.nodes
     }
@@ -95,13 +92,11 @@ impl<'a> Observed<'a> {
         self.view.zones.get(&node.zone)
     }
 
-    /// Agents of `nodes`, by node name.
     pub fn agents(self) -> &'a BTreeMap<String, Arc<AgentInfo>> {
         &self.view.agents
     }
 
-    /// Nodes that have or had an agent pod, with the start of the current state (some pod ready, or
-    /// none).
+    /// Nodes that have or had an agent pod, and since when some pod is ready or none is.
     pub fn agent_pods(self) -> &'a BTreeMap<String, DateTime<Utc>> {
         &self.view.agent_pods
     }
@@ -110,17 +105,14 @@ impl<'a> Observed<'a> {
         &self.view.priority
     }
 
-    /// Dry-run result for the pods of the current spec.
     pub fn dry_run(self) -> Option<&'a DryRun> {
         self.view.dry_run.as_ref()
     }
 
-    /// Refused requests of earlier passes, until they succeed.
     pub fn refusals(self) -> &'a [RefusedRequest] {
         &self.view.refusals
     }
 
-    /// The last request that the API server failed.
     pub fn failed(self) -> Option<&'a FailedRequest> {
         self.view.failed.as_ref()
     }

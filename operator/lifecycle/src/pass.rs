@@ -1,5 +1,3 @@
-//! The driver of a pass: from the view of a workload to the next plan.
-
 use chrono::{DateTime, Utc};
 use lockstep_api::names::MANAGED_BY;
 
@@ -15,9 +13,9 @@ use crate::wake::Wake;
 
 /// Decides the next step for a workload.
 ///
-/// Stages that change the ledger run first, in a fixed order. If any stage changes it, the pass
-/// only records the ledger. Otherwise, the difference between the ledger and the observed objects
-/// becomes actions. Without actions, the summary is updated.
+/// Stages that change the ledger run first, in a fixed order. If the ledger changes, the pass only
+/// records it. Otherwise, differences from the observed objects become actions. Without actions,
+/// the summary is updated.
 pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let before = view.status();
     if hands_off(view) {
@@ -61,8 +59,7 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     }
 }
 
-/// True if another controller manages the object, or if it is being deleted. The garbage collector
-/// deletes owned objects.
+/// The garbage collector deletes the objects of a deleted workload.
 fn hands_off(view: &WorkloadView) -> bool {
     view.deleting() || view.spec().managed_by != MANAGED_BY
 }

@@ -1,5 +1,3 @@
-//! Settings of the decisions, from the manager's configuration.
-
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
@@ -7,15 +5,13 @@ use lockstep_api::names::ACCELERATORS;
 /// Settings of the decisions. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifecycleSettings {
-    /// Delay of the response to the second counted incident in a row; doubles with each further
-    /// incident. The first is not delayed.
+    /// Delay of the second counted incident in a row; doubles. The first is not delayed.
     pub incident_backoff: TimeDelta,
     /// Longest wait between counted incidents.
     pub incident_backoff_max: TimeDelta,
-    /// After this time without incident, a domain starts over: no back-off, all in-place attempts.
+    /// After this time without incident, back-off and in-place attempts reset.
     pub healthy_reset: TimeDelta,
-    /// Wait after the first placement that ended before all members ran (refused pod, start
-    /// deadline); doubles.
+    /// Wait after the first placement that ended before all members ran; doubles.
     pub placement_backoff: TimeDelta,
     /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
@@ -24,23 +20,22 @@ pub struct LifecycleSettings {
     /// Pause before a refused request is retried. Also how long a gang avoids a node whose kubelet
     /// rejected its pod.
     pub retry: TimeDelta,
-    /// How long a decision waits for the agent's report of the true exit code, if pod status shows
-    /// a masked one.
+    /// How long to wait for the agent's report, if pod status shows a masked exit code.
     pub report_grace: TimeDelta,
-    /// How long an irreversible response to an exit that looks like a kill is delayed. Pod status
-    /// may still show that the kubelet evicts the pod or shuts the node down.
+    /// How long an irreversible response to an apparent kill waits for pod status, which may show
+    /// an eviction or node shutdown.
     pub status_grace: TimeDelta,
-    /// How long after its grace period a pod is deleted by force, if its node answers. Exceeds the
-    /// time after which a silent node becomes NotReady (`node-monitor-grace-period`, 50 s).
+    /// How long after its grace period a pod is deleted by force, if its node answers. Exceeds
+    /// `node-monitor-grace-period` (50 s), after which a silent node becomes NotReady.
     pub overdue: TimeDelta,
-    /// Duration of a restart with new pods. If the kubelet's back-off is longer, pods are replaced
-    /// instead.
+    /// Duration of a restart with new pods. With a longer back-off of the kubelet, pods are
+    /// replaced.
     pub recreate_takes: TimeDelta,
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
-    /// Image of the supervisor. `None`: no pod gets a supervisor.
+    /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
 }
 
@@ -66,22 +61,21 @@ impl Default for LifecycleSettings {
 }
 
 impl LifecycleSettings {
-    /// Accelerators in the limits of a container.
+    /// From its limits.
     pub(crate) fn accelerators_of(&self, container: &Container) -> i64 {
         let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
         let Some(limits) = limits else { return 0 };
-        // Extended resources are whole numbers.
         let of = |name| limits.get(name)?.0.parse::<i64>().ok();
         let amounts = self.accelerators.iter().filter_map(of);
         amounts.fold(0, i64::saturating_add)
     }
 }
 
-/// The `n`-th wait of a sequence that doubles from `first` up to `max`. Zero for `n` = 0.
+/// Doubles from `first` up to `max`. Zero for `n` = 0.
 pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
     match n {
         ..=0 => TimeDelta::zero(),
-        // 2^20 seconds exceed every maximum; more doublings could overflow.
+        // 2^20 s exceed every maximum; more doublings could overflow.
         n => first
             .checked_mul(1 << (n - 1).min(20))
             .map_or(max, |wait| wait.min(max)),

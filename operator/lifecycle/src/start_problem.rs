@@ -1,4 +1,4 @@
-//! Problems that prevent a pod from starting, as shown by its kubelet or by a missing binding.
+//! Problems that prevent a pod from starting.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -11,22 +11,20 @@ use crate::pods::{ContainerState, PodView};
 use crate::wake::Wake;
 use crate::words::shortened;
 
-/// Longest message of a problem, in bytes.
+/// Bytes.
 const LONGEST: usize = 512;
 
-/// How long a scheduler may take before a pod is reported as not bound.
+/// How long a pod may stay unbound before it is reported.
 const TO_BIND: TimeDelta = TimeDelta::seconds(10);
 
-/// Condition reasons that report such a problem.
 pub(crate) const START_PROBLEMS: [&str; 3] = [
     reasons::IMAGE_UNAVAILABLE,
     reasons::START_ERROR,
     reasons::NOT_BOUND,
 ];
 
-/// Reasons of waiting containers, most permanent first, with the condition reasons that report
-/// them. The kubelet defines them in `pkg/kubelet/images/types.go` and
-/// `pkg/kubelet/container/sync_result.go`.
+/// Reasons of waiting containers, most permanent first, and the reported condition reasons
+/// (`pkg/kubelet/images/types.go`, `pkg/kubelet/container/sync_result.go`).
 const WAITING: [(&str, &str); 11] = [
     (INVALID_IMAGE_NAME, reasons::IMAGE_UNAVAILABLE),
     ("ErrImageNeverPull", reasons::IMAGE_UNAVAILABLE),
@@ -40,49 +38,43 @@ const WAITING: [(&str, &str); 11] = [
     ("RegistryUnavailable", reasons::IMAGE_UNAVAILABLE),
     ("CrashLoopBackOff", reasons::MEMBERS_NOT_READY),
 ];
-/// The kubelet never retries such an image.
+/// Never retried by the kubelet.
 const INVALID_IMAGE_NAME: &str = "InvalidImageName";
-/// A missing Secret or ConfigMap, or a security context that does not match the image.
+/// A missing Secret or ConfigMap, or an unsuitable security context.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
-/// The kubelet initially shows this reason for every container. It is a problem only after the
-/// deadline.
+/// Shown for every container at first; a problem only after the deadline.
 const CREATING: &str = "ContainerCreating";
-/// Reasons without information: another container prevents the start, or all containers restart.
+/// Another container prevents the start, or all containers restart.
 const SILENT: [&str; 3] = ["", "PodInitializing", "RestartingAllContainers"];
 
-/// Phrases of container runtimes for a program that cannot be executed: runc, crun, gVisor, and
-/// containerd for an image without a command. Failures of devices and mounts contain none of them.
+/// Phrases of runc, crun, gVisor and containerd for a program that cannot be executed. Failures of
+/// devices and mounts contain none of them.
 const NAMES_PROGRAM: [&str; 4] = ["exec:", "executable", "chdir", "no command specified"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartProblem {
-    /// Condition reason that reports it.
     pub reason: &'static str,
-    /// The waiting container, and why it waits.
     pub message: String,
     pub fault: Fault,
-    /// True if the kubelet does not retry.
     pub is_final: bool,
-    /// Priority among problems. The lowest is reported.
+    /// The lowest is reported.
     rank: usize,
 }
 
-/// The cause of a failed start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The node, or unknown.
     Node,
     Image,
     Program,
-    /// The template, regardless of the node.
+    /// Regardless of the node.
     Template,
-    /// The default scheduler, which no change of the workload can repair.
+    /// No change of the workload can repair it.
     Scheduler,
 }
 
 impl Fault {
-    /// The cause of a runtime's failure to start a container, from its message. The program if
-    /// there is no message.
+    /// Without a message, the program counts as the cause.
     pub fn of_program(message: &str) -> Self {
         let names_program = NAMES_PROGRAM.iter().any(|word| message.contains(word));
         if message.is_empty() || names_program {
@@ -92,8 +84,8 @@ impl Fault {
         }
     }
 
-    /// True if another node could start the member, so that this one is avoided. `group_runs`:
-    /// other members of its group, which have the same template, run.
+    /// True if another node could start the member. `group_runs`: other members of its group, with
+    /// the same template, run.
     pub fn is_of_node(self, group_runs: bool) -> bool {
         match self {
             Self::Node => true,
@@ -102,8 +94,7 @@ impl Fault {
         }
     }
 
-    /// True if the template caused the failure. An image may have disappeared from the registry
-    /// although other members' nodes have it.
+    /// True if the template is the cause. An image may be gone although other nodes have it.
     pub fn is_of_template(self, group_runs: bool) -> bool {
         match self {
             Self::Image | Self::Template => true,
@@ -113,7 +104,7 @@ impl Fault {
     }
 }
 
-/// The worst reason for which a container of a pod waits, including its creation.
+/// Includes the creation of a container.
 pub(crate) fn waiting_container(pod: &PodView) -> Option<StartProblem> {
     let waiting = pod
         .containers
@@ -156,15 +147,13 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> Option<StartProbl
     })
 }
 
-/// Since when a pod waits for a scheduler that has not processed it. `None`: it is bound or gated,
-/// or a scheduler has processed it.
+/// `None` if the pod is bound or gated, or a scheduler has processed it.
 pub(crate) fn unbound_since(pod: &PodView) -> Option<DateTime<Utc>> {
     let waits = pod.node.is_none() && !pod.gated && !pod.terminal() && !pod.terminating();
     let looked_at = pod.conditions.get("PodScheduled").is_some();
     (waits && !looked_at).then_some(pod.created_at)
 }
 
-/// The problem of a member's pod that its scheduler has not bound.
 pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
     let template = facts.template(&member.group).and_then(|t| t.spec.as_ref());
     let name = template.and_then(|spec| spec.scheduler_name.as_deref());
@@ -182,7 +171,7 @@ pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
     }
 }
 
-/// The problem for the condition Ready: the worst one, of the first member that has it.
+/// The worst problem, of the first member that has it.
 pub(crate) fn worst<'m>(
     facts: &Facts<'_>,
     pods: impl IntoIterator<Item = (&'m Member, &'m PodView)>,
@@ -205,7 +194,6 @@ pub(crate) fn worst<'m>(
     pods.into_iter().filter_map(of_pod).min_by_key(|p| p.rank)
 }
 
-/// The problem of a bound pod, with pod and node in its message.
 fn on_node(pod: &PodView) -> Option<StartProblem> {
     let problem = waiting_container(pod).filter(|p| p.rank <= WAITING.len())?;
     if pod.terminating() {

@@ -1,4 +1,4 @@
-//! Converts ledger and summary to a status. The ledger part of a status is written only here.
+//! Converts ledger and summary to a status: the only place that writes the ledger.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::summary::Summary;
 use crate::summary::counts::Counts;
 use crate::words::shortened;
 
-/// Longest message of a cause, in bytes. Up to 500 restart domains may have one, and programs may
-/// write 4 kB to `terminationMessagePath`.
+/// Bytes. Up to 500 domains may have a cause, and programs may write 4 kB to
+/// `terminationMessagePath`.
 const CAUSE_MESSAGE: usize = 256;
-/// Longest message of a back-off, in bytes. Each gang may have one, and then has no incident.
+/// Bytes. Each gang may have a back-off, and then has no incident.
 const BACKOFF_MESSAGE: usize = 512;
 
 fn short_cause(cause: Cause) -> Cause {
@@ -49,8 +49,7 @@ fn accounting(spent: &Spent) -> Accounting {
     }
 }
 
-/// Entries of gangs and domains in the order of the spec, followed by entries that the spec no
-/// longer has.
+/// Entries without a counterpart in the spec are last.
 fn in_order_of_spec(
     gangs: &[Gang],
     mut gang_entries: BTreeMap<GangKey, GangLedger>,
@@ -74,8 +73,8 @@ fn in_order_of_spec(
 }
 
 impl Ledger {
-    /// The status of this ledger and summary. Entries are in the order of the spec. Entries that
-    /// the spec no longer has, and whose pods still exist, are last.
+    /// Entries follow the order of the spec. Entries that the spec no longer has, and whose pods
+    /// still exist, are last.
     pub fn into_status(
         self,
         spec: &TrainingWorkloadSpec,
@@ -87,7 +86,7 @@ impl Ledger {
             .iter()
             .map(|g| group_status(&self, g, summary.groups.get(&g.name)))
             .collect();
-        // Exhaustive pattern: a new field must be written.
+        // Exhaustive: a new field must be written.
         let Self {
             applied,
             gangs: gang_entries,

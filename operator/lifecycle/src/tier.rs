@@ -17,22 +17,19 @@ worded! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Tier {
         /// A supervisor restarts the training process inside its container, after all members of
-        /// the domain have stopped. If the container itself ends, the tier that the node supports
-        /// applies.
+        /// the domain have stopped. If the container ends, the node's own tier applies.
         Supervised = "supervised",
         /// A restart rule restarts all containers of the pod (KEP-5532).
         RestartAll = "restart-all",
         /// A restart rule restarts the training container (KEP-5307).
         RestartRules = "restart-rules",
-        /// `restartPolicy: OnFailure`. The manager deletes the pod if the failure policy requires a
-        /// new pod or a failure.
+        /// `restartPolicy: OnFailure`. The manager deletes the pod if the policy requires it.
         Plain = "plain",
     }
 }
 
 impl Tier {
-    /// Action of the restart rule for exits of the training container. `None`: there is no rule,
-    /// and the kubelet follows `restartPolicy`.
+    /// For exits of the training container. `None`: the kubelet follows `restartPolicy`.
     pub fn restart_action(self) -> Option<&'static str> {
         match self {
             Self::RestartAll => Some("RestartAllContainers"),
@@ -41,7 +38,7 @@ impl Tier {
         }
     }
 
-    /// True if a restart in place restarts all containers of the pod.
+    /// True if all containers restart.
     pub fn restarts_whole_pod(self) -> bool {
         match self {
             Self::RestartAll => true,
@@ -49,8 +46,8 @@ impl Tier {
         }
     }
 
-    /// True if the kubelet delays consecutive restarts. Restarting all containers removes them, and
-    /// with them their back-off. The kubelet does not see restarts by a supervisor.
+    /// True if the kubelet delays consecutive restarts. A restart of all containers removes them
+    /// with their back-off, and a supervisor's restarts are invisible to the kubelet.
     pub fn kubelet_backs_off(self) -> bool {
         match self {
             Self::Supervised | Self::RestartAll => false,
@@ -58,8 +55,7 @@ impl Tier {
         }
     }
 
-    /// True if the pod itself waits until all members have stopped, so that two attempts never run
-    /// at once.
+    /// True if the pod waits until all members have stopped, so that attempts never overlap.
     pub fn has_barrier(self) -> bool {
         match self {
             Self::Supervised => true,
@@ -67,10 +63,10 @@ impl Tier {
         }
     }
 
-    /// Restart tier of pods on a node. `server`: the highest tier whose rules the API server keeps.
+    /// `server`: the highest tier whose rules the API server keeps.
     ///
     /// Rules require kubelet 1.35, which enables them by default. Older kubelets ignore them
-    /// silently and would not restart a failed container.
+    /// silently.
     pub fn of(node: &NodeInfo, server: Self) -> Self {
         let mut features = node.declared_features.iter();
         let able = features.any(|f| f == RESTART_ALL_FEATURE);

@@ -34,8 +34,7 @@ pub enum EventType {
     Warning,
 }
 
-/// Conditions whose transitions are events. The types are those of the events when the condition
-/// becomes True and, if any, when it becomes False.
+/// Conditions that are reported: event type for True and, if any, for False.
 const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::STALLED, EventType::Warning, None),
     (types::ADMITTED, EventType::Normal, Some(EventType::Normal)),
@@ -50,8 +49,7 @@ fn ended(status: &TrainingWorkloadStatus) -> bool {
     is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED)
 }
 
-/// Events for the changes from one status to the next. Publish them after the new status is
-/// written.
+/// Publish these events after the new status is written.
 pub fn transitions(
     spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,
@@ -83,7 +81,7 @@ pub fn transitions(
         let Some(new) = find(&after.conditions, type_) else {
             continue;
         };
-        // Consequences of events that are reported anyway are omitted.
+        // Implied by an event that is reported anyway.
         let implied = (type_ == types::READY && recovered)
             || (type_ == types::ADMITTED && new.reason == reasons::SUSPENDED)
             || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
@@ -106,8 +104,7 @@ pub fn transitions(
     out
 }
 
-/// True if status or reason has changed. A condition that is initially False is not reported,
-/// except Admitted.
+/// A condition that is initially False is not reported, except Admitted.
 fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     match old {
         Some(old) => old.status != new.status || old.reason != new.reason,
@@ -115,7 +112,6 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     }
 }
 
-/// Reports a request that the API server has begun to fail.
 fn failed_request(
     before: &TrainingWorkloadStatus,
     after: &TrainingWorkloadStatus,
@@ -136,7 +132,7 @@ fn failed_request(
     }
 }
 
-/// Reports nodes that gangs have begun to avoid because pods do not end there.
+/// Nodes newly avoided because pods do not end there.
 fn stuck_nodes(
     before: &BTreeMap<&str, &GangStatus>,
     after: &TrainingWorkloadStatus,
@@ -165,7 +161,6 @@ fn stuck_nodes(
     }
 }
 
-/// Reports restarts that have begun or ended.
 fn restarts(
     spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,

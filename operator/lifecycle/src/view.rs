@@ -1,5 +1,4 @@
-//! The view of one workload: all inputs of a decision about it, built by the manager from its
-//! index.
+//! The view of one workload: all inputs of its decisions, built from the manager's index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +23,8 @@ pub struct WorkloadView {
     pub id: WorkloadId,
     /// The object, with its last read status.
     pub workload: Arc<TrainingWorkload>,
-    /// Pods that the workload controls, by the UID of the owner; labels are irrelevant. Pods of
-    /// other owners among them are ignored.
+    /// Pods that the workload controls, by the owner's UID. May contain pods of other owners, which
+    /// are ignored.
     pub pods: Vec<Arc<PodView>>,
     /// Pod groups that the workload owns, by gang key.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
@@ -41,8 +40,8 @@ pub struct WorkloadView {
     pub zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
-    /// Nodes in `nodes` that have or had an agent pod. The time is the start of the current state
-    /// (some pod ready, or none), by the manager's clock.
+    /// Nodes that have or had an agent pod, and since when some pod is ready or none is, by the
+    /// manager's clock.
     pub agent_pods: BTreeMap<String, DateTime<Utc>>,
     /// Result of resolving the priority class.
     pub priority: Priority,
@@ -112,8 +111,7 @@ pub struct WorkloadId {
 }
 
 impl WorkloadId {
-    /// Reads metadata. `None` if the API server has not stored the object, because then it cannot
-    /// own others.
+    /// `None` if the API server has not stored the object, which then cannot own others.
     pub fn read(workload: &TrainingWorkload) -> Option<Self> {
         let metadata = &workload.metadata;
         Some(Self {
@@ -138,75 +136,72 @@ pub struct Held<T> {
     pub content: T,
 }
 
-/// The parts of a Service that are kept as specified.
+/// The specified parts of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceContent {
     /// Label selector.
     pub selector: BTreeMap<String, String>,
-    /// Whether pods have names before they are ready.
+    /// Publishes DNS names before pods are ready.
     pub publish_not_ready_addresses: bool,
 }
 
-/// What the workload's priority class resolves to.
+/// Result of resolving the priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Value and policy of the class, or of the cluster's default.
+    /// Of the class, or of the cluster's default class.
     Resolved {
-        /// Value of the class; 0 without class and default.
+        /// 0 without a class.
         value: i32,
         /// Policy of the class.
         preemption: PreemptionPolicy,
     },
-    /// The class that the workload names does not exist.
+    /// The named class does not exist.
     Unknown,
 }
 
-/// Answer of the API server to a dry-run create of one pod for each group.
+/// Result of dry-run creates of one pod per group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRun {
-    /// Hash of the spec that the pods were made from; an answer for another spec says nothing.
+    /// Hash of the spec of the pods. A result for another spec is ignored.
     pub spec_hash: String,
-    /// When it came.
+    /// When it was received.
     pub at: DateTime<Utc>,
-    /// Until when it counts: a gate of the API server may be switched, a webhook changed.
+    /// End of its validity: feature gates and webhooks may change.
     pub until: DateTime<Utc>,
-    /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403
-    /// is no verdict on the template: quota and policies are asked again at the real create. Nor is
-    /// the refusal of a dry run for the sake of a webhook that does not support them.
+    /// Why a pod is invalid (400 or 422), with the field path. Not set for 403, because the real
+    /// create checks quota and policies again, nor for webhooks without dry-run support.
     pub invalid: Option<String>,
-    /// The highest restart tier whose rules the API server is known to keep. One without KEP-5307 drops
-    /// them, one whose gate for KEP-5532 is off refuses that action although kubelets may declare it.
+    /// The highest tier whose rules the API server keeps. Without KEP-5307 it drops the rules. With
+    /// the gate for KEP-5532 off it refuses that action, even if kubelets declare it.
     pub tier: Tier,
-    /// Whether a request failed without an answer: enough for a gang that waits, and not for pods that
-    /// are to be made.
+    /// True if a request failed without a result. Then gangs may be placed, but no pods created.
     pub failed: bool,
 }
 
-/// A request that the API server refused for good, as opposed to a conflict or a timeout, which are
-/// just repeated.
+/// A permanently refused request. Conflicts and timeouts are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
     /// What was to be written.
     pub target: Target,
     /// Why not.
     pub kind: RefusalKind,
-    /// In the words of the API server.
+    /// Message of the API server.
     pub message: String,
-    /// When, by this process's clock: not to be compared with times that another may have written.
+    /// By this process's clock. Do not compare it with times from other processes.
     pub at: DateTime<Utc>,
-    /// Id of the placement that a pod was to be made for.
+    /// Placement id of the pod.
     pub placement: Option<String>,
 }
 
-/// A request that the API server, or a webhook of it, failed (5xx, no answer in time, no rights). Unlike
-/// a refusal this says nothing about the object, and other requests may succeed.
+/// A request that the API server or a webhook failed (5xx, no response in time, no rights). The
+/// object itself may be valid, and other requests may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// Position of its kind in the order of sending.
+    /// Position of its kind in the sending order.
     pub rank: u8,
-    /// The request, with the words of the API server.
+    /// The request and the server's message.
     pub message: String,
-    /// Until then neither this request nor those after it are repeated.
+    /// Until then, this request and those after it are postponed.
     pub until: DateTime<Utc>,
 }
 
@@ -228,6 +223,6 @@ pub enum RefusalKind {
     Forbidden,
     /// 422 or 400.
     Invalid,
-    /// 409: the name belongs to an object that is not ours.
+    /// 409: another owner's object has the name.
     NameTaken,
 }

@@ -1,5 +1,3 @@
-//! What a gang waits for before its placement: other groups, up to a timeout.
-
 use chrono::TimeDelta;
 use lockstep_api::gangs::Gang;
 use lockstep_api::membership::Membership;
@@ -9,8 +7,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::wake::Wake;
 
-/// True if the groups that a gang depends on are ready or have succeeded. A gang of the whole
-/// workload has no dependencies.
+/// A gang of the whole workload has no dependencies.
 pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
     let groups = &facts.spec().groups;
     let Some(group) = groups.iter().find(|g| g.name == gang.template) else {
@@ -35,8 +32,7 @@ pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) 
     true
 }
 
-/// True if every running member of a group is ready or has succeeded. During a restart no member
-/// counts, because those not stopped yet will be.
+/// During a restart no member counts, because members not stopped yet will be.
 fn is_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -57,7 +53,6 @@ fn is_ready(
     })
 }
 
-/// True if a gang has been queued for longer than `scheduling.timeoutSeconds`.
 pub(crate) fn scheduling_timed_out(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> bool {
     let limit = facts.spec().scheduling.timeout_seconds;
     if limit <= 0 {

@@ -1,11 +1,10 @@
 //! When to decide again without a change. Each check of a deadline also yields the time at which
-//! its result changes, and the driver uses the earliest of these.
+//! its result changes.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// The earliest time at which a decision may change by time alone.
 #[must_use = "a wake-up that is dropped is a deadline that passes unnoticed"]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wake(Option<DateTime<Utc>>);
@@ -17,18 +16,15 @@ impl Wake {
         Self(self.0.into_iter().chain(other.0).min())
     }
 
-    /// Time until the wake-up.
     pub fn after(self, now: DateTime<Utc>) -> Option<Duration> {
         (self.0? - now).to_std().ok()
     }
 }
 
-/// A deadline relative to now.
 #[must_use = "ask `passed`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Passed,
-    /// It passes at this time.
     At(DateTime<Utc>),
 }
 
@@ -41,7 +37,7 @@ impl Due {
         }
     }
 
-    /// True if it has passed. Otherwise sets `wake`. There is deliberately no other accessor.
+    /// True if it has passed. Otherwise sets `wake`, so that no check is forgotten.
     pub fn passed(self, wake: &mut Wake) -> bool {
         match self {
             Self::Passed => true,

@@ -1,5 +1,3 @@
-//! Texts about gangs and their restarts for messages.
-
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, time, took};
@@ -8,7 +6,7 @@ use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 use crate::cause::describe;
 use crate::ledger::{Ledger, OpenIncident};
 
-/// A text about a gang. The gang is named if the workload has `others`.
+/// Names the gang if the workload has `others`.
 pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     if others {
         format!("gang {key}: {text}")
@@ -17,7 +15,7 @@ pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     }
 }
 
-/// Shortens a text to at most `longest` bytes.
+/// To at most `longest` bytes.
 pub(crate) fn shortened(text: String, longest: usize) -> String {
     if text.len() <= longest {
         return text;
@@ -27,7 +25,6 @@ pub(crate) fn shortened(text: String, longest: usize) -> String {
     format!("{}{end}", &text[..at])
 }
 
-/// A workload whose restarts are described.
 pub(crate) struct Restarts<'a> {
     pub spec: &'a TrainingWorkloadSpec,
     pub gangs: &'a [Gang],
@@ -35,7 +32,7 @@ pub(crate) struct Restarts<'a> {
 }
 
 impl Restarts<'_> {
-    /// Describes a restart in progress: what is done in the domain, its charge, and the cause.
+    /// What is done in the domain, its charge, and the cause.
     pub fn under_way(&self, domain: &str, incident: &OpenIncident) -> String {
         let pods = self.pods(domain);
         let replaced = pods.iter().filter(|m| incident.replace.contains(m)).count();
@@ -58,7 +55,6 @@ impl Restarts<'_> {
         self.of_domain(domain, &text)
     }
 
-    /// Describes a finished restart.
     pub fn over(&self, restart: &HistoryEntry) -> String {
         let pods = self.pods(&restart.domain).len();
         let verb = if pods == 1 { "is" } else { "are" };
@@ -81,7 +77,7 @@ impl Restarts<'_> {
         self.of_domain(&restart.domain, &text)
     }
 
-    /// Members of a restart domain that run and have not succeeded.
+    /// Members that run and have not succeeded.
     fn pods(&self, key: &str) -> Vec<&Member> {
         let membership = self.ledger.membership(self.spec);
         let domains = self.gangs.iter().flat_map(|gang| &gang.domains);
@@ -91,7 +87,7 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// Use of the restart budget when the restart was decided.
+    /// When the restart was decided.
     fn budget(&self, incident: &OpenIncident) -> String {
         let limits = &self.spec.failure_policy.limits;
         let used = self.ledger.budget.used(limits, incident.detected_at);
@@ -103,7 +99,7 @@ impl Restarts<'_> {
         format!("{free}{used} of {} restarts used", limits.max_restarts)
     }
 
-    /// A text about a restart domain. The domain is named if there are others.
+    /// Names the domain if there are others.
     fn of_domain(&self, key: &str, text: &str) -> String {
         let others = self.ledger.domains.len() > 1;
         if others && !self.ledger.gangs.contains_key(key) {
@@ -120,7 +116,7 @@ fn every(pods: usize) -> String {
     }
 }
 
-/// Describes a restart of all pods of a domain, some of which are replaced.
+/// Some pods may be replaced.
 fn all_pods(pods: usize, replaced: usize) -> String {
     let all = every(pods);
     if replaced == 0 {
@@ -136,7 +132,6 @@ fn all_pods(pods: usize, replaced: usize) -> String {
     }
 }
 
-/// Describes the replacement of single pods.
 fn some_pods(pods: usize, replaced: usize) -> String {
     match pods {
         1 => "recreating the pod".to_owned(),

@@ -1,4 +1,4 @@
-//! Detects zones whose nodes are silent together: an outage between kubelets and the API server,
+//! Detects zones whose nodes are silent together: an outage of the connection to the API server,
 //! not a loss of nodes.
 
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use chrono::{DateTime, Utc};
 
 use crate::nodes::NodeInfo;
 
-/// Least percentage of NotReady nodes in a zone during an outage. Default of
-/// `--unhealthy-zone-threshold` of the node lifecycle controller.
+/// Default of `--unhealthy-zone-threshold` of the node lifecycle controller: percentage of NotReady
+/// nodes in an outage.
 pub const OUTAGE_PERCENT: usize = 55;
 
-/// Least number of NotReady nodes in a zone during an outage, as in `ComputeZoneState` of the node
-/// lifecycle controller. A cluster without any Ready node has an outage regardless of its size.
+/// Least number of NotReady nodes in an outage (`ComputeZoneState` of the node lifecycle
+/// controller). A cluster without Ready nodes has an outage regardless of its size.
 const OUTAGE_NODES: usize = 3;
 
 /// The nodes of one zone.
@@ -22,13 +22,13 @@ pub struct ZoneInfo {
     pub nodes: usize,
     /// Whether there is an outage.
     pub outage: bool,
-    /// When the last outage ended, as far as the nodes show it. Silence of a node before this time
-    /// is no sign of its loss.
+    /// When the last outage ended, as far as the nodes show it. Earlier silence of a node does not
+    /// count as its loss.
     pub outage_ended: Option<DateTime<Utc>>,
 }
 
 impl ZoneInfo {
-    /// Zones of the cluster by name, from all of its nodes.
+    /// From all nodes of the cluster.
     pub fn of<'n>(nodes: impl IntoIterator<Item = &'n NodeInfo>) -> BTreeMap<String, Self> {
         let mut zones: BTreeMap<&str, Readiness> = BTreeMap::new();
         let mut cluster = Readiness::default();
@@ -56,7 +56,6 @@ impl ZoneInfo {
 #[derive(Default)]
 struct Readiness {
     not_ready: usize,
-    /// Since when each ready node is ready.
     ready_since: Vec<DateTime<Utc>>,
 }
 
@@ -72,8 +71,8 @@ impl Readiness {
         self.not_ready + self.ready_since.len()
     }
 
-    /// Whether there is an outage, and when the last one ended. `needed`: number of NotReady nodes
-    /// in an outage. An outage ends when fewer nodes than that remain NotReady.
+    /// Whether there is an outage (`needed` NotReady nodes), and when the last one ended: when the
+    /// number of NotReady nodes dropped below that.
     fn outage(&mut self, needed: usize) -> (bool, Option<DateTime<Utc>>) {
         let Some(missing) = needed.checked_sub(self.not_ready).filter(|n| *n > 0) else {
             return (self.nodes() > 0, None);

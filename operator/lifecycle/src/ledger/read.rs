@@ -17,9 +17,9 @@ use super::{
 };
 
 impl Ledger {
-    /// Reads the ledger part of a status. The spec maps completion indexes of a group to members.
+    /// The spec maps completion indexes to members.
     pub fn read(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> Self {
-        // Exhaustive pattern: a new field must be read or ignored explicitly.
+        // Exhaustive: a new field must be read or ignored.
         let TrainingWorkloadStatus {
             observed_generation: _,
             phase: _,
@@ -74,7 +74,6 @@ impl Ledger {
             active_seconds: *active_seconds,
             ended: end(status),
         };
-        // Groups that the spec no longer contains are dropped.
         ledger
             .running
             .retain(|name, _| spec.groups.iter().any(|g| g.name == *name));
@@ -167,7 +166,7 @@ fn open_incident(status: &Incident) -> OpenIncident {
         action: *action,
         counted: *counted,
         stage: *stage,
-        // If the value is damaged, no further pods are replaced for this incident.
+        // If damaged, no further pods are replaced for this incident.
         replace: MemberSet::parse(replace).unwrap_or_default(),
         old_pods: old_pods.iter().filter_map(|u| Uid::read(Some(u))).collect(),
         not_before: *not_before,
@@ -178,8 +177,8 @@ fn open_incident(status: &Incident) -> OpenIncident {
     }
 }
 
-/// Members that have succeeded. Indexes beyond the current replicas are kept, so that these members
-/// stay completed if the group grows again.
+/// Keeps indexes beyond the current replicas, so that members stay completed if the group grows
+/// again.
 fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
     let mut out = BTreeSet::new();
     for group in &spec.groups {
@@ -210,7 +209,6 @@ fn budget(restarts: &Restarts) -> RestartBudget {
     }
 }
 
-/// The end of the workload, from its terminal conditions.
 fn end(status: &TrainingWorkloadStatus) -> Option<End> {
     let outcomes = [Outcome::Complete, Outcome::Failed];
     let outcome = outcomes

@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use super::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::summary::Summary;
 
-/// etcd's default limit of a request is 1.5 MiB, reduced by a reserve for spec, metadata and the
-/// request itself.
+/// etcd's default request limit of 1.5 MiB, less a reserve for spec, metadata and the request
+/// itself.
 const LIMIT: usize = 1_572_864 - 262_144;
 
 fn at() -> DateTime<Utc> {
@@ -78,7 +78,6 @@ fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
     }
 }
 
-/// A ledger with the maximum of simultaneous state.
 fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadStatus {
     let gangs = gangs(spec);
     let mut ledger = Ledger::default();
@@ -116,8 +115,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
     ledger.into_status(spec, &gangs, summary())
 }
 
-/// `managedFields` of a value, as large as those of the API server: names of fields and keys of
-/// list entries.
+/// `managedFields` of a value, as large as the API server's.
 fn managed(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,4 @@
-//! Arrivals of members at the attempt of an order, reported in one entry for all members on the
-//! node.
+//! Arrivals of a node's members at the attempt of an order.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,15 +11,14 @@ use lockstep_api::restart_order::DomainOrder;
 use super::supervised;
 use super::view::{AttemptCall, NodePod, NodeView, Record, Records, is_ordered, order_for};
 
-/// How long the first arrivals on a node wait for further arrivals, to share one write. Limited, so
-/// that a hanging member does not delay the report on other members until their deadline.
+/// How long the first arrivals wait for others, to share one write. Short, so that a hanging member
+/// does not delay reports on its neighbours.
 const COALESCE: TimeDelta = TimeDelta::seconds(1);
 
 pub(super) struct Arrivals {
     pub list: Vec<Arrival>,
-    /// True if it contains unpublished changes.
+    /// True for unpublished changes.
     pub news: bool,
-    /// When arrivals are reported without waiting for further members.
     pub wake_after: Option<Duration>,
 }
 
@@ -61,7 +59,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
     out
 }
 
-/// Last published arrivals of a domain.
+/// Last published arrivals.
 pub(super) fn reported_of<'a>(
     published: &'a NodeAgentStatus,
     workload_uid: &str,
@@ -74,13 +72,12 @@ pub(super) fn reported_of<'a>(
 /// Members of one domain on this node that move to an attempt.
 struct Coming {
     attempt: i64,
-    /// Arrived pods, sorted.
+    /// Sorted.
     arrived: Vec<ArrivedPod>,
     /// UIDs of overdue pods, sorted.
     late: Vec<String>,
-    /// True if it must be reported now.
+    /// True to report now.
     tell: bool,
-    /// When the next check is due without changes.
     next: Option<Duration>,
 }
 
@@ -130,19 +127,18 @@ impl Coming {
     }
 }
 
-/// How long a member may take before its agent reports it as late: its whole deadline. The manager
-/// would still trust an earlier report at the deadline, although the member may have arrived since
-/// and that report is delayed.
+/// A member's agent reports it as late after its whole deadline. The manager would still trust an
+/// earlier report then, even if the member's arrival is only delayed in transit.
 fn patience(order: &DomainOrder) -> Option<TimeDelta> {
     TimeDelta::try_seconds(order.deadline_seconds?)
 }
 
-/// True if a member has arrived at the attempt of the order. It may have failed since.
+/// It may have failed since.
 fn has_come(pod: &NodePod, record: &Record, order: &DomainOrder) -> bool {
     record.attempt == order.attempt && (record.arrived || !pod.supervised)
 }
 
-/// The attempt at which a member is expected and has not arrived. `before`: its previous record.
+/// The attempt at which a member is expected. `before`: its previous record.
 pub(super) fn call(
     pod: &NodePod,
     record: &Record,
@@ -151,7 +147,7 @@ pub(super) fn call(
     now: DateTime<Utc>,
 ) -> Option<AttemptCall> {
     let order = order.filter(|o| o.deadline_seconds.is_some() && is_awaited(o, pod))?;
-    // A lagging API server may still show an order for an earlier attempt.
+    // A lagging API server may still show an earlier order.
     if has_come(pod, record, order) || record.attempt > order.attempt {
         return None;
     }
@@ -163,8 +159,7 @@ pub(super) fn call(
     Some(known.filter(|c| c.attempt == order.attempt).unwrap_or(new))
 }
 
-/// True if the arrival of a pod is reported. At the first start, and for pods created at the
-/// attempt, only a barrier needs arrivals.
+/// At the first start, and for pods created at the attempt, only a barrier needs arrivals.
 fn is_awaited(order: &DomainOrder, pod: &NodePod) -> bool {
     if pod.supervised {
         supervised::is_for(order, pod)

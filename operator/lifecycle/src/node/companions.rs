@@ -1,13 +1,12 @@
-//! Containers that are stopped together with the training container of a pod.
+//! Containers that are stopped with the training container of a pod.
 //!
-//! When the kubelet restarts all containers of a pod (RestartAllContainers), it sends SIGTERM to
-//! each of them in sequence and waits two seconds, whatever the pod's grace period. Containers that
-//! have ended before cost no time.
+//! RestartAllContainers sends SIGTERM to each container in sequence and waits two seconds, whatever
+//! the grace period. Ended containers cost no time.
 
 use super::{NodePod, Record};
 
-/// Ids of other containers that have been running since before the training container was stopped
-/// or ended. Newer containers belong to the next attempt.
+/// Ids of other containers from before the training container was stopped or ended. Newer ones
+/// belong to the next attempt.
 pub(super) fn companions<'a>(
     pod: &'a NodePod,
     record: &Record,

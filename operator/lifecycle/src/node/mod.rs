@@ -1,12 +1,10 @@
-//! Decisions of a node's agent: which containers to stop, what to remember, and what to report to
-//! the manager.
+//! Decisions of a node's agent: which containers to stop, what to remember and what to report.
 //!
-//! A training container is *released* for an attempt when the agent first sees it running and no
-//! older container runs. An order for a later attempt stops exactly the containers that are
-//! released for older attempts. A container that ended by itself and was restarted by its restart
-//! rule is released for the next attempt and not stopped. This holds if it is newer than what the
-//! manager had seen when it decided, or if no container ran when the order arrived. No clocks are
-//! compared.
+//! A training container is *released* for an attempt when the agent first sees it running without
+//! an older one. An order stops exactly the containers released for earlier attempts. A container
+//! that its restart rule has restarted is released for the next attempt and not stopped, in two
+//! cases: it is newer than what the manager had seen, or no container ran when the order arrived.
+//! No clocks are compared.
 //!
 //! A supervised container is never stopped. Its supervisor is paused, and released when all members
 //! are at the barrier ([`supervised`]).
@@ -39,12 +37,11 @@ pub use view::{
 use pod::Step;
 use view::order_for;
 
-/// Number of reports kept for pods that have left the node, for a manager that was unavailable in
-/// the meantime. Each write of the agent contains them, and the manager stores those of all nodes.
+/// Reports kept for pods that have left the node, for a manager that was unavailable. Each write
+/// contains them, and the manager stores those of all nodes.
 const PAST_REPORTS: usize = 8;
 
-/// Decides for one node. Deterministic: the same view gives the same plan, and a view in which the
-/// plan is executed gives an empty one.
+/// Deterministic and idempotent: after the plan is executed, the next plan is empty.
 pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let mut records = Records {
         pods: BTreeMap::new(),
@@ -87,8 +84,8 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         if !exits.noticed.is_empty() {
             records.others.insert(pod.uid.clone(), exits.noticed);
         }
-        // One report per container. Otherwise, a container that crashes repeatedly would displace
-        // the reports about training containers.
+        // One report per container: repeated crashes must not displace reports about training
+        // containers.
         for new in &exits.reports {
             let of = |r: &Report| (&r.pod_uid, &r.container) == (&new.pod_uid, &new.container);
             records.reports.retain(|r| !of(r));
@@ -121,8 +118,8 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     }
 }
 
-/// Removes the oldest reports, except the last report on each existing container: the manager may
-/// not have received it, and the agent does not repeat it.
+/// Removes the oldest reports, except the last on each existing container: the manager may not have
+/// received it.
 fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
     let mut excess = reports.len().saturating_sub(PAST_REPORTS);
     let here: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
@@ -143,8 +140,8 @@ fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
     reports.drain(..excess);
 }
 
-/// How long the status of this node may be delayed. A failure is published at once, because a
-/// restart waits for it. Arrivals and completions wait for the slot of the node.
+/// How long the status may be delayed. Failures are published at once, because restarts wait for
+/// them. Arrivals and completions wait for the node's slot.
 fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     let mut latest = Duration::ZERO;
     for pod in view.pods {

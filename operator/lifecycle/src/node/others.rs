@@ -1,6 +1,5 @@
-//! Reports exits of containers other than the training container. The manager knows whether a rule
-//! names them or their exit restarted the whole pod. In a restart of all containers, pod status
-//! shows the code that caused it only briefly.
+//! Reports exits of containers other than the training container, which rules may name. After a
+//! restart of all containers, pod status shows its cause only briefly.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +9,13 @@ use lockstep_api::restart_order::DomainOrder;
 use super::view::{Exit, NodePod, Record, Records};
 use crate::cause::looks_killed;
 
-/// Exits observed on one pod.
 pub(super) struct Exits {
-    /// Runtime id of the last failed container of each name.
+    /// Runtime id of the last failed container, by name.
     pub noticed: BTreeMap<String, String>,
-    /// New reports about these containers.
     pub reports: Vec<Report>,
 }
 
-/// `record`: current record of the pod's training container. `before`: previous records of all
-/// pods.
+/// `record`: of the pod's training container. `before`: previous records of all pods.
 pub(super) fn exits(
     pod: &NodePod,
     record: Option<&Record>,
@@ -62,14 +58,13 @@ pub(super) fn exits(
     Exits { noticed, reports }
 }
 
-/// True if a container failed by itself. SIGTERM and SIGKILL come with the end of its pod, or with
-/// a restart of all its containers.
+/// SIGTERM and SIGKILL come with the end of the pod, or a restart of all its containers.
 fn failed_alone(exit: &Exit) -> bool {
     exit.code != 0 && !looks_killed(exit.code, &exit.reason)
 }
 
-/// The attempt of the member at the exit. Without a record of its training container, it is the
-/// attempt of the order, unless the container ended before the failure that caused the order.
+/// Without a record of the training container, the attempt of the order, unless the container ended
+/// before its cause.
 fn attempt_of(
     pod: &NodePod,
     exit: &Exit,

@@ -8,22 +8,19 @@ use super::companions::companions;
 use super::supervisor::Word;
 use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
 
-/// The kubelet's reason for a container that was removed before its exit was observed.
+/// The kubelet's reason for a removed container.
 pub(super) const REMOVED: &str = "ContainerStatusUnknown";
 
-/// Result of one step for a pod.
 #[derive(Default)]
 pub(super) struct Step {
-    /// New record of the pod.
     pub record: Option<Record>,
-    /// Ids of containers to stop concurrently.
+    /// Stopped concurrently.
     pub stop: Vec<String>,
-    /// Message to its supervisor.
     pub tell: Option<Word>,
     pub reports: Vec<Report>,
 }
 
-/// `reported`: reports made before, even if the agent has lost its records.
+/// `reported`: earlier reports, even if records were lost.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
@@ -31,8 +28,7 @@ pub(super) fn step(
     reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
-    // A pod runs at least at the attempt for which it was created, even if the agent has not seen
-    // its order yet.
+    // A pod runs at least at the attempt for which it was created.
     let attempt = order.map_or(pod.attempt, |o| o.attempt.max(pod.attempt));
     let mut record = record.cloned();
     let mut reports = Vec::new();
@@ -82,7 +78,6 @@ pub(super) fn step(
     }
 }
 
-/// Detects the exit of the released container.
 pub(super) fn end_of_released(
     pod: &NodePod,
     record: &mut Record,
@@ -96,8 +91,7 @@ pub(super) fn end_of_released(
         Some(SeenContainer {
             exit: Some(exit), ..
         }) => exit.clone(),
-        // RestartAllContainers removes containers. Code and reason are those that the kubelet uses
-        // then.
+        // RestartAllContainers removes containers, with this code and reason.
         None => Exit {
             code: 137,
             reason: REMOVED.into(),
@@ -105,8 +99,7 @@ pub(super) fn end_of_released(
         },
     };
     record.exited_at = Some(exit.at);
-    // Between the decision to stop a container and the signal, it may exit by itself with another
-    // code.
+    // Before the signal, a container may exit by itself with another code.
     let stopped = record.stopping_since.is_some() && matches!(exit.code, 137 | 143);
     let kind = if stopped {
         ReportKind::Stopped
@@ -116,14 +109,14 @@ pub(super) fn end_of_released(
     Some(report(pod, record, kind, &exit))
 }
 
-/// When the container after the recorded one was created. The recorded container had ended by then.
+/// An upper bound of the recorded container's end.
 fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
     let newer = |c: &&SeenContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
     let newer = pod.containers.iter().filter(newer);
     newer.map(|c| c.created_at).min()
 }
 
-/// Containers that ended after the recorded one and were never released, oldest first.
+/// Oldest first.
 pub(super) fn ended_unnoticed<'a>(
     pod: &'a NodePod,
     record: Option<&Record>,
@@ -152,7 +145,7 @@ pub(super) fn ended_unnoticed<'a>(
     ended
 }
 
-/// The attempt of a container by its restart count: the current one or the previous one.
+/// By its restart count: the current attempt or the previous one.
 fn attempt_of(
     pod: &NodePod,
     container: &SeenContainer,
@@ -160,12 +153,11 @@ fn attempt_of(
     order: Option<&DomainOrder>,
 ) -> i64 {
     let seen = order.map(|o| restarts_seen(o, pod.member.as_ref()));
-    // A pod has no container of an attempt before its creation.
     let newer = pod.attempt >= attempt || seen.is_none_or(|seen| container.restarts > seen);
     if newer { attempt } else { attempt - 1 }
 }
 
-/// Releases a newly running container for the attempt that it belongs to.
+/// Releases a newly running container for its attempt.
 fn release(
     pod: &NodePod,
     record: Option<Record>,
@@ -177,11 +169,11 @@ fn release(
     let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
         Some(r) if r.exited_at.is_none() => return record,
-        // It stays unreleased until an order answers the exit of its predecessor.
+        // It waits for the order that answers the exit of its predecessor.
         Some(r) if r.attempt >= attempt => return record,
         Some(r) if r.cleared_for == Some(attempt) => attempt,
-        // The agent has no record, or the container was restarted by its rule. In the latter case
-        // it belongs to the old attempt if it started before the failure that caused the order.
+        // No record, or restarted by its rule. Then it belongs to the old attempt if it started
+        // before the cause of the order.
         None | Some(_) => by_number,
     };
     Some(Record::new(

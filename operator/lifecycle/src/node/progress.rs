@@ -1,5 +1,4 @@
-//! Training progress of the members on a node, reported at intervals because no decision waits for
-//! it.
+//! Progress of the members on a node, reported at intervals.
 
 use std::time::Duration;
 
@@ -11,20 +10,18 @@ use super::view::{NodePod, NodeView, order_for};
 
 /// Least time between reports about one member.
 const INTERVAL: TimeDelta = TimeDelta::seconds(60);
-/// Least time per member of its restart domain. If thousands of members report progress, their
-/// agents together write ten times per second.
+/// Per member of its restart domain. The agents of thousands of members together write ten times
+/// per second.
 const INTERVAL_PER_MEMBER: TimeDelta = TimeDelta::milliseconds(100);
 
 pub(super) struct ProgressReport {
     pub list: Vec<MemberProgress>,
-    /// True if the list must be published now. Removed pods alone are published with other changes.
+    /// Removed pods alone are no reason to publish.
     pub news: bool,
-    /// When a pending change may be published.
     pub wake_after: Option<Duration>,
 }
 
-/// `written`: other changes are published now, so progress costs no additional write. The last step
-/// and checkpoint before a failure are therefore published with its report.
+/// `written`: other changes are published now, so progress costs no write of its own.
 pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> ProgressReport {
     let mut report = ProgressReport {
         list: Vec::new(),
@@ -67,8 +64,8 @@ fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
     INTERVAL.max(INTERVAL_PER_MEMBER * members)
 }
 
-/// Limits the times from the container, which may be arbitrary: an invalid time would make the API
-/// server refuse the whole status.
+/// Limits times from the container: an invalid time would make the API server refuse the whole
+/// status.
 fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
     let (step, step_time) = seen.step;
     MemberProgress {
@@ -82,8 +79,7 @@ fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> M
     }
 }
 
-/// True if more than the time differs. Times that are sent again on a new link may differ by a
-/// second.
+/// Times repeated on a new link may differ by a second.
 fn differs(old: &MemberProgress, new: &MemberProgress) -> bool {
     (old.attempt, old.step, old.checkpoint_step) != (new.attempt, new.step, new.checkpoint_step)
 }

@@ -1,4 +1,4 @@
-//! Reconstructs the record of a pod from published reports, if the agent has lost its file.
+//! Reconstructs a pod's record from published reports, if the agent has lost its file.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
@@ -7,9 +7,8 @@ use lockstep_api::node_agent::Report;
 use super::arrivals::reported_of;
 use super::view::{NodePod, Record};
 
-/// The newest training container of the pod in published reports, from its arrival at an attempt or
-/// from its exit. Restart counts do not suffice: the container after a failed one has a higher
-/// count before that failure is handled.
+/// From the newest arrival or exit. Restart counts do not suffice: the container after a failed one
+/// has a higher count before the failure is handled.
 pub(super) fn record(
     pod: &NodePod,
     reports: &[Report],
@@ -37,7 +36,7 @@ fn arrival(pod: &NodePod, published: &NodeAgentStatus, now: DateTime<Utc>) -> Op
     })
 }
 
-/// If a supervised child ended, its container may still run.
+/// A supervised child's container may still run.
 fn after_end(end: &Report, now: DateTime<Utc>) -> Record {
     Record {
         exited_at: Some(end.time).filter(|_| !end.supervised),

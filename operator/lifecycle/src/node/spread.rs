@@ -1,20 +1,17 @@
-//! Spreads the status writes of nodes over time. In a large gang, all nodes have changes at once,
-//! and the API server processes them one by one.
+//! Spreads the status writes of nodes over time: all nodes of a large gang have changes at once.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::time::Duration;
 
 use lockstep_api::restart_order::DomainOrder;
 
-/// Number of members whose nodes all write at once. A restart of such a gang stays below one
-/// second.
+/// Members whose nodes write at once. Their restart stays below one second.
 const AT_ONCE: u32 = 100;
 
-/// Additional spread per further member: 1000 small writes per second leave capacity on the API
-/// server.
+/// Per further member. 1000 small writes per second leave capacity on the API server.
 const EACH: Duration = Duration::from_millis(1);
 
-/// How long a node delays its report for the attempt of an order. The slot is the same each time.
+/// A constant delay per node.
 pub(super) fn slot(node: &str, order: &DomainOrder) -> Duration {
     let beyond = u32::try_from(order.world)
         .unwrap_or_default()
@@ -22,11 +19,10 @@ pub(super) fn slot(node: &str, order: &DomainOrder) -> Duration {
     (EACH * beyond).mul_f64(place(node))
 }
 
-/// Position of a node among all nodes, from 0 to 1.
+/// A constant position from 0 to 1.
 fn place(node: &str) -> f64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(node.as_bytes());
-    // The upper half suffices, and converts to f64 exactly.
     let upper = u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX);
     f64::from(upper) / f64::from(u32::MAX)
 }

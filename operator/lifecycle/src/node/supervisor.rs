@@ -5,18 +5,18 @@ use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CoordinatorAddress;
 use lockstep_api::workload::ProgressPolicy;
 
-/// What the supervisor of a pod has reported on the current link. It repeats all of it on each new
-/// link, so the agent does not persist it.
+/// State that the supervisor has reported on the current link. It repeats all of it on each new
+/// link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupervisorState {
-    /// Attempt at whose barrier it waits, without a process of an older attempt. 0: no attempt is
-    /// known to it. `None`: its child runs, or it is on the way to a barrier.
+    /// Attempt at whose barrier it waits. 0: it knows no attempt. `None`: its child runs, or it is
+    /// on the way to a barrier.
     pub held: Option<i64>,
     /// Attempt of the running child.
     pub running: Option<i64>,
-    /// How its last child ended by itself. `None` after another child has started.
+    /// How its last child ended. `None` after another child has started.
     pub exit: Option<ChildEnd>,
-    /// Progress of the current or last child. `None` if it reports none.
+    /// `None` if the child reports none.
     pub progress: Option<ChildProgress>,
 }
 
@@ -36,8 +36,7 @@ pub struct ChildProgress {
 pub struct ChildEnd {
     /// Its attempt.
     pub attempt: i64,
-    /// Time of the exit by the node's clock, from the supervisor. The agent may receive it much
-    /// later.
+    /// Time of the exit by the node's clock. The agent may receive it much later.
     pub at: DateTime<Utc>,
     /// Exit code; 128 + number for a signal.
     pub code: i32,
@@ -47,7 +46,7 @@ pub struct ChildEnd {
     pub message: String,
 }
 
-/// Message to the supervisor of a pod. Repeated until the supervisor's state reflects it.
+/// Message to a supervisor, repeated until its state reflects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
     /// UID of the pod.

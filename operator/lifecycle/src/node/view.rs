@@ -20,12 +20,12 @@ use crate::tier::Tier;
 pub struct NodeView<'a> {
     /// Name of the node.
     pub node: &'a str,
-    /// Orders by workload UID. Complete, because the watch has synced.
+    /// By workload UID. Complete, because the watch has synced.
     pub orders: &'a BTreeMap<String, RestartOrderSpec>,
-    /// Pods of members on this node. Complete as of the last list of the runtime.
+    /// Complete as of the last list of the runtime.
     pub pods: &'a [NodePod],
-    /// True if the runtime was listed just now. Otherwise it does not answer: its containers are
-    /// left as they are, but supervisors are still paused and released.
+    /// True if the runtime was listed now. Otherwise containers are left as they are, but
+    /// supervisors are still paused and released.
     pub listed: bool,
     /// What was persisted last.
     pub records: &'a Records,
@@ -50,7 +50,7 @@ pub struct NodePod {
     pub training: String,
     /// Containers of that name, running and ended.
     pub containers: Vec<SeenContainer>,
-    /// True if its kubelet restarts all of its containers together.
+    /// True if its kubelet restarts all containers together.
     pub restarts_whole: bool,
     /// Containers of other names, running and ended, by name.
     pub others: BTreeMap<String, Vec<SeenContainer>>,
@@ -61,8 +61,7 @@ pub struct NodePod {
 }
 
 impl NodePod {
-    /// Reads labels and annotations of a sandbox, without containers. `None` if it is not a
-    /// member's pod.
+    /// Reads a sandbox without its containers. `None` if it is not a member's pod.
     pub fn read(
         uid: &str,
         pod_labels: &BTreeMap<String, String>,
@@ -84,7 +83,7 @@ impl NodePod {
         })
     }
 
-    /// The running training container. If there are several, the newest.
+    /// If several run, the newest.
     pub fn newest_running(&self) -> Option<&SeenContainer> {
         self.containers
             .iter()
@@ -98,9 +97,9 @@ impl NodePod {
 pub struct SeenContainer {
     /// Runtime id, without scheme.
     pub id: String,
-    /// Restart count of the kubelet: the runtime's number of the attempt to create the container.
+    /// Restart count of the kubelet (the runtime's attempt number).
     pub restarts: i32,
-    /// When it was created. The newest container is the current one.
+    /// The newest container is the current one.
     pub created_at: DateTime<Utc>,
     /// How it ended. `None` while it runs.
     pub exit: Option<Exit>,
@@ -117,23 +116,21 @@ pub struct Exit {
     pub at: DateTime<Utc>,
 }
 
-/// The agent's persistent memory. It survives restarts of the agent and of the node.
+/// The agent's persistent memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Records {
     /// Record of the training container of each pod, by pod UID.
     pub pods: BTreeMap<String, Record>,
-    /// Last reports, oldest first. Persisted so that an observed exit is also published after a
-    /// crash.
+    /// Oldest first. Persisted so that an observed exit is published after a crash.
     pub reports: Vec<Report>,
-    /// Runtime id of the last observed failure of each other container, by pod UID and container
-    /// name.
+    /// Runtime id of the last failure of each other container, by pod UID and name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Records {
-    /// Initial records of an agent that has lost its file. Published reports are not repeated.
+    /// Records after the loss of the file. Published reports are not repeated.
     pub fn from_published(published: &NodeAgentStatus) -> Self {
         Self {
             pods: BTreeMap::new(),
@@ -143,7 +140,7 @@ impl Records {
     }
 }
 
-/// The relevant training container of a pod: the released container, or the last one that ended.
+/// The released training container, or the last one that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -162,15 +159,13 @@ pub struct Record {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
-    /// Attempt of the last order that was seen while no container ran. The next container belongs
-    /// to it.
+    /// Attempt of the last order seen while no container ran. The next container belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_for: Option<i64>,
-    /// True if its supervisor has arrived at the barrier of the attempt. Always false without a
-    /// supervisor.
+    /// True if its supervisor has arrived at the barrier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub arrived: bool,
-    /// Attempt of the last child whose exit was reported. The supervisor repeats that exit.
+    /// Attempt of the last reported exit of a child. The supervisor repeats that exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_end: Option<i64>,
     /// The attempt at which it is expected and has not arrived.
@@ -179,7 +174,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Record of a container that has been running since it was first seen.
     pub(super) fn new(
         container_id: &str,
         restarts: i32,
@@ -211,19 +205,18 @@ pub struct AttemptCall {
     pub at: DateTime<Utc>,
 }
 
-/// Next actions of the agent, in this order: persist, stop containers and send messages, publish.
+/// Next actions, in this order: persist, stop and send messages, publish.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePlan {
-    /// Records to persist before any other action. `None` if unchanged.
+    /// Persist before any other action. `None` if unchanged.
     pub records: Option<Records>,
     /// Containers to stop with timeout 0. Repeated while they run.
     pub stop: Vec<Stop>,
     /// Messages to supervisors. Repeated until they take effect.
     pub tell: Vec<Tell>,
-    /// Status to publish. `None` without changes. Version, runtime and capabilities are those of
-    /// `published`.
+    /// `None` without changes. Version, runtime and capabilities are those of `published`.
     pub status: Option<NodeAgentStatus>,
-    /// How long the status may be delayed to include later changes. Zero if it reports a failure.
+    /// How long the status may be delayed. Zero if it reports a failure.
     pub slot: Duration,
     /// When the next decision is due without changes.
     pub wake_after: Option<Duration>,
@@ -249,18 +242,17 @@ pub(super) fn order_for<'a>(
         .find(|d| d.key == pod.domain)
 }
 
-/// True if the order includes the member for a restart in place.
+/// True if the member restarts in place.
 pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
     member.is_some_and(|m| names(&order.members, m))
 }
 
-/// True if ranges of an order contain the member. Ranges that do not parse contain no member, so
-/// that no container is stopped by mistake.
+/// Ranges that do not parse contain no member, so that no container is stopped by mistake.
 fn names(ranges: &[String], member: &Member) -> bool {
     is_in_ranges(ranges, member).unwrap_or(false)
 }
 
-/// Restart count of the member's training container when the order was decided.
+/// Restart count when the order was decided.
 pub(super) fn restarts_seen(order: &DomainOrder, member: Option<&Member>) -> i32 {
     restarts_in(&order.exceptions, member).unwrap_or(order.restarts_seen)
 }

@@ -5,9 +5,8 @@ use k8s_openapi::api::core::v1::{
     Toleration,
 };
 
-/// Adds `matchFields metadata.name` to the required node affinity. Terms are alternatives, so each
-/// of them gets the pin. Empty terms select no node and stay as they are: with the pin they would
-/// select the node.
+/// Adds `matchFields metadata.name` to each term of the required node affinity, because terms are
+/// alternatives. Empty terms select no node; with the pin they would select it.
 pub(super) fn pin(spec: &mut PodSpec, node: &str) {
     let pin = NodeSelectorRequirement {
         key: "metadata.name".into(),
@@ -45,15 +44,13 @@ fn selects_something(term: &NodeSelectorTerm) -> bool {
     lists.into_iter().flatten().any(|list| !list.is_empty())
 }
 
-/// Taints that the node lifecycle controller sets on unreachable nodes.
 const UNREACHABLE: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 ];
 
-/// Tolerates unreachable nodes: `nodeLostSeconds` decides whether members are lost, not the
-/// eviction after the API server's default of 300 s. Tolerations in the template for these taints
-/// take precedence.
+/// `nodeLostSeconds` decides whether members are lost, not the eviction after 300 s. Tolerations in
+/// the template take precedence.
 pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_with(Vec::new);
     for key in UNREACHABLE {
@@ -68,7 +65,6 @@ pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
     }
 }
 
-/// True if a toleration concerns the eviction by this taint.
 fn is_about(toleration: &Toleration, taint: &str) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     toleration.key.as_deref() == Some(taint) && (effect.is_empty() || effect == "NoExecute")

@@ -1,18 +1,15 @@
-//! Environment variables of a member: its identity, the number of members, and the coordinator.
-
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
 
 use crate::observed::Observed;
 use lockstep_api::membership::{Membership, Rank, address};
 
-/// Number of ports through which the coordinator's port rotates.
+/// Number of ports through which the coordinator rotates.
 const PORTS: i64 = 8;
 
-/// Environment variables of a member whose training container has this many accelerators
-/// (docs/environment.md). The environment of a pod cannot change in place, so no value depends on
-/// the attempt. When all members with the same coordinator get new pods, port and rendezvous id
-/// change. Remaining processes of the old pods then find no peer (docs/decisions/0021).
+/// Environment variables of a member (docs/environment.md). They cannot change in place, so none
+/// depends on the attempt. When all members of a coordinator get new pods, port and rendezvous id
+/// change, so that old processes find no peer (docs/decisions/0021).
 pub(super) fn variables(
     view: Observed<'_>,
     membership: &Membership<'_>,
@@ -52,7 +49,7 @@ pub(super) fn variables(
         ("JAX_PROCESS_ID", number),
         ("JOB_COMPLETION_INDEX", rank.completion_index.to_string()),
     ];
-    // Without this variable, torchrun starts one process, whatever the number of accelerators.
+    // Otherwise torchrun starts one process.
     if accelerators > 0 {
         all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
     }
@@ -64,16 +61,15 @@ pub(super) fn variables(
     variables.collect()
 }
 
-/// The port after this many recreations. It rotates through the spec's port and the next seven, or
-/// the previous seven if these would exceed 65535.
+/// Rotates through the spec's port and the next seven, or the previous seven near 65535.
 pub(crate) fn port(first: i32, recreations: i64) -> i32 {
     let offset = recreations.rem_euclid(PORTS) as i32;
     let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);
     if up { first + offset } else { first - offset }
 }
 
-/// Inserts the variables before the container's own, which may refer to them as `$(NAME)`.
-/// Variables that the container sets itself are skipped.
+/// Inserts variables before the container's own, which may refer to them as `$(NAME)`. The
+/// container's own variables win.
 pub(super) fn inject(container: &mut Container, variables: &[EnvVar]) {
     let own = container.env.take().unwrap_or_default();
     let ours = variables

@@ -1,15 +1,12 @@
-//! Hash of the parts of a spec that determine the pods.
-
 use lockstep_api::names::short_hash;
 use lockstep_api::workload::{SupervisorMode, TrainingWorkloadSpec};
 use serde_json::{Value, json};
 
-/// The hash that pods carry. If it differs from the hash of the spec, the pods are replaced. It
-/// excludes replica counts, which resizing handles per member, and all fields that may change while
-/// members run.
+/// If the hash of the spec differs from a pod's hash, the pod is replaced. Replica counts and
+/// fields that may change while members run are excluded.
 ///
-/// Absent and empty fields have the same hash. An optional field that a later version adds
-/// therefore changes no hash, and an upgrade restarts no workload.
+/// Absent and empty fields hash alike, so that a new optional field restarts no workload on
+/// upgrade.
 pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
     let groups: Vec<Value> = spec
         .groups

@@ -1,5 +1,3 @@
-//! Metadata of a workload's objects.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -8,7 +6,6 @@ use lockstep_api::{TRAINING_GROUP, VERSION};
 
 use crate::observed::Observed;
 
-/// Metadata of an object of the workload: namespace, controller reference and workload labels.
 pub(super) fn metadata(view: Observed<'_>, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
@@ -17,8 +14,7 @@ pub(super) fn metadata(view: Observed<'_>, name: String) -> ObjectMeta {
             (labels::WORKLOAD.to_owned(), view.name().to_owned()),
             (labels::WORKLOAD_UID.to_owned(), view.uid().to_owned()),
         ])),
-        // blockOwnerDeletion would require a right on the owner's finalizers. No object here
-        // outlives its owner.
+        // blockOwnerDeletion would require a right on the owner's finalizers.
         owner_references: Some(vec![OwnerReference {
             api_version: format!("{TRAINING_GROUP}/{VERSION}"),
             kind: "TrainingWorkload".into(),

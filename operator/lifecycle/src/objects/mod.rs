@@ -1,5 +1,3 @@
-//! Builds the objects of a workload.
-
 mod affinity;
 pub(crate) mod env;
 pub(crate) mod hash;

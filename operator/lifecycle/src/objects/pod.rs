@@ -1,5 +1,3 @@
-//! Builds the pod of a member.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
@@ -22,7 +20,6 @@ use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;
 use lockstep_api::membership::Membership;
 
-/// Inputs of a pod besides the spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodPlan<'a> {
     pub member: &'a Member,
@@ -31,19 +28,17 @@ pub(crate) struct PodPlan<'a> {
     pub attempt: i64,
     /// How often all members with the same coordinator got new pods together.
     pub recreations: i64,
-    /// Node that the pod is pinned to, and id of the placement. `None` for a dry run.
+    /// Node and placement id. `None` for a dry run.
     pub place: Option<(&'a str, &'a str)>,
     pub replaces: Option<&'a str>,
-    /// True if it waits for victims of a preemption.
+    /// Waits for victims of a preemption.
     pub gated: bool,
-    /// Restart tier of the pod without a supervisor.
     pub tier: Tier,
-    /// True if the pod may get a supervisor.
     pub supervised: bool,
     pub has_peers: bool,
 }
 
-/// Builds the pod. `None` if the member is not among the running members.
+/// `None` if the member does not run.
 pub(crate) fn pod(
     view: Observed<'_>,
     membership: &Membership<'_>,
@@ -113,8 +108,8 @@ pub(crate) fn pod(
     })
 }
 
-/// Releases unused capacity of vectors. Hundreds of pods are queued at a time, and a vector of one
-/// volume has space for four, at 3 kB each.
+/// Hundreds of pods are queued at a time, and a vector of one volume has space for four, at 3 kB
+/// each.
 fn compact(spec: &mut PodSpec) {
     spec.volumes.iter_mut().for_each(Vec::shrink_to_fit);
     spec.init_containers.iter_mut().for_each(Vec::shrink_to_fit);
@@ -132,17 +127,15 @@ fn compact(spec: &mut PodSpec) {
     }
 }
 
-/// Raises a grace period of 0 to 1 s. With 0, the API server removes a deleted pod at once, while
-/// its containers still run (`CheckGracefulDelete` of pods). Their end could not be observed, and
-/// the kubelet would reject the next pod. With 1 s, the pod stays until the kubelet reports the end
-/// of its containers.
+/// With a grace period of 0, the API server removes a deleted pod while its containers still run
+/// (`CheckGracefulDelete` of pods). Their end could not be observed, and the kubelet would reject
+/// the next pod. With 1 s, the pod stays until its containers have ended.
 fn end_observably(spec: &mut PodSpec) {
     if spec.termination_grace_period_seconds == Some(0) {
         spec.termination_grace_period_seconds = Some(1);
     }
 }
 
-/// Sets host name, priority, scheduler and scheduling gate.
 fn identify(view: Observed<'_>, plan: &PodPlan<'_>, spec: &mut PodSpec) {
     spec.hostname = Some(hostname(view.name(), plan.member));
     spec.subdomain = Some(view.subdomain().to_owned());
@@ -212,7 +205,7 @@ fn pod_annotations(
             annotations::PLACEMENT,
             plan.place.map_or("", |(_, id)| id).to_owned(),
         ),
-        // Identifies the training container to the agent.
+        // The agent reads the training container from it.
         (DEFAULT_CONTAINER, training.to_owned()),
     ] {
         out.insert(key.to_owned(), value);
@@ -220,7 +213,7 @@ fn pod_annotations(
     out
 }
 
-/// One pod for each group, to dry-run whether the API server keeps the rules of a tier.
+/// Pods for a dry run, one per group.
 pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
     let membership = Membership::whole(view.spec());
     let groups = view.spec().groups.iter().filter(|g| g.members() > 0);

@@ -10,24 +10,20 @@ use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 use crate::tier::Tier;
 
 const MAX_RULES: usize = 20;
-/// Exit code of SIGKILL. The container always restarts after it, because the agent stops containers
-/// in the same way.
+/// SIGKILL. The container always restarts after it, because the agent stops containers with it.
 const KILLED: i32 = 137;
 
-/// Effects of each exit code of one container, as far as the code alone determines them.
+/// Effects of exit codes, as far as the code alone determines them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Codes {
-    /// Codes after which the container stays down: the pod is replaced, the workload fails, or the
-    /// failure is ignored.
+    /// The pod is replaced, the workload fails, or the failure is ignored.
     pub stay_down: BTreeSet<i32>,
-    /// Codes after which the container restarts alone.
     pub restart_alone: BTreeSet<i32>,
 }
 
 impl Codes {
-    /// Evaluates the rules for the codes 1 to 255. Rules with reasons or conditions cannot be
-    /// compiled and are skipped; the manager evaluates them when the reason is known. `keeps_pods`:
-    /// a restart of the domain keeps its pods.
+    /// Evaluates the rules for the codes 1 to 255. Rules with reasons or conditions are skipped;
+    /// the manager evaluates them. `keeps_pods`: a restart of the domain keeps its pods.
     pub(super) fn of(
         policy: &FailurePolicy,
         group: &str,
@@ -40,7 +36,6 @@ impl Codes {
             let mut rules = policy.rules.iter();
             let rule = rules.find(|r| matches_code(r, group, container, code));
             let action = rule.map_or(default, |r| r.action);
-            // A container whose pod is replaced anyway need not restart.
             let action = if keeps_pods {
                 action
             } else {
@@ -73,7 +68,7 @@ fn matches_code(rule: &FailureRule, group: &str, container: &str, code: i32) -> 
             .is_none_or(|codes| codes.contains(code))
 }
 
-/// Sets the restart policies of the pod and its containers for a tier.
+/// Sets the restart policies of a pod for a tier.
 ///
 /// The pod's policy becomes Never, so that a training container that stays down fails the pod. The
 /// user's policy (default OnFailure) moves to the other containers.
@@ -99,7 +94,7 @@ pub(super) fn compile(pod: &mut PodSpec, training: &str, codes: &Codes, tier: Ti
     }
 }
 
-/// `restart`: action of the tier's restart rules.
+/// `restart`: action of the tier's rules.
 fn compile_container(container: &mut Container, codes: &Codes, tier: Tier, restart: &str) {
     let alone = (tier.restarts_whole_pod() && !codes.restart_alone.is_empty())
         .then(|| rule("Restart", "In", codes.restart_alone.iter().copied()));
@@ -114,7 +109,7 @@ fn compile_container(container: &mut Container, codes: &Codes, tier: Tier, resta
     if rules.len() + ours.clone().count() <= MAX_RULES {
         rules.extend(ours);
     } else {
-        // The user's rules fill the list. For exits that they do not match, OnFailure applies.
+        // The user's rules fill the list. OnFailure covers all other exits.
         container.restart_policy = Some("OnFailure".into());
     }
 }

@@ -1,5 +1,3 @@
-//! Builds Service, Workload, `PodGroup` and `RestartOrder`.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -21,7 +19,6 @@ pub(crate) fn service_content(view: Observed<'_>) -> ServiceContent {
     }
 }
 
-/// The headless Service that gives members their DNS names.
 pub(crate) fn service(view: Observed<'_>) -> Service {
     let content = service_content(view);
     Service {
@@ -36,7 +33,7 @@ pub(crate) fn service(view: Observed<'_>) -> Service {
     }
 }
 
-/// The part that a Workload's template and its pod group share.
+/// Shared by a Workload's template and its pod group.
 fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     let (priority, preemption) = match *view.priority() {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
@@ -45,7 +42,7 @@ fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     gang.spec(view.spec(), priority, preemption)
 }
 
-/// Spec of the Workload: one template for each kind of gang.
+/// One template for each kind of gang.
 fn workload_spec(view: Observed<'_>, gangs: &[Gang]) -> WorkloadSpec {
     let mut templates: Vec<PodGroupTemplate> = Vec::new();
     for gang in gangs {

@@ -1,4 +1,4 @@
-//! Adds the supervisor to a pod: an init container copies the program to a volume, and the training
+//! Adds the supervisor to a pod: an init container copies it to a volume, and the training
 //! container's command starts through it (docs/supervisor.md).
 
 use k8s_openapi::api::core::v1::{
@@ -13,14 +13,12 @@ use lockstep_wire::SET_BY_SUPERVISOR;
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;
 
-/// Requests and limits of the init container. They are equal, so that a Guaranteed pod keeps its
-/// class. Pods without any resources stay BestEffort.
+/// Requests and limits of the init container. Equal, so that a Guaranteed pod keeps its class.
 const RESOURCES: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
 
-/// Mount path of shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Supervisor image for a group. `None`: its members run without a supervisor.
+/// `None`: members run without a supervisor.
 pub(crate) fn supervisor_image<'s>(
     settings: &'s LifecycleSettings,
     spec: &TrainingWorkloadSpec,
@@ -31,7 +29,7 @@ pub(crate) fn supervisor_image<'s>(
     (wanted && obstacle(group).is_none()).then_some(image)
 }
 
-/// Why the training container of a group cannot have a supervisor. `None`: it can.
+/// `None`: a supervisor is possible.
 pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     let template = &group.template.0;
     let pod = template.spec.as_ref()?;
@@ -42,7 +40,7 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
-    // A paused process listens on no port. Only probes by command can be answered for it.
+    // A paused process listens on no port.
     let by_port = [&container.liveness_probe, &container.startup_probe];
     let mut by_port = by_port.into_iter().flatten().filter(|p| p.exec.is_none());
     let taken = volumes.any(|v| v.name == SUPERVISOR_VOLUME)
@@ -67,7 +65,7 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     }
 }
 
-/// True if any container of the pod has resources; otherwise the pod is BestEffort.
+/// False for pods of class BestEffort.
 fn asks(pod: &PodSpec) -> bool {
     let mut resources = pod.containers.iter().filter_map(|c| c.resources.as_ref());
     resources.any(|r| r.requests.is_some() || r.limits.is_some())
@@ -81,8 +79,7 @@ fn path(mount: &VolumeMount) -> &str {
     mount.mount_path.trim_end_matches('/')
 }
 
-/// Rewrites the pod. Must run before environment variables are injected, because the variables set
-/// by the user are kept.
+/// Must run before environment variables are injected, because the user's variables are kept.
 pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
     let asks = asks(pod);
     let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
@@ -127,11 +124,9 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
     });
 }
 
-/// Mount of the training container's shared memory volume for the init container, which records its
-/// initial content.
+/// The init container records the content of the shared memory volume.
 fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
-    // A mount of a sub path is skipped: the kubelet would create it before the user's init
-    // containers can.
+    // The kubelet would create a sub path before the user's init containers can.
     let whole = mount.sub_path.is_none() && mount.sub_path_expr.is_none();
     (whole && path(mount) == SHARED_MEMORY).then(|| VolumeMount {
         read_only: Some(true),
@@ -158,8 +153,7 @@ fn resources() -> ResourceRequirements {
     }
 }
 
-/// The init container, which satisfies Pod Security `restricted`. `root`: the pod's containers run
-/// as root by default.
+/// Satisfies Pod Security `restricted`. `root`: the pod's containers run as root by default.
 fn copying(image: &str, mounts: Vec<VolumeMount>, root: bool) -> Container {
     Container {
         name: SUPERVISOR_PROGRAM.into(),

@@ -1,11 +1,9 @@
-//! Determines the training container of a pod.
-
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::workload::FailureAction;
 
 use crate::pods::DEFAULT_CONTAINER;
 
-/// Name of the training container: the container that the annotation names, else the first.
+/// The container that the annotation names, else the first.
 pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     let containers = &template.spec.as_ref()?.containers;
     let named = template
@@ -19,8 +17,8 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     Some(&training.name)
 }
 
-/// Action of the user's own restart rules for an exit code of a container. The kubelet evaluates
-/// these rules before those of the failure policy. `None`: no rule matches.
+/// Action of the user's own restart rules. The kubelet evaluates them before those of the failure
+/// policy.
 pub(crate) fn restart_by_rule(
     template: &PodTemplateSpec,
     container: &str,

@@ -1,4 +1,4 @@
-//! Stage 02: records members that have succeeded, and ends the workload on success or a deadline.
+//! Stage 02: members that have succeeded, and the end of the workload.
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
@@ -10,8 +10,6 @@ use crate::ledger::{Ledger, Outcome};
 use crate::waiting::scheduling_timed_out;
 use crate::wake::Wake;
 
-/// Records members that have succeeded. Ends the workload if the success policy is met or a
-/// deadline has passed.
 pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     latch(facts, ledger);
     let mut wake = Wake::NEVER;
@@ -21,8 +19,8 @@ pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
     wake
 }
 
-/// Completed members stay completed after their pods are garbage-collected. During an incident,
-/// completions are not recorded, because the exited container may belong to the old attempt.
+/// Completion survives the garbage collection of pods. During an incident, nothing is recorded,
+/// because the exited container may belong to the old attempt.
 fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         if facts.placement(ledger, &gang.key).is_none() {
@@ -45,7 +43,6 @@ fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// How the workload ends now, if it does.
 fn end(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -82,7 +79,7 @@ fn end(
     }
 }
 
-/// True if the success policy is met. Groups without running members are ignored.
+/// Groups without running members are ignored.
 fn is_success(facts: &Facts<'_>, ledger: &Ledger) -> bool {
     let policy = &facts.spec().success_policy;
     let membership = ledger.membership(facts.spec());

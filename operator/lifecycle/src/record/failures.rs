@@ -1,4 +1,4 @@
-//! Stage 08: detects failures of placed gangs, and advances their incidents.
+//! Stage 08: failures of placed gangs and their incidents.
 
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
@@ -47,7 +47,7 @@ fn step(
 ) -> Option<Consequence> {
     take_charge_back(facts, ledger, scope);
     let (mut late, mut new) = failures(facts, scope, ledger.domain(scope.key())?);
-    // The previous stage has handled these.
+    // Handled by the previous stage.
     late.retain(|f| !detect::is_start_error(facts, f));
     new.retain(|f| !detect::is_start_error(facts, f));
     degrade(facts, ledger, scope, &mut new);
@@ -56,7 +56,7 @@ fn step(
     new.retain(|f| !waits_for_status(facts, ledger, f, wake));
     let limits = &facts.spec().failure_policy.limits;
     if before > late.len() + new.len() && !ledger.budget.has_unit_left(limits, facts.now) {
-        // Other failures may be consequences of the one that is still unclear.
+        // Other failures may be consequences of the unclear one.
         return None;
     }
     if !late.is_empty() {
@@ -84,7 +84,7 @@ fn step(
     progress::advance(facts, ledger, scope, wake)
 }
 
-/// Marks losses that a degrading gang survives, because enough members remain.
+/// Marks losses that a degrading gang survives.
 fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mut [Failure]) {
     if !scope.gang.degrades() {
         return;
@@ -108,8 +108,8 @@ fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mu
     }
 }
 
-/// True if the response to a failure must wait for pod status. The response is irreversible, and
-/// the apparent failure may be an end of the pod by its node, which is not charged.
+/// True if the response is irreversible, and pod status may still attribute the failure to the
+/// node, which is not charged.
 fn waits_for_status(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -126,7 +126,7 @@ fn waits_for_status(
     (action.ends_workload() || action.replaces_pods() || spent) && !facts.due(by).passed(wake)
 }
 
-/// Failures of a domain: those that belong to its open incident, and those of its current attempt.
+/// Failures of the open incident, and of the current attempt.
 fn failures(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -135,8 +135,7 @@ fn failures(
     let (mut late, mut new) = (Vec::new(), Vec::new());
     for &member in &scope.unfinished {
         let Some(pod) = facts.current(domain, member) else {
-            // Basic members start and end independently. In a gang that ran, a missing pod ended
-            // unobserved.
+            // Basic members end independently. In a gang that ran, a missing pod ended unobserved.
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
             let released = domain
                 .domain_incident()
@@ -168,7 +167,7 @@ fn failures(
         } else if !others.is_empty() {
             new.extend(others);
         } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
-            // The other members have been released and run without it.
+            // The other members run without it.
             if pod.is_supervised() && facts.is_released(scope.key(), incident.attempt) {
                 new.push(dead);
             } else {

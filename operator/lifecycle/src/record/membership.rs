@@ -1,7 +1,6 @@
-//! Stage 09: determines the running members of elastic gangs.
+//! Stage 09: the running members of elastic gangs.
 //!
-//! The scheduler decides which members are placed. If they are at least `minCount`, they run
-//! together.
+//! The placed members run together if they are at least `minCount`.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +13,9 @@ use crate::facts::Facts;
 use crate::failure::resize::{restart_changed, set_running};
 use crate::ledger::Ledger;
 
-/// Updates the running members to the placed members, if these are enough.
 pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     let spec = facts.spec();
     let was = ledger.membership(spec);
-    // Whether each member of a changed gang runs from now on.
     let mut runs: BTreeMap<&Member, bool> = BTreeMap::new();
     for gang in facts.gangs.iter().filter(|g| !g.basic) {
         if facts.placement(ledger, &gang.key).is_some() {
@@ -44,8 +41,7 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     restart_changed(facts, ledger, &was, &is, &message);
 }
 
-/// Whether each member of the gang should run. Empty if nothing changes or too few members are
-/// placed.
+/// Empty if nothing changes or too few members are placed.
 fn changed_members<'g>(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -56,9 +52,8 @@ fn changed_members<'g>(
     let mut out = Vec::new();
     let (mut count, mut differs) = (0_usize, false);
     for member in gang.members() {
-        // Members that have succeeded need no node.
         let finished = ledger.completed.contains(member) && was.contains(member);
-        // A degrading gang keeps its ranks, and a place for each member.
+        // A degrading gang keeps its ranks.
         let kept = gang.degrades() && ledger.is_under_way(gang) && was.contains(member);
         let runs = assigned.contains_key(member) || finished || kept;
         count += usize::from(runs);

@@ -28,7 +28,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::wake::Wake;
 
-/// Updates the ledger. Returns when time alone changes it next.
+/// Returns when time alone changes the ledger next.
 pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return Wake::NEVER;

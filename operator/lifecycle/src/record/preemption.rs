@@ -1,7 +1,7 @@
-//! Stage 04: preempted gangs release their placements and queue again, without a charge.
+//! Stage 04: preempted gangs release their placements and queue again, uncharged.
 //!
-//! The scheduler loop marks the pod group. kube-scheduler marks the pod that it preempts; if the
-//! gang's disruption mode is All, the whole gang releases its placement then.
+//! The scheduler marks the pod group. kube-scheduler marks the pod that it preempts; a gang with
+//! disruption mode All then releases its whole placement.
 
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
@@ -34,15 +34,15 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// Message of a member's `DisruptionTarget`, if kube-scheduler preempted it in the current
-/// placement. Pods of earlier placements may be stuck on a lost node.
+/// If kube-scheduler preempted a member in the current placement. Pods of earlier placements may be
+/// stuck on a lost node.
 fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &Placement) -> Option<String> {
     match gang.disruption {
         DisruptionMode::All => {}
         DisruptionMode::Single => return None,
     }
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
-        // The clock of the leader that placed the gang may be ahead of the API server's.
+        // The leader's clock may be ahead of the API server's.
         let present = pod.identity.placement == placement.id
             || pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
         if let Some(taken) = pod.condition(types::DISRUPTION_TARGET)

@@ -1,6 +1,5 @@
-//! Stage 05: a gang that has not run yet releases its placement if the API server refused one of
-//! its pods, because an incomplete gang is of no use. A running or Basic gang keeps its nodes while
-//! the request is retried.
+//! Stage 05: a gang releases its placement if the API server refuses one of its pods, because an
+//! incomplete gang is of no use. A running or Basic gang keeps its nodes during retries.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -33,8 +32,7 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// A refusal of a pod of this placement. Refusals for earlier placements have already been handled
-/// by their release. The placement's id is compared, not times of different clocks.
+/// Earlier placements were released for their refusals. Compares ids, because clocks differ.
 fn refused_pod<'a>(
     facts: &Facts<'a>,
     gang: &Gang,

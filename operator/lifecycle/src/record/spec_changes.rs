@@ -1,5 +1,4 @@
-//! Stage 01: applies changes of the spec: first application, suspension, edits, resizing and
-//! requested restarts.
+//! Stage 01: first application of the spec, suspension, edits, resizing and requested restarts.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +51,6 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// True if the priority class exists and the API server admits the pods of this spec.
 fn is_valid(facts: &Facts<'_>) -> bool {
     let hash = spec_hash(facts.spec());
     let accepted = facts.view.dry_run().is_some_and(|d| {
@@ -76,8 +74,7 @@ fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
     align_entries(facts, ledger);
 }
 
-/// Adds and removes entries of gangs and domains according to the spec. A new domain starts at the
-/// highest attempt, so that the workload's attempt never decreases.
+/// A new domain starts at the highest attempt, so that the workload's attempt never decreases.
 fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
     let attempt = ledger.highest_attempt.max(1);
     let mut gangs = BTreeMap::new();

@@ -1,12 +1,11 @@
 //! Stage 07: members that did not start.
 //!
-//! If the node is the cause, the gang avoids it. A gang that has not run yet then releases all
-//! nodes. Later, only the member moves to another node, and the other members keep theirs.
+//! If the node is the cause, the gang avoids it. Before its first run, the gang releases all nodes.
+//! Later, only the member moves.
 //!
 //! If the template is the cause (image, command, configuration, schedulerName), another node would
-//! not help. The gang releases all nodes and is placed again. After the third such start in a row,
-//! the workload fails. Each start has its whole `startDeadlineSeconds`, so a temporary outage of a
-//! registry fails no workload.
+//! not help. The gang is placed again. The third such start in a row fails the workload. Each start
+//! has its whole `startDeadlineSeconds`, so a temporary outage of a registry fails no workload.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +27,7 @@ use crate::start_problem::{self, Fault, unbound_since, waiting_container};
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// After this many consecutive failed starts because of the template, the workload fails.
+/// Consecutive failed starts because of the template that fail the workload.
 const START_TRIES: i32 = 3;
 
 struct StartFailure {
@@ -40,7 +39,6 @@ struct StartFailure {
 }
 
 impl StartFailure {
-    /// A failed start with the node as its default cause.
     fn of_node(member: &Member, node: &str, reason: &'static str, message: String) -> Self {
         Self {
             member: member.clone(),
@@ -52,19 +50,15 @@ impl StartFailure {
     }
 }
 
-/// Progress of the start of a placed member.
 enum Start {
-    /// Its container has started and, if supervised, has arrived at the barrier.
+    /// Started and, if supervised, at the barrier.
     Begun,
-    /// In progress, before its deadline.
     UnderWay,
-    /// Past its deadline.
     Late(StartFailure),
-    /// The node reports that the member does not start.
+    /// The node reports a failure.
     Failed(StartFailure),
 }
 
-/// Handles start failures of all placed gangs.
 pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
@@ -76,7 +70,7 @@ pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
 }
 
 fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut Wake) {
-    // A gang that has never run releases all of its nodes, whichever member does not start.
+    // Before its first run, a gang releases all of its nodes.
     let alone = gang.basic || ledger.is_under_way(gang);
     let membership = ledger.membership(facts.spec());
     let mut failures = Vec::new();
@@ -96,7 +90,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     let runs = |f: &StartFailure| running.contains(f.member.group.as_str());
     for failure in failures.iter().filter(|f| f.fault.is_of_node(runs(f))) {
         if failure.reason == reasons::NODE_LOST {
-            // A lost node cannot be used while it is lost, and needs no avoidance afterwards.
+            // A lost node needs no avoidance.
             continue;
         }
         if let Some(node) = NodeName::read(Some(&failure.node)) {
@@ -116,8 +110,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     }
 }
 
-/// Releases the nodes of a gang. `of_template`: no other node would help, so the third consecutive
-/// failure ends the workload.
+/// `of_template`: no other node would help, so the third consecutive failure ends the workload.
 fn release(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -141,8 +134,7 @@ fn release(
     ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
 }
 
-/// Groups with a member that runs or has succeeded, so that image and program of their template are
-/// correct.
+/// Groups whose template is correct, because a member runs or has succeeded.
 fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
     let member = |pod: &'a PodView| pod.identity.member.as_ref();
     let runs = |member, pod| facts.running(member, pod) || facts.succeeded(member, pod);
@@ -152,7 +144,7 @@ fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// True if an incident has waited for new pods for as long as a gang that has never run may retry.
+/// True after three start deadlines without new pods.
 fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let longest = TimeDelta::seconds(limit.saturating_mul(i64::from(START_TRIES)));
@@ -160,8 +152,8 @@ fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     incident.is_some_and(|i| i.detected_at + longest <= facts.now)
 }
 
-/// How long to avoid the node. A rejection by the kubelet is short: the scheduler will soon see the
-/// same state as the kubelet.
+/// The scheduler will soon see the cause of a rejection by the kubelet, so the node is avoided only
+/// briefly.
 fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     let settings = facts.view.settings();
     let wait = if reason == reasons::REJECTED_BY_NODE {
@@ -175,9 +167,8 @@ fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     }
 }
 
-/// Members of a domain that their nodes did not start. `alone`: each moves to another node while
-/// the remaining members keep theirs. Then only a share of the overdue members moves at a time,
-/// because new pods load the control plane most when it is slow.
+/// `alone`: members move individually. Then only a share of the overdue members moves at a time,
+/// because new pods load a slow control plane.
 fn start_failures(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -203,9 +194,8 @@ fn start_failures(
     failed
 }
 
-/// True if overdue members must wait for the start of this member. False if the API server refuses
-/// its pod, which may last indefinitely. Members of Basic groups start whenever there is capacity,
-/// so only moving members count there.
+/// True if overdue members must wait for this one. False if the API server refuses its pod, which
+/// may last. Members of Basic groups may start at any time, so only moving members count there.
 fn keeps_others(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -219,23 +209,21 @@ fn keeps_others(
     !refused && (goes_elsewhere || !scope.gang.basic)
 }
 
-/// Since when the kubelet can start the pod: its binding. Its creation if it has not been bound.
+/// Since when the kubelet can start the pod: its binding, else its creation.
 fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     let bound = pod.condition("PodScheduled").and_then(|c| c.since);
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
-/// Start deadline of a pod. A supervised pod has started when its agent reports its arrival at the
-/// barrier. Reports may be delayed. Therefore the deadline counts from the last arrival in the
-/// domain, and is longer if nothing is reported (docs/decisions/0034).
+/// Start deadline of a pod. Reports of arrivals may be delayed, so it counts from the last arrival
+/// in the domain, and is longer if nothing is reported (docs/decisions/0034).
 struct Deadline {
     at: DateTime<Utc>,
     /// Number of `startDeadlineSeconds`.
     deadlines: i32,
 }
 
-/// `waits`: its container runs and is not known to have arrived at the barrier. `None`: its node is
-/// not ready.
+/// `waits`: its container runs without a known arrival. `None`: its node is not ready.
 fn deadline(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -277,7 +265,7 @@ fn start(
         return Start::UnderWay;
     };
     let attempt = pod.identity.attempt;
-    // Arrivals are removed over time, but releases are kept.
+    // Arrivals are removed over time, releases are kept.
     let released = facts.is_released(scope.key(), attempt);
     let held = pod.is_supervised() && !facts.is_at(member, pod, attempt) && !released;
     let trainer = facts.trainer(member, pod);
@@ -314,7 +302,7 @@ fn start(
     }
     let intent = facts.pod_group_status(&scope.gang.key);
     if pod.node.is_none() && intent.is_some_and(|s| s.preemption.is_some()) {
-        // Victims may use their whole grace period. The scheduler watches their deadline.
+        // The scheduler watches the deadline of victims.
         return Start::UnderWay;
     }
     let waits = held && trainer.is_some_and(ContainerView::running);
@@ -331,8 +319,7 @@ fn start(
     }
 }
 
-/// The failure of a start that exceeded this many deadlines. `held`: the member is paused at or
-/// before the barrier. If a container is waiting, it is reported instead of the supervisor.
+/// `held`: the member is not released. A waiting container is reported instead of the supervisor.
 fn not_in_time(
     facts: &Facts<'_>,
     member: &Member,

@@ -1,6 +1,5 @@
-//! Stage 06: nodes on which pods do not end although the node answers. The gang avoids these nodes
-//! before the pods are deleted by force, because remaining processes may use devices, ports and
-//! volumes.
+//! Stage 06: the gang avoids nodes on which pods do not end, before it deletes the pods by force:
+//! their processes may still use devices, ports and volumes.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -11,7 +10,6 @@ use crate::ledger::{Avoidance, Ledger};
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Records the nodes of stuck pods whose end the gang waits for.
 pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
@@ -31,7 +29,7 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
     wake
 }
 
-/// `placed`: current pods of members are neither awaited nor forced.
+/// `placed`: current pods are neither awaited nor forced.
 fn stuck_nodes(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -51,7 +49,7 @@ fn stuck_nodes(
     }
     let mut out = Vec::new();
     for pod in awaited {
-        // The time does not depend on `now`, so that it is recorded only once.
+        // Independent of `now`, so that it is recorded only once.
         let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && pod.deletion_grace > 0

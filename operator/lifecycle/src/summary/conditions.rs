@@ -17,7 +17,7 @@ use crate::wake::Wake;
 use crate::words::Restarts;
 use crate::zones::OUTAGE_PERCENT;
 
-/// All conditions except the terminal ones, which belong to the ledger. Their order is fixed.
+/// Excludes the terminal ones, which belong to the ledger. The order is fixed.
 pub(super) fn all(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -91,7 +91,7 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
     );
 }
 
-/// Conditions after the end. A failed workload does not recover by itself.
+/// A failed workload does not recover by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
     conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
@@ -131,7 +131,7 @@ fn after_the_end(end: &End) -> ConditionValue {
     }
 }
 
-/// `stalled`: reason why no progress is possible without a change of other objects.
+/// `stalled`: why no progress is possible without a change of other objects.
 fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     match stalled {
         Some(reason) => condition(
@@ -148,7 +148,6 @@ fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     }
 }
 
-/// A request that the API server fails and the controller retries.
 fn failed_request(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
     let failed = facts.failed(wake)?;
     let message = format!("{}; the request is repeated", failed.message);
@@ -188,7 +187,7 @@ fn stalled(
         && known.reason == reasons::INVALID_TEMPLATE
         && known.observed_generation == facts.view.generation()
     {
-        // A new leader has no dry-run result yet, so the last one stays.
+        // A new leader has no dry-run result yet.
         let status = is_true(&before.conditions, types::STALLED);
         return condition(status, &known.reason, &known.message);
     }
@@ -197,13 +196,12 @@ fn stalled(
         .unwrap_or(none)
 }
 
-/// True if objects must be created that need the priority class.
 fn needs_class(ledger: &Ledger) -> bool {
     let awaits_pods = |d: &DomainLedger| d.incident.as_ref().is_some_and(|i| !i.replace.is_empty());
     ledger.applied.is_none() || ledger.domains.values().any(awaits_pods)
 }
 
-/// An object with a name that the workload needs and that it does not own.
+/// An object of another owner, whose name the workload needs.
 fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     let view = facts.view;
     let service = view.service().map(|h| h.owned);
@@ -223,7 +221,6 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     None
 }
 
-/// Advice on how to resolve a refusal whose message contains none.
 fn advice(kind: RefusalKind) -> &'static str {
     match kind {
         RefusalKind::NameTaken => ": delete it, or create this workload under another name",
@@ -234,7 +231,6 @@ fn advice(kind: RefusalKind) -> &'static str {
     }
 }
 
-/// An object that the API server refuses.
 fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
     let refusal = facts.refused_object(wake)?;
     let Target::Object(object, name) = &refusal.target else {
@@ -247,7 +243,7 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
         RefusalKind::Invalid => reasons::INVALID_OBJECT,
     };
     let message = &refusal.message;
-    // Most messages of the API server already begin with the object.
+    // Most messages already begin with the object.
     let refused = if message.starts_with(object) {
         message.clone()
     } else {
@@ -272,7 +268,7 @@ fn ready(
         missing += running - counts.succeeded - counts.ready;
     }
     if ledger.domains.values().any(|d| d.incident.is_some()) {
-        // Members that have not been stopped yet do not count as ready during a restart.
+        // Members that are not stopped yet do not count.
         not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
         let mut message = "all members are ready or have succeeded".to_owned();
@@ -288,7 +284,6 @@ fn ready(
     }
 }
 
-/// Condition for members that are not ready, with the problem of their start if known.
 fn not_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -312,7 +307,7 @@ fn not_ready(
     }
 }
 
-/// Message if nodes of the workload are silent in an outage, so that no member counts as lost.
+/// Members on NotReady nodes do not count as lost in an outage.
 fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let pods = facts.gangs.iter().flat_map(|gang| {
         let pods = facts.current_pods(ledger, gang);

@@ -6,7 +6,6 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::pods::PodPhase;
 
-/// Members of one group by state, as in the status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub desired: i32,

@@ -1,7 +1,6 @@
-//! The part of a status for people and tools, computed from ledger and observations after the
-//! decisions. No decision can read it.
+//! The part of a status for people and tools, computed after the decisions, which cannot read it.
 //!
-//! The previous summary is an input too, because conditions keep the time of their last transition.
+//! The previous summary is an input, because conditions keep the time of their last transition.
 
 mod admission;
 mod conditions;
@@ -23,24 +22,21 @@ use crate::wake::Wake;
 use admission::is_coming_up;
 use counts::Counts;
 
-/// The part of a status besides the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub observed_generation: i64,
     pub phase: Phase,
-    /// Reason of the condition that determines the phase.
     pub reason: String,
     pub message: String,
-    /// Members that are ready or have succeeded, out of those that should run.
+    /// Ready or succeeded members, such as `31/32`.
     pub ready: String,
-    /// All conditions except the terminal ones, which belong to the ledger.
+    /// Excludes the terminal ones.
     pub conditions: Vec<Condition>,
     pub groups: BTreeMap<String, Counts>,
-    /// When a gang was last placed.
     pub scheduled_time: Option<DateTime<Utc>>,
 }
 
-/// Computes the summary, and when time alone changes it next. `before`: the last read status.
+/// Also returns when time alone changes the summary. `before`: the last read status.
 pub(crate) fn summarize(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -66,7 +62,6 @@ pub(crate) fn summarize(
     (summary, wake)
 }
 
-/// Members that are ready or have succeeded, out of those that should run, such as `31/32`.
 fn ready(
     ledger: &Ledger,
     membership: &Membership<'_>,
@@ -75,7 +70,6 @@ fn ready(
     let (mut ready, mut wanted) = (0, 0);
     for (name, counts) in groups {
         ready += counts.ready + counts.succeeded;
-        // A complete elastic group has no further members to wait for.
         wanted += if membership.complete(name, &ledger.completed) {
             counts.succeeded
         } else {
@@ -85,7 +79,6 @@ fn ready(
     format!("{ready}/{wanted}")
 }
 
-/// When the latest placement was decided. `None` without placement.
 fn placed_at(facts: &Facts<'_>, ledger: &Ledger) -> Option<DateTime<Utc>> {
     let gangs = ledger.gangs.keys();
     let placements = gangs.filter_map(|key| facts.placement(ledger, key));
@@ -120,7 +113,7 @@ fn phase(
     }
 }
 
-/// Reason and message of the condition that determines a phase.
+/// From the condition that determines the phase.
 fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, String) {
     let type_ = match phase {
         Phase::Succeeded | Phase::Failed => {
@@ -134,7 +127,7 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         Phase::Preempting => types::DISRUPTION_TARGET,
         Phase::Restarting => types::RESTARTING,
         Phase::Pending => types::ADMITTED,
-        // The reason why the workload is not fully placed.
+        // Why the workload is not fully placed.
         Phase::Starting if !is_true(conditions, types::ADMITTED) => types::ADMITTED,
         Phase::Starting | Phase::Running => types::READY,
     };
@@ -146,16 +139,14 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         .unwrap_or_default()
 }
 
-/// True if every unfinished gang has members on nodes. The workload is then not queued, although
-/// some members may have no node.
+/// True if every unfinished gang has members on nodes, so that the workload is not queued.
 fn all_come_up(facts: &Facts<'_>, ledger: &Ledger) -> bool {
     let gangs = facts.gangs.iter();
     let mut waiting = gangs.filter(|g| ledger.gang(&g.key).is_some() && !ledger.is_done(g));
     !ledger.gangs.is_empty() && waiting.all(|g| is_coming_up(facts, ledger, g))
 }
 
-/// True if all unfinished members of every domain run. In an elastic gang, a whole replica may be
-/// unplaced.
+/// In an elastic gang, a whole replica may be unplaced.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {
         let in_use = facts.domain(key).is_none_or(|d| {

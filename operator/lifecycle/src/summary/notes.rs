@@ -1,4 +1,4 @@
-//! Notes on pods that may surprise users.
+//! Properties of pods that may surprise users.
 
 use k8s_openapi::api::core::v1::Lifecycle;
 use lockstep_api::condition::reasons;
@@ -11,14 +11,12 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::pods::PodView;
 
-/// Current pods of a gang that should continue.
 fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodView> {
     let pods = facts.current_pods(ledger, gang).filter_map(|(_, pod)| pod);
     pods.filter(|p| !p.terminating() && !p.terminal()).collect()
 }
 
-/// Pods whose priority differs from their gang's. Lockstep's preemption uses the gang's priority,
-/// but kube-scheduler and kubelets use the pod's. `None` if all agree.
+/// Lockstep's preemption uses the gang's priority, but kube-scheduler and kubelets use the pod's.
 pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {
     let mut differ: Vec<(&PodView, i32, i32)> = Vec::new();
     for gang in &facts.gangs {
@@ -41,7 +39,6 @@ pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<Condition
     Some(condition(true, reasons::PRIORITY_DIFFERS, message))
 }
 
-/// Condition while kubelets restart all containers of pods.
 pub(super) fn restarting_whole(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {
     let mut names: Vec<&str> = Vec::new();
     for gang in &facts.gangs {
@@ -56,8 +53,8 @@ pub(super) fn restarting_whole(facts: &Facts<'_>, ledger: &Ledger) -> Option<Con
     Some(condition(true, reasons::RESTARTING_ALL_CONTAINERS, message))
 }
 
-/// Effects of restarts in place on container hooks: agents stop containers without running hooks,
-/// and so do kubelets that restart a whole pod. `None` without hooks.
+/// Agents stop containers without hooks, and so do kubelets that restart a whole pod. `None`
+/// without hooks.
 pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
     let before_stop = containers_with(facts, |_, _, hooks| hooks.pre_stop.is_some());
     let after_start = containers_with(facts, |_, _, hooks| hooks.post_start.is_some());
@@ -71,8 +68,8 @@ pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
     (!says.is_empty()).then(|| says.join(", and "))
 }
 
-/// Effects of restarts of the training process on hooks. The container does not end. Supervised
-/// containers have no postStart, and other containers continue. `None` without hooks.
+/// The container does not end. Supervised containers have no postStart, and other containers
+/// continue.
 pub(super) fn training_hooks(facts: &Facts<'_>) -> Option<String> {
     let before_stop = containers_with(facts, |group, name, hooks| {
         facts.training(&group.name) == name && hooks.pre_stop.is_some()
@@ -85,7 +82,6 @@ fn not_run(before_stop: &[String]) -> Option<String> {
     (!before_stop.is_empty()).then(says)
 }
 
-/// Containers whose hooks match, with their groups.
 fn containers_with(
     facts: &Facts<'_>,
     holds: impl Fn(&Group, &str, &Lifecycle) -> bool,

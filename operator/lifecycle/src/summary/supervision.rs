@@ -71,8 +71,7 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> Option
     ))
 }
 
-/// Nodes with placed members whose agent cannot stop containers. The value is true if all members
-/// there wait for the agent to start.
+/// Nodes whose agent cannot stop containers. True if all members there wait for the agent.
 fn nodes_without_agent<'f>(
     facts: &'f Facts<'_>,
     ledger: &Ledger,
@@ -98,7 +97,7 @@ fn nodes_without_agent<'f>(
     without
 }
 
-/// Why members run, or will run, without a supervisor. `None` if all members of gangs have one.
+/// `None` if all members of gangs have supervisors.
 fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let spec = facts.spec();
     let (mut pods, mut first) = (0, None);

@@ -1,4 +1,3 @@
-/// Status, reason and message of a condition.
 pub(super) struct ConditionValue {
     pub status: bool,
     pub reason: String,
