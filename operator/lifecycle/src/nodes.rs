@@ -42,7 +42,6 @@ impl NodeInfo {
     }
 }
 
-/// The agent of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.

@@ -69,17 +69,14 @@ impl<'a> Observed<'a> {
         &self.view.pod_groups
     }
 
-    /// Of any owner.
     pub fn scheduling(self) -> Option<&'a Held<WorkloadSpec>> {
         self.view.scheduling.as_ref()
     }
 
-    /// Of any owner.
     pub fn service(self) -> Option<&'a Held<ServiceContent>> {
         self.view.service.as_ref()
     }
 
-    /// Of any owner.
     pub fn order(self) -> Option<&'a Held<RestartOrderSpec>> {
         self.view.order.as_ref()
     }

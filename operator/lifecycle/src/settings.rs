@@ -33,7 +33,6 @@ pub struct LifecycleSettings {
     pub recreate_takes: TimeDelta,
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
-    /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,

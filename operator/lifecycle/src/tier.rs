@@ -8,7 +8,6 @@ use lockstep_api::worded;
 
 use crate::nodes::NodeInfo;
 
-/// The text names no restart tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTier;
 

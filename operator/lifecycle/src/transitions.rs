@@ -14,23 +14,17 @@ use crate::ledger::Ledger;
 use crate::start_problem::START_PROBLEMS;
 use crate::words::{Restarts, of_gang};
 
-/// An event about the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
-    /// Normal or Warning.
     pub type_: EventType,
     /// Reason from the table of condition reasons.
     pub reason: String,
-    /// For people.
     pub note: String,
 }
 
-/// Type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// Expected.
     Normal,
-    /// Needs attention.
     Warning,
 }
 

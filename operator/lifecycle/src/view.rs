@@ -19,7 +19,6 @@ use crate::zones::ZoneInfo;
 /// One workload and all that belongs to it.
 #[derive(Clone, Debug)]
 pub struct WorkloadView {
-    /// Which object it is.
     pub id: WorkloadId,
     /// The object, with its last read status.
     pub workload: Arc<TrainingWorkload>,
@@ -43,7 +42,6 @@ pub struct WorkloadView {
     /// Nodes that have or had an agent pod, and since when some pod is ready or none is, by the
     /// manager's clock.
     pub agent_pods: BTreeMap<String, DateTime<Utc>>,
-    /// Result of resolving the priority class.
     pub priority: Priority,
     /// Dry-run result for the pods of the current spec. `None`: no dry run yet.
     pub dry_run: Option<DryRun>,
@@ -51,12 +49,10 @@ pub struct WorkloadView {
     pub refusals: Vec<RefusedRequest>,
     /// The last request that the API server failed, until a request of its kind succeeds.
     pub failed: Option<FailedRequest>,
-    /// Constants.
     pub settings: Arc<LifecycleSettings>,
 }
 
 impl WorkloadView {
-    /// The workload's spec.
     pub fn spec(&self) -> &TrainingWorkloadSpec {
         &self.workload.spec
     }
@@ -66,22 +62,18 @@ impl WorkloadView {
         self.workload.status.clone().unwrap_or_default()
     }
 
-    /// Name of the workload.
     pub fn name(&self) -> &str {
         &self.id.name
     }
 
-    /// Namespace of the workload.
     pub fn namespace(&self) -> &str {
         &self.id.namespace
     }
 
-    /// UID of the workload.
     pub fn uid(&self) -> &str {
         self.id.uid.as_str()
     }
 
-    /// Generation of the spec.
     pub fn generation(&self) -> i64 {
         self.id.generation
     }
@@ -97,16 +89,11 @@ impl WorkloadView {
     }
 }
 
-/// Identity of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadId {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// UID.
     pub uid: Uid,
-    /// Generation of the spec.
     pub generation: i64,
 }
 
@@ -126,36 +113,30 @@ impl WorkloadId {
 /// An object that the workload needs by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held<T> {
-    /// UID of the object.
     pub uid: Uid,
     /// Version at which the content was read. Updates carry it.
     pub resource_version: ResourceVersion,
     /// True if the workload is its controller, by UID.
     pub owned: bool,
-    /// What is in it.
     pub content: T,
 }
 
 /// The specified parts of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceContent {
-    /// Label selector.
     pub selector: BTreeMap<String, String>,
     /// Publishes DNS names before pods are ready.
     pub publish_not_ready_addresses: bool,
 }
 
-/// Result of resolving the priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Of the class, or of the cluster's default class.
     Resolved {
         /// 0 without a class.
         value: i32,
-        /// Policy of the class.
         preemption: PreemptionPolicy,
     },
-    /// The named class does not exist.
     Unknown,
 }
 
@@ -164,7 +145,6 @@ pub enum Priority {
 pub struct DryRun {
     /// Hash of the spec of the pods. A result for another spec is ignored.
     pub spec_hash: String,
-    /// When it was received.
     pub at: DateTime<Utc>,
     /// End of its validity: feature gates and webhooks may change.
     pub until: DateTime<Utc>,
@@ -181,15 +161,11 @@ pub struct DryRun {
 /// A permanently refused request. Conflicts and timeouts are retried instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedRequest {
-    /// What was to be written.
     pub target: Target,
-    /// Why not.
     pub kind: RefusalKind,
-    /// Message of the API server.
     pub message: String,
     /// By this process's clock. Do not compare it with times from other processes.
     pub at: DateTime<Utc>,
-    /// Placement id of the pod.
     pub placement: Option<String>,
 }
 
@@ -199,22 +175,18 @@ pub struct RefusedRequest {
 pub struct FailedRequest {
     /// Position of its kind in the sending order.
     pub rank: u8,
-    /// The request and the server's message.
     pub message: String,
     /// Until then, this request and those after it are postponed.
     pub until: DateTime<Utc>,
 }
 
-/// What a refused request was about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// The pod of a member.
     Pod(Member),
     /// Any other object, by kind and name.
     Object(&'static str, String),
 }
 
-/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// 403 by a resource quota.

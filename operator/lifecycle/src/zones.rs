@@ -15,12 +15,9 @@ pub const OUTAGE_PERCENT: usize = 55;
 /// controller). A cluster without Ready nodes has an outage regardless of its size.
 const OUTAGE_NODES: usize = 3;
 
-/// The nodes of one zone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInfo {
-    /// How many there are.
     pub nodes: usize,
-    /// Whether there is an outage.
     pub outage: bool,
     /// When the last outage ended, as far as the nodes show it. Earlier silence of a node does not
     /// count as its loss.

@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The clocks of a process.
 pub trait Clock: Send + Sync + 'static {
     /// Time of day, for timestamps in objects.
     fn wall(&self) -> DateTime<Utc>;
@@ -23,7 +22,6 @@ pub trait Clock: Send + Sync + 'static {
     }
 }
 
-/// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

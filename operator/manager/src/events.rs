@@ -48,7 +48,6 @@ pub struct EventReport {
     pub related: Option<ObjectReference>,
     /// True if a person may have to act.
     pub warning: bool,
-    /// Reason from the table of reasons.
     pub reason: String,
     /// CamelCase.
     pub action: String,

@@ -33,10 +33,8 @@ const RETRY: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_mins(10);
 /// `config/policies` refuses this object name to every user.
 const NAME: &str = "lockstep-self-test";
-/// Message of that refusal.
 const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
 
-/// Result of a failed policy test.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyError {
     /// The policy refuses writes of this process.

@@ -37,15 +37,10 @@ use crate::upstream_scheduling::{self, NativeScheduling};
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};
 
-/// Inputs of the manager.
 pub struct Deps {
-    /// API connections.
     pub transports: Transports,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Source of jitter and ids.
     pub random: Random,
-    /// Settings.
     pub config: Config,
     /// Current preemption settings.
     pub preemption: signal::Receiver<PreemptionConfig>,
@@ -53,11 +48,9 @@ pub struct Deps {
     pub identity: String,
     /// Namespace of this process, its Lease and, by default, the agents.
     pub namespace: String,
-    /// Registry of the manager's metrics.
     pub registry: SharedRegistry,
     /// Registry of the optional series of single workloads.
     pub workload_registry: SharedRegistry,
-    /// State behind the health endpoint.
     pub health: Health,
     /// Once cancelled, the manager finishes the current step, releases the lease and returns.
     pub stop: CancellationToken,

@@ -38,21 +38,14 @@ use crate::workload::{Controller, Limits, Parts};
 pub use crate::index::{AgentSelector, Key, WatchedKind, member as read_member};
 pub use crate::scheduler::task::CycleSummary;
 
-/// Inputs of a stepped manager.
 pub struct SteppedParts {
-    /// Connection of the workload controller.
     pub controller: Client,
-    /// Connection of the scheduler.
     pub scheduler: Client,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Source of retry jitter.
     pub random: Random,
     /// Selects the pods of the node agents.
     pub agents: AgentSelector,
-    /// Constants of the decisions about workloads.
     pub settings: Arc<lockstep_lifecycle::LifecycleSettings>,
-    /// Constants of the scheduler.
     pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
 }
 
@@ -155,7 +148,6 @@ impl SteppedManager {
         self.index.scheduler_woken()
     }
 
-    /// Runs one cycle of the scheduler.
     pub async fn schedule(&mut self) -> CycleSummary {
         self.scheduler.cycle(&CancellationToken::new()).await
     }

@@ -31,7 +31,6 @@ pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
 pub struct ComeBack {
     /// HTTP status. Only 429 guarantees that the request was not executed.
     pub status: u16,
-    /// Requested wait.
     pub wait: Duration,
 }
 

@@ -49,7 +49,6 @@ fn readiness(said: Result<String, String>) -> (StatusCode, String) {
     }
 }
 
-/// Serves each registry at its path.
 pub async fn serve_metrics(
     listener: TcpListener,
     registries: impl IntoIterator<Item = (&'static str, SharedRegistry)>,

@@ -1,6 +1,5 @@
 //! Version information of a build.
 
-/// Version of the product.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Full hash of the source commit; `unknown` if built without git.

@@ -26,7 +26,6 @@ pub(crate) struct ReleaseReason {
     pub message: String,
 }
 
-/// Consecutive restarts of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
     /// Uses budget.

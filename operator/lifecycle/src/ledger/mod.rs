@@ -113,9 +113,7 @@ pub(crate) struct RestartBudget {
     pub total: i64,
     /// Without a replaced pod.
     pub in_place: i64,
-    /// Replaced pods.
     pub recreated: i64,
-    /// Charged incidents.
     pub counted: i64,
     /// Charges in the current window.
     pub counted_at: Vec<DateTime<Utc>>,

@@ -3,7 +3,6 @@ use chrono::{DateTime, Utc};
 /// In whole seconds of the clock, so that records lose no fractions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
-    /// Currently held accelerators.
     pub accelerators: i64,
     /// Until `until`.
     pub held: i64,

@@ -12,7 +12,6 @@ pub struct SupervisorState {
     /// Attempt at whose barrier it waits. 0: it knows no attempt. `None`: its child runs, or it is
     /// on the way to a barrier.
     pub held: Option<i64>,
-    /// Attempt of the running child.
     pub running: Option<i64>,
     /// How its last child ended. `None` after another child has started.
     pub exit: Option<ChildEnd>,
@@ -23,7 +22,6 @@ pub struct SupervisorState {
 /// Progress of a child, as reported by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildProgress {
-    /// Its attempt.
     pub attempt: i64,
     /// Its current step, and since when by the node's clock.
     pub step: (i64, DateTime<Utc>),
@@ -34,7 +32,6 @@ pub struct ChildProgress {
 /// An exit of a child without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildEnd {
-    /// Its attempt.
     pub attempt: i64,
     /// Time of the exit by the node's clock. The agent may receive it much later.
     pub at: DateTime<Utc>,
@@ -49,9 +46,7 @@ pub struct ChildEnd {
 /// Message to a supervisor, repeated until its state reflects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
-    /// UID of the pod.
     pub pod_uid: String,
-    /// What.
     pub word: Word,
 }
 
@@ -60,16 +55,13 @@ pub struct Tell {
 pub enum Word {
     /// Stop all processes of earlier attempts, and wait at the barrier of this attempt.
     Hold {
-        /// The attempt.
         attempt: i64,
     },
-    /// Start the child.
     Release {
         /// The attempt. Only a supervisor at its barrier starts its child.
         attempt: i64,
         /// Address of the coordinator. `None`: as in the pod's environment.
         coordinator: Option<CoordinatorAddress>,
-        /// The members, as ranges.
         peers: Vec<String>,
         /// Policy by which the child counts as hung. `None`: never.
         progress: Option<ProgressPolicy>,

@@ -15,10 +15,8 @@ use super::supervisor::{SupervisorState, Tell};
 use crate::pods::{DEFAULT_CONTAINER, Identity};
 use crate::tier::Tier;
 
-/// What one agent sees.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
-    /// Name of the node.
     pub node: &'a str,
     /// By workload UID. Complete, because the watch has synced.
     pub orders: &'a BTreeMap<String, RestartOrderSpec>,
@@ -27,26 +25,19 @@ pub struct NodeView<'a> {
     /// True if the runtime was listed now. Otherwise containers are left as they are, but
     /// supervisors are still paused and released.
     pub listed: bool,
-    /// What was persisted last.
     pub records: &'a Records,
-    /// What was published last.
     pub published: &'a NodeAgentStatus,
 }
 
 /// A member's pod as the runtime shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePod {
-    /// UID.
     pub uid: String,
-    /// UID of the workload.
     pub workload_uid: String,
-    /// Key of the restart domain.
     pub domain: String,
-    /// The member.
     pub member: Option<Member>,
     /// Attempt of the domain when the pod was created.
     pub attempt: i64,
-    /// Name of the training container.
     pub training: String,
     /// Containers of that name, running and ended.
     pub containers: Vec<SeenContainer>,
@@ -105,14 +96,10 @@ pub struct SeenContainer {
     pub exit: Option<Exit>,
 }
 
-/// The end of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// Exit code.
     pub code: i32,
-    /// Reason of the runtime.
     pub reason: String,
-    /// When.
     pub at: DateTime<Utc>,
 }
 
@@ -144,19 +131,16 @@ impl Records {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Runtime id.
     pub container_id: String,
     /// Restart count of the kubelet.
     #[serde(default)]
     pub restarts: i32,
     /// Attempt that it is released for.
     pub attempt: i64,
-    /// When it was first seen.
     pub seen_at: DateTime<Utc>,
     /// When the agent began to stop it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping_since: Option<DateTime<Utc>>,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
     /// Attempt of the last order seen while no container ran. The next container belongs to it.
@@ -199,9 +183,7 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptCall {
-    /// The attempt.
     pub attempt: i64,
-    /// When its order was first seen.
     pub at: DateTime<Utc>,
 }
 
@@ -222,12 +204,9 @@ pub struct NodePlan {
     pub wake_after: Option<Duration>,
 }
 
-/// A container to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// UID of the pod.
     pub pod_uid: String,
-    /// Runtime id.
     pub container_id: String,
 }
 

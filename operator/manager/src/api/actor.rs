@@ -10,9 +10,7 @@ use super::pace::Pace;
 /// Clients and limits for the requests of one loop.
 #[derive(Clone)]
 pub struct Actor {
-    /// Client for reads.
     pub read: Client,
-    /// Client for writes.
     pub write: Client,
     /// Most requests of one pass in flight.
     pub in_flight: usize,

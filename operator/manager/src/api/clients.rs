@@ -62,9 +62,7 @@ impl Transports {
 /// Longest time that a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For reads.
     pub read: Duration,
-    /// For writes.
     pub write: Duration,
 }
 
@@ -75,7 +73,6 @@ pub struct Clients {
     pub read: Client,
     /// Sends only while this process leads.
     pub write: Client,
-    /// Requests for the lease.
     pub lease: Client,
     /// Adaptive limit of requests in flight.
     pub pace: Pace,

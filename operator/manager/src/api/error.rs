@@ -16,13 +16,10 @@ worded! {
     pub enum ErrorClass {
         /// The object has changed since it was read, or has another UID.
         Conflict = "conflict",
-        /// An object of this name exists.
         AlreadyExists = "already_exists",
-        /// The object does not exist.
         NotFound = "not_found",
         /// Refused by quota, admission policy, Pod Security or RBAC.
         Forbidden = "forbidden",
-        /// The object is not valid.
         Invalid = "invalid",
         /// The server asks the client to retry later (429).
         Throttled = "throttled",
@@ -32,9 +29,7 @@ worded! {
         Timeout = "timeout",
         /// The server or a webhook failed this request (5xx). The effect is unknown.
         ServerError = "server_error",
-        /// This process is not the leader.
         NotLeading = "not_leading",
-        /// Anything else.
         Other = "other",
     }
 }
@@ -59,11 +54,9 @@ impl ErrorClass {
     }
 }
 
-/// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What kind of failure.
     pub class: ErrorClass,
     /// Message of the server, without the prefix that the client adds.
     pub message: String,

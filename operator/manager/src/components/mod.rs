@@ -25,7 +25,6 @@ const FIELD_MANAGER: &str = "lockstep-components";
 const INTERVAL: Duration = Duration::from_mins(5);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// What is applied, and as whom.
 #[derive(Clone, Debug)]
 pub struct Components {
     /// Namespace of this process, its Deployment and the DaemonSet.

@@ -21,17 +21,13 @@ const FLOW_CONTROL: [&str; 2] = [
 ];
 const AGENT: &str = include_str!("../../../../config/components/agent/daemonset.yaml");
 
-/// Name of the agents' DaemonSet.
 pub const DAEMON_SET: &str = "lockstep-agent";
 /// Volume of the folder that contains the runtime's socket.
 const RUNTIME: &str = "runtime";
-/// Agent argument that names the socket.
 const ENDPOINT: &str = "--runtime-endpoint=";
 
-/// How the node agents run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSettings {
-    /// Their image.
     pub image: String,
     /// Socket of the container runtime on the nodes.
     pub runtime: RuntimeEndpoint,

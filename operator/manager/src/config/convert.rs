@@ -23,7 +23,6 @@ impl Config {
         settings
     }
 
-    /// Durations of the election.
     pub fn timing(&self) -> Timing {
         let e = &self.leader_election;
         Timing {
@@ -33,7 +32,6 @@ impl Config {
         }
     }
 
-    /// Deadlines of requests.
     pub fn deadlines(&self) -> Deadlines {
         Deadlines {
             read: time(self.client.read_timeout),
@@ -46,7 +44,6 @@ impl Config {
         time(self.resync_period)
     }
 
-    /// Back-off of watches.
     pub fn watch_backoff(&self) -> RetryBackoff {
         RetryBackoff {
             first: time(self.client.watch_backoff_min),
@@ -54,7 +51,6 @@ impl Config {
         }
     }
 
-    /// Back-off of failing workloads.
     pub fn pass_backoff(&self) -> RetryBackoff {
         RetryBackoff {
             first: time(self.workloads.retry_min),
@@ -62,7 +58,6 @@ impl Config {
         }
     }
 
-    /// Limits of the workload controller.
     pub fn limits(&self) -> Limits {
         Limits {
             concurrency: self.workloads.concurrency,
@@ -86,7 +81,6 @@ impl Config {
         }
     }
 
-    /// Settings of the decisions about workloads.
     pub fn settings(&self) -> LifecycleSettings {
         let w = &self.workloads;
         LifecycleSettings {

@@ -40,7 +40,6 @@ pub(super) struct PodEntry {
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
-/// Agent pods of one node.
 #[derive(Debug)]
 pub(super) struct AgentPods {
     pub ready: usize,

@@ -1,13 +1,9 @@
 //! The kinds that are watched.
 
-/// A watched kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchedKind {
-    /// All `TrainingWorkload`s.
     TrainingWorkload,
-    /// All `RestartOrder`s.
     RestartOrder,
-    /// All `NodeAgent`s.
     NodeAgent,
     /// `Workload` of Lockstep's API group.
     Workload,
@@ -15,28 +11,18 @@ pub enum WatchedKind {
     PodGroup,
     /// Services with the workload label.
     Service,
-    /// All pods.
     Pod,
-    /// All nodes.
     Node,
-    /// All priority classes.
     PriorityClass,
-    /// All disruption budgets.
     PodDisruptionBudget,
-    /// All volume claims.
     PersistentVolumeClaim,
-    /// All volumes.
     PersistentVolume,
-    /// All storage classes.
     StorageClass,
-    /// All resource quotas.
     ResourceQuota,
-    /// All namespaces.
     Namespace,
 }
 
 impl WatchedKind {
-    /// All watched kinds.
     pub const ALL: [Self; 15] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
@@ -55,7 +41,6 @@ impl WatchedKind {
         Self::Namespace,
     ];
 
-    /// Name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::TrainingWorkload => "TrainingWorkload",

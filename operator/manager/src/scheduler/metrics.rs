@@ -45,7 +45,6 @@ struct WithdrawnLabel {
 }
 
 worded! {
-    /// Why a preemption intent was withdrawn.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Withdrawal {
         /// Victims did not terminate in time.

@@ -18,7 +18,6 @@ use crate::events::Events;
 use crate::index::{Index, Key};
 use crate::lease::Tenure;
 
-/// The scheduler loop.
 pub struct Scheduler {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
@@ -30,18 +29,15 @@ pub struct Scheduler {
     unsure: BTreeSet<Key>,
 }
 
-/// Result of one cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleSummary {
     /// Decided requests, without dry runs.
     pub requests: usize,
     /// Queued gangs that were evaluated individually.
     pub judged: usize,
-    /// Searches for victims.
     pub searches: usize,
     /// When the next cycle is due even without changes.
     pub wake_after: Option<Duration>,
-    /// Duration of the decision.
     pub took: Duration,
 }
 
@@ -57,7 +53,6 @@ impl CycleSummary {
 }
 
 impl Scheduler {
-    /// A loop over the index.
     pub fn new(
         index: Arc<Index>,
         clients: &Clients,

@@ -81,29 +81,19 @@ impl Passed {
     }
 }
 
-/// Inputs of a controller.
 pub struct Parts {
-    /// What is known of the cluster.
     pub index: Arc<Index>,
-    /// Workloads that need a pass.
     pub queue: Queue<Key>,
-    /// Connections.
     pub clients: Clients,
-    /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// Constants of the decisions.
     pub settings: Arc<LifecycleSettings>,
-    /// Limits.
     pub limits: Limits,
-    /// Publisher of transitions.
     pub events: Events,
-    /// Counters.
     pub metrics: WorkloadMetrics,
     /// Once cancelled, the controller finishes the requests in flight.
     pub stop: CancellationToken,
 }
 
-/// Limits of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most concurrent passes.
@@ -112,7 +102,6 @@ pub struct Limits {
     pub in_flight: usize,
 }
 
-/// Drives workloads.
 pub struct Controller {
     parts: Parts,
     actions: ActionSender,

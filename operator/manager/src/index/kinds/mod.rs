@@ -50,9 +50,7 @@ pub(super) trait Watched: Send + 'static {
 /// Selects the pods of the node agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSelector {
-    /// Namespace of the agents' pods.
     pub namespace: String,
-    /// Label of the agents' pods.
     pub label: (String, String),
 }
 

@@ -228,7 +228,6 @@ impl Watched for Agents {
     }
 }
 
-/// Services with the workload label.
 pub(in crate::index) struct Services;
 
 impl Watched for Services {

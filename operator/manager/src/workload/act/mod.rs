@@ -32,10 +32,8 @@ use crate::index::WatchedKind;
 /// A pass sends no further requests after this time.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Results of a pass's actions.
 #[derive(Debug, Default)]
 pub struct ActionResults {
-    /// Versions of written objects.
     pub writes: Vec<(WatchedKind, ResourceVersion)>,
     /// Permanent refusals, an input of the next view.
     pub refusals: Vec<RefusedRequest>,
@@ -121,11 +119,9 @@ enum ActionResult {
 /// Sends the actions of the workload controller.
 #[derive(Clone)]
 pub struct ActionSender {
-    /// Clients of the requests.
     pub actor: Actor,
     /// Once cancelled, no further requests start.
     pub stop: CancellationToken,
-    /// Clock of the time limit.
     pub clock: Arc<dyn Clock>,
 }
 
