@@ -54,9 +54,7 @@ pub struct Tell {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Stop all processes of earlier attempts, and wait at the barrier of this attempt.
-    Hold {
-        attempt: i64,
-    },
+    Hold { attempt: i64 },
     Release {
         /// The attempt. Only a supervisor at its barrier starts its child.
         attempt: i64,
