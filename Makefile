@@ -36,7 +36,7 @@ SUPERVISOR := target/$(SUPERVISOR_TARGET)/release/lockstep-run
 supervisor: ## The supervisor as a static binary, its size and its memory while it runs (adds the musl target)
 	rustup target add $(SUPERVISOR_TARGET)
 	$(CARGO) build --release -p lockstep-run --target $(SUPERVISOR_TARGET)
-	operator/run/measure.sh $(SUPERVISOR)
+	operator/supervisor/measure.sh $(SUPERVISOR)
 
 .PHONY: kubernetes
 kubernetes: ## Kubernetes' control plane and kubectl from the Go module proxy (a quarter of an hour the first time, then cached; KUBERNETES=1.36.3 builds that version)

@@ -20,7 +20,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lockstep-scheduler",
         &["lockstep-api", "lockstep-engine", "lockstep-model"],
     ),
-    ("lockstep-lifecycle", &["lockstep-api", "lockstep-wire"]),
+    (
+        "lockstep-lifecycle",
+        &["lockstep-api", "lockstep-supervisor-protocol"],
+    ),
+    ("lockstep-node", &["lockstep-api", "lockstep-lifecycle"]),
     (
         "lockstep-manager",
         &[
@@ -28,7 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lockstep-engine",
             "lockstep-lifecycle",
             "lockstep-model",
-            "lockstep-process",
+            "lockstep-common",
             "lockstep-scheduler",
             "lockstep-version",
         ],
@@ -37,16 +41,19 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lockstep-agent",
         &[
             "lockstep-api",
-            "lockstep-lifecycle",
-            "lockstep-process",
+            "lockstep-common",
+            "lockstep-node",
             "lockstep-version",
-            "lockstep-wire",
+            "lockstep-supervisor-protocol",
         ],
     ),
-    ("lockstep-process", &[]),
+    ("lockstep-common", &[]),
     ("lockstep-version", &[]),
-    ("lockstep-wire", &[]),
-    ("lockstep-run", &["lockstep-version", "lockstep-wire"]),
+    ("lockstep-supervisor-protocol", &[]),
+    (
+        "lockstep-run",
+        &["lockstep-version", "lockstep-supervisor-protocol"],
+    ),
     (
         "lockstep-cli",
         &[
@@ -69,7 +76,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lockstep-model", &["kube-client", "tokio"]),
     ("lockstep-scheduler", &["kube-client", "tokio"]),
     ("lockstep-lifecycle", &["kube-client", "tokio"]),
-    ("lockstep-wire", &["serde", "tokio"]),
+    ("lockstep-node", &["kube-client", "tokio"]),
+    ("lockstep-supervisor-protocol", &["serde", "tokio"]),
     ("lockstep-run", &["clap", "serde", "tokio"]),
 ];
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
-use lockstep_lifecycle::node::Records;
+use lockstep_node::Records;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{error, info, warn};

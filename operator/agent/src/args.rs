@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
-use lockstep_process::log::LogArgs;
+use lockstep_common::log::LogArgs;
 
 use crate::cri::Socket;
 

@@ -1,4 +1,4 @@
-//! The node agent: a thin shell around the decisions in `lockstep_lifecycle::node`.
+//! The node agent: a thin shell around the decisions in `lockstep_node`.
 //!
 //! The agent lists the runtime's containers and watches restart orders. It persists its records,
 //! stops containers, and reports exits and arrivals in the `NodeAgent` of its node.

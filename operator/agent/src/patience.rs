@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
-use lockstep_process::api_server::ComeBack;
+use lockstep_common::api_server::ComeBack;
 use tower::{BoxError, service_fn};
 
 const FIRST: Duration = Duration::from_millis(100);

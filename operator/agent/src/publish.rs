@@ -15,7 +15,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use lockstep_api::node_agent::NodeAgentSpec;
 use lockstep_api::{NodeAgent, NodeAgentStatus};
-use lockstep_process::api_server::{ComeBack, asked_wait};
+use lockstep_common::api_server::{ComeBack, asked_wait};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;

@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::capabilities;
-use lockstep_lifecycle::node::{NodePlan, NodePod, NodeView, Records, Stop, decide};
+use lockstep_node::{NodePlan, NodePod, NodeView, Records, Stop, decide};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use lockstep_lifecycle::node::{NodePod, SeenContainer};
+use lockstep_node::{NodePod, SeenContainer};
 use thiserror::Error;
 use tokio::time::timeout;
 

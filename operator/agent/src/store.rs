@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockstep_lifecycle::node::Records;
+use lockstep_node::Records;
 use thiserror::Error;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;

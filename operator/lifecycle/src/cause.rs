@@ -3,7 +3,7 @@
 use lockstep_api::workload::{Cause, CauseKind};
 
 /// True for SIGKILL or SIGTERM from outside: not by the container's own memory limit.
-pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
+pub fn looks_killed(code: i32, reason: &str) -> bool {
     matches!(code, 137 | 143) && reason != "OOMKilled"
 }
 

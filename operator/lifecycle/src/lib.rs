@@ -1,8 +1,8 @@
 //! The decisions of Lockstep, as pure functions of observations and time.
 //!
 //! This crate reads no clock, holds no client and keeps no state. [`decide`] turns the view of one
-//! workload into a [`Plan`]. [`node::decide`] decides for the agent of one node. Decisions are
-//! level-triggered: a pass continues correctly from any intermediate state, such as after a crash.
+//! workload into a [`Plan`]. Decisions are level-triggered: a pass continues correctly from any
+//! intermediate state, such as after a crash.
 //!
 //! | module | content |
 //! |---|---|
@@ -12,7 +12,6 @@
 //! | `changes`, `status` | ledger changes shared by stages; conversion of ledger and summary to a status |
 //! | `observed` | the input without the status, which decisions must not read |
 //! | `objects` | builds the objects of a workload: pods, scheduling objects, Service, orders |
-//! | [`node`] | decisions of a node's agent |
 
 mod arrivals;
 mod cause;
@@ -22,7 +21,6 @@ mod facts;
 mod failure;
 mod ledger;
 mod meeting;
-pub mod node;
 pub mod nodes;
 mod objects;
 mod observed;
@@ -43,6 +41,7 @@ mod wake;
 mod words;
 pub mod zones;
 
+pub use cause::looks_killed;
 pub use objects::hash::spec_hash;
 pub use pass::decide;
 pub use plan::{Action, Object, Pass, Plan};

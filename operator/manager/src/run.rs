@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lockstep_process::endpoints::SharedRegistry;
+use lockstep_common::endpoints::SharedRegistry;
 use lockstep_scheduler::config::PreemptionConfig;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use chrono::Utc;
 use clap::Parser;
+use lockstep_common::signals::ended_by_signal;
 use lockstep_kubelet::clock::Clock;
 use lockstep_kubelet::hollow::{Options, run};
-use lockstep_process::signals::ended_by_signal;
 use tokio::sync::oneshot;
 
 #[tokio::main]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::DateTime;
 use lockstep_api::names::labels;
-use lockstep_lifecycle::node::{Exit, SeenContainer};
+use lockstep_node::{Exit, SeenContainer};
 
 use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::DateTime;
 use lockstep_api::names::labels;
-use lockstep_lifecycle::node::SeenContainer;
+use lockstep_node::SeenContainer;
 
 use super::api::{Container, ContainerState, PodSandbox};
 use super::exits::{Exits, restarts};

@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockstep_lifecycle::node::SupervisorState;
-use lockstep_wire::{FrameError, FrameReader, FromAgent, FromSupervisor, Message, VERSIONS};
+use lockstep_node::SupervisorState;
+use lockstep_supervisor_protocol::{
+    FrameError, FrameReader, FromAgent, FromSupervisor, Message, VERSIONS,
+};
 use thiserror::Error;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_lifecycle::node::{NodePod, SupervisorState, Tell, Word};
+use lockstep_node::{NodePod, SupervisorState, Tell, Word};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -202,14 +202,18 @@ impl Drop for Link {
 
 #[cfg(test)]
 mod tests {
-    use lockstep_lifecycle::node::SeenContainer;
+    use lockstep_node::SeenContainer;
     use tokio::sync::mpsc;
 
     use super::super::link::Up;
     use super::*;
 
     /// A link that is up, with the receiver of its outgoing frames.
-    fn link() -> (Link, mpsc::Receiver<lockstep_wire::FromAgent>, JoinSet<()>) {
+    fn link() -> (
+        Link,
+        mpsc::Receiver<lockstep_supervisor_protocol::FromAgent>,
+        JoinSet<()>,
+    ) {
         let (outbox, said) = mpsc::channel(16);
         let slot = Slot::default();
         *slot.get() = Some(Up {

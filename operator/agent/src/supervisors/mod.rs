@@ -15,7 +15,7 @@ pub mod words;
 
 use std::time::Duration;
 
-use lockstep_lifecycle::node::{NodePod, Tell};
+use lockstep_node::{NodePod, Tell};
 
 pub use self::links::SupervisorLinks;
 

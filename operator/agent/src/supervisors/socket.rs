@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use lockstep_api::names::SUPERVISOR_VOLUME;
-use lockstep_wire::SOCKET;
+use lockstep_supervisor_protocol::SOCKET;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use thiserror::Error;

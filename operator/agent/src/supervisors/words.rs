@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::workload::{CauseKind, ProgressPolicy};
-use lockstep_lifecycle::node::{ChildEnd, ChildProgress, SupervisorState, Word};
-use lockstep_wire::{
+use lockstep_node::{ChildEnd, ChildProgress, SupervisorState, Word};
+use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits, Release,
     Rendezvous, Text,
 };
@@ -154,7 +154,7 @@ fn ordered(attempt: i64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use lockstep_api::restart_order::CoordinatorAddress;
-    use lockstep_wire::{Checkpoint, VERSIONS};
+    use lockstep_supervisor_protocol::{Checkpoint, VERSIONS};
 
     use super::*;
 

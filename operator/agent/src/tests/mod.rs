@@ -23,7 +23,7 @@ use kube::client::Body;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
-use lockstep_lifecycle::node::{Exit, NodePod, Records, SeenContainer, SupervisorState, Tell};
+use lockstep_node::{Exit, NodePod, Records, SeenContainer, SupervisorState, Tell};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};

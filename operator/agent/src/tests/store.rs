@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use lockstep_lifecycle::node::Record;
+use lockstep_node::Record;
 
 use super::*;
 use crate::store::FileStore;

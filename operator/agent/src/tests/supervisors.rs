@@ -1,5 +1,5 @@
 use lockstep_api::NodeAgentStatus;
-use lockstep_lifecycle::node::{ChildEnd, NodePlan, Stop, SupervisorState, Word};
+use lockstep_node::{ChildEnd, NodePlan, Stop, SupervisorState, Word};
 
 use super::*;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 
 use lockstep_agent::supervisors::Supervisors;
-use lockstep_wire::{FromSupervisor, Message, SOCKET, Text, VERSIONS, Versions};
+use lockstep_supervisor_protocol::{FromSupervisor, Message, SOCKET, Text, VERSIONS, Versions};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::node::{Node, held, running};

@@ -8,7 +8,7 @@ use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
 use lockstep_api::restart_order::CoordinatorAddress;
-use lockstep_lifecycle::node::{ChildEnd, NodePod, SeenContainer, SupervisorState, Tell, Word};
+use lockstep_node::{ChildEnd, NodePod, SeenContainer, SupervisorState, Tell, Word};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_lifecycle::node::{SupervisorState, Word};
+use lockstep_node::{SupervisorState, Word};
 
 use crate::node::{Node, ended, held, release, running};
 use crate::process::Supervisor;

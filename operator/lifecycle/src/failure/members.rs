@@ -32,7 +32,7 @@ pub(crate) fn awaits_node(
         && !pod.terminal()
         && !pod.terminating()
         && !assigned.get(member).is_some_and(usable)
-        && assigned.values().any(|node| usable(&node))
+        && assigned.values().any(usable)
 }
 
 /// True if the incident of a domain waits until members on silent nodes get other nodes or the

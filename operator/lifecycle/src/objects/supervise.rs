@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM, SUPERVISOR_VOLUME};
 use lockstep_api::workload::{Group, SupervisorMode, TrainingWorkloadSpec};
-use lockstep_wire::SET_BY_SUPERVISOR;
+use lockstep_supervisor_protocol::SET_BY_SUPERVISOR;
 
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;

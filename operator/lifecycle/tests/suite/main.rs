@@ -20,7 +20,6 @@ mod meetings;
 mod mixed;
 mod objects;
 mod one_member;
-mod one_node;
 mod outages;
 mod placements;
 mod preemption;

@@ -16,8 +16,8 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::client::retry::RetryPolicy;
 use kube::{Client, Config};
-use lockstep_process::api_server::{ComeBack, is_overload};
-use lockstep_process::connection;
+use lockstep_common::api_server::{ComeBack, is_overload};
+use lockstep_common::connection;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::metrics::RequestMetrics;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::error::Status;
 use lockstep_api::worded;
-use lockstep_process::api_server::{ComeBack, asked_wait};
+use lockstep_common::api_server::{ComeBack, asked_wait};
 use thiserror::Error;
 
 use crate::deadline::DeadlineExceeded;

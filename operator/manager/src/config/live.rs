@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use lockstep_process::log::{LogHandle, LogLevel};
+use lockstep_common::log::{LogHandle, LogLevel};
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::PreemptionConfig;
 use tokio::sync::watch;
@@ -207,7 +207,7 @@ impl LiveSettings {
 mod tests {
     use std::sync::Arc;
 
-    use lockstep_process::log::{LogArgs, LogFormat};
+    use lockstep_common::log::{LogArgs, LogFormat};
     use parking_lot::Mutex;
     use tracing::{Dispatch, debug};
 

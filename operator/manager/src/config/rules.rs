@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_process::log::LogLevel;
+use lockstep_common::log::LogLevel;
 use lockstep_scheduler::config::{ValueRule, time};
 
 use super::{Config, ConfigError, LeaderElection, WorkloadConfig};

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams, WatchParams};
 use kube::{Api, Client, Error};
 use lockstep_cluster::proxy::{Fault, Proxy};
+use lockstep_common::api_server::kube_config;
+use lockstep_common::connection::{connect, connect_http2};
 use lockstep_e2e::cluster;
-use lockstep_process::api_server::kube_config;
-use lockstep_process::connection::{connect, connect_http2};
 
 /// A client that gives up after this time has not been answered.
 const UNANSWERED: Duration = Duration::from_secs(1);

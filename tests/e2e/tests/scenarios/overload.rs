@@ -10,9 +10,9 @@ use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{eventually, scenario};
+use lockstep_common::api_server::kube_config;
+use lockstep_common::connection::connect;
 use lockstep_e2e::fresh;
-use lockstep_process::api_server::kube_config;
-use lockstep_process::connection::connect;
 use serde_json::json;
 
 /// Requests of a storm that are under way at a time.

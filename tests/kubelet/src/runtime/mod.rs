@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_lifecycle::node::{SupervisorState, Word};
+use lockstep_node::{SupervisorState, Word};
 use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};

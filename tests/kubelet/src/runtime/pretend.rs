@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use lockstep_lifecycle::node::{SupervisorState, Word};
+use lockstep_node::{SupervisorState, Word};
 use parking_lot::Mutex;
 
 use super::Fault;

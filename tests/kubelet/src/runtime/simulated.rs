@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use lockstep_lifecycle::node::{SupervisorState, Word};
+use lockstep_node::{SupervisorState, Word};
 
 use super::later::Later;
 use super::pretend::{Effect, Pretend};

@@ -1,4 +1,4 @@
-//! A supervised training container: the supervisor's own decisions (`lockstep_run::machine`) over a
+//! A supervised training container: the supervisor's own decisions (`lockstep_supervisor::machine`) over a
 //! pretended child. What takes time is handed back, as everywhere in a pretended runtime.
 
 use std::time::Duration;
@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Container;
 use lockstep_agent::supervisors::words::{frame, hear};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
-use lockstep_lifecycle::node::{SupervisorState, Word};
-use lockstep_run::machine::{Effect, Ending, Event, Machine, Moment, Waits};
-use lockstep_wire::FromSupervisor;
+use lockstep_node::{SupervisorState, Word};
+use lockstep_supervisor::machine::{Effect, Ending, Event, Machine, Moment, Waits};
+use lockstep_supervisor_protocol::FromSupervisor;
 
 use super::script::{OnTerm, Script};
 use super::table::Ended;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_agent::runtime::Sandbox;
-use lockstep_lifecycle::node::{Exit, SeenContainer};
+use lockstep_node::{Exit, SeenContainer};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 

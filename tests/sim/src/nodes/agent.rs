@@ -5,8 +5,8 @@ use lockstep_agent::runtime::Sandbox;
 use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_api::{NodeAgentStatus, RestartOrder};
-use lockstep_lifecycle::node::{NodePod, NodeView, Tell, decide};
 use lockstep_manager::stepped::WatchedKind;
+use lockstep_node::{NodePod, NodeView, Tell, decide};
 use serde_json::json;
 
 use super::{SimNode, introduction};

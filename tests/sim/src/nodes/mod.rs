@@ -15,8 +15,8 @@ use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{FEATURE_RESTART_ALL, KubeletConfig};
 use lockstep_kubelet::runtime::{Effect, Pretend, Table};
-use lockstep_lifecycle::node::Records;
 use lockstep_manager::stepped::{AgentSelector, WatchedKind};
+use lockstep_node::Records;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

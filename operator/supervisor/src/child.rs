@@ -1,0 +1,215 @@
+//! Starts the training process.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use lockstep_supervisor_protocol::Release;
+use rustix::process::Pid;
+
+/// The program does not exist; the same code as in a shell.
+const NOT_FOUND: u8 = 127;
+/// The program is not executable; the same code as in a shell.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// torchrun separates rendezvous by this variable.
+const RENDEZVOUS: &str = "PET_RDZV_ID";
+
+#[derive(Debug)]
+pub struct NotStarted {
+    pub code: u8,
+    pub message: String,
+}
+
+/// Starts the command with these variables in addition to the supervisor's environment.
+///
+/// The child gets its own process group, because scripts kill their group on exit and must not kill
+/// the supervisor. Signal handlers and the signal mask are reset.
+pub fn start(
+    command: &[OsString],
+    environment: Vec<(&'static str, OsString)>,
+) -> Result<Pid, NotStarted> {
+    let (program, args) = command.split_first().ok_or_else(|| NotStarted {
+        code: NOT_FOUND,
+        message: "there is no command".to_owned(),
+    })?;
+    let child = Command::new(program)
+        .args(args)
+        .envs(environment)
+        .process_group(0)
+        .spawn();
+    // Dropping the handle neither waits nor kills: the supervisor reaps the child together with its
+    // orphans.
+    let child = child.map_err(|error| NotStarted {
+        code: code_of(&error),
+        message: format!("{}: {error}", program.display()),
+    })?;
+    Ok(Pid::from_child(&child))
+}
+
+/// Exit code for a program that did not start.
+pub fn code_of(error: &io::Error) -> u8 {
+    if error.kind() == ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
+    }
+}
+
+/// Variables that the child of this attempt gets in addition to, or instead of, the pod's
+/// environment. `keep` lists the variables that the user's manifest sets.
+pub fn environment(
+    release: &Release,
+    rendezvous: Option<OsString>,
+    progress: &Path,
+    keep: &[OsString],
+) -> Vec<(&'static str, OsString)> {
+    let attempt = release.attempt.to_string();
+    let mut all: Vec<(&'static str, OsString)> = vec![
+        ("LOCKSTEP_ATTEMPT", OsString::from(&attempt)),
+        ("LOCKSTEP_PEERS", (*release.peers).into()),
+        ("LOCKSTEP_PROGRESS", progress.into()),
+    ];
+    if release.world > 0 {
+        for name in ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"] {
+            all.push((name, release.world.to_string().into()));
+        }
+    }
+    if let Some(rank) = release.rank {
+        for name in ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"] {
+            all.push((name, rank.to_string().into()));
+        }
+    }
+    if let Some(coordinator) = release.coordinator {
+        // Only with a coordinator: otherwise the rendezvous address is the same in each attempt,
+        // and members without a supervisor meet there under the pod's id.
+        let mut id = rendezvous.unwrap_or_default();
+        if !id.is_empty() {
+            id.push("-");
+        }
+        id.push(&attempt);
+        all.push((RENDEZVOUS, id));
+        let (ip, port) = (coordinator.ip.to_string(), coordinator.port.to_string());
+        for (name, value) in [
+            ("MASTER_ADDR", &ip),
+            ("PET_MASTER_ADDR", &ip),
+            ("MASTER_PORT", &port),
+            ("PET_MASTER_PORT", &port),
+        ] {
+            all.push((name, value.into()));
+        }
+        let address = SocketAddr::new(coordinator.ip, coordinator.port).to_string();
+        all.push(("JAX_COORDINATOR_ADDRESS", address.into()));
+    }
+    all.retain(|(name, _)| !keep.iter().any(|kept| kept == OsStr::new(name)));
+    all
+}
+
+/// The rendezvous id of the pod's environment, which all attempts share.
+pub fn common_rendezvous() -> Option<OsString> {
+    std::env::var_os(RENDEZVOUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::net::IpAddr;
+    use std::path::Path;
+
+    use lockstep_supervisor_protocol::{Release, Rendezvous, SET_BY_SUPERVISOR, Text};
+
+    use super::environment as environment_of;
+
+    fn release() -> Release {
+        let coordinator = Some(Rendezvous {
+            ip: IpAddr::from([10, 0, 0, 7]),
+            port: 29_503,
+        });
+        Release {
+            attempt: 3,
+            coordinator,
+            world: 32,
+            rank: Some(6),
+            peers: Text::cut("workers-0:0-31"),
+            progress: None,
+        }
+    }
+
+    fn environment(
+        release: &Release,
+        rendezvous: Option<OsString>,
+        keep: &[OsString],
+    ) -> Vec<(&'static str, OsString)> {
+        environment_of(release, rendezvous, Path::new("/lockstep/progress"), keep)
+    }
+
+    fn text(environment: Vec<(&'static str, OsString)>) -> BTreeMap<&'static str, String> {
+        environment
+            .into_iter()
+            .map(|(name, value)| (name, value.into_string().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_child_learns_its_attempt_and_where_to_rendezvous() {
+        let found = text(environment(&release(), Some("uid".into()), &[]));
+        let expected = [
+            ("LOCKSTEP_ATTEMPT", "3"),
+            ("LOCKSTEP_PEERS", "workers-0:0-31"),
+            ("LOCKSTEP_MEMBERS", "32"),
+            ("LOCKSTEP_PROGRESS", "/lockstep/progress"),
+            ("JAX_COORDINATOR_ADDRESS", "10.0.0.7:29503"),
+            ("JAX_NUM_PROCESSES", "32"),
+            ("JAX_PROCESS_ID", "6"),
+            ("MASTER_ADDR", "10.0.0.7"),
+            ("MASTER_PORT", "29503"),
+            ("NODE_RANK", "6"),
+            ("PET_MASTER_ADDR", "10.0.0.7"),
+            ("PET_MASTER_PORT", "29503"),
+            ("PET_NNODES", "32"),
+            ("PET_NODE_RANK", "6"),
+            ("PET_RDZV_ID", "uid-3"),
+        ];
+        assert_eq!(
+            found,
+            expected
+                .map(|(name, value)| (name, value.to_owned()))
+                .into()
+        );
+        assert!(
+            found.into_keys().eq(SET_BY_SUPERVISOR),
+            "of these the manager asks to keep what the user sets"
+        );
+    }
+
+    #[test]
+    fn what_the_release_does_not_say_stays_as_the_pod_has_it() {
+        let bare = Release {
+            coordinator: None,
+            rank: None,
+            world: 0,
+            ..release()
+        };
+        let found = text(environment(&bare, Some("uid".into()), &[]));
+        let names: Vec<&str> = found.into_keys().collect();
+        assert_eq!(
+            names,
+            ["LOCKSTEP_ATTEMPT", "LOCKSTEP_PEERS", "LOCKSTEP_PROGRESS"]
+        );
+    }
+
+    #[test]
+    fn variables_of_the_manifest_are_kept() {
+        let found = text(environment(
+            &release(),
+            None,
+            &["MASTER_ADDR".into(), "MASTER_PORT".into()],
+        ));
+        assert!(!found.contains_key("MASTER_ADDR") && !found.contains_key("MASTER_PORT"));
+        assert_eq!(found["PET_MASTER_ADDR"], "10.0.0.7");
+    }
+}

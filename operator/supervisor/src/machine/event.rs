@@ -1,0 +1,174 @@
+//! Input and output of the machine.
+
+use std::time::Duration;
+
+use lockstep_supervisor_protocol::{
+    Checkpoint, ChildExit, FromAgent, FromSupervisor, Progress, Release,
+};
+
+/// Time since boot.
+pub type Moment = Duration;
+
+/// Time limits of the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// Longest absence of the agent after a failure; default 60 s.
+    pub agent_away: Duration,
+    /// Longest wait for the manager's decision after a failure; default 120 s.
+    pub manager_away: Duration,
+    /// Longest wait for the other members of the domain after exit 0; default 300 s.
+    pub complete: Duration,
+    /// Time after SIGKILL until living processes are reported; default 10 s.
+    pub survivors: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            agent_away: Duration::from_mins(1),
+            manager_away: Duration::from_mins(2),
+            complete: Duration::from_mins(5),
+            survivors: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Number of a signal.
+pub type SignalNumber = u8;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Exit with this code.
+    Code(u8),
+    /// Killed by this signal.
+    Signal(SignalNumber),
+}
+
+/// Input of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An agent has connected and replaces the previous one. It knows no state yet.
+    AgentCame,
+    /// The connection to the agent has ended.
+    AgentWent,
+    /// The agent has sent a message.
+    Order(FromAgent),
+    /// A signal other than SIGCHLD has arrived.
+    Signal(SignalNumber),
+    /// The child of [`Effect::Start`] runs.
+    Started,
+    /// The child of [`Effect::Start`] did not start.
+    NotStarted {
+        /// Exit code for this failure.
+        code: u8,
+        /// Message for people.
+        message: String,
+    },
+    /// The child has ended.
+    ChildEnded {
+        /// How it ended.
+        ending: Ending,
+        /// Processes of the container that the kernel has OOM-killed since the child started.
+        oom_kills: u32,
+    },
+    /// The supervisor has no descendants left.
+    TreeGone,
+    /// The child has reported a new step or checkpoint.
+    Progress {
+        /// Current step.
+        step: u64,
+        /// Step of the last saved checkpoint, if the child reports checkpoints.
+        checkpoint: Option<u64>,
+    },
+    /// The time of [`Machine::next_deadline`] has passed.
+    Time,
+}
+
+/// Output of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Start the child; answered by [`Event::Started`] or [`Event::NotStarted`].
+    Start(Release),
+    /// Send a signal to the child.
+    Forward(SignalNumber),
+    /// Kill all descendants repeatedly; answered by [`Event::TreeGone`].
+    KillTree,
+    /// Unlink files that the child left in shared memory.
+    CleanSharedMemory,
+    /// Send a message to the agent. Without an agent it is lost; a new connection gets the current
+    /// state.
+    Send(FromSupervisor),
+    /// Send the exit of the child. Lost without an agent.
+    SendExit(OwnExit),
+    /// Report the living descendants of this attempt.
+    ReportSurvivors {
+        /// Attempt of the descendants.
+        attempt: u64,
+    },
+    /// Send the child's progress. Lost without an agent.
+    SendProgress(ProgressSeen),
+    /// Print a line.
+    Print(String),
+    /// Exit. No effect follows.
+    Exit(u8),
+}
+
+/// Exit of a child without an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnExit {
+    /// Exit of the child.
+    pub exit: ChildExit,
+    /// Time of the exit.
+    pub at: Moment,
+}
+
+impl OwnExit {
+    /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
+    pub fn into_frame(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+        FromSupervisor::Exited {
+            exit: self.exit,
+            time: u64::try_from(time_of_day(self.at).as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Progress of a child and the times at which it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgressSeen {
+    /// Attempt of the child.
+    pub attempt: u64,
+    /// Current step.
+    pub step: u64,
+    /// Time of the current step.
+    pub step_at: Moment,
+    /// Step of the last checkpoint and the time of its first report.
+    pub checkpoint: Option<(u64, Moment)>,
+}
+
+impl ProgressSeen {
+    /// Converts to a frame. `time_of_day` converts a moment to time since 1970.
+    pub fn to_frame(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+        let seconds = |at| time_of_day(at).as_secs();
+        FromSupervisor::Progress(Progress {
+            attempt: self.attempt,
+            step: self.step,
+            step_time: seconds(self.step_at),
+            checkpoint: self.checkpoint.map(|(step, at)| Checkpoint {
+                step,
+                time: seconds(at),
+            }),
+        })
+    }
+}
+
+/// State for probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visible {
+    /// No child has run yet.
+    Starting,
+    /// No child runs since this moment.
+    Held(Moment),
+    /// The child runs.
+    Running,
+}

@@ -1,0 +1,111 @@
+//! Progress of a child, and detection of hangs.
+
+use std::time::Duration;
+
+use lockstep_supervisor_protocol::ProgressLimits;
+
+use super::event::{Moment, ProgressSeen};
+
+/// Shortest time between two progress messages about steps, because each wakes the agent. A new
+/// checkpoint is sent at once.
+const TELL: Duration = Duration::from_secs(10);
+
+/// Progress of the running or last child.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    started_at: Moment,
+    limits: Option<ProgressLimits>,
+    /// This child, or an earlier one in this container, has reported a step. A child that never
+    /// reports never counts as hung: in most jobs only one member reports.
+    tells: bool,
+    last: Option<Step>,
+    checkpoint: Option<(u64, Moment)>,
+    reported_at: Option<Moment>,
+    /// The agent does not know the latest progress.
+    unreported: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    number: u64,
+    at: Moment,
+}
+
+/// A child without progress in time.
+pub(super) struct Hang {
+    pub at: Moment,
+    pub message: String,
+}
+
+impl Watch {
+    /// Resets the state for another child.
+    pub fn start(&mut self, limits: Option<ProgressLimits>, now: Moment) {
+        *self = Self {
+            started_at: now,
+            limits,
+            tells: self.tells,
+            ..Self::default()
+        };
+    }
+
+    /// Records reported progress. Returns true if it must be sent now.
+    pub fn take(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) -> bool {
+        self.tells = true;
+        if self.last.is_none_or(|last| last.number != step) {
+            self.last = Some(Step {
+                number: step,
+                at: now,
+            });
+            self.unreported = true;
+        }
+        let saved = checkpoint.filter(|c| self.checkpoint.is_none_or(|(known, _)| known != *c));
+        if let Some(saved) = saved {
+            self.checkpoint = Some((saved, now));
+        }
+        let due = self.reported_at.is_none_or(|then| now >= then + TELL);
+        due || saved.is_some()
+    }
+
+    /// Progress that the agent does not know; `None` if it knows all.
+    pub fn unreported(&self, attempt: u64) -> Option<ProgressSeen> {
+        self.seen(attempt).filter(|_| self.unreported)
+    }
+
+    /// Marks the current progress as sent.
+    pub fn mark_reported(&mut self, now: Moment) {
+        self.reported_at = Some(now);
+        self.unreported = false;
+    }
+
+    pub fn seen(&self, attempt: u64) -> Option<ProgressSeen> {
+        let last = self.last?;
+        Some(ProgressSeen {
+            attempt,
+            step: last.number,
+            step_at: last.at,
+            checkpoint: self.checkpoint,
+        })
+    }
+
+    /// The hang that occurs if the child reports nothing more.
+    pub fn hang(&self) -> Option<Hang> {
+        let limits = self.limits.filter(|_| self.tells)?;
+        let timeout = Duration::from_secs(limits.timeout_seconds.into());
+        let started = self.started_at + Duration::from_secs(limits.startup_seconds.into());
+        // `startup_seconds` applies even after a step: a child may report steps before and after it
+        // restores a checkpoint, and then compile for a long time.
+        let (at, since) = match self.last {
+            None => (started, "it started".to_owned()),
+            Some(step) => (
+                started.max(step.at + timeout),
+                format!("step {}", step.number),
+            ),
+        };
+        let from = self.last.map_or(self.started_at, |step| step.at);
+        let seconds = at.saturating_sub(from).as_secs();
+        Some(Hang {
+            at,
+            message: format!("no progress for {seconds} s after {since}"),
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! A child that reports progress and then stops.
+
+use std::time::Duration;
+
+use lockstep_supervisor_protocol::{ChildExit, ExitReason, FromAgent, ProgressLimits, Text};
+
+use super::{START, Scene, TERM, arrived, release_with, sent_exit, started};
+use crate::machine::{Effect, Ending, Event, ProgressSeen};
+
+const LIMITS: ProgressLimits = ProgressLimits {
+    timeout_seconds: 60,
+    startup_seconds: 600,
+};
+
+/// The child of attempt 1 runs, with limits.
+fn running() -> Scene {
+    let mut scene = Scene::with_agent();
+    scene.order(FromAgent::Hold { attempt: 1 });
+    starts(&mut scene, 1);
+    scene
+}
+
+fn starts(scene: &mut Scene, attempt: u64) {
+    scene.order(release_with(attempt, Some(LIMITS)));
+    assert_eq!(scene.gives(Event::Started), [started(attempt)]);
+}
+
+fn tells(scene: &mut Scene, step: u64) -> Vec<Effect> {
+    scene.gives(Event::Progress {
+        step,
+        checkpoint: None,
+    })
+}
+
+fn sent(step: u64, second: u64, checkpoint: Option<(u64, u64)>) -> Effect {
+    let at = |second| Duration::from_secs(START + second);
+    Effect::SendProgress(ProgressSeen {
+        attempt: 1,
+        step,
+        step_at: at(second),
+        checkpoint: checkpoint.map(|(step, second)| (step, at(second))),
+    })
+}
+
+fn hung(second: u64, attempt: u64, message: &str) -> [Effect; 2] {
+    let exit = ChildExit {
+        attempt,
+        code: 137,
+        signal: Some(9),
+        oom_kills: 0,
+        reason: ExitReason::Hang,
+        message: Text::cut(message),
+    };
+    [sent_exit(exit, second), Effect::KillTree]
+}
+
+#[test]
+fn a_child_that_stops_making_progress_has_failed_and_is_killed() {
+    let mut scene = running();
+    tells(&mut scene, 0);
+    scene.after(599);
+    tells(&mut scene, 1);
+    assert_eq!(scene.after(59), []);
+    tells(&mut scene, 2);
+    assert_eq!(scene.after(59), []);
+    assert_eq!(
+        tells(&mut scene, 2),
+        [sent(2, 658, None)],
+        "told again, the same step"
+    );
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 60 s after step 2")
+    );
+    assert_eq!(
+        scene.ends(Ending::Signal(9)),
+        [],
+        "its end was told already"
+    );
+    scene.gives(Event::TreeGone);
+    assert_eq!(
+        scene.order(FromAgent::Hold { attempt: 2 }),
+        [Effect::CleanSharedMemory, arrived(2)]
+    );
+}
+
+#[test]
+fn one_that_cannot_be_killed_has_failed_all_the_same_and_does_not_arrive() {
+    let mut scene = running();
+    tells(&mut scene, 0);
+    scene.after(700);
+    assert_eq!(scene.order(FromAgent::Hold { attempt: 2 }), []);
+    assert_eq!(scene.after(10), [Effect::ReportSurvivors { attempt: 1 }]);
+}
+
+#[test]
+fn the_first_step_has_the_time_of_the_start() {
+    let mut scene = running();
+    scene.after(10);
+    tells(&mut scene, 0);
+    assert_eq!(scene.after(589), []);
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 590 s after step 0")
+    );
+}
+
+#[test]
+fn nobody_hangs_while_it_starts_whatever_it_tells_meanwhile() {
+    let mut scene = running();
+    for (second, step) in [(0, 0), (20, 1200), (10, 1201)] {
+        scene.after(second);
+        tells(&mut scene, step);
+    }
+    assert_eq!(scene.after(569), [], "it compiles");
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 570 s after step 1201")
+    );
+}
+
+#[test]
+fn the_last_step_is_told_before_the_end() {
+    let mut scene = running();
+    tells(&mut scene, 1);
+    scene.after(2);
+    assert_eq!(tells(&mut scene, 2), []);
+    let exit = ChildExit {
+        attempt: 1,
+        code: 7,
+        signal: None,
+        oom_kills: 0,
+        reason: ExitReason::Error,
+        message: Text::default(),
+    };
+    let ended = sent_exit(exit, scene.second);
+    assert_eq!(
+        scene.ends(Ending::Code(7)),
+        [sent(2, 2, None), ended, Effect::KillTree]
+    );
+}
+
+#[test]
+fn a_first_step_that_is_told_late_has_the_time_of_any_other() {
+    let mut scene = running();
+    scene.after(590);
+    tells(&mut scene, 1);
+    assert_eq!(scene.after(59), []);
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 60 s after step 1")
+    );
+}
+
+#[test]
+fn who_tells_nothing_is_left_alone_until_it_has_told_something_once() {
+    let mut scene = running();
+    assert_eq!(scene.after(100_000), []);
+    tells(&mut scene, 7);
+    scene.order(FromAgent::Hold { attempt: 2 });
+    scene.ends(Ending::Signal(9));
+    scene.gives(Event::TreeGone);
+    starts(&mut scene, 2);
+    assert_eq!(scene.after(599), []);
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 2, "no progress for 600 s after it started")
+    );
+}
+
+#[test]
+fn without_limits_nothing_hangs() {
+    let mut scene = Scene::running(1);
+    tells(&mut scene, 1);
+    assert_eq!(scene.after(100_000), []);
+}
+
+#[test]
+fn a_child_that_was_told_to_stop_has_its_grace_period() {
+    let mut scene = running();
+    tells(&mut scene, 1);
+    tells(&mut scene, 2);
+    scene.gives(Event::Signal(TERM));
+    assert_eq!(scene.after(100_000), []);
+}
+
+#[test]
+fn steps_are_told_now_and_then_and_checkpoints_at_once() {
+    let mut scene = running();
+    assert_eq!(tells(&mut scene, 1), [sent(1, 0, None)]);
+    scene.after(1);
+    assert_eq!(tells(&mut scene, 2), []);
+    let saved = |checkpoint| Event::Progress {
+        step: 2,
+        checkpoint: Some(checkpoint),
+    };
+    assert_eq!(scene.gives(saved(2)), [sent(2, 1, Some((2, 1)))]);
+    assert_eq!(scene.gives(saved(2)), []);
+    scene.after(10);
+    assert_eq!(
+        scene.gives(saved(2)),
+        [sent(2, 1, Some((2, 1)))],
+        "the same again, after a while"
+    );
+    scene.gives(Event::AgentWent);
+    assert_eq!(
+        scene.gives(Event::AgentCame),
+        [started(1), sent(2, 1, Some((2, 1)))],
+        "a new agent knows nothing"
+    );
+}

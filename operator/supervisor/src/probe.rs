@@ -1,0 +1,119 @@
+//! Probes of a container with a supervised child: `lockstep-run probe KIND -- COMMAND`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child;
+use crate::clock;
+use crate::say::say;
+use crate::state;
+use lockstep_supervisor::machine::{Moment, Visible};
+
+/// Kind of the kubelet's probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    Liveness,
+    Startup,
+    Readiness,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeOptions {
+    pub kind: ProbeKind,
+    /// The supervisor's folder.
+    pub folder: PathBuf,
+    /// How long a held container stays ready.
+    pub ready_while_held: Duration,
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// Run the user's probe.
+    Ask,
+}
+
+/// Answers for a held child, or executes the user's probe. Returns the exit code.
+pub fn probe(options: &ProbeOptions) -> u8 {
+    match answer(
+        options.kind,
+        state::read(&options.folder),
+        clock::now(),
+        options.ready_while_held,
+    ) {
+        Answer::Yes => 0,
+        Answer::No => {
+            say("held");
+            1
+        }
+        Answer::Ask => ask(&options.command),
+    }
+}
+
+fn ask(command: &[OsString]) -> u8 {
+    let Some((program, args)) = command.split_first() else {
+        return 0;
+    };
+    let error = Command::new(program).args(args).exec();
+    say(&format!("{}: {error}", program.display()));
+    child::code_of(&error)
+}
+
+/// A held child is healthy. It stays ready for `ready_while_held`, so that a restart causes no
+/// write of the pod's status. Before its first start a member is not ready.
+fn answer(
+    kind: ProbeKind,
+    state: Option<Visible>,
+    now: Moment,
+    ready_while_held: Duration,
+) -> Answer {
+    match (state, kind) {
+        (None | Some(Visible::Running), _) => Answer::Ask,
+        (Some(Visible::Starting), ProbeKind::Readiness) => Answer::No,
+        (Some(Visible::Held(since)), ProbeKind::Readiness)
+            if now.saturating_sub(since) > ready_while_held =>
+        {
+            Answer::No
+        }
+        (Some(Visible::Starting | Visible::Held(_)), _) => Answer::Yes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Answer, ProbeKind, answer};
+    use lockstep_supervisor::machine::Visible;
+
+    #[test]
+    fn held_members_are_alive_and_ready_for_a_while() {
+        let secs = Duration::from_secs;
+        let ask = |kind, state| answer(kind, state, secs(100), secs(10));
+        for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
+            assert_eq!(ask(kind, Some(Visible::Starting)), Answer::Yes);
+            assert_eq!(ask(kind, Some(Visible::Held(secs(1)))), Answer::Yes);
+            assert_eq!(ask(kind, Some(Visible::Running)), Answer::Ask);
+            assert_eq!(
+                ask(kind, None),
+                Answer::Ask,
+                "without a supervisor the probe is the user's"
+            );
+        }
+        let ready = |state| ask(ProbeKind::Readiness, Some(state));
+        assert_eq!(ready(Visible::Starting), Answer::No, "it never was ready");
+        assert_eq!(ready(Visible::Held(secs(90))), Answer::Yes);
+        assert_eq!(ready(Visible::Held(secs(89))), Answer::No);
+        assert_eq!(
+            ready(Visible::Held(secs(101))),
+            Answer::Yes,
+            "written after this probe has read the clock"
+        );
+        assert_eq!(ready(Visible::Running), Answer::Ask);
+    }
+}

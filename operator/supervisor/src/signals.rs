@@ -1,0 +1,63 @@
+//! Signals that wake up `poll`.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use signal_hook::{flag, low_level::pipe};
+
+use lockstep_supervisor::machine::SignalNumber;
+
+/// Signals forwarded to the child. Without a handler, pid 1 would not receive them.
+const PASSED_ON: [Signal; 6] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TERM,
+];
+
+pub struct Signals {
+    wakes: UnixStream,
+    seen: Vec<(SignalNumber, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    pub fn new() -> io::Result<Self> {
+        let (wakes, wake) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        pipe::register(Signal::CHILD.as_raw(), wake.try_clone()?)?;
+        let mut seen = Vec::new();
+        for signal in PASSED_ON.map(Signal::as_raw) {
+            let flag = Arc::new(AtomicBool::new(false));
+            // The flag first, so that it is set when `poll` wakes up.
+            flag::register(signal, flag.clone())?;
+            pipe::register(signal, wake.try_clone()?)?;
+            seen.push((signal as SignalNumber, flag));
+        }
+        Ok(Self { wakes, seen })
+    }
+
+    /// Returns the signals since the last call, without SIGCHLD: the caller reaps after each
+    /// wake-up.
+    pub fn take(&mut self) -> Vec<SignalNumber> {
+        let mut bytes = [0; 64];
+        // Drained before the flags are read: a signal in between causes another wake-up.
+        while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        let arrived = self
+            .seen
+            .iter()
+            .filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        arrived.map(|(signal, _)| *signal).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wakes.as_fd()
+    }
+}

@@ -1,0 +1,347 @@
+//! The shell around the machine: signals, processes, the socket. It makes no decisions.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockstep_supervisor_protocol::{FromSupervisor, Text, VERSIONS};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::child;
+use crate::clock;
+use crate::link::{Link, LinkEvent};
+use crate::oom::OomCounter;
+use crate::progress::ProgressFile;
+use crate::say::say;
+use crate::shared_memory::SharedMemory;
+use crate::signals::Signals;
+use crate::state;
+use crate::tree;
+use lockstep_supervisor::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
+
+/// Variable with the UID of the pod, if the manifest sets it.
+const POD_UID: &str = "LOCKSTEP_POD_UID";
+/// Time limit for sending the last report.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+/// Pause after a failed write of the state for probes.
+const RETRY_STATE: Duration = Duration::from_secs(1);
+/// Interval of reads of the child's progress.
+const LOOK_PROGRESS: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuperviseOptions {
+    /// Folder that the agent can reach.
+    pub folder: PathBuf,
+    pub command: Vec<OsString>,
+    pub waits: Waits,
+    /// Folder in which children leave shared memory segments.
+    pub shared_memory: SharedMemoryFolder,
+    /// Variables for which the child keeps the pod's value.
+    pub keep: Vec<OsString>,
+}
+
+/// Where leftover files are removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SharedMemoryFolder {
+    /// `/dev/shm`, unless the pod shares it with the host.
+    OfContainer,
+    Folder(PathBuf),
+    None,
+}
+
+pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
+    let mut supervisor = Supervisor::new(options)?;
+    // The kernel may have killed an earlier container together with its supervisor.
+    supervisor.clean_shared_memory();
+    loop {
+        if let Some(code) = supervisor.turn() {
+            supervisor.link.flush(clock::now, LAST_WORDS);
+            return Ok(code);
+        }
+        supervisor.wait()?;
+    }
+}
+
+struct Supervisor {
+    options: SuperviseOptions,
+    machine: Machine,
+    signals: Signals,
+    link: Link,
+    shared_memory: Option<SharedMemory>,
+    oom: OomCounter,
+    /// OOM counter when the child started.
+    oom_before: u64,
+    child: Option<Pid>,
+    progress: ProgressFile,
+    look_at_progress: Moment,
+    /// State in the file for probes.
+    visible: Option<Visible>,
+    /// Time of the next write of the state after a failure.
+    retry_state: Option<Moment>,
+    look_at: Moment,
+    look_again: Duration,
+}
+
+impl Supervisor {
+    fn new(options: SuperviseOptions) -> io::Result<Self> {
+        let now = clock::now();
+        let signals = Signals::new()?;
+        // Orphaned descendants become children of this process, even if it is not pid 1.
+        set_child_subreaper(Some(getpid()))?;
+        let mut start_id = [0; 8];
+        getrandom(&mut start_id, GetRandomFlags::empty())?;
+        let hello = FromSupervisor::Hello {
+            versions: VERSIONS,
+            pod_uid: Text::cut(std::env::var(POD_UID).unwrap_or_default()),
+            start_id: u64::from_ne_bytes(start_id),
+        };
+        Ok(Self {
+            machine: Machine::new(options.waits.clone(), now),
+            signals,
+            link: Link::new(&options.folder, &hello, now),
+            shared_memory: match &options.shared_memory {
+                SharedMemoryFolder::OfContainer => SharedMemory::of_container(&options.folder),
+                SharedMemoryFolder::Folder(folder) => {
+                    Some(SharedMemory::new(folder, &options.folder))
+                }
+                SharedMemoryFolder::None => None,
+            },
+            oom: OomCounter::find(),
+            oom_before: 0,
+            child: None,
+            progress: ProgressFile::new(&options.folder),
+            look_at_progress: now,
+            visible: None,
+            retry_state: None,
+            look_at: now,
+            look_again: LOOK,
+            options,
+        })
+    }
+
+    /// Does all work that does not block. It reaps first, then handles signals, then the agent. So
+    /// a child that ended by itself never counts as ended by a signal or order of the same turn.
+    fn turn(&mut self) -> Option<u8> {
+        // Drained before reaping: a process that dies in between causes another wake-up.
+        let signals = self.signals.take();
+        if let Some(code) = self.reap() {
+            return Some(code);
+        }
+        // Before any check of deadlines.
+        if let Some(seen) = self.look_at_progress()
+            && let Some(code) = self.give(seen)
+        {
+            return Some(code);
+        }
+        for signal in signals {
+            if let Some(code) = self.give(Event::Signal(signal)) {
+                return Some(code);
+            }
+        }
+        for event in self.link.turn(clock::now()) {
+            let event = match event {
+                LinkEvent::Came => Event::AgentCame,
+                LinkEvent::Went => Event::AgentWent,
+                LinkEvent::Said(order) => Event::Order(order),
+            };
+            if let Some(code) = self.give(event) {
+                return Some(code);
+            }
+        }
+        if let Some(code) = self.give(Event::Time) {
+            return Some(code);
+        }
+        self.kill_tree();
+        None
+    }
+
+    fn reap(&mut self) -> Option<u8> {
+        let reaped = tree::reap(self.child);
+        if let Some(ending) = reaped.child {
+            self.child = None;
+            let oom_kills = self.oom.read().saturating_sub(self.oom_before);
+            let event = Event::ChildEnded {
+                ending,
+                oom_kills: oom_kills.try_into().unwrap_or(u32::MAX),
+            };
+            if let Some(code) = self.give(event) {
+                return Some(code);
+            }
+        }
+        if reaped.none_left && self.machine.kills_tree() {
+            self.give(Event::TreeGone)
+        } else {
+            None
+        }
+    }
+
+    /// Returns new progress of the child, if a read is due.
+    fn look_at_progress(&mut self) -> Option<Event> {
+        let now = clock::now();
+        // Progress is read before a deadline is checked.
+        let judged = self.machine.next_deadline().is_some_and(|at| at <= now);
+        if self.child.is_none() || (now < self.look_at_progress && !judged) {
+            return None;
+        }
+        self.look_at_progress = now + LOOK_PROGRESS;
+        self.progress.look()
+    }
+
+    fn kill_tree(&mut self) {
+        let now = clock::now();
+        if self.machine.kills_tree() && now >= self.look_at {
+            tree::kill_all(self.child);
+            self.look_at = now + self.look_again;
+            self.look_again = (self.look_again * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// Passes an event to the machine, performs the effects, and passes on the resulting events.
+    fn give(&mut self, event: Event) -> Option<u8> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.on(event, clock::now()) {
+                match action {
+                    Effect::Exit(code) => return Some(code),
+                    action => events.extend(self.act(action)),
+                }
+            }
+            self.show();
+        }
+        None
+    }
+
+    fn act(&mut self, action: Effect) -> Option<Event> {
+        match action {
+            Effect::Start(release) => return Some(self.start(&release)),
+            Effect::Forward(signal) => self.forward(signal),
+            Effect::KillTree => (self.look_at, self.look_again) = (Moment::ZERO, LOOK),
+            Effect::CleanSharedMemory => self.clean_shared_memory(),
+            Effect::Send(message) => self.link.send(&message),
+            Effect::ReportSurvivors { attempt } => {
+                let (count, text) = tree::survivors();
+                let (processes, verb) = match count {
+                    1 => ("process", "survives"),
+                    _ => ("processes", "survive"),
+                };
+                say(&format!(
+                    "{count} {processes} of attempt {attempt} {verb} SIGKILL: {text}"
+                ));
+                self.link.send(&FromSupervisor::Survivors {
+                    attempt,
+                    count,
+                    message: Text::cut(text),
+                });
+            }
+            Effect::SendExit(own) => self.link.send(&own.into_frame(time_of_day)),
+            Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
+            Effect::Print(line) => say(&line),
+            // `give` returns the exit code.
+            Effect::Exit(_) => {}
+        }
+        None
+    }
+
+    fn start(&mut self, release: &lockstep_supervisor_protocol::Release) -> Event {
+        if let Some(shared_memory) = &mut self.shared_memory
+            && let Err(error) = shared_memory.remember()
+        {
+            say(&format!("cannot write what is in shared memory: {error}"));
+        }
+        self.oom_before = self.oom.read();
+        // Removes the progress of the previous child.
+        if let Err(error) = self.progress.clear() {
+            say(&format!(
+                "cannot clear {}: {error}",
+                self.progress.path().display()
+            ));
+        }
+        let environment = child::environment(
+            release,
+            child::common_rendezvous(),
+            self.progress.path(),
+            &self.options.keep,
+        );
+        match child::start(&self.options.command, environment) {
+            Ok(pid) => {
+                self.child = Some(pid);
+                Event::Started
+            }
+            Err(child::NotStarted { code, message }) => Event::NotStarted { code, message },
+        }
+    }
+
+    fn forward(&self, signal: SignalNumber) {
+        if let (Some(child), Some(signal)) = (self.child, Signal::from_named_raw(signal.into())) {
+            // The child is not reaped yet, so the pid still belongs to it. If it has ended, the
+            // next turn reports that.
+            let _ = kill_process(child, signal);
+        }
+    }
+
+    fn clean_shared_memory(&self) {
+        let removed = self.shared_memory.as_ref().map_or(0, SharedMemory::clean);
+        if removed > 0 {
+            let files = if removed == 1 { "file" } else { "files" };
+            say(&format!("unlinked {removed} {files} in shared memory"));
+        }
+    }
+
+    /// Writes the state for probes if it has changed. If the write fails, probes read the old
+    /// state.
+    fn show(&mut self) {
+        let (visible, now) = (self.machine.visible(), clock::now());
+        if self.visible == Some(visible) || self.retry_state.is_some_and(|at| now < at) {
+            return;
+        }
+        let failed_before = self.retry_state.is_some();
+        match state::write(&self.options.folder, visible) {
+            Ok(()) => (self.visible, self.retry_state) = (Some(visible), None),
+            Err(error) => {
+                self.retry_state = Some(now + RETRY_STATE);
+                if !failed_before {
+                    say(&format!("cannot write the state for probes: {error}"));
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let look = self.machine.kills_tree().then_some(self.look_at);
+        let look_at_progress = self.child.map(|_| self.look_at_progress);
+        let due = [
+            self.machine.next_deadline(),
+            self.link.next_deadline(),
+            look,
+            look_at_progress,
+            self.retry_state,
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        let timeout = due.map(|due| due.saturating_sub(clock::now()));
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        fds.extend(self.link.fds());
+        match poll(
+            &mut fds,
+            timeout.and_then(|timeout| timeout.try_into().ok()).as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Converts a moment to time since 1970 by the node's clock.
+fn time_of_day(at: Moment) -> Duration {
+    let ago = clock::now().saturating_sub(at);
+    clock::time_of_day().saturating_sub(ago)
+}
