@@ -15,8 +15,8 @@ pub struct ClusterNode {
     pub schedulable: bool,
 }
 
-/// Nodes with their free capacity. A change costs O(dimensions). A clone is free until one of both
-/// copies changes; that change copies one flat vector.
+/// Nodes with their free capacity. A change costs O(dimensions). A clone copies one flat vector,
+/// once one of both copies changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     dims: usize,
@@ -63,7 +63,7 @@ impl Cluster {
         self.nodes.schedulable.len()
     }
 
-    /// Adds or updates a node. Its pods stay counted. Missing dimensions are zero.
+    /// Adds or updates a node, whose pods stay counted. Missing dimensions are zero.
     pub fn upsert_node(&mut self, node: NodeIx, spec: &ClusterNode) {
         self.grow(node);
         let (free, nodes) = (
@@ -82,7 +82,8 @@ impl Cluster {
         nodes.schedulable.set(node, spec.schedulable);
     }
 
-    /// Removes a node. Its pods count until they are removed, so its ordinal may be used again.
+    /// Removes a node. Its pods count until they are removed, because its ordinal may be used
+    /// again.
     pub fn remove_node(&mut self, node: NodeIx) {
         let gone = ClusterNode {
             allocatable: Amounts::new(),
@@ -92,7 +93,7 @@ impl Cluster {
         self.upsert_node(node, &gone);
     }
 
-    /// Adds a pod that holds capacity on a node. The node may be unknown.
+    /// Adds a pod that holds capacity on a node, which may be unknown.
     pub fn add_pod(&mut self, node: NodeIx, request: &[i64]) {
         self.hold(node, request, 1);
     }

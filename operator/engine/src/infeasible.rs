@@ -30,7 +30,7 @@ pub enum Infeasible {
     /// Insufficient capacity, and the gang may not preempt.
     #[error("{}, and the gang may not preempt", ByOrdinal(.0))]
     MayNotPreempt(Shortfall),
-    /// Each shape fits alone. The search spent its steps without a placement for all shapes, and
+    /// Each shape fits alone. The search spent its steps without a placement for all shapes and
     /// without a proof that there is none.
     #[error("no placement of all shapes found in {steps} search steps")]
     GaveUp {

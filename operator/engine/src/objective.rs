@@ -2,10 +2,10 @@
 //! except the order of KEP-5710 (`preempt/kep.rs`).
 //!
 //! Costs are compared as [`EvictionCost`], field by field; the order of the fields is the policy.
-//! The relaxation and the local search need a single number, the *price*. [`Weights`] converts
-//! between both: a pod beyond a disruption budget weighs more than all work that could be lost. So
-//! prices order victim sets by PDB excess, then by lost work. Gangs and pods only break ties in
-//! [`EvictionCost`] and are not part of the price.
+//! The relaxation and the local search need a single number, the *price*. In [`Weights`], a pod
+//! beyond a disruption budget weighs more than all work that could be lost. So prices order victim
+//! sets by PDB excess, then by lost work. Gangs and pods only break ties in [`EvictionCost`] and
+//! are not part of the price.
 //!
 //! To add a criterion, add a field to [`EvictionCost`] at its rank, and count it in
 //! [`Units::eviction_cost`] and [`CostCounter`]. Add a weight if it should guide the search.
@@ -48,14 +48,14 @@ impl EvictionCost {
 pub struct Bound {
     /// Pods beyond their disruption budgets in any answer.
     pub pdb_excess: u64,
-    /// Accelerator-seconds lost by any answer with no more PDB excess than the given answer,
+    /// Accelerator-seconds lost by any answer with at most the PDB excess of the given answer,
     /// without follow-on cost.
     pub lost: u128,
 }
 
 impl Bound {
-    /// A bound for all answers, given a bound per domain. Bounds the fields separately: a domain
-    /// may lose less work at a higher PDB excess.
+    /// A bound for all answers, given a bound per domain. Bounds each field separately, because a
+    /// domain may lose less work at a higher PDB excess.
     pub(crate) fn weakest(bounds: &[Self]) -> Self {
         let pdb_excess = bounds.iter().map(|b| b.pdb_excess).min();
         let lost = bounds.iter().map(|b| b.lost).min();
@@ -95,7 +95,7 @@ impl Weights {
         Price::from(excess) * self.excess + lost
     }
 
-    /// Converts a lower bound of prices to a bound: the inverse of [`Weights::scalar`].
+    /// A bound from a lower bound of prices: the inverse of [`Weights::scalar`].
     pub fn split(self, least: Price) -> Bound {
         let (least, excess) = (least.max(0).unsigned_abs(), self.excess.unsigned_abs());
         Bound {
@@ -109,7 +109,7 @@ impl Weights {
 #[derive(Clone, Copy)]
 pub(crate) struct UnitCost<'a> {
     pub unit: &'a Unit,
-    /// Accelerator-seconds lost by its eviction, with known follow-on evictions and without its
+    /// Accelerator-seconds lost by its eviction, with known follow-on evictions, without its
     /// cascade.
     pub lost: Price,
     pub pods: u32,
@@ -121,8 +121,8 @@ impl UnitCost<'_> {
         weights.marginal(units.excess_alone(self.unit), self.lost)
     }
 
-    /// Price of the unit in the relaxation, which charges cascades separately. `excess`: pods that
-    /// the unit is assumed to take beyond its budgets.
+    /// Price of the unit in the relaxation, which charges cascades separately. `excess`: assumed
+    /// pods beyond its budgets.
     pub fn price_relaxed(&self, weights: Weights, excess: i64) -> Price {
         let lost = match self.unit.cascade {
             Some(_) => 0,

@@ -1,7 +1,6 @@
 //! Types of a decision: resources, running work, and the gang to place.
 //!
-//! All values are ordinals or integers. The caller maps names to ordinals. Equal tables and equal
-//! input give equal answers.
+//! All values are ordinals, mapped from names by the caller, or integers.
 
 use std::sync::Arc;
 
@@ -43,8 +42,7 @@ pub struct Shape {
     pub replica_size: u32,
     /// Nodes that admit the pod by selectors, affinity and taints. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
-    /// Running members. They stay, and count towards `min` and `count`. The cluster includes them
-    /// as pods.
+    /// Running members. They stay, count towards `min` and `count`, and are pods in the cluster.
     pub running: Vec<RunningMembers>,
 }
 
@@ -93,7 +91,7 @@ pub enum EvictionPolicy {
 pub enum TopologyStrictness {
     /// The gang waits until it fits into a domain.
     Required,
-    /// The gang shares a domain if it fits into free capacity there. Nothing is evicted for that.
+    /// The gang shares a domain if it fits into free capacity there, without evictions.
     Preferred,
 }
 

@@ -37,14 +37,14 @@
 use std::cmp::Reverse;
 
 /// Position of a gang in the queue; smaller positions are served first. The order of the fields is
-/// the policy, and no other code compares waiting gangs.
+/// the policy; no other code compares waiting gangs.
 ///
-/// `At` is the caller's time and `Id` its identity of a gang. Both keep their precision, so every
-/// process breaks ties in the same way.
+/// `At` is the caller's time and `Id` its identity of a gang. Both keep their precision, so that
+/// every process breaks ties in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition<At, Id> {
-    /// True if a placed gang requests members that it does not need. Growth is served after all
-    /// gangs that wait for needed members.
+    /// True if a placed gang requests optional members, which is served after all gangs that wait
+    /// for needed members.
     pub growth: bool,
     /// Higher priorities first.
     pub priority: Reverse<i32>,
@@ -53,7 +53,7 @@ pub struct QueuePosition<At, Id> {
     pub empty_handed: bool,
     /// Share of its namespace; 0 for gangs that hold something.
     pub share: u64,
-    /// Queue time. A preempted gang keeps it, so it is ahead of gangs that were queued later.
+    /// Queue time. A preempted gang keeps it.
     pub queued_at: At,
     /// Identity of the gang, which breaks ties.
     pub id: Id,

@@ -1,9 +1,8 @@
 //! Reservations of a waiting gang: nodes by name, chosen once.
 //!
-//! The gang is placed on the cluster without work that may end or be evicted ([`Blocker`]); all
-//! other work stays. The choice removes as few blockers as possible: first work with a known end,
-//! earliest first, then node by node, emptiest first. The gang keeps its reservation while it
-//! [`is_possible`].
+//! The gang is placed on the cluster without work that may end or be evicted ([`Blocker`]). The
+//! choice removes as few blockers as possible: first work with a known end, earliest first, then
+//! node by node, emptiest first. The gang keeps its reservation while it [`is_possible`].
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -41,7 +40,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         Some(ends) => (false, ends, 0, b.node),
         None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
     });
-    // More free capacity never makes the gang fit less. So bisection finds the fewest blockers to
+    // More free capacity never makes the gang fit less, so bisection finds the fewest blockers to
     // remove. If a search gives up, the last found placement remains.
     let (mut too_few, mut enough) = (0, order.len());
     while too_few < enough {
@@ -63,8 +62,8 @@ fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Optio
     place_if_it_fits(&free, demand, PLACEMENT_STEPS)
 }
 
-/// True if the reservation can still become the gang's: it covers the needed members, on nodes that
-/// admit them, and fits without the blockers. Blockers on other nodes may be left out.
+/// True if the reservation covers the needed members, on nodes that admit them, and fits without
+/// the blockers. Blockers on other nodes may be left out.
 ///
 /// `cluster`: capacity that is free for the gang, less the reservations ahead of it.
 pub fn is_possible(
@@ -103,9 +102,7 @@ pub fn is_possible(
 }
 
 /// Latest time at which a reservation can be used: when all work with a known end has ended. `None`
-/// if that is not enough, or nothing has to end. Blockers on other nodes may be left out.
-///
-/// `cluster`: capacity that is free for the gang, less the reservations ahead of it.
+/// if that is not enough, or nothing has to end. `cluster` and `blockers` as in [`is_possible`].
 pub fn starts_at(
     cluster: &Cluster,
     blockers: &[Blocker],
@@ -169,8 +166,8 @@ fn needed_only(demand: &Demand) -> Demand {
     out
 }
 
-/// Fraction of each node, in thousandths, held by work without a known end: the largest over
-/// requested resources.
+/// Largest fraction of each node's requested resources, in thousandths, held by work without a
+/// known end.
 fn held_for_long(
     cluster: &Cluster,
     blockers: &[&Blocker],

@@ -10,7 +10,7 @@ use crate::{
     problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, TopologyDemand},
 };
 
-/// Places the whole gang within one domain: where most members fit, then where the least capacity
+/// Places the whole gang within the domain where most members fit, then where the least capacity
 /// remains.
 pub(super) fn place_gang(
     instance: &PlacementInstance<'_>,
@@ -30,8 +30,8 @@ pub(super) fn place_gang(
             continue;
         }
         let mut left = free.to_vec();
-        // Divides the remaining steps evenly, so that one hard domain leaves steps for the others
-        // and for a placement without domains.
+        // Divides the remaining steps evenly, so that a hard domain leaves steps for the remaining
+        // searches.
         let share = instance.steps.left() / (still_asked + 1);
         still_asked -= 1;
         let packed = instance
@@ -83,8 +83,7 @@ pub(super) fn place_replicas(
         std::cmp::Reverse(members * instance.scarce[s].part)
     });
     let mut first = None;
-    // Bounded backtracking between groups: rotating the order gives each group the first choice
-    // once.
+    // Bounded backtracking: rotating the order gives each group the first choice once.
     for _ in 0..order.len().max(1) {
         free.copy_from_slice(&before);
         match replicas_in_order(instance, free, key, &domains, &order, &needed) {
@@ -96,8 +95,7 @@ pub(super) fn place_replicas(
     }
     free.copy_from_slice(&before);
     match first {
-        // With one shape, the number of slots per domain decides. With several, a failure proves
-        // nothing.
+        // With one shape, the slots per domain decide. With several, a failure proves nothing.
         Some(reason) if order.len() < 2 => Err(reason),
         Some(reason) => Err(
             if alone_impossible(instance, free, key, &domains, &needed)
@@ -269,8 +267,8 @@ impl Tally {
         }
     }
 
-    /// Domain for a replica: that of its running members, else the one with the fewest sufficient
-    /// slots. Subtracts the slots.
+    /// Takes the slots of a replica in a domain: that of its running members, else the one with the
+    /// fewest sufficient slots.
     fn take(&mut self, replica: Replica) -> Option<DomainIx> {
         let missing = u64::from(replica.missing);
         let domain = (0..self.slots.len())
@@ -459,7 +457,7 @@ fn at_domain(reason: Infeasible, key: KeyIx, domain: DomainIx) -> Infeasible {
     }
 }
 
-/// Chooses the reason to report: an inconclusive search first, else the smaller shortage.
+/// Chooses the reason to report: an inconclusive search, else the smaller shortage.
 fn closer(known: Option<Infeasible>, new: Infeasible) -> Infeasible {
     match (known, new) {
         (Some(Infeasible::InsufficientCapacity(a)), Infeasible::InsufficientCapacity(b)) => {

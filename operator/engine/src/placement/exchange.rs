@@ -10,8 +10,8 @@ pub(super) struct Exchange {
     pub to: usize,
 }
 
-/// Rate and exchange packed into one number, because very many are compared. Equal rates are
-/// ordered by kind and patterns. Patterns of a kind fit into 16 bits.
+/// Rate and exchange packed into one number for fast comparison. Equal rates are ordered by kind
+/// and patterns. Patterns of a kind fit into 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rated(i128);
 

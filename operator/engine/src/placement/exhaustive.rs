@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::patterns::{Kind, KindIx, Pattern, worth};
 
 /// Depth-first search over the pattern of each node. The outcome depends only on the position and
-/// the missing pods, so each such state is visited once.
+/// the missing pods; each such state is visited once.
 pub(super) struct Exhaustive<'k> {
     kinds: &'k [Rc<Kind>],
     /// Kind of each node; kinds with few patterns last.
@@ -25,8 +25,8 @@ pub(super) struct Exhaustive<'k> {
 }
 
 impl<'k> Exhaustive<'k> {
-    /// Searches `nodes` nodes of each kind. `prices` bound the value of the remaining nodes.
-    /// `limit`: number of steps.
+    /// Searches `nodes` nodes of each kind, within `limit` steps. `prices` bound the value of the
+    /// remaining nodes.
     pub fn new(kinds: &'k [Rc<Kind>], nodes: &[i64], prices: &[Pattern], limit: u64) -> Self {
         let holds = |k: &KindIx| kinds[*k].pattern(0).iter().any(|&c| c > 0);
         let mut used: Vec<KindIx> = (0..nodes.len()).filter(|&k| nodes[k] > 0).collect();
@@ -63,7 +63,7 @@ impl<'k> Exhaustive<'k> {
         self.steps >= self.limit
     }
 
-    /// Finds patterns for the nodes from a position on that hold the missing pods.
+    /// Finds patterns that hold the missing pods, for the nodes from a position on.
     pub fn search(&mut self, at: usize, missing: Pattern) -> bool {
         if missing.iter().all(|&m| m == 0) {
             return true;

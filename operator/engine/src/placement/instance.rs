@@ -13,7 +13,7 @@ use crate::{
     problem::{Demand, DimIx, KeyIx, NodeIx, NodeSet, Shape},
 };
 
-/// Everything about the placement of one demand that does not depend on free capacity.
+/// Facts about the placement of one demand that do not depend on free capacity.
 pub(crate) struct PlacementInstance<'a> {
     pub cluster: &'a Cluster,
     pub demand: &'a Demand,
@@ -32,12 +32,11 @@ pub(crate) struct PlacementInstance<'a> {
 /// The resource by which the fit of a shape is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scarce {
-    /// The resource with the largest `part`, among requested extended resources if any, else among
-    /// all requested resources.
+    /// The resource with the largest `part` among requested extended resources, else among all
+    /// requested resources.
     pub dim: DimIx,
     /// Request of one pod divided by the total offer of admitting nodes, with [`PART_BITS`]
-    /// fraction bits. Comparable between shapes. 0 if the gang has one shape and the resource is
-    /// obvious.
+    /// fraction bits. 0 if the gang has one shape and the resource is obvious.
     pub part: i128,
 }
 
@@ -95,7 +94,7 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// Usable nodes by domain of a key. Nodes without a value are left out.
+    /// Usable nodes by domain of a key. Leaves out nodes without a value.
     pub fn nodes_by_domain(&self, key: KeyIx) -> Vec<Vec<NodeIx>> {
         let mut domains: Vec<Vec<NodeIx>> = Vec::new();
         for &node in &self.nodes {
@@ -123,7 +122,7 @@ impl<'a> PlacementInstance<'a> {
         &free[node * dims..(node + 1) * dims]
     }
 
-    /// Takes capacity for pods of a shape on a node. A negative count releases it.
+    /// Takes capacity for pods of a shape. A negative count releases it.
     pub fn take(&self, free: &mut [i64], node: NodeIx, shape: &Shape, count: i64) {
         let dims = self.cluster.dims();
         for (f, r) in free[node * dims..(node + 1) * dims]
@@ -146,7 +145,7 @@ impl<'a> PlacementInstance<'a> {
         let asked: SmallVec<[DimIx; 6]> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();
-        // Pods that would fit if only this dimension counted. One pass over the nodes computes all
+        // Pods that would fit if only this dimension counted. One pass over the nodes for all
         // dimensions.
         let mut alone: SmallVec<[i64; 6]> = asked.iter().map(|_| 0).collect();
         for &node in nodes {
@@ -164,8 +163,7 @@ impl<'a> PlacementInstance<'a> {
                 };
             }
         }
-        // The later dimension wins a tie: accelerators come after CPU and memory, and are more
-        // useful in messages.
+        // Accelerators, which follow CPU and memory, win a tie: they are more useful in messages.
         let tightest = asked
             .iter()
             .zip(&alone)
@@ -192,14 +190,13 @@ fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
 const EXTENDED: usize = 3;
 
 impl Scarce {
-    /// Scarcest resource of a shape on the nodes that admit it. `alone`: the gang has one shape.
+    /// Scarcest resource of a shape on admitting nodes. `alone`: the gang has one shape.
     fn find(cluster: &Cluster, shape: &Shape, admits: &NodeSet, alone: bool) -> Self {
         let clear = Self::only_choice(shape).filter(|_| alone);
         clear.unwrap_or_else(|| Self::of(cluster, shape, admits))
     }
 
-    /// The single requested extended resource, if exactly one is requested. Does not compute
-    /// `part`.
+    /// The requested extended resource, if it is the only one. Does not compute `part`.
     fn only_choice(shape: &Shape) -> Option<Self> {
         let mut asked = (EXTENDED..shape.request.len()).filter(|&dim| shape.request[dim] > 0);
         let dim = asked.next()?;

@@ -75,7 +75,7 @@ pub(crate) struct Mixture<'a> {
     pub(super) steps: u64,
 }
 
-/// Free capacity that a node needs for a pod of a shape in addition to one of its patterns.
+/// Free capacity that a node needs to add a pod of a shape to one of its patterns.
 #[derive(Debug)]
 pub(crate) struct OneMore {
     pub shape: ShapeIx,
@@ -216,8 +216,8 @@ impl<'a> Mixture<'a> {
         self.prices.iter().copied().max().unwrap_or(0)
     }
 
-    /// Free capacity that a node needs for one more pod, for each shape and each of its most
-    /// valuable patterns. The node may not admit some of the shapes.
+    /// Free capacity that a node needs for one more pod, for each shape (admitted or not) and each
+    /// of its most valuable patterns.
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         let kind = self.kind_of[node]?;
         self.one_more.resize(self.nodes.len(), None);
@@ -422,7 +422,7 @@ impl<'a> Mixture<'a> {
     }
 
     /// Pods of each node; `None` if the gang does not fit. Among nodes of a kind, fuller nodes get
-    /// larger patterns. Surplus pods are dropped from the emptiest nodes.
+    /// larger patterns. Drops surplus pods from the emptiest nodes.
     pub fn assignments(&self, free: &[i64], order: &[NodeIx]) -> Option<Vec<Assignment>> {
         let instance = self.kinds.instance;
         let first = self.kinds.wanted.first().filter(|_| self.is_complete())?;

@@ -33,7 +33,7 @@ use crate::{
 /// Places a gang in free capacity, or returns the shortage.
 ///
 /// Places all needed members or none, then as many optional members as fit. Uses partly filled
-/// nodes and domains before empty ones, so that whole nodes and racks stay free.
+/// nodes and domains first, so that whole nodes and racks stay free.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
     place_in(&instance, cluster.free_table().to_vec()).ok()
 }
 
-/// As [`place_in`], in the current free capacity. Refuses most waiting gangs without a copy of the
+/// As [`place_in`], in the current free capacity. Refuses most waiting gangs without copying the
 /// table.
 pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
     let free = instance.cluster.free_table();

@@ -43,7 +43,7 @@ pub(crate) fn fill(
 }
 
 /// Refuses a gang that needs pods of a single shape if [`pack`] would refuse it on all nodes.
-/// Visits only as many nodes as necessary, and writes nothing.
+/// Visits only as many nodes as necessary.
 pub(super) fn refuse_one_shape(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -194,7 +194,7 @@ pub(crate) fn multiple_of(large: &[i64], small: &[i64]) -> Option<i64> {
         .then_some(times)
 }
 
-/// Next order of shapes, by swapping neighbours in turn, so that a few shapes get all orders.
+/// Next order of shapes, by swapping neighbours in turn. A few shapes get all orders.
 fn next_order(order: &mut [Want], attempt: usize) -> bool {
     if order.len() < 2 || attempt + 1 >= ORDERS.min((1..=order.len()).product()) {
         return false;
@@ -304,7 +304,7 @@ impl Fits {
         u64::from(self.want.count).saturating_sub(self.slots) as u32
     }
 
-    /// Places as many pods as fit. Returns the number of missing pods. `nodes` as in [`Fits::on`].
+    /// As [`best_fit`], with `nodes` as in [`Fits::on`].
     fn put(
         mut self,
         instance: &PlacementInstance<'_>,

@@ -1,8 +1,8 @@
 //! Patterns of a gang of several shapes on a node.
 //!
 //! A *pattern* is a number of pods per shape that a node takes together. Only maximal patterns
-//! count. Nodes with the same patterns form a *kind*. A search visits kinds, whose number is small
-//! even for many nodes.
+//! count. Nodes with the same patterns form a *kind*. A search visits kinds, which are few even for
+//! many nodes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,8 +16,8 @@ use super::slots::slots;
 pub(crate) type Pattern = SmallVec<[i64; 4]>;
 pub(crate) type KindIx = usize;
 
-/// Most visited patterns of one kind. A kind with more keeps the patterns found so far. Placements
-/// remain correct, but infeasibility can no longer be proved.
+/// Most visited patterns of one kind. With more, placements remain correct, but infeasibility can
+/// no longer be proved.
 const PATTERNS: usize = 256;
 
 /// Maximal patterns of a kind, in descending order.
@@ -33,8 +33,8 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// Kind of a node with this free capacity. `most`: upper bound of pods per shape. Also returns
-    /// the number of visited patterns.
+    /// Kind of a node with this free capacity, and the number of visited patterns. `most`: upper
+    /// bound of pods per shape.
     pub fn new(requests: &[&[i64]], most: &[i64], free: &[i64]) -> (Self, u64) {
         let mut left: SmallVec<[i64; 8]> = free.into();
         let mut pattern = Pattern::from_elem(0, most.len());
@@ -92,8 +92,7 @@ fn dearest<P: AsRef<[i64]>>(patterns: &[P], prices: &P) -> (usize, i64) {
     best
 }
 
-/// Kinds of one gang seen so far. They depend only on free capacity, not on the evictions behind
-/// it.
+/// Kinds of one gang seen so far, by free capacity.
 #[derive(Debug, Default)]
 pub(crate) struct KindTable {
     pub(super) all: Vec<Rc<Kind>>,
@@ -120,7 +119,7 @@ impl KindTable {
     }
 }
 
-/// Hash of a few numbers. The input is trusted, so collisions cannot be provoked.
+/// Hash of a few trusted numbers, whose collisions cannot be provoked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mixing(u64);
 

@@ -246,8 +246,8 @@ impl Mixture<'_> {
     }
 }
 
-/// Reports the rate of each helpful exchange of one pattern. `missing`: current missing pods, and
-/// missing pods without that pattern.
+/// Reports the rate of each helpful exchange of one pattern. `missing`: now, and without that
+/// pattern.
 fn rates<P: AsRef<[i64]>>(
     patterns: &[P],
     from: usize,
@@ -276,8 +276,8 @@ fn distance(missing: impl Iterator<Item = i64>, prices: &[i64]) -> i64 {
     each.map(|(missing, price)| missing.max(0) * price).sum()
 }
 
-/// Loss of value of an exchange per gained value of missing pods, in fixed point. `None` if it
-/// gains nothing.
+/// Loss of value per gained value of missing pods, in fixed point. `None` if an exchange gains
+/// nothing.
 #[inline]
 fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64> {
     let (mut closer, mut loss) = (0, 0);
@@ -294,8 +294,7 @@ fn times_alike(from: &[i64], to: &[i64], missing: &[i64]) -> i64 {
     let mut times = i64::MAX;
     for ((from, to), missing) in from.iter().zip(to).zip(missing) {
         let gain = to - from;
-        // While pods are missing, a gain counts fully. While there are surplus pods, a loss costs
-        // nothing.
+        // A gain counts while pods are missing. A loss costs nothing while there are surplus pods.
         if (gain > 0 && *missing > 0) || (gain < 0 && *missing < 0) {
             times = times.min(missing / gain);
         }

@@ -5,8 +5,8 @@ use std::cell::Cell;
 /// Step limit of [`place`](crate::place). Preemption has its own limit.
 pub const PLACEMENT_STEPS: u64 = 1_000_000;
 
-/// Steps of all placements of one decision. Counted instead of timed, so that equal input gives
-/// equal answers. One step is one visited node pattern.
+/// Steps of all placements of one decision, so that equal input gives equal answers. One step is
+/// one visited node pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     left: Cell<u64>,

@@ -33,7 +33,7 @@ pub struct PreemptionOptions {
     pub algorithm: Algorithm,
     /// First criterion if priorities and lost work disagree.
     pub order: VictimOrder,
-    /// Step limit of the search. Counted instead of timed, so that equal input gives equal answers.
+    /// Step limit of the search, so that equal input gives equal answers.
     pub work_budget: u64,
     /// Depth of follow-on evictions; 0 ignores them.
     pub follow_on_depth: u8,
@@ -54,8 +54,8 @@ impl Default for PreemptionOptions {
 /// Units to evict, and the resulting placement of the gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionAnswer {
-    /// Units to evict, ascending. Empty if the gang fits without eviction. The gang does not fit
-    /// without any one of them.
+    /// Units to evict, ascending. Empty if the gang fits without eviction. The gang needs each of
+    /// them.
     pub victims: Vec<UnitIx>,
     /// Placement of the gang.
     pub placement: GangPlacement,

@@ -20,8 +20,8 @@ pub(super) struct ShapeNeed {
 /// Condition for a victim set to be large enough.
 #[derive(Clone, Debug)]
 pub(super) struct FitCondition {
-    /// Shapes with a need. Largest first if each is a multiple of the next; otherwise, the shape
-    /// that needs the largest part of its scarcest resource first.
+    /// Shapes with a need. Largest first if each is a multiple of the next; otherwise by the part
+    /// of the scarcest resource that they need.
     pub shapes: Vec<ShapeNeed>,
     /// True if enough slots of every shape imply that the gang fits. Otherwise a placement must be
     /// tried.

@@ -1,10 +1,9 @@
 //! Follow-on evictions: where victims restart, and which units they evict there.
 //!
 //! KEP-5710's second principle: if a victim preempts other units at once, that cost counts too.
-//! After the gang is placed, the victims are placed in queue order (priority, then earlier start).
-//! A victim that fits into free capacity is placed there. A victim that may not preempt waits and
-//! adds no cost. A victim that preempts adds the work that its own victims lose; these are placed
-//! next, to a bounded depth.
+//! After the gang, the victims are placed in queue order (priority, then earlier start). A victim
+//! that fits into free capacity, or may not preempt, adds no cost. A victim that preempts adds the
+//! work that its own victims lose; these are placed next, to a bounded depth.
 
 use std::cmp::Reverse;
 
@@ -27,8 +26,8 @@ const WORK_BUDGET: u64 = 20_000;
 /// Number of answers to compare, each with the follow-on costs known so far.
 const ROUNDS: usize = 4;
 
-/// Least-cost answer including follow-on evictions. The follow-on cost of a victim is added to its
-/// own cost, and the instance is solved again. Returns the best answer by full cost.
+/// Least-cost answer including follow-on evictions. Adds the follow-on cost of each victim to its
+/// own cost, and solves the instance again.
 pub(super) fn preempt(
     mut instance: PreemptionInstance<'_>,
     options: &PreemptionOptions,
@@ -69,8 +68,8 @@ pub(super) fn preempt(
     best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
-/// Units that the victims of a gang evict after it is placed. Victims that evict nothing are left
-/// out.
+/// Units that the victims of a gang evict after it is placed. Leaves out victims that evict
+/// nothing.
 pub(super) fn follow(
     cluster: &Cluster,
     units: &Units,
@@ -161,8 +160,7 @@ impl<'a> AfterEviction<'a> {
         if depth == 0 || !spec.preempts {
             return Vec::new();
         }
-        // Units that were placed again are no longer where `units` says, so only units still in
-        // their place are candidates.
+        // Units that were placed again have left the place in `units`, so they are no candidates.
         let lower: Vec<UnitIx> = (0..self.running.len())
             .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)
             .collect();

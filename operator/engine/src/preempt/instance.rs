@@ -39,7 +39,7 @@ pub(super) struct PreemptionInstance<'a> {
 impl<'a> PreemptionInstance<'a> {
     pub fn new(placement: &'a PlacementInstance<'a>, units: &'a Units) -> Self {
         let mut instance = Self::empty(placement, units);
-        // Current unit's entry for each node. Only valid from the unit's first entry on.
+        // Current unit's entry for each node. Valid from the unit's first entry on.
         let mut entry = vec![usize::MAX; placement.cluster.node_count()];
         for (ix, unit) in units.units.iter().enumerate() {
             if unit.priority < placement.demand.priority {
@@ -53,8 +53,7 @@ impl<'a> PreemptionInstance<'a> {
     }
 
     /// The same decision on a part of the nodes. `placement`: that part. `nodes`: its nodes in the
-    /// whole instance. `local`: ordinal in the part. Candidates without capacity there are left
-    /// out.
+    /// whole instance. `local`: ordinal in the part. Leaves out candidates without capacity there.
     fn within<'p>(
         &self,
         placement: &'p PlacementInstance<'p>,

@@ -1,5 +1,5 @@
-//! KEP-5710 as released in Kubernetes 1.37: remove all units of lower priority and place the gang
-//! once. Then restore (reprieve) units in their place one by one, most important first.
+//! KEP-5710 as released in Kubernetes 1.37: removes all units of lower priority and places the gang
+//! once. Then restores (reprieves) units in their place one by one, most important first.
 
 use std::cmp::Reverse;
 
@@ -50,8 +50,7 @@ fn for_gang(
         (Some(order), None) => first_fit(instance, free.clone(), order).ok_or(()),
         _ => Err(()),
     };
-    // First fit may miss a placement of several shapes. Then best fit decides and provides the
-    // reason.
+    // First fit may miss a placement of several shapes. Then best fit decides.
     let placement = match placement {
         Ok(placement) => placement,
         Err(()) => place_in(instance.placement, free.clone()).map_err(after_evicting)?,
@@ -109,8 +108,8 @@ fn importance(unit: &Unit, candidate: CandidateIx) -> impl Ord + use<> {
     )
 }
 
-/// Units of `evicted` that cannot be restored next to the placed gang. `free`: capacity without all
-/// of them.
+/// Units of `evicted` that cannot be restored next to the gang. `free`: capacity without all of
+/// them.
 fn reprieve(
     instance: &PreemptionInstance<'_>,
     mut free: Vec<i64>,
@@ -149,8 +148,7 @@ fn reprieve(
     victims
 }
 
-/// Splits units, most important first: units whose pods would make a budget negative, and all
-/// others.
+/// Splits units, most important first: units whose pods would make a budget negative, and the rest.
 fn split_by_budget(
     instance: &PreemptionInstance<'_>,
     order: &[CandidateIx],

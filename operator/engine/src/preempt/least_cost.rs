@@ -145,7 +145,7 @@ fn bound_over_domains(solutions: &[Solution]) -> (Bound, bool) {
     (Bound::weakest(&bounds), false)
 }
 
-/// Reason that no domain can hold the gang: the smallest shortage over all domains.
+/// Reason that no domain can hold the gang: the smallest shortage of all.
 fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
     let free = instance.free_without(0..instance.candidates.len());
     place_in(instance.placement, free)
@@ -206,7 +206,7 @@ impl Solution {
 }
 
 /// Best victim set among candidates up to a priority. First tries without candidates that exceed a
-/// budget alone. If the result has no excess, no such candidate is in the best set.
+/// budget alone. If the result has no excess, the best set contains none of them.
 fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> Solution {
     let fit = FitCondition::new(instance.placement);
     let pool = instance.candidates_up_to(bound);
@@ -296,8 +296,8 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     }
 }
 
-/// Removes needless victims for several shapes, in case the budget ended the search too early.
-/// Returns the placement of the gang, if found.
+/// Removes needless victims for several shapes, in case the search ended early. Returns the
+/// placement of the gang, if found.
 fn without_needless(
     search: &mut LocalSearch<'_>,
     best: &mut VictimSet,
@@ -413,8 +413,8 @@ fn relaxed_prices(
         .collect()
 }
 
-/// If a set exceeds a budget, adds penalties to the units beyond it. Units in most sets of the
-/// relaxation stay within the budget. True if a penalty is new.
+/// If a set exceeds a budget, penalises the units beyond it, preferably those in few sets of the
+/// relaxation. True if a penalty is new.
 fn penalise_excess(
     instance: &PreemptionInstance<'_>,
     start: &[CandidateIx],

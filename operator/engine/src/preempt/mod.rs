@@ -44,8 +44,8 @@ use instance::PreemptionInstance;
 /// # Errors
 ///
 /// [`Infeasible`] if the gang does not fit even after evicting all candidates, may not preempt, or
-/// is inconsistent. [`Infeasible::GaveUp`] if the budget ends before that, or
-/// before it is known whether evictions are needed.
+/// is inconsistent. [`Infeasible::GaveUp`] if the budget ends before that, or before it is known
+/// whether evictions are needed.
 pub fn preempt(
     cluster: &Cluster,
     units: &Units,
@@ -62,8 +62,8 @@ pub fn preempt(
 }
 
 /// As [`preempt`] with [`Algorithm::Kep`]. Without a topology constraint, members are placed one by
-/// one on the first node in this order with capacity. kube-scheduler uses its own order (score,
-/// random ties). With an explicit order, both answers can be compared.
+/// one on the first node in this order with capacity. kube-scheduler has its own order (score,
+/// random ties); an explicit order makes both answers comparable.
 ///
 /// # Errors
 ///

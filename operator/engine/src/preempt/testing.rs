@@ -122,8 +122,8 @@ fn questions() -> impl Strategy<Value = Question> {
         )
 }
 
-/// Runs `check` on the same random instances each time. `check` returns whether an instance was
-/// useful; more than half must be.
+/// Runs `check` on the same random instances each time. It returns whether an instance was useful;
+/// more than half must be.
 pub(super) fn over_questions(
     check: impl Fn(&PreemptionInstance<'_>, &FitCondition) -> Result<bool, TestCaseError>,
 ) {

@@ -1,6 +1,6 @@
 //! Branch and bound: finds and proves the best set of victims if that is cheap.
 //!
-//! A branch fixes some units as evicted and others as kept. The relaxation under these decisions
+//! A branch fixes some units as evicted and some as kept. The relaxation under these decisions
 //! bounds every set of the branch. Each undecided unit is charged for PDB excess as if it were
 //! evicted next. That is a lower bound, because the excess of a set is at least the sum of these
 //! charges.
@@ -52,7 +52,7 @@ struct BranchBound {
 
 /// Improves `best` over the pool of the relaxation. True if no set has less excess, or equal excess
 /// and less lost work. Spends at most `budget` steps. Returns false at once if these do not suffice
-/// for one visit of every unit, or if counting slots is not exact.
+/// to visit every unit, or if counting slots is not exact.
 pub(in crate::preempt) fn prove(
     relaxation: Relaxation,
     search: &mut LocalSearch<'_>,
@@ -126,8 +126,8 @@ impl BranchAndBound<'_, '_> {
         }
     }
 
-    /// Next unit to branch on. The most expensive unit of the optimal set changes the bound most.
-    /// If the set has no undecided unit, any unit is possible.
+    /// Next unit to branch on: the most expensive undecided unit of the optimal set, which changes
+    /// the bound most, else any.
     fn branching_variable(&self, set: &PricedSet) -> Option<CandidateIx> {
         self.variables
             .iter()

@@ -51,8 +51,8 @@ pub(in crate::preempt) struct Selection {
     pub bound: Option<Price>,
 }
 
-/// The cheapest union of subsets that covers the need, at the resolution of the table. `None` if no
-/// union does. `sets`: solutions of the relaxation to choose from.
+/// The cheapest union of subsets that covers the need, at the resolution of the table, if any.
+/// `sets`: solutions of the relaxation to choose from.
 pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) -> Option<Selection> {
     let need = relaxation.need - relaxation.base;
     if need <= 0 {
@@ -96,7 +96,7 @@ fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<
 /// Lower bound of the price of every set that covers the need.
 ///
 /// Enumerates small components. Bounds the remaining ones by the dual function at the multipliers
-/// of `sets`. If the table would be too large, rounds capacity up, so the bound remains valid.
+/// of `sets`. If the table would be too large, rounds capacity up, which keeps the bound valid.
 pub(in crate::preempt) fn lower_bound(relaxation: &Relaxation, sets: &[PricedSet]) -> Price {
     bound_of_components(relaxation, sets, ENUMERABLE)
 }
@@ -229,7 +229,7 @@ fn candidate_subsets(
     undominated(subsets.collect())
 }
 
-/// Subsets for which no other subset frees at least as much at no higher price.
+/// Subsets without another subset that frees at least as much at no higher price.
 fn undominated(mut subsets: Vec<Subset>) -> Vec<Subset> {
     subsets.retain(|s| s.capacity > 0);
     // In order of decreasing capacity, each must be cheaper than all before.

@@ -29,7 +29,7 @@ const CUTS: usize = 40;
 /// Most slots of one node to represent as claims; nodes with more slots are divided.
 const MOST_CLAIMS: u32 = 16;
 
-/// Price of a scaled lower bound. Prices are integers, so the bound rounds up to the next integer.
+/// Price of a scaled lower bound, rounded up, because prices are integers.
 pub(super) fn round_up(scaled: i128) -> Price {
     (scaled + (1 << FRACTION) - 1) >> FRACTION
 }
@@ -142,9 +142,9 @@ impl Relaxation {
         Some(relaxation)
     }
 
-    /// Adds the capacity of a node. Uses claims if there are few further slots and each requires
-    /// certain candidates. Otherwise divides the capacity among the candidates. `top`: free
-    /// capacity without the whole pool.
+    /// Adds the capacity of a node: as claims if there are few further slots and each requires
+    /// certain candidates, otherwise divided among the candidates. `top`: free capacity without the
+    /// whole pool.
     fn add_node(
         &mut self,
         instance: &PreemptionInstance<'_>,
@@ -288,8 +288,7 @@ impl Relaxation {
     }
 
     /// Sets the capacities of all edges except claims. Returns the candidates whose shares earn
-    /// their price, and the total excess earnings. A candidate in a cascade must also pay for the
-    /// cascade.
+    /// their price, and the total excess earnings. A candidate in a cascade must also pay for it.
     fn set_capacities(&mut self, multiplier: i128) -> (Vec<bool>, i128) {
         for &(edge, loss) in &self.cascades {
             self.network.reset(edge, loss);

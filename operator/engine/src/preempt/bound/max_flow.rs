@@ -48,7 +48,7 @@ impl Network {
         edge
     }
 
-    /// Sets an edge's capacity and removes its flow. Every edge must be reset before the next cut.
+    /// Sets an edge's capacity and removes its flow. Required for every edge before the next cut.
     pub fn reset(&mut self, edge: usize, capacity: i128) {
         self.edges[edge].residual = capacity;
         self.edges[edge + 1].residual = 0;
@@ -94,7 +94,7 @@ impl Network {
         self.level[sink] != UNREACHED
     }
 
-    /// Sends flow along one path of rising levels. Zero if no such path is left.
+    /// Sends flow along one path of rising levels. Zero if there is none.
     fn send(&mut self, source: Vertex, sink: Vertex) -> i128 {
         let mut path: Vec<u32> = Vec::new();
         let mut at = source;

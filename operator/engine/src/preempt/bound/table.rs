@@ -13,8 +13,8 @@ pub(super) struct Choice {
     pub price: Price,
 }
 
-/// Least price of a union for each number of cells. `None` if no union fills exactly that number.
-/// The last cell includes all higher numbers.
+/// Least price of a union for each exact number of cells, if any. The last cell includes all higher
+/// numbers.
 pub(super) fn least_prices(choices: &[Vec<Choice>], width: usize) -> Vec<Option<Price>> {
     if fit_in_64_bits(choices) {
         least_prices_in::<i64>(choices, width)
@@ -23,8 +23,7 @@ pub(super) fn least_prices(choices: &[Vec<Choice>], width: usize) -> Vec<Option<
     }
 }
 
-/// Least price of a union that fills all cells, and its subset of each component. `None` if there
-/// is no such union.
+/// Least price of a union that fills all cells, and its subset of each component, if any.
 pub(super) fn cheapest_union(
     choices: &[Vec<Choice>],
     width: usize,
@@ -38,8 +37,8 @@ pub(super) fn cheapest_union(
 
 /// Type of prices. 64 bits nearly always suffice and take half the time.
 trait Number: Copy + Ord + Add<Output = Self> {
-    /// Price of unreachable cells. Adding any price keeps it larger than all prices, without
-    /// overflow.
+    /// Price of unreachable cells. With any price added, it stays larger than all prices and does
+    /// not overflow.
     const UNREACHED: Self;
 
     fn from_price(price: Price) -> Self;
@@ -93,8 +92,8 @@ fn cheapest_union_in<N: Number>(
     width: usize,
 ) -> Option<(Price, Vec<Option<usize>>)> {
     let mut table = PriceTable::<N>::new(width);
-    // Chosen subset (from 1) per component and number of cells below the last. The cells before
-    // follow from its size, except for the last cell.
+    // Chosen subset (from 1) per component and number of cells below the last. Its size gives the
+    // cells before, except for the last cell.
     let mut taken = vec![0_u32; choices.len() * width];
     let mut taken_last = vec![(0_u32, width); choices.len()];
     for (ix, subsets) in choices.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Reasons: why each victim was taken, why other units were spared, and the cost of the next best
-//! set.
+//! Reasons for the victims: why each was taken, why other units were spared, and the cost of the
+//! next best set.
 
 mod reasons;
 
@@ -21,14 +21,12 @@ use crate::{
     problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
 };
 
-/// Victims with a computed alternative: those with the largest savings. The remaining victims are
-/// only listed.
+/// Number of victims with a computed alternative: those with the largest savings.
 const WORKED_OUT: usize = 32;
 
-/// Explains an answer of [`preempt`](super::preempt). Takes the same arguments as the answer. If a
-/// topology constraint binds the whole gang, compares sets within the chosen domain. Compares sets
-/// by the work of their own units. Adds follow-on evictions to the cost of the next best set, to
-/// the depth in the options.
+/// Explains an answer of [`preempt`](super::preempt) to the same arguments. Compares sets by the
+/// work of their own units, within the chosen domain if a topology constraint binds the whole gang.
+/// Adds follow-on evictions to the cost of the next best set, to the depth in the options.
 pub fn explain(
     cluster: &Cluster,
     units: &Units,

@@ -12,8 +12,7 @@ pub struct Taken {
     pub unit: UnitIx,
     /// Nodes where it frees capacity that the gang uses.
     pub nodes: Vec<NodeIx>,
-    /// Cost of the cheapest set found without it. `None` if no such set exists, or none was
-    /// computed.
+    /// Cost of the cheapest set found without it. `None` if there is none, or none was computed.
     pub without_it: Option<EvictionCost>,
 }
 

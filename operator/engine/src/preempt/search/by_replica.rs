@@ -26,7 +26,7 @@ impl LocalSearch<'_> {
         best.map(|(_, cover)| cover)
     }
 
-    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts nothing if
+    /// Evicts for the cheapest slots of a domain until it holds one more replica, or nothing if
     /// that is impossible.
     fn free_replica(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
         let target = self.state.supply(shape) + 1;

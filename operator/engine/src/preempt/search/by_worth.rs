@@ -23,8 +23,8 @@ impl LocalSearch<'_> {
     /// Cover with the least price per value, plus nearly equal covers until the need is met. `None`
     /// if shapes do not compete, or no cover has a value.
     ///
-    /// Greedy choice may leave a remainder that only a large unit covers. So the cheapest set that
-    /// would have sufficed alone is kept in `at_once`. `taken`: number of units evicted so far.
+    /// Greedy choice may leave a remainder that only a large unit covers. So `at_once` keeps the
+    /// cheapest set that would have sufficed alone. `taken`: number of units evicted so far.
     pub(super) fn best_by_worth(
         &mut self,
         taken: usize,

@@ -25,9 +25,8 @@ struct Item<'i> {
     amounts: &'i [i64],
 }
 
-/// A cheap set of units on a node whose eviction makes room for one more pod of the shape. Only
-/// contains units that are not evicted and pass `may_evict`. `None` if all such units together do
-/// not suffice.
+/// A cheap set of units on a node whose eviction makes room for one more pod of the shape. Contains
+/// only units that are not evicted and pass `may_evict`. `None` if these do not suffice.
 pub(super) fn cheapest_cover(
     state: &mut VictimState<'_>,
     shape: ShapeIx,
@@ -83,8 +82,8 @@ pub(super) fn cover_of(
             price,
             ..
         } = *items.get(at)?;
-        // A unit within its budget may exceed it together with the cover. Its price rises, so it
-        // moves back in the order.
+        // Together with the cover, a unit may exceed its budget. Its price rises, so it moves back
+        // in the order.
         let beside = state.marginal_beside(candidate, &cover);
         if beside > price {
             items[at].price = beside;

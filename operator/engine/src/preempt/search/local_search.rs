@@ -117,8 +117,8 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Evicts units until the gang fits, most value per price first: one, two more, four more. A
-    /// later reprieve restores needless victims. False if the pool is exhausted.
+    /// Evicts units until the gang fits, most value per price first, in growing steps. A later
+    /// reprieve restores needless victims. False if the pool is exhausted.
     fn evict_until_it_fits(&mut self) -> bool {
         let mut order: Vec<CandidateIx> = self.evictable().collect();
         match self.state.by_worth(&order) {
@@ -149,7 +149,7 @@ impl<'a> LocalSearch<'a> {
     }
 
     /// Restores needless victims except `kept`, largest savings first. With `roughly`, stops when
-    /// no slot is spare, so needless victims without slots may remain.
+    /// no slot is spare; needless victims without slots may remain.
     fn reprieve_except(&mut self, kept: Option<CandidateIx>, roughly: bool) {
         for candidate in self.by_savings() {
             if roughly && self.state.surplus() == 0 {
@@ -265,8 +265,8 @@ impl<'a> LocalSearch<'a> {
             .collect()
     }
 
-    /// For each node, its victims without capacity elsewhere, if there are several. Together they
-    /// may free a slot.
+    /// For each node with several, its victims without capacity elsewhere. Together they may free a
+    /// slot.
     fn by_node(&self) -> Vec<Cover> {
         let mut groups = Vec::new();
         for &node in &self.state.instance.placement.nodes {
@@ -288,7 +288,7 @@ impl<'a> LocalSearch<'a> {
         self.state.is_evicted(candidate) && self.state.instance.uses(candidate).nth(1).is_none()
     }
 
-    /// For each candidate outside the set, tries whether its eviction lets more expensive victims
+    /// Tries for each candidate outside the set whether its eviction lets more expensive victims
     /// stay.
     fn exchange_in(&mut self, best: &mut EvictionCost) -> bool {
         let mut improved = false;
@@ -400,8 +400,7 @@ impl<'a> LocalSearch<'a> {
             .collect();
     }
 
-    /// Offers of the nodes for a shape. Skips a unit that has already been a cover alone on another
-    /// node.
+    /// Offers of the nodes for a shape. Skips units that have been a cover alone on another node.
     fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
         self.begin_round();
         let mut offers = Vec::new();

@@ -22,8 +22,7 @@ pub(super) struct SeveralShapes<'a> {
     /// Nodes with free capacity that the mixture has not read yet.
     changed: Vec<NodeIx>,
     is_changed: Vec<bool>,
-    /// `changed` at the last [`SeveralShapes::begin`]. Changes of the mixture since then can be
-    /// undone.
+    /// `changed` at the last [`SeveralShapes::begin`]. Later changes of the mixture can be undone.
     at_begin: Option<Vec<NodeIx>>,
     /// Steps of the mixture that were charged.
     charged: u64,
@@ -91,7 +90,7 @@ impl<'a> SeveralShapes<'a> {
         self.changed.len()
     }
 
-    /// Drops the marks after the first `kept`, because these nodes have been restored.
+    /// Drops the marks after the first `kept`, whose nodes have been restored.
     pub fn forget(&mut self, kept: usize) {
         for node in self.changed.drain(kept..) {
             self.is_changed[node] = false;

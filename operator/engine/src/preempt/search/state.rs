@@ -27,7 +27,7 @@ pub(in crate::preempt) struct VictimSet {
     pub victims: Vec<CandidateIx>,
 }
 
-/// A victim set that changes by one unit at a time. A change costs O(nodes of the unit).
+/// A victim set that changes by one unit at a time, in O(nodes of the unit).
 #[derive(Clone)]
 pub(in crate::preempt) struct VictimState<'a> {
     pub instance: &'a PreemptionInstance<'a>,
@@ -37,7 +37,7 @@ pub(in crate::preempt) struct VictimState<'a> {
     /// Candidates evicted or restored since the last [`VictimState::begin`], in order.
     journal: Vec<CandidateIx>,
     slots: Vec<Vec<u32>>,
-    /// Slots per shape. If replicas must share a domain, whole replicas over all domains.
+    /// Slots per shape; whole replicas over all domains if replicas must share a domain.
     total: Vec<i64>,
     /// Slots per shape and domain, if replicas must share a domain.
     in_domain: Vec<Vec<i64>>,
@@ -132,7 +132,7 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Increase of the price and of a shape's supply if these are evicted. Does not change the set.
+    /// Increase of the price and of a shape's supply if these are evicted.
     pub fn marginal_of(&mut self, shape: ShapeIx, candidates: &[CandidateIx]) -> (Price, i64) {
         let (price, supply) = (self.price(), self.supply(shape));
         let noted = self.several.as_ref().map_or(0, SeveralShapes::noted);
@@ -170,7 +170,7 @@ impl<'a> VictimState<'a> {
         self.with_cost_of(others, |state| state.marginal(candidate))
     }
 
-    /// Result of `say` with the cost of these candidates counted, and no other effect.
+    /// Result of `say` with the cost of these candidates counted temporarily.
     fn with_cost_of<T>(&mut self, candidates: &[CandidateIx], say: impl FnOnce(&Self) -> T) -> T {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), 1);
@@ -188,7 +188,7 @@ impl<'a> VictimState<'a> {
         self.cost.marginal_excess(unit).unsigned_abs()
     }
 
-    /// First shape that lacks slots (or replicas), and how many. `None` if no shape does.
+    /// First shape that lacks slots (or replicas), and how many, if any.
     pub fn deficit(&self) -> Option<(ShapeIx, i64)> {
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let missing = shape.need + shape.taken_by_larger - self.total[ix];
@@ -265,14 +265,12 @@ impl<'a> VictimState<'a> {
         Some(several.missing_worth(&self.free))
     }
 
-    /// Free capacity that a node needs for one more pod, for each shape. The node may not admit
-    /// some of the shapes.
+    /// Free capacity that a node needs for one more pod, for each shape (admitted or not).
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         self.several.as_mut()?.one_more(node)
     }
 
-    /// Increase of the price, and of the value of the nodes, if these are evicted. Does not change
-    /// the set.
+    /// Increase of the price, and of the value of the nodes, if these are evicted.
     pub fn marginal_worth(&mut self, candidates: &[CandidateIx]) -> (Price, i64) {
         let price = self.price();
         let raised = self.with_cost_of(candidates, Self::price) - price;
