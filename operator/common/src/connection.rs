@@ -136,8 +136,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tower::Service;
 
-    /// Which timer runs for the connection to this port, by the kernel's table of connections: 2 is
-    /// the one for probes.
+    /// The kernel's timer for the connection to this port. 2: keepalive probes.
     fn timer(port: u16) -> Option<u8> {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let to = format!(":{port:04X}");
@@ -158,7 +157,7 @@ mod tests {
         let checked = async {
             let (silent, _) = listener.accept().await.unwrap();
             silent.readable().await.unwrap();
-            // Until what was sent is acknowledged another timer runs.
+            // Timer 1 runs until sent data is acknowledged.
             while timer(address.port()) == Some(1) {
                 tokio::task::yield_now().await;
             }

@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// What a collector that accepts this is sent: type and text.
+    /// Content type and text for a scraper that accepts this.
     async fn scraped(registry: &SharedRegistry, accept: Option<&'static str>) -> (String, String) {
         let accept = accept.map(|a| (header::ACCEPT, HeaderValue::from_static(a)));
         let headers = accept.into_iter().collect();
@@ -152,7 +152,7 @@ mod tests {
             open,
         );
         let older = ("text/plain; version=0.0.4; charset=utf-8", older);
-        // The first is what Prometheus sends, the second what it sends where OpenMetrics is off.
+        // Accept headers of Prometheus, with and without OpenMetrics.
         for (accept, expected) in [
             (
                 Some(

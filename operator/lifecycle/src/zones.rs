@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Whether a zone has an outage, with so many silent nodes of all.
+    /// True if a zone with this many silent nodes has an outage.
     fn outage(silent_nodes: usize, nodes: usize) -> bool {
         let all: Vec<NodeInfo> = (0..nodes)
             .map(|i| {

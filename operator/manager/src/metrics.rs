@@ -36,7 +36,7 @@ mod tests {
 
     use super::*;
 
-    /// Upper bounds of the buckets in seconds, as they are told to Prometheus.
+    /// Exported upper bounds of the buckets, in seconds.
     fn bounds(histogram: Histogram) -> String {
         let mut registry = Registry::default();
         registry.register("h", "h", histogram);

@@ -99,7 +99,7 @@ mod tests {
         DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
     }
 
-    /// A node with one member of a domain of `world`, and what its agent has published.
+    /// A node with one member of a domain of `world` members, and its agent's published progress.
     struct Node {
         orders: BTreeMap<String, RestartOrderSpec>,
         pod: NodePod,
@@ -146,7 +146,7 @@ mod tests {
             decide(&view, at(second))
         }
 
-        /// The steps that are published after a look, and in how many seconds to look again.
+        /// Published steps after a decision, and seconds until the next one.
         fn look(&mut self, step: i64, second: i64) -> (Vec<i64>, Option<u64>) {
             self.pod.supervisor = Some(SupervisorState {
                 progress: Some(ChildProgress {

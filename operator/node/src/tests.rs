@@ -1,5 +1,5 @@
-//! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the
-//! plan says.
+//! Scenarios of one node with a small runtime: containers exit, restart and are stopped by the
+//! plan.
 
 mod forgets;
 mod late;
@@ -18,7 +18,7 @@ fn at(s: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(s, 0).unwrap()
 }
 
-/// A node with members 0.. of one domain, its agent's memory and its clock.
+/// A node with the members of one domain, its agent's records and its clock.
 struct Node {
     orders: BTreeMap<String, RestartOrderSpec>,
     pods: Vec<NodePod>,
@@ -55,12 +55,12 @@ impl Node {
         node
     }
 
-    /// An order of a manager that has seen no restart.
+    /// An order decided before any restart.
     fn order(&mut self, attempt: i64, since: Option<i64>) {
         self.order_after(attempt, since, 0);
     }
 
-    /// An order of a manager that has seen so many restarts of each member.
+    /// An order decided after this many restarts of each member.
     fn order_after(&mut self, attempt: i64, since: Option<i64>, restarts_seen: i32) {
         let members: MemberSet = self.pods.iter().filter_map(|p| p.member.clone()).collect();
         let domain = DomainOrder {
@@ -80,7 +80,7 @@ impl Node {
         )]);
     }
 
-    /// Members of which the manager has seen another number of restarts.
+    /// Members with other restart counts.
     fn exceptions(&mut self, seen: &[(&str, i32)]) {
         for order in self.orders.values_mut().flat_map(|o| &mut o.domains) {
             let exceptions = seen.iter().map(|(members, restarts)| RestartsSeen {
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// One pass of the agent; stops are carried out by the caller.
+    /// One decision of the agent. The caller executes stops.
     fn pass(&mut self) -> NodePlan {
         let view = NodeView {
             node: "n",
@@ -136,8 +136,8 @@ impl Node {
         });
     }
 
-    /// Runs until nothing happens: stopped containers die with 137 and their kubelet starts them
-    /// again.
+    /// Runs until nothing changes: stopped containers exit with 137 and their kubelet restarts
+    /// them.
     fn settle(&mut self) -> Vec<String> {
         let mut stopped = Vec::new();
         for _ in 0..10 {
@@ -268,7 +268,7 @@ fn a_container_that_starts_after_the_order_is_not_stopped_however_long_its_back_
     n.settle();
     n.exit(0, 9);
     n.now += 300;
-    // The manager expects the restart that the kubelet still holds back.
+    // The manager expects the restart that the kubelet's back-off still delays.
     n.order_after(2, Some(n.now), 1);
     n.exceptions(&[("g/0/1", 0)]);
     n.pass();
@@ -315,7 +315,7 @@ fn a_crash_of_the_agent_between_its_steps_changes_nothing() {
     n.now += 1;
     let first = n.pass();
     assert_eq!(first.stop.len(), 2);
-    // It crashed after stopping one of two; what it had persisted is read again.
+    // It crashed after stopping one of two containers, and reads its persisted records.
     n.exit(0, 137);
     n.restart(0);
     assert_eq!(n.settle(), ["p1c0"]);
@@ -441,7 +441,7 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(n.pass()), ["p0c0", "s0"]);
-    // The kubelet brings the sidecar back on its own before the training container has ended.
+    // The kubelet restarts the sidecar before the training container has ended.
     n.now += 1;
     n.pods[0].others = [("sidecar".to_owned(), vec![sidecar("s1", n.now)])].into();
     assert_eq!(ids(n.pass()), ["p0c0"]);

@@ -37,7 +37,7 @@ mod tests {
             assert_eq!((COMMIT, COMMIT_DATE), ("unknown", "unknown"));
             return;
         }
-        // A debug build may be of an earlier commit than the last.
+        // A debug build may report an earlier commit.
         let format = ["--date=format-local:%Y-%m-%d", "--format=%H %cd"];
         let known = git(&[&["log", "-1", COMMIT], &format[..]].concat());
         assert_eq!(known, Some(format!("{COMMIT} {COMMIT_DATE}")));

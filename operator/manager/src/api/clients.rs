@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A server that answers everything with this.
+    /// Clients of a server that always sends this response.
     fn answering(code: u16, headers: &[(&str, &str)], body: &'static str) -> Clients {
         let headers: Vec<(String, String)> = headers
             .iter()
@@ -313,11 +313,11 @@ mod tests {
         );
     }
 
-    /// As with SIGSTOP: between the question whether it leads and the first byte other tasks run.
+    /// As with SIGSTOP: other tasks run between the check of leadership and the first byte sent.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_had_not_left_when_the_process_stood_still_does_not_leave_afterwards() {
         let (mut left, mut stayed) = (0, 0);
-        // However far it has come by then.
+        // However far the write has progressed by then.
         for steps in 0..12 {
             let sent = Arc::new(Mutex::new(None));
             let noted = sent.clone();

@@ -100,7 +100,7 @@ mod tests {
     const MOST: usize = 32;
     const QUICK: Answer = Answer::After(Duration::from_millis(5));
 
-    /// What is allowed after each of these answers.
+    /// Allowed requests after each answer.
     fn after(answers: impl IntoIterator<Item = Answer>) -> Vec<usize> {
         let pace = Pace::new(MOST);
         let note = |answer| {

@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// What was logged.
+    /// Captured log.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -313,7 +313,7 @@ mod tests {
             ("", "", false, true),
         ] {
             std::fs::write(&path, text).unwrap();
-            // Time stands still but for this.
+            // Time advances only here.
             tokio::time::sleep(2 * INTERVAL).await;
             let said = logged();
             assert!(said.contains(level), "{text}: {said}");
@@ -344,7 +344,7 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(following);
         assert_eq!(live.take(), None);
-        // As the kubelet does: the file is replaced.
+        // The kubelet replaces the file in the same way.
         let new = folder.path().join("new.yaml");
         std::fs::write(&new, "scheduler: {preemption: {enabled: false}}").unwrap();
         std::fs::rename(&new, &path).unwrap();

@@ -464,7 +464,7 @@ mod tests {
         }
     }
 
-    /// Each key whose value is a span, with this in its place.
+    /// Each key with a duration, and `to` in its place.
     fn spans(value: &Value, path: &str, to: &str, out: &mut Vec<(String, Value)>) {
         for (key, value) in value.as_object().into_iter().flatten() {
             let path = format!("{path}.{key}").trim_matches('.').to_owned();

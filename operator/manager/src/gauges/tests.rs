@@ -1,4 +1,4 @@
-//! What the process that leads shows of the objects that it holds.
+//! Series that a leader exports for indexed objects.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::queue::{Queue, QueueMetrics, RetryBackoff};
 
 const GPU: &str = ACCELERATORS[0];
 
-/// An index, and who tells it news.
+/// An index and its feeds.
 pub(crate) struct World {
     pub index: Arc<Index>,
     pub queue: Queue<Key>,
     feeds: Feeds,
 }
 
-/// Shows an index as a leader does, at a fixed time.
+/// Exports an index as a leader at a fixed time.
 struct Shown(Arc<Index>);
 
 impl std::fmt::Debug for Shown {
@@ -37,7 +37,7 @@ impl Collector for Shown {
     }
 }
 
-/// Shows at most so many single workloads, as a leader does.
+/// Exports at most this many single workloads as a leader.
 struct Singles(Arc<Index>, usize);
 
 impl std::fmt::Debug for Singles {
@@ -53,7 +53,7 @@ impl Collector for Singles {
     }
 }
 
-/// Series, one a line.
+/// Series, one per line.
 fn series_of(collector: impl Collector) -> Vec<String> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collector));
@@ -262,7 +262,7 @@ fn a_thousand_workloads_in_fifty_namespaces_are_few_series_and_leave_none_behind
     assert_eq!(world.shows(), empty);
 }
 
-/// A workload with a status, created so many minutes after eleven.
+/// A workload with a status, created `minute` minutes after 11:00.
 fn standing(name: &str, phase: &str, minute: usize) -> Value {
     let mut object = workload("ml", name, "batch");
     object["metadata"]["creationTimestamp"] = json!(format!("2026-11-18T11:{minute:02}:00Z"));
@@ -352,7 +352,7 @@ fn ten_thousand_workloads_that_come_and_go_leave_no_series_and_never_have_more_t
             world.see(WatchedKind::TrainingWorkload, object(n));
         }
         let shown = world.shows_single(100);
-        // Ten each, and the count of the others.
+        // Ten series each, and the count of workloads without series.
         assert_eq!(shown.len(), 100 * 10 + 1);
         assert!(shown.contains(&"lockstep_workloads_not_shown 900".to_owned()));
         for n in 0..1000 {

@@ -1,4 +1,4 @@
-//! Events in, tables and wake-ups out.
+//! From watch events to tables and wake-ups.
 
 mod rebuild;
 mod scheduler;
@@ -129,7 +129,7 @@ async fn a_service_of_another_workload_wakes_the_one_that_needs_its_name_when_it
         f.see::<Workloads>(&workload);
     }
     for (name, waits) in [("llama", "llama"), ("ring", "named")] {
-        // Of one that had the name before and is deleted.
+        // Left by a deleted workload of this name.
         let left = service(name, "before");
         f.see::<Services>(&left);
         f.dirty().await;
@@ -463,7 +463,7 @@ async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
     );
 }
 
-/// Brings an object into the tables as a watch does, but loses the wake-ups.
+/// Adds an object to the tables like a watch, but loses the wake-ups.
 fn see_without_waking<W: Watched>(f: &Fixture, object: &Value) {
     let received: W::Received = received(object);
     let key = Key::of(&received);

@@ -234,7 +234,7 @@ mod tests {
         let at = |s| decide("a", Some(&lease), Some(&held), &TIMING, start + secs(s));
         assert_eq!(at(0), ElectionStep::Wait(secs(2)));
         assert_eq!(at(2), ElectionStep::Renew);
-        // It does not lead from 10 on.
+        // It does not lead from second 10 on.
         for late in [9, 10, 15, 59] {
             assert_eq!(at(late), ElectionStep::Renew);
         }

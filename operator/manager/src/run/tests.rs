@@ -1,4 +1,4 @@
-//! How many series a scrape of `/metrics` has, whatever happens to however many workloads.
+//! Bounds the series of a scrape of `/metrics`, for any number and history of workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::index::WatchedKind;
 use crate::policy_check::PolicyMetric;
 use crate::process;
 
-/// The most that a scrape may have.
+/// Most series of a scrape.
 const MOST: usize = 4000;
 const WORKLOADS: usize = 1000;
 const NAMESPACES: usize = 50;
 const CLASSES: [&str; 5] = ["", "batch", "research", "production", "urgent"];
-/// What a condition says.
+/// Type, status and reason of a condition.
 type Says = (&'static str, bool, &'static str);
-/// What all workloads say that say nothing else.
+/// Conditions that all workloads have by default.
 const WELL: [Says; 7] = [
     (types::ADMITTED, true, reasons::SCHEDULED),
     (types::READY, true, reasons::ALL_MEMBERS_READY),
@@ -37,7 +37,7 @@ const WELL: [Says; 7] = [
     (types::DISRUPTION_TARGET, false, reasons::NOT_PREEMPTED),
     (types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED),
 ];
-/// What else they say, wherever they stand; every namespace has all of these.
+/// Further conditions, all of which occur in every namespace.
 const STANDS: [&[Says]; 8] = [
     &[
         (types::ADMITTED, false, reasons::UNSCHEDULABLE),
@@ -85,14 +85,14 @@ const ACTIONS: [FailureAction; 3] = [
     FailureAction::FailWorkload,
 ];
 
-/// Everything that the process of a leader shows at `/metrics`.
+/// All metrics of a leader at `/metrics`.
 struct Leading {
     world: World,
     registry: Registry,
     metrics: Metrics,
-    /// What each workload's status says one after the other: the same for those that come later.
+    /// Successive statuses of each workload, shared by later workloads.
     statuses: Vec<[TrainingWorkloadStatus; 3]>,
-    /// While it is there, the process leads.
+    /// The process leads until this is dropped.
     _leadership: signal::Sender<Option<Leadership>>,
 }
 
@@ -133,7 +133,6 @@ impl Leading {
         }
     }
 
-    /// The series of a scrape, without their values.
     fn series(&self) -> BTreeSet<String> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -142,7 +141,7 @@ impl Leading {
         names.collect()
     }
 
-    /// A workload comes; what is counted on its way is counted.
+    /// Adds a workload, and counts its transitions.
     fn comes(&mut self, name: &str, n: usize) {
         self.world
             .see(WatchedKind::TrainingWorkload, object(name, n));
@@ -194,7 +193,7 @@ impl Leading {
     }
 }
 
-/// Which metrics they are of.
+/// Number of series by metric.
 fn by_family(series: &BTreeSet<String>) -> BTreeMap<&str, usize> {
     let mut out = BTreeMap::new();
     for name in series.iter().filter_map(|s| s.split('{').next()) {
@@ -207,7 +206,7 @@ fn namespace(n: usize) -> String {
     format!("team-{}", n % NAMESPACES)
 }
 
-/// It waits, runs after an incident, and then stands where it ends.
+/// A workload waits, runs after an incident, and then reaches its final state.
 fn status(n: usize, step: usize) -> Value {
     let stands = [0, 1, n / NAMESPACES % STANDS.len()][step];
     let other = STANDS[stands];
@@ -234,7 +233,7 @@ fn object(name: &str, n: usize) -> Value {
     object
 }
 
-/// What is wrong with the series of a scrape while all workloads, called `job-`, are there.
+/// Errors in the series of a scrape, if all workloads are called `job-`.
 fn too_many(series: &BTreeSet<String>) -> Vec<String> {
     let mut out = Vec::new();
     let size = series.len();
@@ -258,7 +257,7 @@ fn a_family_with_names_of_workloads_and_one_with_too_many_series_are_noticed() {
     assert_eq!(too_many(&family(namespaces, MOST)), Vec::<String>::new());
     let named = too_many(&family("workload=\"job", MOST));
     assert_eq!(named, ["a name: lockstep_mood{workload=\"job-0\"}"]);
-    // None, where nothing was counted on the way.
+    // Nothing is counted without transitions.
     for size in [0, MOST + 1] {
         let found = too_many(&family(namespaces, size)).concat();
         assert!(found.starts_with(&format!("{size} series")), "{found}");
@@ -293,7 +292,7 @@ fn a_namespace_that_is_gone_leaves_no_series() {
         leading.world.see(WatchedKind::Namespace, of(&namespace(n)));
         leading.comes(&format!("job-{n}"), n);
     }
-    // Of the second only the workload goes, of the third only the namespace.
+    // First the workload is deleted, then also its namespace.
     for n in [0, 1] {
         let gone = workload(&namespace(n), &format!("job-{n}"), "");
         leading.world.forget(WatchedKind::TrainingWorkload, gone);

@@ -1,4 +1,4 @@
-//! What is sent, and what becomes of answers that say no or nothing.
+//! Requests of the scheduler, and its handling of failed and missing responses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::index::Key;
 use crate::scheduler::act::StepSender;
 use crate::scheduler::metrics::SchedulerMetrics;
 
-/// One request: method, path with query, body.
+/// Method, path with query, body.
 type Call = (Method, String, Value);
-/// Code and body; `None`: the connection is cut.
+/// Code and body. `None` cuts the connection.
 type Answer = fn(&Call) -> Option<(u16, Value)>;
 
-/// An actor whose requests are answered by a function, and the requests.
+/// A sender whose requests a function answers, and the requests.
 fn actor(answer: Answer) -> (StepSender, Arc<Mutex<Vec<Call>>>) {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = calls.clone();
@@ -69,7 +69,7 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     )
 }
 
-/// As the API server words it (`registry/core/pod/storage/eviction.go`).
+/// The API server's message (`registry/core/pod/storage/eviction.go`).
 fn refused_by_budget() -> (u16, Value) {
     let (code, mut status) = failure(429, "TooManyRequests");
     status["details"] = json!({"causes": [{"reason": "DisruptionBudget",
@@ -110,7 +110,6 @@ fn pod_ref() -> PodRef {
     }
 }
 
-/// The version of our own write that is remembered.
 fn remembered(memory: &Memory) -> Option<&str> {
     let group = memory.written(&Key::new("ml", "a"))?;
     Some(group.resource_version.as_ref()?.as_str())
@@ -176,7 +175,7 @@ async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch
         let pod = |uid: &str, owners: &[&Value]| json!({"metadata": {"name": uid, "uid": uid, "ownerReferences": owners}});
         let mut foreign = owner.clone();
         foreign["apiVersion"] = json!("example.com/v1");
-        // Whoever may make pods may give them any labels, and an owner of another group.
+        // Any user who may create pods may set any labels, and an owner in another group.
         let items = [
             pod("late", &[&owner]),
             pod("copy", &[]),

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::api::error::{ApiError, ErrorClass};
 
-    /// For how many seconds each of these answers holds.
+    /// Validity of each result in seconds.
     fn holds(answers: &[Admission]) -> Vec<i64> {
         let mut memory = Remembered::default();
         let at: DateTime<Utc> = DateTime::UNIX_EPOCH;

@@ -337,7 +337,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        // 50 namespaces stay well below the 4,000 series that a scrape may have.
+        // 50 namespaces stay well below the 4000 series of a scrape.
         let of_namespace = text.matches("namespace=\"ml\"").count();
         assert_eq!(of_namespace, 24);
     }

@@ -1,4 +1,4 @@
-//! The program as it is started: configuration errors end it at once with one clear line.
+//! The program: configuration errors end it at once with one clear line.
 
 use std::io::Write;
 use std::process::{Command, Output};

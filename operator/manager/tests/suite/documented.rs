@@ -1,8 +1,8 @@
-//! What a process shows is what the page of metrics says. A test of the agent reads this file, too.
+//! Compares exported metrics with their documentation. A test of the agent includes this file.
 
 use std::collections::BTreeMap;
 
-/// The page, generated from a table that `xtask/tests/metrics.rs` compares with the names in the sources.
+/// Generated from a table that `xtask/tests/metrics.rs` compares with the sources.
 pub const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
 
 /// Kind and labels, without `le`, of each metric of the page.
@@ -18,7 +18,7 @@ fn rows(page: &str) -> BTreeMap<&str, (&str, Vec<&str>)> {
 
 /// Names and values of the labels of a series, without `le`.
 fn labels(series: &str) -> Vec<(&str, &str)> {
-    // Every other piece between quotes is a value.
+    // Every second piece is a value.
     let pieces: Vec<&str> = series.split('"').collect();
     let (pairs, _) = pieces.as_chunks::<2>();
     let no_letter = |c: char| !c.is_ascii_alphabetic() && c != '_';
@@ -29,7 +29,7 @@ fn labels(series: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The values that a label of a metric may have; `None` where the page does not list them.
+/// The documented values of a label. `None` if the page does not list them.
 fn values<'p>(page: &'p str, metric: &str, label: &str) -> Option<Vec<&'p str>> {
     let rows = page.lines().map(|row| row.split(" | ").collect::<Vec<_>>());
     let of_metric = |cell: &str| cell == "all" || cell.contains(&format!("`{metric}`"));
@@ -43,8 +43,7 @@ fn values<'p>(page: &'p str, metric: &str, label: &str) -> Option<Vec<&'p str>> 
     found.next()
 }
 
-/// What a scrape in the format of OpenMetrics has that the page does not have, or has with other labels or
-/// as another kind.
+/// Differences of an OpenMetrics scrape from the page: unknown metrics, other labels, other kinds.
 pub fn mistakes(scrape: &str, page: &str) -> Vec<String> {
     let rows = rows(page);
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! The least API server that the manager can run against: objects in a map, lists, watches, merge
-//! patches with resourceVersion, deletes. No validation, no defaulting, no admission.
+//! A minimal API server for the manager: objects in a map, lists, watches, merge patches with
+//! resourceVersion, deletes. No validation, defaulting or admission.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,37 +17,33 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::{BoxError, service_fn};
 
-/// When everything was created: about when the tests' clocks start.
+/// Creation time of all objects, near the start of the tests' clocks.
 const CREATED: &str = "2026-11-18T11:06:40Z";
 
-/// Resource (`apis/apps/v1/deployments`), namespace and name.
 type Address = (String, String, String);
 
 #[derive(Default)]
 struct Store {
     objects: BTreeMap<Address, Value>,
-    /// Every change: the version it made, its resource, the watch event.
+    /// Changes: new version, resource, watch event.
     log: Vec<(u64, String, Value)>,
-    /// Writes as they came in: method and path.
+    /// Method and path of received writes.
     writes: Vec<String>,
-    /// Names of objects whose creation or change is refused, with code, reason and message.
+    /// Code, reason and message of refused creates and changes, by object name.
     refused: BTreeMap<String, (StatusCode, &'static str, &'static str)>,
-    /// How long each write takes.
     takes: Duration,
-    /// Ends of paths of which the next write is done and its answer lost.
+    /// Path suffixes whose next write is executed without a response.
     lost: Vec<&'static str>,
-    /// How streamed lists fail, if they do.
     stream_failure: Option<StreamFailure>,
-    /// Paged lists so far.
     paged_lists: usize,
 }
 
-/// How an API server fails to stream a list.
+/// How a streamed list fails.
 #[derive(Clone, Copy, Debug)]
 pub enum StreamFailure {
-    /// The request is refused with this code, reason and message.
+    /// Refused with code, reason and message.
     Refused(StatusCode, &'static str, &'static str),
-    /// The stream has an ERROR event with this code, reason and message after the first object.
+    /// An ERROR event with code, reason and message after the first object.
     Error(StatusCode, &'static str, &'static str),
     /// The stream closes after the first object.
     Closed,
@@ -83,7 +79,7 @@ impl FakeApi {
         )
     }
 
-    /// Creates or replaces an object, as somebody else.
+    /// Creates or replaces an object, as another client.
     pub fn put(&self, resource: &str, mut object: Value) {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let address = (
@@ -97,7 +93,7 @@ impl FakeApi {
         self.save(address, object);
     }
 
-    /// Changes an object, as somebody else.
+    /// Changes an object, as another client.
     pub fn merge(&self, resource: &str, name: &str, patch: &Value) {
         let found = self
             .store
@@ -111,7 +107,7 @@ impl FakeApi {
         self.save(address, object);
     }
 
-    /// Deletes an object, as somebody else.
+    /// Deletes an object, as another client.
     pub fn delete(&self, resource: &str, name: &str) {
         let addresses: Vec<Address> = self.store.lock().objects.keys().cloned().collect();
         let mut found = addresses
@@ -121,7 +117,6 @@ impl FakeApi {
         self.remove(found);
     }
 
-    /// All objects of a resource.
     pub fn all(&self, resource: &str) -> Vec<Value> {
         let store = self.store.lock();
         store
@@ -132,7 +127,7 @@ impl FakeApi {
             .collect()
     }
 
-    /// From now on refuses to create or change the object of a name.
+    /// Refuses creates and changes of this object from now on.
     pub fn refuse(
         &self,
         name: &str,
@@ -146,37 +141,34 @@ impl FakeApi {
             .insert(name.to_owned(), (code, reason, message));
     }
 
-    /// Refuses no more.
+    /// Ends the refusal.
     pub fn accept(&self, name: &str) {
         self.store.lock().refused.remove(name);
     }
 
-    /// From now on each write takes so long.
+    /// Duration of each write from now on.
     pub fn takes(&self, time: Duration) {
         self.store.lock().takes = time;
     }
 
-    /// Does the next write to a path that ends so, and loses its answer.
+    /// Executes the next write to such a path without a response.
     pub fn lose_answer(&self, path_end: &'static str) {
         self.store.lock().lost.push(path_end);
     }
 
-    /// From now on streamed lists fail.
     pub fn fail_streamed_lists(&self, failure: StreamFailure) {
         self.store.lock().stream_failure = Some(failure);
     }
 
-    /// Paged lists so far.
     pub fn paged_lists(&self) -> usize {
         self.store.lock().paged_lists
     }
 
-    /// Writes so far.
     pub fn writes(&self) -> Vec<String> {
         self.store.lock().writes.clone()
     }
 
-    /// Waits until something holds of the objects of a resource.
+    /// Waits for a condition on the objects of a resource.
     pub async fn until(&self, resource: &str, holds: impl Fn(&[Value]) -> bool) {
         let mut changed = self.changed.subscribe();
         while !holds(&self.all(resource)) {
@@ -272,7 +264,7 @@ impl FakeApi {
             .clone()
             .or_else(|| Some(body["metadata"]["name"].as_str()?.to_owned()))
         else {
-            // Discovery has no such parameter.
+            // Discovery requests have no limit.
             self.store.lock().paged_lists += usize::from(query.contains("limit="));
             return (StatusCode::OK, self.list(&at.resource));
         };
@@ -337,7 +329,7 @@ impl FakeApi {
         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": self.all(resource)})
     }
 
-    /// A list as the first events of a watch, or the failure that is wanted.
+    /// Streams a list as watch events, or fails as configured.
     fn stream_list(self, resource: String) -> http::Result<Response<Answer>> {
         let (from, failure_wanted) = {
             let store = self.store.lock();
@@ -377,7 +369,7 @@ impl FakeApi {
         ))))
     }
 
-    /// These events, then the changes since a version.
+    /// Sends these events, then the changes since a version.
     fn watch(self, resource: String, from: u64, first: Vec<Value>) -> Answer {
         let changed = self.changed.subscribe();
         let first = stream::iter(first.into_iter().map(|e| Ok(format!("{e}\n"))));

@@ -1,6 +1,6 @@
 //! Tests of the manager against a fake API server, and of its program.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here. It allows unwrap in helpers (clippy).
 #![cfg(test)]
 
 mod acting;

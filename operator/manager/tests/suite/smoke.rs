@@ -1,4 +1,4 @@
-//! The whole manager as one future over a fake API server, under paused time.
+//! The whole manager as one future with a fake API server, under paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,13 @@ const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
 const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
 const PODS: &str = "api/v1/pods";
 
-/// A wall clock that follows tokio's clock from a given moment.
+/// A wall clock that follows tokio's clock.
 struct TokioClock {
     origin: DateTime<Utc>,
     started: Instant,
 }
 
 impl TokioClock {
-    /// A clock that shows `origin` now.
     fn starting_at(origin: DateTime<Utc>) -> Self {
         Self {
             origin,
@@ -77,7 +76,6 @@ fn node(name: &str) -> Value {
             "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.37.2"}}})
 }
 
-/// An API server with two nodes.
 fn two_nodes() -> FakeApi {
     let api = FakeApi::new();
     for name in ["n1", "n2"] {
@@ -93,7 +91,7 @@ fn workload(name: &str) -> Value {
             {"name": "trainer", "image": "train:1", "resources": {"requests": {"cpu": "4"}}}]}}}]}})
 }
 
-/// Writes but those of the election.
+/// Writes outside of the election.
 fn work_writes(api: &FakeApi) -> Vec<String> {
     api.writes()
         .into_iter()
@@ -130,7 +128,7 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
         within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let written = work_writes(&api);
-        // The pass over everything comes about ten times.
+        // About ten resyncs.
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(
             work_writes(&api),
@@ -182,7 +180,7 @@ async fn a_manager_lists_in_pages_where_streamed_lists_fail() {
     let invalid = StatusCode::UNPROCESSABLE_ENTITY;
     let not_enabled =
         "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-    // etcd below 3.4.31 or 3.5.13 under Kubernetes 1.36.
+    // For example etcd before 3.4.31 or 3.5.13 with Kubernetes 1.36.
     let internal = StatusCode::INTERNAL_SERVER_ERROR;
     let old_etcd = "required storage feature RequestWatchProgress is disabled: InternalError";
     let failures = [
@@ -249,7 +247,7 @@ async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone
             "sums over the replicas are to be right"
         );
     }
-    // A crash: the future is dropped, nothing is released.
+    // Dropping the future simulates a crash without a release.
     drop(first);
     tokio::select! {
         biased;
@@ -279,7 +277,7 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
     assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
 }
 
-/// A connection to a server that answers as long as it is told to.
+/// A client of a server that answers while `answers` is true.
 fn switchable(api: &FakeApi, answers: &watch::Receiver<bool>) -> Client {
     let (client, answers) = (api.client(), answers.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -294,7 +292,7 @@ fn switchable(api: &FakeApi, answers: &watch::Receiver<bool>) -> Client {
     Client::new(service, "default")
 }
 
-/// Waits until the manager says that it leads, or that it does not.
+/// Waits until the metric shows whether the manager leads.
 async fn until_leads(registry: &SharedRegistry, leads: bool) {
     let line = "leader_election_master_status{name=\"lockstep-manager\"} 1";
     while scrape(registry).contains(line) != leads {
@@ -312,7 +310,7 @@ async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease
     let (answers, answered) = watch::channel(true);
     let stop = CancellationToken::new();
     let mut deps = deps(&api, "a", &stop);
-    // No pass over everything helps.
+    // No resync.
     deps.config = Config::default();
     deps.transports.lease = switchable(&api, &answered);
     let registry = deps.registry.clone();
@@ -333,7 +331,7 @@ async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease
         within(api.until(PODS, |pods| pods.len() == 2)).await;
         let took = renewed.elapsed();
         assert!(took <= Duration::from_secs(3), "after {took:?}");
-        // What cannot be written is not tried.
+        // Writes are not attempted without leadership.
         let failed =
             "controller_runtime_reconcile_total{controller=\"trainingworkload\",result=\"error\"}";
         let failed: Vec<&str> = metrics.lines().filter(|l| l.starts_with(failed)).collect();
@@ -379,7 +377,7 @@ async fn a_manager_whose_lease_is_taken_while_it_pauses_ends_and_writes_nothing_
     assert_eq!(holder(&api.all(LEASES)), Some("b"));
 }
 
-/// `kubectl delete lease`: the holder does not hear of it before it renews.
+/// `kubectl delete lease`: the holder notices it when it renews.
 #[tokio::test(start_paused = true)]
 #[expect(
     clippy::disallowed_methods,
@@ -408,7 +406,7 @@ async fn the_holder_of_a_lease_that_is_deleted_ends_long_before_another_takes_it
         ended = within(&mut first) => ended,
     };
     assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
-    // Two attempts: one that finds no lease, and a look that makes sure. The renew deadline is 10 s.
+    // One attempt that finds no lease, and one read to confirm. The renew deadline is 10 s.
     let ends = deleted.elapsed();
     assert!(ends <= Duration::from_secs(5), "after {ends:?}");
     assert_eq!(api.all(LEASES), Vec::<Value>::new());

@@ -1,4 +1,4 @@
-//! An agent that has lost its records goes by what it has told.
+//! An agent that has lost its records reconstructs them from its reports.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn an_agent_that_forgets_knows_by_which_attempt_it_has_told_of_a_container() {
     n.settle();
     assert_eq!(n.arrived()[0].0, 3);
     forget(&mut n);
-    // Its watch begins at a server that lags behind.
+    // Its watch begins at a lagging server.
     let present = std::mem::replace(&mut n.orders, behind);
     n.settle();
     n.orders = present;

@@ -1,10 +1,10 @@
-//! What an agent says of members that do not come, and when it says anything.
+//! Reports on members that do not arrive.
 
 use std::time::Duration;
 
 use super::*;
 
-/// An order with a deadline of ten seconds.
+/// An order with a deadline of 10 s.
 fn called(node: &mut Node) {
     node.order(2, Some(1));
     for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
@@ -100,7 +100,7 @@ fn of_a_first_start_and_without_a_deadline_nobody_is_late() {
     assert!(node.pass().status.is_none());
 }
 
-/// The order is for a gang of thousands.
+/// The order of a gang of thousands.
 fn large(node: &mut Node) {
     for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
         order.world = 5000;
@@ -139,7 +139,7 @@ fn an_agent_with_an_order_that_is_older_than_what_runs_does_nothing_with_it() {
     node.settle();
     let arrived = node.arrived();
     assert_eq!(arrived[0].0, 3);
-    // Its watch began at a server that lags behind.
+    // Its watch began at a lagging server.
     called(&mut node);
     for seconds in [0, 5, 60, 600] {
         node.now += seconds;

@@ -1,5 +1,5 @@
-//! Tables that lead from one object to others are kept up with each change: whatever has happened, they
-//! are what a manager has that starts now.
+//! Derived tables are updated with each change, so they always equal the tables of a newly started
+//! manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use super::super::state::State;
 use super::*;
 
-/// An object is made or changed, or is gone, or its kind is listed anew with some of what was there. Numbers
-/// choose among names and contents.
+/// Changes of objects: created or changed, deleted, or relisted in part. Numbers select names and
+/// contents.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Workload {
@@ -37,9 +37,9 @@ enum Change {
     },
     Service(usize),
     Node(usize, bool),
-    /// Of a kind: the object of this number.
+    /// Deletes the object with this number, of a kind.
     Gone(usize, usize),
-    /// Of a kind: what is listed has these bits.
+    /// Lists a kind; bits select the listed objects.
     Relist(usize, usize),
 }
 
@@ -58,10 +58,10 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..60)
 }
 
-/// What there is, by kind and name.
+/// Existing objects by kind and name.
 type Objects = [BTreeMap<String, Value>; 5];
 
-/// Does to objects and index what a change says.
+/// Applies a change to objects and index.
 fn happen(f: &Fixture, objects: &mut Objects, change: Change) {
     let (kind, object) = match change {
         Change::Workload { name, uid, service } => {
@@ -184,7 +184,7 @@ fn relist<'a>(f: &Fixture, kind: usize, objects: impl Iterator<Item = &'a Value>
     }
 }
 
-/// Whom a change of each of these concerns, found by a look at everything.
+/// Workloads affected by a change of a node, found by a full scan.
 fn concerned(state: &State, node: &str) -> BTreeSet<Key> {
     let owner = |uid: &str, namespace: &str| {
         let mut all = state.workloads.iter();
@@ -207,7 +207,7 @@ fn concerned(state: &State, node: &str) -> BTreeSet<Key> {
     pods.chain(groups).collect()
 }
 
-/// The tables that follow from others.
+/// The derived tables.
 fn tables(state: &State) -> impl PartialEq + std::fmt::Debug + use<> {
     let ready: BTreeMap<NodeName, usize> = state
         .agents_of
@@ -246,7 +246,7 @@ fn whatever_has_happened_the_index_is_that_of_a_manager_that_starts_now() {
             happen(&f, &mut objects, change);
         }
         let again = Fixture::new();
-        // What the watches list first is anybody's guess.
+        // Watches deliver their first lists in any order.
         for kind in (0..objects.len()).rev() {
             objects[kind]
                 .values()

@@ -1,4 +1,4 @@
-//! What the scheduler reads, and what wakes it.
+//! Inputs of the scheduler, and its wake-ups.
 
 use super::super::kinds::{Claims, Quotas, Volumes};
 use super::*;

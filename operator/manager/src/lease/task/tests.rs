@@ -1,4 +1,4 @@
-//! Elections over a server that answers each candidate as a test says, under paused time.
+//! Elections with a scripted server under paused time.
 
 mod server;
 
@@ -22,15 +22,14 @@ const TIMING: Timing = Timing {
     retry: Duration::from_secs(2),
 };
 
-/// Time between two writes of a process that works.
+/// Interval between the writes of a process.
 const WORK: Duration = Duration::from_millis(100);
 
-/// A process that takes part in the election and, whenever it is let, writes.
+/// A process that takes part in the election and writes while allowed.
 struct Process {
     tenure: Tenure,
     release: CancellationToken,
     election: JoinSet<Result<(), LeaseLost>>,
-    /// Dropped with the process.
     _work: JoinSet<()>,
 }
 
@@ -39,8 +38,8 @@ impl Process {
         Self::named(server, who, who, true)
     }
 
-    /// A process that the server may tell from another of the same identity, and that may have
-    /// nothing to write.
+    /// A process that the server can distinguish from another with the same identity. Writes only
+    /// if `works`.
     fn named(server: &Server, who: &'static str, identity: &'static str, works: bool) -> Self {
         let (leadership, tenure) = watch::channel(None);
         let tenure = Tenure::new(tenure);
@@ -80,7 +79,7 @@ impl Process {
             work.spawn(async move {
                 let patch = Patch::Merge(json!({"data": {}}));
                 loop {
-                    // Refused by the fence as long as the process does not lead.
+                    // The fence refuses the write while the process does not lead.
                     let _ = objects.patch("x", &PatchParams::default(), &patch).await;
                     tokio::time::sleep(WORK).await;
                 }
@@ -108,19 +107,19 @@ impl Process {
         until(|| self.leads()).await;
     }
 
-    /// How it has ended, if it has.
+    /// How its election ended, if it has.
     fn ended(&mut self) -> Option<Result<(), LeaseLost>> {
         self.election.try_join_next().map(|ended| ended.unwrap())
     }
 
-    /// How it ends, within this time.
+    /// How its election ends within this time.
     async fn ends(&mut self, within: Duration) -> Result<(), LeaseLost> {
         let ended = tokio::time::timeout(within, self.election.join_next()).await;
         ended.expect("it ends in time").unwrap().unwrap()
     }
 }
 
-/// A server, and the process that leads there.
+/// A server and its leader.
 async fn leader() -> (Server, Process) {
     let server = Server::after("");
     let process = Process::start(&server, "a");
@@ -136,7 +135,6 @@ fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// Waits until something holds.
 async fn until(holds: impl Fn() -> bool) {
     let soon = now() + secs(40);
     while !holds() {
@@ -145,7 +143,6 @@ async fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Lets so much time pass.
 async fn pass(s: u64) {
     tokio::time::sleep(secs(s)).await;
 }
@@ -168,7 +165,7 @@ async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on
         server.back("a");
         let fair = now();
         a.led().await;
-        // The write in flight, the look after it, the wait: 5 s, 5 s and 2 s at most.
+        // The write in flight, the following read and the pause: at most 5 s, 5 s and 2 s.
         assert!(
             now() - fair < secs(13),
             "{weather:?}: after {:?}",
@@ -187,10 +184,10 @@ async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on
     }
 }
 
-/// Its next try meets a conflict, with itself as the holder.
+/// Its next attempt conflicts with its own write.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
-    // In whatever part of its tries it lands: each takes 5 s, the look 5 s, the wait 2 s.
+    // At any time within an attempt: the write takes 5 s, the read 5 s, the pause 2 s.
     for late in 6..30 {
         let (server, mut a) = leader().await;
         pass(7).await;
@@ -203,7 +200,7 @@ async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
             version + 1,
             "one renewal lands, {late} s late"
         );
-        // What it has not been told gives it no right.
+        // An unanswered write gives no right to act.
         assert!(!a.leads() || late < 10, "{late}");
         server.back("a");
         let fair = now();
@@ -244,7 +241,7 @@ async fn when_a_standby_takes_the_lease_of_a_leader_that_pauses_the_leader_ends_
         let taken = now();
         assert!(taken > until, "{taken:?} {until:?}");
         pass(10).await;
-        // What the first has sent meanwhile changes nothing any more.
+        // Earlier requests of the first process have no effect.
         let version = server.version();
         server.land();
         assert_eq!(
@@ -306,11 +303,11 @@ async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next
             server.back("a");
         }
         a.release.cancel();
-        // A write and a look in hand, and the one that gives the lease up.
+        // A write and a read in flight, and the release.
         assert!(a.ends(secs(12)).await.is_ok());
         let holder = if away { "a" } else { "" };
         assert_eq!(server.holder(), holder);
-        // Nothing of what it sent before gives the lease back to it.
+        // No earlier request makes it the holder again.
         if !away {
             server.land();
             assert_eq!(server.holder(), "");
@@ -318,7 +315,7 @@ async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next
     }
 }
 
-/// A standby that reads the lease takes it as soon as it may.
+/// A standby that reads the lease takes it as soon as allowed.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_at_once() {
     let (server, a) = leader().await;
@@ -335,8 +332,7 @@ async fn a_leader_that_was_not_answered_and_finds_the_lease_its_own_tries_again_
     assert!(now() - fair < secs(2), "after {:?}", now() - fair);
 }
 
-/// Somebody else than a candidate has changed the Lease, or made it anew: the holder learns of it when
-/// it renews.
+/// Another client has changed or recreated the Lease. The holder notices it when it renews.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_learns_that_another_holds_the_lease_ends_at_once() {
     for holder in ["thief", ""] {
@@ -352,8 +348,8 @@ async fn a_leader_that_learns_that_another_holds_the_lease_ends_at_once() {
     }
 }
 
-/// Identities are names of pods. Where two processes have one, only the number of the term tells them
-/// apart.
+/// Identities are pod names. If two processes share one, only the number of the term distinguishes
+/// them.
 #[tokio::test(start_paused = true)]
 async fn of_two_processes_of_one_identity_the_one_whose_term_is_over_ends() {
     let server = Server::after("");
@@ -369,7 +365,7 @@ async fn of_two_processes_of_one_identity_the_one_whose_term_is_over_ends() {
     assert_eq!(server.spec()["leaseTransitions"], 6);
 }
 
-/// As with SIGSTOP, or on a machine that gives the process no time.
+/// As with SIGSTOP, or on a machine without free CPU time.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
     for (stall, another) in [(12, false), (40, false), (40, true)] {
@@ -382,7 +378,7 @@ async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
         if another {
             server.change(&json!({"holderIdentity": "b", "leaseTransitions": 6}));
         }
-        // Nothing of the process runs meanwhile, and then all of it at once.
+        // The process is suspended, and then all of its tasks run at once.
         tokio::time::advance(secs(stall)).await;
         let went_on = now();
         if another {
@@ -397,14 +393,14 @@ async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
             work.iter().partition(|at| **at <= sent);
         assert!(!before.is_empty());
         assert_eq!(after.is_empty(), another, "{stall} s");
-        // Not before it has renewed by itself.
+        // Not before it has renewed the lease.
         assert!(after.iter().all(|at| *at > went_on), "{stall} s");
         assert_eq!(server.holder(), if another { "b" } else { "a" });
     }
 }
 
-/// Three candidates whose requests are answered, held, lost or refused at random, and land at random;
-/// any of them may end without a word at any moment and is replaced.
+/// Three candidates whose requests are answered, delayed, lost or refused at random. Any of them
+/// may crash at any time and is then replaced.
 #[tokio::test(start_paused = true)]
 async fn whatever_becomes_of_requests_nobody_leads_when_another_takes_the_lease() {
     const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -1,4 +1,4 @@
-//! A server that has one Lease and treats each candidate as a test says.
+//! A server with one Lease and scripted behaviour for each candidate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,20 +16,19 @@ use tower::{BoxError, service_fn};
 use crate::clock::{Clock, SystemClock};
 use crate::lease::Tenure;
 
-/// How the server treats the requests of one candidate.
+/// Treatment of the requests of one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
-    /// Carries them out and answers.
+    /// Executes and answers them.
     Fair,
-    /// Holds them: [`Server::land`] carries them out, and answers those that are still waited for.
+    /// Delays them: [`Server::land`] executes them, and answers if the client still waits.
     Held,
-    /// Carries them out, and the answer is lost.
+    /// Executes them and loses the response.
     Lost,
-    /// Refuses them with this code.
     Refused(u16),
 }
 
-/// Weather in which a leader cannot renew.
+/// Treatments under which a leader cannot renew.
 pub(super) const BAD: [Weather; 5] = [
     Weather::Held,
     Weather::Lost,
@@ -38,10 +37,9 @@ pub(super) const BAD: [Weather; 5] = [
     Weather::Refused(500),
 ];
 
-/// Code and body.
 type Answer = (u16, Value);
 
-/// One Lease, and the writes of the work that came in.
+/// One Lease, and the other writes received.
 #[derive(Clone, Default)]
 pub(super) struct Server(pub(super) Arc<Mutex<State>>);
 
@@ -49,22 +47,22 @@ pub(super) struct Server(pub(super) Arc<Mutex<State>>);
 pub(super) struct State {
     lease: Option<Value>,
     version: u64,
-    /// Of writes and of reads of a candidate, where it is not fair.
+    /// By candidate, for writes and for reads, unless fair.
     weather: HashMap<(&'static str, bool), Weather>,
-    /// Writes that wait to be carried out, and where their answers go.
+    /// Delayed writes, and the channels of their responses.
     pub(super) held: Vec<(Method, Value, oneshot::Sender<Answer>)>,
-    /// Who has written what is no Lease, and when it came.
+    /// Times and clients of writes other than to the Lease.
     work: Vec<(Instant, &'static str)>,
-    /// The view that each process has of its own leadership.
+    /// Each process's view of its own leadership.
     pub(super) tenures: Vec<(&'static str, Tenure)>,
-    /// How often the lease has changed hands while its former holder still led.
+    /// Changes of the holder while the former holder still led.
     pub(super) overlaps: usize,
-    /// How often it has changed hands.
+    /// Changes of the holder.
     pub(super) terms: usize,
 }
 
 impl Server {
-    /// A lease that somebody else has held, who is gone.
+    /// A lease of a former holder that has ended.
     pub(super) fn after(holder: &str) -> Self {
         let server = Self::default();
         let spec =
@@ -81,7 +79,7 @@ impl Server {
         self.0.lock().weather.insert((who, false), weather);
     }
 
-    /// Nothing of the election of this candidate is answered.
+    /// Answers no request of this candidate.
     pub(super) fn away(&self, who: &'static str) {
         self.writes(who, Weather::Held);
         self.reads(who, Weather::Held);
@@ -92,17 +90,17 @@ impl Server {
         self.reads(who, Weather::Fair);
     }
 
-    /// Carries out what has waited, in its order.
+    /// Executes delayed requests in order.
     pub(super) fn land(&self) {
         let mut state = self.0.lock();
         for (method, body, asked) in std::mem::take(&mut state.held) {
             let answer = state.write(&method, &body);
-            // Whoever has given it up does not hear of it.
+            // A client that no longer waits does not receive the response.
             let _ = asked.send(answer);
         }
     }
 
-    /// Changes the Lease as somebody else.
+    /// Changes the Lease as another client.
     pub(super) fn change(&self, spec: &Value) {
         self.0.lock().save(spec);
     }
@@ -126,7 +124,7 @@ impl Server {
         self.0.lock().version
     }
 
-    /// When writes of this process came in, but those of the election.
+    /// Times of this process's writes other than to the Lease.
     pub(super) fn work(&self, of: &str) -> Vec<Instant> {
         let state = self.0.lock();
         let of = state.work.iter().filter(|(_, who)| *who == of);
