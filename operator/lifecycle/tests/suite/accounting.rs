@@ -10,16 +10,16 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo};
 use serde_json::json;
 
-/// Of two members.
+/// Accelerators of two members.
 const ACCELERATORS: i64 = 16;
-/// A placement is noted some seconds after it was decided, from when on work can be lost.
+/// Work can be lost from the time of a placement, which is recorded some seconds later.
 const SLACK: i64 = 30 * ACCELERATORS;
 
 fn accounting(w: &Solo) -> Accounting {
     w.status().accounting
 }
 
-/// Whether a number of seconds is that, give or take what it takes to react.
+/// True if `seconds` is close to `expected`.
 fn about(seconds: i64, expected: i64) -> bool {
     (expected - 5..expected + 30).contains(&seconds)
 }
@@ -133,7 +133,7 @@ fn a_preemption_that_overtakes_a_restart_loses_nothing_twice() {
     assert!(more < SLACK, "{after:?}");
 }
 
-/// What was lost by the only failure, from which all run again.
+/// Work lost by the only failure, after recovery.
 fn lost_once(w: &Solo) -> i64 {
     let s = w.status();
     assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
@@ -193,8 +193,7 @@ fn a_member_that_stands_alone_and_has_come_last_has_lost_nothing_of_the_hours_be
     assert!((60..600).contains(&lost), "{lost}");
 }
 
-/// A gang of two whose members take half an hour to leave, and a more important one that takes their place
-/// and fails a minute after it has come up.
+/// Two members take half an hour to terminate. Their preemptor fails one minute after its start.
 #[test]
 fn the_grace_period_of_its_victims_is_neither_held_nor_lost() {
     let mut spec = gang(2);

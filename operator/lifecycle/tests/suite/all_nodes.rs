@@ -1,11 +1,11 @@
-//! A gang on every node there is, of which one is not ready for a moment.
+//! A gang that uses every node, one of which is briefly unready.
 
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::gang;
 
-/// What shows while a node is away for some seconds: phase and counts, each once, in their order.
+/// Distinct phases and counts while a node is unready for some seconds, in order.
 fn shown(w: &mut Solo, node: &str) -> Vec<(Option<Phase>, String)> {
     let mut seen = Vec::new();
     w.lose(node);
@@ -36,7 +36,7 @@ fn a_running_gang_stays_running_and_counts_who_is_ready() {
 #[test]
 fn one_that_starts_goes_on_starting_and_says_who_is_there() {
     let mut w = Solo::new(gang(8));
-    // Two of four nodes start nothing yet.
+    // Two of four nodes start no pods yet.
     for node in ["n1", "n2"] {
         w.fault(node, |f| f.starts_nothing = true);
     }
@@ -54,7 +54,7 @@ fn one_that_starts_goes_on_starting_and_says_who_is_there() {
 #[test]
 fn one_of_which_nobody_is_bound_yet_is_placed_all_the_same() {
     let mut w = Solo::new(gang(8));
-    // As far as the pods, which kube-scheduler has not seen yet.
+    // Pods exist, but kube-scheduler has not seen them yet.
     while w.pods().len() < 8 {
         w.control();
         w.schedule();

@@ -1,4 +1,4 @@
-//! Supervised gangs: nobody starts an attempt before all have stopped the one before.
+//! Supervised gangs: no member starts an attempt before all have stopped the previous one.
 
 use lockstep_api::names::annotations;
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::failures::on_code;
 
-/// A gang that restarts in place only under supervisors.
+/// A gang that restarts in place only with supervisors.
 pub(super) fn denied(n: i32, rules: &Value) -> Value {
     let policy =
         json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": rules}});
@@ -94,7 +94,7 @@ fn who_comes_when_the_gang_gives_its_nodes_back_opens_the_barrier_for_nobody() {
     }
     w.rounds(10);
     w.preempt("workload");
-    // Its pods are still to be deleted.
+    // Its pods are not deleted yet.
     w.fault(&last, |f| f.starts_nothing = false);
     while w.kubelet(&last) | w.agent(&last) {}
     w.pass();
@@ -122,7 +122,7 @@ fn a_failure_while_others_wait_at_the_barrier_leads_to_the_next_attempt() {
     });
     w.until("the arrival", |w| !w.children().contains_key("g-0-0"));
     w.round();
-    // The supervisor itself dies at the barrier.
+    // The supervisor exits at the barrier.
     assert!(w.exit_pod(&first, 137));
     w.round();
     w.fault(&slow, |f| f.silent_agent = false);
@@ -173,7 +173,7 @@ fn a_failure_that_the_policy_answers_for_one_member_leaves_the_others_alone() {
     assert_eq!(attempts(&mut w), [1, 1, 1]);
     assert_eq!((w.uids(), w.restarts()), (before, vec![0, 1, 0]));
     assert_eq!(w.status().attempt, 1);
-    // The same member fails again, this time for all.
+    // The same member fails again, now with a restart of all.
     w.exit("g", 1, 1);
     w.settle();
     assert_eq!((attempts(&mut w), w.status().attempt), (vec![2, 2, 2], 2));
@@ -293,7 +293,7 @@ fn an_agent_that_comes_and_goes_spends_no_budget() {
     );
 }
 
-/// How often objects of a kind were written since then.
+/// Number of writes to objects of a kind since then.
 fn written(w: &Solo, from: usize, kind: WatchedKind) -> usize {
     let store = w.store();
     let new = store.log[from..].iter();
@@ -320,7 +320,7 @@ fn a_status_that_is_written_wakes_no_agent() {
     let from = w.store().log.len();
     let (before, told) = (w.written().len(), order(&w));
     for turn in 0..20 {
-        // A readiness probe fails, and succeeds again.
+        // The readiness probe alternates.
         let shown = ["False", "True"][turn % 2];
         w.edit_pod("g", turn as i32 / 2 % 4, |pod| {
             let conditions = pod.status.as_mut().unwrap().conditions.iter_mut();
@@ -331,7 +331,7 @@ fn a_status_that_is_written_wakes_no_agent() {
     }
     let statuses = w.written().len() - before;
     assert!(statuses >= 20, "{statuses} statuses");
-    // Agents watch the order alone, and it has not moved.
+    // Agents watch only the order, which has not changed.
     assert_eq!(order(&w), told);
     assert_eq!(written(&w, from, WatchedKind::NodeAgent), 0);
     for node in w.node_names() {
@@ -390,9 +390,9 @@ fn members_that_restart_one_by_one_have_no_supervisor() {
     assert_eq!(w.status().phase, Some(Phase::Running));
 }
 
-/// Varied: who acts next, down to single watch events and turns of agents and kubelets; failures of
-/// processes and supervisors at any time; agents that fall silent, forget or die; crashes of the
-/// manager. That no two attempts run at once is asserted after each turn, by the cluster.
+/// Varies the order of watch events and of steps of agents and kubelets, and injects failures: of
+/// processes and supervisors, silent, restarted and reset agents, crashes of the manager. After
+/// each step, the cluster asserts that no two attempts run at once.
 #[test]
 fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {
     let mut attempts_in_all = 0;
@@ -434,7 +434,7 @@ fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {
         let all = attempts(&mut w);
         match s.phase {
             Some(Phase::Running) => {
-                // One that is done waits for the others five minutes at most.
+                // A finished member waits at most five minutes for the others.
                 let done = s.groups[0].succeeded as usize;
                 assert_eq!(all.len() + done, 3, "seed {seed}: {all:?}\n{}", w.story(40));
             }

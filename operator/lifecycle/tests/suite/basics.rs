@@ -80,7 +80,7 @@ fn members_that_die_together_are_one_incident_and_restart_once() {
 fn the_true_exit_code_survives_a_masked_last_state() {
     let mut w = Solo::new(gang(2));
     w.settle();
-    // The kubelet shows what it shows after a restart of all containers: 137.
+    // After a restart of all containers, the kubelet shows 137.
     w.faults(|f| f.quick = true);
     w.exit("g", 1, 42);
     let node = node_of(&w.pod("g", 1)).unwrap().to_owned();

@@ -1,5 +1,5 @@
-//! What is charged to the restart budget: agents tell of the end of a container long before a
-//! kubelet tells why it ended the pod.
+//! Charges to the restart budget. Agents report the end of a container long before a kubelet
+//! reports why it ended the pod.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::failures::{on_code, rules};
 
-/// A gang of two beside whose training containers runs one that takes ten seconds to end.
+/// A gang of two with a second container that takes ten seconds to end.
 fn slow_beside(policy: &Value) -> Value {
     let mut spec = gang_with(2, &json!({"failurePolicy": policy}));
     let pod = &mut spec["groups"][0]["template"]["spec"];
@@ -23,7 +23,7 @@ fn slow_beside(policy: &Value) -> Value {
     spec
 }
 
-/// The kubelet evicts the pod of member 1, and its agent is the first to tell of it.
+/// The kubelet evicts the pod of member 1; its agent reports the exit first.
 fn evict_by_kubelet(w: &mut Solo) -> Pod {
     let pod = w.pod("g", 1);
     let node = node_of(&pod).unwrap().to_owned();
@@ -141,7 +141,7 @@ fn a_status_that_never_tells_does_not_hold_the_answer_for_ever() {
     assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
 }
 
-/// A gang whose training containers cannot be started: the image has no such program.
+/// A gang whose training containers cannot start, because the image lacks the program.
 fn unstartable(n: i32, policy: &Value) -> Value {
     let mut spec = gang_with(n, &json!({"failurePolicy": policy}));
     spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
@@ -200,7 +200,7 @@ fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_node
     w.patience = TimeDelta::seconds(400);
     w.settle();
     for _ in 0..4 {
-        // The replacement is rejected by the node where it was, and started elsewhere.
+        // The former node rejects the replacement, which starts on another node.
         let node = w.node_of("g", 0);
         w.fault(&node, |f| f.rejects = true);
         w.delete_pod("g", 0);
@@ -221,8 +221,8 @@ fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_node
     );
 }
 
-/// The peer's exit is seen first and charged; the eviction shows once its pod has ended, with an
-/// earlier time.
+/// The peer's exit is observed first and charged. The eviction, with an earlier time, becomes
+/// visible when its pod has ended.
 #[test]
 fn an_eviction_that_fails_a_peer_first_costs_no_budget() {
     let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}});
@@ -240,8 +240,8 @@ fn an_eviction_that_fails_a_peer_first_costs_no_budget() {
     assert_eq!(w.status().restarts.counted, 0);
 }
 
-/// The deletion is dated by the end of the pod's grace period, long after the exit that it has caused in
-/// a peer. A pass that comes late sees both at once.
+/// The deletion timestamp is the end of the grace period, long after the exit that the deletion
+/// caused in a peer. A late pass observes both at once.
 #[test]
 fn a_late_pass_that_sees_an_eviction_with_its_echo_in_a_peer_charges_nothing() {
     let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}});
@@ -268,7 +268,7 @@ fn a_late_pass_that_sees_an_eviction_with_its_echo_in_a_peer_charges_nothing() {
     );
 }
 
-/// A gang that runs, whose kubelets restart a container that ends with 42.
+/// A running gang whose kubelets restart a container that exits with 42.
 fn left_to_kubelets(members: i32) -> Solo {
     let soft = on_code(42, "RestartContainer");
     let mut w = Solo::new(gang_with(members, &rules(&json!([soft]))));

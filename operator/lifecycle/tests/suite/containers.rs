@@ -1,12 +1,12 @@
-//! Containers beside the training container: what their ends cause, and who restarts whom.
+//! Containers other than the training container: effects of their exits.
 
 use lockstep_api::workload::{FailureAction, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
-/// Members with a container `log` and a sidecar `watcher` beside the training container; `rules` are
-/// the failure rules, `own` the restart rules of the watcher.
+/// Members with an additional container `log` and a sidecar `watcher`. `rules`: failure rules.
+/// `own`: restart rules of the watcher.
 fn accompanied(n: i32, rules: &Value, own: &Value) -> Value {
     let mut spec = gang_with(
         n,
@@ -33,7 +33,7 @@ fn restart_all_on(code: i32) -> Value {
     json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [code]}}])
 }
 
-/// A cluster whose kubelets can restart all containers of a pod, with the workload running.
+/// A running workload on kubelets that can restart all containers of a pod.
 fn begun(spec: Value) -> Solo {
     let mut w = Solo::new(spec);
     for node in w.node_names() {
@@ -234,7 +234,7 @@ fn what_fails_long_after_a_watcher_has_restarted_the_pod_is_a_failure_of_its_own
     }
 }
 
-/// A basic group whose training container starts again after success.
+/// A basic group whose training container restarts after success.
 fn tasks(action: &str) -> Value {
     let mut spec = gang_with(2, &json!({"scheduling": {"policy": "Basic"}}));
     let container = &mut spec["groups"][0]["template"]["spec"]["containers"][0];

@@ -1,4 +1,4 @@
-//! Gangs that run with fewer members than they would like.
+//! Gangs that run with some of their members.
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, types};
@@ -8,7 +8,7 @@ use lockstep_sim::pods::{self, leaving, member_of};
 use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
-/// A world with capacity for so many members on each node.
+/// A cluster with this many members' capacity on each node.
 fn world(workload: Value, capacity: [usize; 4]) -> Solo {
     let mut w = Solo::new(workload);
     for (node, members) in w.node_names().into_iter().zip(capacity) {
@@ -17,14 +17,14 @@ fn world(workload: Value, capacity: [usize; 4]) -> Solo {
     w
 }
 
-/// A gang of four that can do with two.
+/// A gang of four with a minimum of two.
 fn elastic(more: &Value) -> Value {
     let mut spec = gang_with(4, more);
     spec["scheduling"]["gang"]["minCount"] = json!(2);
     spec
 }
 
-/// A variable in the pods that are not on their way out, by member.
+/// Values of a variable in pods that are not terminating, by member.
 fn env(w: &Solo, name: &str) -> Vec<String> {
     let live = w.pods().into_iter().filter(|p| !leaving(p));
     let mut all: Vec<_> = live
@@ -75,7 +75,7 @@ fn a_gang_without_capacity_for_its_minimum_waits() {
 #[test]
 fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
     let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
-    // Not as long as it takes until it grows.
+    // Shorter than the time until it grows.
     w.patience = TimeDelta::seconds(10);
     w.settle();
     let before: Vec<_> = (0..3).map(|i| w.node_of("g", i)).collect();
@@ -118,7 +118,7 @@ fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
 #[test]
 fn a_gang_that_begins_to_finish_does_not_start_over_to_grow_and_is_complete_without_the_others() {
     let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
-    // Not as long as it takes until it grows.
+    // Shorter than the time until it grows.
     w.patience = TimeDelta::seconds(10);
     w.settle();
     w.capacity("n2", 2);
@@ -295,7 +295,7 @@ fn a_replica_that_left_for_want_of_capacity_has_a_barrier_of_its_own_when_it_com
     assert_eq!(s.history, []);
 }
 
-/// A gang of four of which single members may be taken, and that can do with two.
+/// A gang of four with a minimum of two, of which single members may be preempted.
 fn degrading() -> Value {
     elastic(&json!({"scheduling": {"disruptionMode": "Single"}}))
 }
@@ -366,7 +366,7 @@ fn a_replica_that_is_taken_away_and_given_back_at_once_learns_how_many_they_are(
     w.crash_after(1);
     w.pass();
     w.crash();
-    // Its pod of the world of three is still there.
+    // Its pod from when three members ran still exists.
     w.edit(|s| s.groups[0].replicas = 2);
     w.settle();
     let pods = w.pods();

@@ -385,7 +385,7 @@ fn a_basic_member_whose_pod_is_gone_is_replaced_alone() {
     );
 }
 
-/// A gang whose training container has this restart rule of the user's.
+/// A gang whose training container has this restart rule of the user.
 fn with_own_rule(rule: &Value) -> Value {
     let mut spec = gang(2);
     let container = &mut spec["groups"][0]["template"]["spec"]["containers"][0];
@@ -434,7 +434,7 @@ fn who_failed_while_its_agent_was_away_is_the_cause() {
         "match": {"exitCodes": {"operator": "In", "values": [42]}}});
     let policy =
         json!({"failurePolicy": {"rules": [rule], "inPlace": {"withoutSupervisor": "Deny"}}});
-    // For so many seconds after its member has failed.
+    // Seconds after the failure of its member.
     for away in [2, 15, 45] {
         let mut w = Solo::supervised(gang_with(4, &policy));
         w.settle();
@@ -444,7 +444,7 @@ fn who_failed_while_its_agent_was_away_is_the_cause() {
         w.fault(&node, |f| f.silent_agent = true);
         w.exit("g", 0, 42);
         w.rounds(1);
-        // It has lost its peer.
+        // Caused by the loss of its peer.
         w.exit("g", peer, 1);
         w.rounds(away);
         assert_eq!(w.status().restarts.counted, 1, "as far as is known");

@@ -1,4 +1,4 @@
-//! Feature gates that are off, or are switched while a gang runs.
+//! Feature gates that are off, or change while a gang runs.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Training processes that tell how far they have come, and stop doing so.
+//! Training processes that report progress and then stop.
 
 use chrono::TimeDelta;
 use lockstep_api::workload::{CauseKind, Phase, ProgressPolicy};
@@ -6,15 +6,14 @@ use lockstep_sim::solo::gang_with;
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
-/// A supervised gang of three that runs, with these rules; a start or a step may take a
-/// minute.
+/// A running, supervised gang of three with these rules. A start or a step may take a minute.
 fn watched(rules: &Value) -> Solo {
     let mut w = unstarted(rules);
     w.settle();
     w
 }
 
-/// The same before it runs.
+/// The same gang before its start.
 fn unstarted(rules: &Value) -> Solo {
     let policy = json!({"failurePolicy": {
         "inPlace": {"withoutSupervisor": "Deny"},
@@ -34,15 +33,15 @@ fn tells(w: &mut Solo, index: i32, step: u64, checkpoint: Option<u64>) {
     w.rounds(3);
 }
 
-/// A member comes to its second step, and no further. A settled world is one in which nothing is due
-/// within a minute, so time passes in rounds here.
+/// A member hangs at its second step. Time passes in rounds, because a settled cluster has no
+/// deadline within a minute.
 fn hangs(w: &mut Solo, index: i32) {
     tells(w, index, 1, None);
     tells(w, index, 2, None);
     passes(w, 60);
 }
 
-/// So many seconds, and what happens then.
+/// Advances time and processes what is due.
 fn passes(w: &mut Solo, seconds: i64) {
     w.later(seconds);
     w.rounds(10);
@@ -154,7 +153,7 @@ fn the_last_step_and_checkpoint_show_in_the_status_and_bound_what_a_failure_lose
     assert_eq!((progress.step, progress.checkpoint_step), (110, Some(90)));
     let error = progress.checkpoint_time.unwrap() - saved_at;
     assert!(error.num_seconds().abs() <= 5, "{error}");
-    // Three members of eight accelerators, half a minute, and the restart.
+    // Three members with eight accelerators each, half a minute, and the restart.
     let lost = s.history[0].lost_accelerator_seconds;
     assert!((24 * 30..24 * 60).contains(&lost), "{lost}");
 }
@@ -196,7 +195,7 @@ fn agents_write_of_progress_once_a_minute() {
     assert!((9..=11).contains(&written), "{written} in ten minutes");
 }
 
-/// A gang of three that runs on nodes with these clocks: of the first member's, and of the others.
+/// A running gang of three on nodes with these clock offsets: the first member's, and the others'.
 fn with_clocks(first: TimeDelta, others: TimeDelta) -> Solo {
     let mut w = unstarted(&json!([]));
     let same = watched(&json!([]));
@@ -229,7 +228,7 @@ fn clocks_of_nodes_neither_make_hangs_nor_hide_them() {
     }
 }
 
-/// The first member hangs, and the third fails: before the manager has heard of the first, or after.
+/// The first member hangs, and the third fails before or after the manager receives the hang.
 fn hangs_and_a_peer_fails(w: &mut Solo, at_once: bool) {
     tells(w, 0, 1, None);
     let (own, other) = (w.node_of("g", 0), w.node_of("g", 2));
@@ -273,7 +272,7 @@ fn of_failures_that_are_heard_of_after_an_outage_the_earliest_is_the_cause() {
         w.agent(&own);
         w.later(30);
         w.exit("g", 2, 1);
-        // The manager is away meanwhile.
+        // The manager is unavailable in this time.
         w.later(80);
         if !at_once {
             w.pass();
@@ -330,7 +329,7 @@ fn what_ends_unheard_long_after_a_hang_is_not_that_hang_again() {
     assert_eq!(attempts(&mut w), [2, 2, 2]);
     let node = w.node_of("g", 1);
     w.node(&node).faults.silent_agent = true;
-    // It hangs once more, its supervisor gives up, and its kubelet tells.
+    // It hangs again, its supervisor gives up, and its kubelet reports the exit.
     hangs(&mut w, 1);
     for _ in 0..60 {
         passes(&mut w, 10);

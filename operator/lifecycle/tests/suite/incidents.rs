@@ -1,4 +1,4 @@
-//! What is one incident, which failure is its cause, and what it costs.
+//! Boundaries, causes and charges of incidents.
 
 use chrono::TimeDelta;
 use lockstep_api::workload::{CauseKind, FailureAction, IncidentStage, Phase};
@@ -10,7 +10,7 @@ use super::failures::{on_code, rules};
 
 #[test]
 fn a_restart_that_no_agent_reported_is_found_by_its_count() {
-    // A kubelet that restarts all containers of a pod shows 137 instead of the true exit code.
+    // After a restart of all containers, the kubelet shows 137 instead of the true exit code.
     for (restart_all, shown) in [(true, 137), (false, 7)] {
         let policy = rules(&json!([on_code(137, "FailWorkload")]));
         let mut w = Solo::new(gang_with(2, &policy));
@@ -147,8 +147,8 @@ fn a_failure_that_pod_status_tells_first_is_answered_once_although_its_kubelet_w
         w.settle();
         let node = w.node_of("g", 0);
         w.exit("g", 0, 3);
-        // The agent gathers news; the kubelet shows the end, and restarts the container before the
-        // manager has written the order.
+        // The agent batches its reports. The kubelet shows the exit, and restarts the container
+        // before the manager has written the order.
         w.kubelet(&node);
         assert!(w.pass(), "the incident is recorded");
         assert_eq!(w.status().attempt, 2);
@@ -245,7 +245,7 @@ fn a_restart_ends_where_a_node_has_forgotten_the_container_that_came_to_its_atte
     w.edit(|s| s.restart_nonce += 1);
     w.exit("g", 0, 1);
     w.rounds(1);
-    // Its kubelet begins with an empty disk and counts restarts anew.
+    // The kubelet starts with an empty disk, and counts restarts from zero.
     w.node(&node).reboot();
     w.settle();
     let s = w.status();

@@ -1,5 +1,5 @@
-//! Pods that are made while the agent of their node is on its way: they would have no supervisor for as
-//! long as they live.
+//! Pods created while the agent of their node starts. Without an agent they would never get a
+//! supervisor.
 
 use lockstep_api::condition::find;
 use lockstep_api::workload::Phase;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::barrier::{attempts, denied};
 use super::failures::on_code;
 
-/// A gang that gets new pods while the agent of its last member's node is away.
+/// A gang that gets new pods while the agent of its last member's node is unavailable.
 fn recreated_without_an_agent() -> (Solo, String) {
     let mut w = Solo::supervised(denied(4, &json!([on_code(9, "RecreateGang")])));
     w.settle();
@@ -64,7 +64,7 @@ fn pods_wait_although_no_agent_of_the_cluster_is_ready() {
     assert_eq!(w.condition("RestartsInPlace"), "Supervised");
 }
 
-/// A gang on nodes that are a minute old and have no pods of agents; these are returned.
+/// A gang on minute-old nodes without agent pods. Returns the removed agent pods.
 fn without_agent_pods() -> (Solo, Vec<Value>) {
     let mut w = Solo::supervised(denied(4, &json!([])));
     w.faults(|f| f.no_agent = true);

@@ -1,6 +1,6 @@
 //! Scenarios with one workload, over a cluster in memory.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` always holds here. It allows unwrap in helpers (clippy).
 #![cfg(test)]
 
 mod accounting;

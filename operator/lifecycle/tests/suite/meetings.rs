@@ -1,5 +1,5 @@
-//! Supervised gangs that a fresh reader took apart: barriers after a release, around single members,
-//! and where members meet others than those that they restart with.
+//! Supervised gangs: barriers after a release, around single members, and with coordinators outside
+//! of the restart domain.
 
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::workload::Phase;
@@ -62,7 +62,7 @@ fn a_gang_that_is_placed_again_goes_through_a_barrier_of_its_own() {
 
 #[test]
 fn members_that_meet_others_than_they_restart_with_keep_the_meeting_point_of_their_pods() {
-    // Both groups restart together, and each meets at its own first member.
+    // Both groups restart together, each with its own first member as coordinator.
     let mut spec = denied(1, &json!({}));
     let mut second = spec["groups"][0].clone();
     second["name"] = json!("h");
@@ -73,7 +73,7 @@ fn members_that_meet_others_than_they_restart_with_keep_the_meeting_point_of_the
         (order(&w).released_attempt, order(&w).coordinator),
         (1, None)
     );
-    // Replicas restart alone, and all of the group meet.
+    // Replicas restart separately, but share one coordinator.
     let replicas = json!({"failurePolicy": {"restartScope": "Replica"}});
     let mut spec = denied(2, &replicas);
     spec["groups"][0]["size"] = json!(2);
@@ -113,7 +113,7 @@ fn a_gang_that_has_degraded_passes_its_next_barrier() {
     w.wait(120);
     w.exit("g", 0, 1);
     w.settle();
-    // What the lost node still runs nobody can stop.
+    // Processes on the lost node cannot be stopped.
     let mut children = w.children();
     children.remove("g-3-0");
     let all: Vec<u64> = children.into_values().collect();
@@ -314,7 +314,7 @@ fn a_node_that_comes_back_starts_no_second_process_of_a_member() {
     w.find(&lost);
     w.agent(&lost);
     w.agent(&lost);
-    // The cluster itself asserts that no member runs twice.
+    // The cluster asserts that no member runs twice.
     w.settle();
     let all = attempts(&mut w);
     assert!(
@@ -379,7 +379,7 @@ fn those_that_the_success_policy_asks_for_do_not_wait_for_a_server_that_never_en
     assert_eq!(w.status().phase, Some(Phase::Succeeded));
 }
 
-/// A head and two workers whose ranks and rendezvous are common to both groups.
+/// A head and two workers with common ranks and rendezvous.
 fn of_one_world(network: &Value) -> Value {
     let mut spec = denied(1, &json!({"network": network}));
     let mut workers = spec["groups"][0].clone();
@@ -398,7 +398,7 @@ fn a_finished_group_of_a_shared_world_takes_part_in_the_restart_of_that_world() 
         let mut w = running(of_one_world(&network));
         w.exit("workers", 0, 0);
         w.exit("workers", 1, 0);
-        // Exit 0 waits 300 s for the head.
+        // A child that exited with 0 waits 300 s for the head.
         w.wait(330);
         assert_eq!(w.status().groups[1].succeeded, 2, "{network}");
         w.exit("g", 0, 1);

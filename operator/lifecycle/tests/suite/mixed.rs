@@ -1,6 +1,6 @@
-//! Restart domains of which only some pods have a supervisor: a node without an agent, or a group
-//! whose container sets no command. What starts is held back as far as supervisors can, and under
-//! `Deny` nothing restarts in place.
+//! Restart domains in which only some pods have a supervisor: a node lacks an agent, or a group's
+//! container has no command. Supervised members still wait at the barrier. With `Deny`, no member
+//! restarts in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use lockstep_sim::pods::{env, leaving, member_of};
 use lockstep_sim::solo::{gang, gang_with};
 use serde_json::{Value, json};
 
-/// Three members on nodes of their own, and no agent on the node of `n1`.
+/// Three members on separate nodes. The node of `n1` has no agent.
 fn one_node_without_agent(policy: &str) -> Solo {
     let spec = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": policy}}});
     let mut w = Solo::supervised(gang_with(3, &spec));
@@ -29,7 +29,7 @@ fn one_node_without_agent(policy: &str) -> Solo {
 fn one_group_without_command(policy: &str) -> Solo {
     let mut spec: Value = gang(2);
     spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!(policy);
-    // All of them meet at one place.
+    // All members share one coordinator.
     spec["network"] = json!({"world": "Workload"});
     let mut second = spec["groups"][0].clone();
     second["name"] = json!("h");
@@ -48,13 +48,13 @@ fn has_supervisor(w: &Solo, member: &str) -> bool {
     pod.metadata.annotations.unwrap()[annotations::TIER] == "supervised"
 }
 
-/// Members with a supervisor, and without.
+/// Members with and without a supervisor.
 fn split(w: &Solo) -> (Vec<String>, Vec<String>) {
     let members = w.uids().into_keys();
     members.partition(|member| has_supervisor(w, member))
 }
 
-/// Runtime ids of the containers that run without a supervisor, on any node.
+/// Runtime ids of containers that run without a supervisor.
 fn unheld(w: &mut Solo) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for name in w.node_names() {
@@ -72,7 +72,7 @@ fn unheld(w: &mut Solo) -> BTreeSet<String> {
     all
 }
 
-/// Where the members meet, by what each of them is told.
+/// The coordinator's port as set for each member.
 fn ports(w: &Solo) -> BTreeMap<String, String> {
     let order = w.order().unwrap().spec.domains.remove(0);
     let moved = order.coordinator.map(|c| c.port.to_string());
@@ -91,8 +91,8 @@ fn meet_at_one_place(w: &Solo) {
     assert_eq!(different.len(), 1, "{ports:?}");
 }
 
-/// Goes on until everything rests. Meanwhile nobody with a supervisor runs the next attempt beside
-/// what runs of this one without; `apart`: nor the other way round.
+/// Runs until no action is due. No supervised member runs the next attempt while an unsupervised
+/// member runs this one. `apart`: nor vice versa.
 fn restart(w: &mut Solo, fails: &str, apart: bool) {
     let old = unheld(w);
     let present: BTreeSet<u64> = w.children().into_values().collect();
@@ -116,7 +116,7 @@ fn restart(w: &mut Solo, fails: &str, apart: bool) {
     w.settle();
 }
 
-/// Whether no member has the pod that it had, nor that of another.
+/// True if every member has a pod that no member had before.
 fn all_are_new(w: &Solo, before: &BTreeMap<String, String>) -> bool {
     let old: BTreeSet<&String> = before.values().collect();
     w.uids().values().all(|uid| !old.contains(uid))

@@ -1,4 +1,4 @@
-//! What is made for a workload, and the events about it.
+//! Objects of a workload, and its events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
-/// The pods that the manager would create, as it would send them.
+/// The pods that the manager would create.
 fn created(w: &mut Solo) -> Vec<Pod> {
     loop {
         if let Plan::Act(actions) = w.plan() {
@@ -93,7 +93,7 @@ fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
 
 const PAGE: &str = include_str!("../../../../docs/environment.md");
 
-/// Variables that members have and the first column of the table of a page has not, and the reverse.
+/// Differences between the variables of members and the table of a page.
 fn differ(page: &str, names: &BTreeSet<String>) -> Vec<String> {
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
     let documented: BTreeSet<String> = rows
@@ -268,7 +268,7 @@ fn a_refused_pod_group_holds_back_the_pods_like_every_refused_object() {
         w.pass();
         w.schedule();
     }
-    // Another manager version wants another content, and the API server says no.
+    // Another manager version requires other content, and the API server refuses it.
     w.edit_group("workload", |group| {
         group.spec.workload_ref.template_name = "other".into();
     });

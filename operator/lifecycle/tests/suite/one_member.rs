@@ -1,4 +1,4 @@
-//! Restart domains of one member: no peer has to be kept apart from a second attempt.
+//! Restart domains of one member, without peers.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::barrier::{attempts, denied};
 
-/// A workload of `n` single members, each a restart domain of its own, and a policy that denies
-/// restarts without a supervisor.
+/// A workload of `n` single-member domains with a policy that denies restarts without a supervisor.
 fn replicas(n: i32, more: &Value) -> Value {
     let mut spec = denied(n, &json!([]));
     for (key, value) in more.as_object().unwrap() {

@@ -6,7 +6,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
-/// A spec of `n` members without restarts beside a supervisor.
+/// `n` members that restart only with supervisors.
 fn deny(n: i32, more: &Value) -> Value {
     let mut spec = gang_with(n, more);
     spec["failurePolicy"]["inPlace"] = json!({"withoutSupervisor": "Deny"});
@@ -19,14 +19,14 @@ fn cut_off(w: &mut Solo, nodes: &[String], off: bool) {
     }
 }
 
-/// How many members still have the pods that they had.
+/// Number of members that still have their pods.
 fn survivors(w: &Solo, before: &std::collections::BTreeMap<String, String>) -> usize {
     let after = w.uids();
     let same = |(member, uid): &(&String, &String)| after.get(*member) == Some(uid);
     before.iter().filter(same).count()
 }
 
-/// No node is heard of for so long, and then all are.
+/// All nodes are silent for this many seconds, then return.
 fn assert_outage_costs_nothing(mut w: Solo, seconds: usize, label: &str) {
     w.settle();
     let before = w.uids();
@@ -37,7 +37,7 @@ fn assert_outage_costs_nothing(mut w: Solo, seconds: usize, label: &str) {
     let ready = find(&status.conditions, types::READY).expect("a condition");
     assert_eq!(ready.reason, reasons::NODES_NOT_READY, "{label}");
     assert!(ready.message.contains("outage"), "{}", ready.message);
-    // They come back one after the other.
+    // They return one after another.
     for node in nodes {
         w.fault(&node, |f| f.cut_off = false);
         w.rounds(7);
@@ -71,7 +71,7 @@ fn an_outage_is_no_hang() {
     assert_outage_costs_nothing(Solo::supervised(deny(4, &progress)), 500, "progress");
 }
 
-/// Three of four nodes are silent in one zone, or their zones differ.
+/// Three of four silent nodes are in one zone, or in different zones.
 #[test]
 fn the_zone_of_a_node_decides_whether_its_silence_is_an_outage() {
     for (zones, lost) in [(["a", "a", "a", "a"], false), (["a", "b", "c", "d"], true)] {
@@ -95,7 +95,7 @@ fn the_zone_of_a_node_decides_whether_its_silence_is_an_outage() {
     }
 }
 
-/// With one node there is nothing to go to; with two or three the loss of one is a loss.
+/// With one node there is no alternative. With two or three, the loss of one is a loss.
 #[test]
 fn a_small_cluster_loses_one_node_but_not_its_last() {
     for nodes in 1..=3 {
@@ -123,7 +123,7 @@ fn a_small_cluster_loses_one_node_but_not_its_last() {
     }
 }
 
-/// A switch reboots on a full cluster: there is no other node for the members that it cuts off.
+/// A switch reboots on a full cluster: the disconnected members have no other node.
 #[test]
 fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
     let mut w = Solo::supervised(deny(8, &json!({})));
@@ -143,7 +143,7 @@ fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
     assert!(status.gangs[0].avoid.is_empty());
 }
 
-/// The same without supervisors, where a restart takes new pods.
+/// Without supervisors, a restart takes new pods.
 #[test]
 fn a_gang_that_is_recreated_waits_until_its_lost_nodes_return() {
     let mut w = Solo::new(deny(8, &json!({})));
@@ -174,7 +174,7 @@ fn a_gang_without_a_replacement_releases_its_nodes_in_time() {
     assert!(reasons.contains(&"ReplacementTimeout"), "{reasons:?}");
 }
 
-/// A basic member runs on alone on its silent node until another node is free.
+/// A basic member continues on its silent node until another node is free.
 #[test]
 fn a_basic_member_keeps_its_pod_until_it_has_another_node() {
     let mut w = Solo::new(gang_with(8, &json!({"scheduling": {"policy": "Basic"}})));

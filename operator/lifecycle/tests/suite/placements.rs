@@ -1,5 +1,4 @@
-//! Refusals, placements that do not come up, dependencies, success, deadlines,
-//! resizing.
+//! Refusals, incomplete placements, dependencies, success, deadlines and resizing.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -53,7 +52,7 @@ fn repeated_refusals_wait_longer_and_longer() {
     assert_eq!(waits[..4], [(1, 5), (2, 10), (3, 20), (4, 40)]);
 }
 
-/// A gang of which a quota refuses one pod, on a placement that a leader whose clock is off has decided.
+/// A gang with one pod refused by quota, on a placement of a leader with a wrong clock.
 fn refused_on_a_placement_of(clock: TimeDelta) -> Solo {
     let mut w = Solo::new(gang(4));
     w.store().admission.quota = Some(3);
@@ -61,7 +60,7 @@ fn refused_on_a_placement_of(clock: TimeDelta) -> Solo {
     w
 }
 
-/// The scheduler places the gang, and says that it did so at another time.
+/// The scheduler places the gang and records another time.
 fn place_by(w: &mut Solo, clock: TimeDelta) {
     decide_until(w, |w| w.groups().values().any(|g| placement(g).is_some()));
     w.edit_group("workload", |group| {
@@ -70,7 +69,7 @@ fn place_by(w: &mut Solo, clock: TimeDelta) {
     });
 }
 
-/// Passes and cycles until something holds.
+/// Runs passes and cycles until a condition holds.
 fn decide_until(w: &mut Solo, holds: impl Fn(&Solo) -> bool) {
     for _ in 0..60 {
         w.control();
@@ -141,7 +140,7 @@ fn a_gang_that_does_not_start_in_time_releases_its_placement() {
     let mut backoffs = backoffs.iter().flat_map(|s| &s.gangs);
     let why = backoffs.find_map(|g| Some(g.backoff.as_ref()?.message.clone()));
     let why = why.expect("it backed off");
-    // The kubelet's own reason is what the reader looks for.
+    // The kubelet's own reason must be visible.
     let waits = "(failurePolicy.startDeadlineSeconds): container t waits: ContainerCreating";
     assert!(why.ends_with(waits), "{why}");
 }
@@ -467,7 +466,7 @@ fn a_queued_gang_whose_scheduling_timeout_passes_says_so_although_nothing_else_h
     assert_eq!(status.phase, Some(Phase::Pending), "and goes on waiting");
 }
 
-/// A gang of eight on eight places, one of which somebody else takes before the members are bound.
+/// A gang of eight on eight places. Another pod takes one before the members are bound.
 fn one_place_short(spec: &serde_json::Value) -> Solo {
     let mut w = Solo::new(gang_with(8, spec));
     while w.groups().is_empty() {
@@ -479,7 +478,7 @@ fn one_place_short(spec: &serde_json::Value) -> Solo {
     w
 }
 
-/// A pod that nobody may evict takes the place of a member.
+/// A pod that must not be evicted takes the place of a member.
 fn take_place(w: &mut Solo, name: &str, node: &str) {
     let other = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "elsewhere", "uid": name},
@@ -514,7 +513,7 @@ fn a_gang_that_was_never_whole_is_not_admitted_and_gives_its_capacity_back() {
     let tries = w.status().gangs[0].placement_tries;
     assert_eq!(tries, 1, "it waits before it queues again");
     w.remove(WatchedKind::Pod, &Key::new("elsewhere", "other"));
-    // The node that refused a pod is not tried again before.
+    // The node that refused a pod is avoided until then.
     w.wait(600);
     assert_eq!((w.status().phase, bound(&w)), (Some(Phase::Running), 8));
 }

@@ -1,4 +1,4 @@
-//! Preemption, of the gang and for it.
+//! Preemption of a gang and by a gang.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
@@ -78,7 +78,7 @@ fn a_preempted_gang_that_had_restarted_before_starts_again_without_an_incident()
             w.capacity(node, 0);
         }
         w.preempt("workload");
-        // Somebody else has its nodes meanwhile.
+        // Another workload uses its nodes.
         w.rounds(30);
         assert_eq!(w.pods().len(), 0);
         for node in nodes {
@@ -94,7 +94,7 @@ fn a_preempted_gang_that_had_restarted_before_starts_again_without_an_incident()
 
 #[test]
 fn a_preempted_gang_that_no_supervisor_holds_starts_again_without_an_incident() {
-    // The installation has supervisors, and no agent there that could be linked to one.
+    // The installation has supervisors, but no node has an agent.
     let mut w = Solo::supervised(gang(2));
     w.faults(|f| f.no_agent = true);
     w.settle();
@@ -123,7 +123,7 @@ fn a_preemption_of_what_has_no_placement_is_withdrawn() {
     assert!(!is_true(&conditions, "DisruptionTarget"));
 }
 
-/// A gang of two that has a placement, and waits there for victims.
+/// A gang of two with a placement that waits for victims.
 fn preemptor() -> Solo {
     let mut w = Solo::new(gang(2));
     while w.status().applied.is_none() || w.groups().is_empty() {
@@ -134,7 +134,7 @@ fn preemptor() -> Solo {
     w
 }
 
-/// The gang's placement waits for victims, as the scheduler announces it.
+/// The scheduler announces that the placement waits for victims.
 fn announce_preemption(w: &mut Solo) {
     w.edit_group("workload", |group| {
         let status = group.status.as_mut().unwrap();
@@ -146,7 +146,7 @@ fn announce_preemption(w: &mut Solo) {
     });
 }
 
-/// The node that a pod may run on.
+/// The node to which a pod is pinned.
 fn pin(pod: &Pod) -> String {
     let affinity = pod.spec.clone().unwrap().affinity.unwrap().node_affinity;
     let required = affinity
@@ -161,7 +161,7 @@ fn pin(pod: &Pod) -> String {
         .remove(0)
 }
 
-/// The scheduler gives the first pods of the group their nodes.
+/// The scheduler nominates nodes for the first pods of the group.
 fn nominate(w: &mut Solo, pods: i32) {
     for i in 0..pods {
         w.edit_pod("g", i, |p| {
@@ -198,7 +198,7 @@ fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
         assert!(message.contains("0 members bound since"), "{message}");
         assert_eq!(message.contains("is the scheduler"), asks, "{message}");
     };
-    // All are gated, then one of them.
+    // First all pods are gated, then one.
     says(&mut w, false);
     nominate(&mut w, 1);
     says(&mut w, false);

@@ -1,5 +1,4 @@
-//! Whatever happens, in whatever order, with crashes in between: it converges, and every incident
-//! is paid for once.
+//! Random histories with crashes: every workload converges, and every incident is charged once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,16 +18,16 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use serde_json::{Value, json};
 
-/// Something that happens. Numbers choose among what is there.
+/// An event. Numbers select objects.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A pass of the manager, which crashes after so many requests.
+    /// A pass of a manager that crashes after this many requests.
     Crash(usize),
-    /// A whole pass.
+    /// A complete pass.
     Pass,
-    /// The scheduler and the binder.
+    /// The scheduler and the binder run.
     Schedule,
-    /// A turn of everybody, and a second.
+    /// One step of all components, and one second.
     Round,
     /// A kubelet sync.
     Kubelet(usize),
@@ -50,15 +49,15 @@ enum Step {
     Resize(i32),
     /// Preemption of the gang.
     Preempt,
-    /// A node has capacity for so many members.
+    /// The node's capacity in members.
     Capacity(usize, usize),
     /// One of [`TROUBLES`].
     Trouble(u64),
 }
 
-/// What else happens to the cluster: refusals, news that are late or lost, forged and foreign pods,
-/// kubelets and agents that misbehave. Not among them is a pod with a forged owner in the workload's
-/// own namespace: it stands in for a member, and whoever may make it may delete members as well.
+/// Further faults: refusals, delayed and lost watch events, forged and foreign pods, misbehaving
+/// kubelets and agents. Excludes pods with a forged owner in the workload's namespace: such a pod
+/// counts as the member, and its creator could delete members anyway.
 const TROUBLES: &[TroubleKind] = &[
     TroubleKind::DeletePod,
     TroubleKind::EvictPod,
@@ -115,7 +114,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 20..120)
 }
 
-/// Policies that the scenarios run under.
+/// Policies of the scenarios.
 fn specs() -> impl Strategy<Value = Value> {
     let rules = json!([
         {"name": "recreate", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RecreateGang"},
@@ -133,7 +132,7 @@ fn specs() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What all histories together have played.
+/// Events in all histories.
 #[derive(Default)]
 struct Played {
     steps: BTreeMap<&'static str, usize>,
@@ -164,14 +163,13 @@ impl Step {
         }
     }
 
-    /// Each of them.
     const NAMES: [&'static str; 17] = [
         "crash", "pass", "schedule", "round", "kubelet", "agent", "tick", "exit", "delete",
         "collect", "lose", "suspend", "nonce", "resize", "preempt", "capacity", "trouble",
     ];
 }
 
-/// Takes the step; whether it changed anything, as far as that is known.
+/// Applies a step. True if it is known to have changed something.
 fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
     let before = w.store().version();
     let node = |i: usize| format!("n{i}");
@@ -213,7 +211,7 @@ fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
             }
         }
         Step::Lose(i) => w.lose(&node(*i)),
-        // Other workloads need the capacity: only elastic gangs may meet it, the rest is here to
+        // Other workloads need the capacity. Only elastic gangs may run with less; all others must
         // run in the end.
         Step::Capacity(i, members) => {
             if spec(w).scheduling.gang.min_count.is_some() {
@@ -233,7 +231,7 @@ fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
         Step::Resize(n) => w.edit(|s| s.groups[0].replicas = *n),
         Step::Preempt => {
             for gang in w.groups().keys() {
-                // Only what is placed is preempted, and the pass over one gang may end another.
+                // Only a placed gang is preempted, and a pass over one gang may end another.
                 let group = w.groups().remove(gang);
                 if group.and_then(|g| g.status?.placement).is_some() {
                     w.preempt(gang);
@@ -244,12 +242,11 @@ fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
     w.store().version() != before
 }
 
-/// The spec as it is now.
 fn spec(w: &Solo) -> TrainingWorkloadSpec {
     w.workload().expect("nobody deletes it").spec
 }
 
-/// Cases, unless `PROPTEST_CASES` says another number.
+/// Number of cases. `PROPTEST_CASES` overrides it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()
@@ -257,7 +254,7 @@ fn cases() -> u32 {
         .unwrap_or(40)
 }
 
-/// The same cases in each run, unless `PROPTEST_RNG_SEED` says others.
+/// Runs are deterministic. `PROPTEST_RNG_SEED` selects other cases.
 pub(crate) fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         cases: cases(),
@@ -271,7 +268,7 @@ pub(crate) fn config() -> ProptestConfig {
     config
 }
 
-/// What a history makes of a workload, from its first step to rest.
+/// Result of a history, from its first step until no action is due.
 fn play(
     mut w: Solo,
     runs: bool,
@@ -289,7 +286,7 @@ fn play(
         }
     }
     heal(&mut w);
-    // Faults have stopped, but the first node may be lost for good; at least the minimum fits.
+    // Faults have stopped, but the first node may stay lost. At least the minimum fits.
     w.capacity("n3", 2);
     w.settle();
     for pair in w.written().windows(2) {
@@ -306,8 +303,8 @@ fn play(
     check_end(&mut w)
 }
 
-/// Plays histories of a workload that is made like this. Each step must have changed something in one of
-/// ten histories at least, each trouble in one of twenty.
+/// Plays histories of workloads built by `make`. Each step must change something in a tenth of the
+/// histories, each fault in a twentieth.
 fn histories(make: impl Fn(Value) -> Solo) {
     let config = config();
     let cases = config.cases as usize;
@@ -344,7 +341,7 @@ fn under_supervisors_no_history_mixes_attempts() {
     histories(Solo::supervised);
 }
 
-/// What is there at rest.
+/// Checks the final state.
 fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
     let (status, spec, view) = (w.status(), spec(w), w.view());
     let live: Vec<&PodView> = view
@@ -362,7 +359,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
             let replicas = 0..spec.groups[0].replicas;
             let unfinished =
                 replicas.filter(|r| world.contains(&Member::new("g", *r, 0)) && !done.contains(r));
-            // A sidecar that a webhook has added keeps the pod of one that is done.
+            // A sidecar added by a webhook keeps the pod of a finished member running.
             let trains = |p: &PodView| {
                 let member = p.identity.member.as_ref();
                 member.is_none_or(|m| !done.contains(&m.replica))
@@ -384,7 +381,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
                     .any(|r| p.metadata.uid.as_deref() == Some(r.uid.as_str()))
             };
             let knows = |p: &Pod| env(p, "PET_NNODES").as_ref() == Some(&size);
-            // Members that stand alone are not restarted when others join.
+            // Independent members are not restarted when others join.
             let alone = spec.scheduling.policy == SchedulingPolicy::Basic;
             let told = w.pods().iter().filter(|p| runs(p)).all(knows);
             prop_assert!(alone || told, "each knows how many they are");

@@ -1,5 +1,5 @@
-//! What real clusters do that a friendly one does not: classes that are deleted, pods that take
-//! long to end, quotas that let some members in, failures that cost nothing and never stop.
+//! Events of real clusters: deleted priority classes, slow terminations, quotas that admit some
+//! members, repeated uncounted failures.
 
 use chrono::{DateTime, TimeDelta};
 use k8s_openapi::api::core::v1::Pod;
@@ -74,7 +74,7 @@ fn a_requested_restart_leaves_a_group_alone_that_has_succeeded() {
     assert_eq!(kept.count(), 1, "the finished pod stays for its log");
 }
 
-/// The finished group has a place in the world that changes.
+/// The finished group has ranks in the world that changes.
 #[test]
 fn a_resize_leaves_a_group_alone_that_has_succeeded() {
     let mut spec = two_groups("Ready");
@@ -103,7 +103,7 @@ fn no_pod_of_the_new_attempt_is_made_while_one_of_the_old_attempt_still_runs() {
         w.control();
         w.schedule();
         w.bind();
-        // The other node's kubelet lets its containers end later.
+        // The other node's kubelet ends its containers later.
         for node in ["n0", "n2", "n3"] {
             w.kubelet(node);
             w.agent(node);
@@ -150,7 +150,7 @@ fn a_member_that_has_succeeded_does_not_train_again_after_its_node_has_forgotten
     w.settle();
     let node = node_of(&w.pod("g", 0)).expect("it is bound").to_owned();
     w.exit("g", 0, 0);
-    // The pod has not Succeeded yet when the node comes back with an empty disk.
+    // The pod is not Succeeded yet when the node returns with an empty disk.
     w.kubelet(&node);
     w.pass();
     assert_eq!(w.status().groups[0].completed_indexes, "0");
@@ -277,7 +277,7 @@ fn the_loss_of_one_node_is_one_incident_however_many_replicas_it_held() {
     assert_eq!(w.status().phase, Some(Phase::Running));
 }
 
-/// The loss of a node that was lost before, so many seconds ago.
+/// The loss of a node that was lost this many seconds ago.
 fn counted_after_a_loss_of(seconds_ago: i64) -> i64 {
     let mut w = Solo::new(gang_with(
         2,
@@ -346,7 +346,7 @@ fn a_restart_whose_last_state_has_no_time_is_counted_although_its_report_was_los
     w.settle();
     let node = w.node_of("g", 0);
     w.exit("g", 0, 3);
-    // The container is restarted before the agent looks, and shows no times.
+    // The container is restarted before the agent lists it, and shows no times.
     w.kubelets();
     let pod = w.pod("g", 0);
     let there = w

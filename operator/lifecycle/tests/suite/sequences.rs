@@ -1,5 +1,5 @@
-//! Supervised groups that depend on others: each is a gang and a restart domain of its own, so what
-//! one goes through holds nobody else up, and nobody waits for who is done or not there yet.
+//! Supervised groups with dependencies. Each is a separate gang and restart domain, so groups do
+//! not block each other, and finished or missing groups are not awaited.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use lockstep_sim::solo::gang;
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
-/// Group `a` of two members, and `b` of three that depends on it.
+/// Group `a` of two members, and `b` of three members, which depends on it.
 fn two_groups(condition: &str) -> Value {
     let mut spec = gang(2);
     spec["groups"][0]["name"] = json!("a");
@@ -130,7 +130,7 @@ fn a_member_that_is_done_before_a_peer_fails_is_not_waited_for_when_all_start_ag
     w.exit("a", 1, 9);
     w.settle();
     assert_eq!(attempts(&mut w, "a"), [2, 2], "exit 0 waits for the others");
-    // After five minutes of waiting it is over for good as far as its pod goes.
+    // After five minutes of waiting, its pod ends.
     w.exit("a", 0, 0);
     w.patience = chrono::TimeDelta::seconds(400);
     w.wait(400);
@@ -182,7 +182,7 @@ fn groups_that_run_beside_each_other_restart_each_for_itself() {
     );
 }
 
-/// The second group waits for the first to be ready; agents are there, and no pod yet.
+/// The second group waits for the first to be ready. Agents exist, but no pods.
 fn about_to_start() -> Solo {
     let mut spec = two_groups("Ready");
     spec["suspend"] = json!(true);
@@ -192,7 +192,7 @@ fn about_to_start() -> Solo {
     w
 }
 
-/// How many pods of the first group kubelets show ready, all of them with supervisors.
+/// Number of supervised pods of the first group that kubelets show as ready.
 fn shown_ready(w: &Solo) -> usize {
     let pods = w.pods().into_iter().filter(|p| !over(p));
     let ready = |p: &Pod| condition(p, "Ready").is_some_and(|(status, _)| status == "True");
@@ -207,7 +207,7 @@ fn a_group_is_not_ready_for_others_while_its_members_wait_at_the_barrier() {
     let mut w = about_to_start();
     w.faults(|f| f.silent_agent = true);
     w.rounds(30);
-    // Their containers run, and no training has begun.
+    // Their containers run, but training has not begun.
     assert_eq!((shown_ready(&w), w.children().len()), (2, 0));
     assert_eq!(
         (uids(&w, "b").len(), w.condition("Admitted")),

@@ -1,5 +1,5 @@
-//! What people and tools read in a status: columns, and the state that kstatus computes from it
-//! (Flux, `kpt live apply`, Argo CD's health of custom resources).
+//! Status as read by people and tools: columns, and the state that kstatus computes (Flux, `kpt
+//! live apply`, Argo CD's health of custom resources).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -12,8 +12,8 @@ use lockstep_sim::solo::gang_with;
 use mlua::{Lua, LuaSerdeExt as _};
 use serde_json::json;
 
-/// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
-/// `checkGenericProperties` and `checkReadyCondition`).
+/// kstatus' rules for unknown kinds (cli-utils, pkg/kstatus/status: `checkGenericProperties` and
+/// `checkReadyCondition`).
 fn kstatus(workload: &TrainingWorkload) -> &'static str {
     let metadata = &workload.metadata;
     let status = workload.status.clone().unwrap_or_default();
@@ -33,7 +33,7 @@ fn kstatus(workload: &TrainingWorkload) -> &'static str {
     }
 }
 
-/// What shows: phase, kstatus, READY, REASON and MESSAGE.
+/// Phase, kstatus, READY, REASON and MESSAGE.
 fn shows(w: &Solo) -> (Phase, &'static str, String, String, String) {
     let s = w.status();
     let state = kstatus(&w.workload().unwrap());
@@ -111,7 +111,7 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             w.story(10)
         );
         assert!(text.contains(message), "{phase:?}: {text}");
-        // Column QUEUED. What is preempted waits from the moment at which it releases its nodes.
+        // Column QUEUED. A preempted workload waits from the release of its nodes.
         let waits = w.status().accounting.waiting_since.is_some();
         let queues = matches!(phase, Phase::Pending | Phase::Preempting);
         assert_eq!(waits, queues, "{phase:?}");
@@ -126,13 +126,13 @@ fn a_condition_that_is_missing_or_says_otherwise_makes_another_state_of_the_end(
         change(&mut workload.status.as_mut().unwrap().conditions);
         (before, kstatus(&workload))
     };
-    // Tools would take what has failed for what is desired.
+    // Otherwise tools would treat a failed workload as current.
     let without_stalled = |all: &mut Vec<Condition>| all.retain(|c| c.type_ != types::STALLED);
     for phase in [Phase::Failed, Phase::Stalled] {
         let state = after(phase, without_stalled);
         assert!(state.0 == "Failed" && state.1 != "Failed", "{state:?}");
     }
-    // And they would wait for what is at its end.
+    // And they would wait for a finished workload.
     let not_ready = |all: &mut Vec<Condition>| {
         all.retain(|c| c.type_ != types::READY);
         let mut ready = all[0].clone();
@@ -169,7 +169,7 @@ fn what_is_being_deleted_is_waited_for_until_it_is_gone_whatever_its_status_says
         let mut workload = in_phase(phase).workload().unwrap();
         workload.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         assert_eq!(kstatus(&workload), "Terminating", "{phase:?}");
-        // Neither the spec of another generation nor a status that is not there yet changes that.
+        // A spec of another generation or a missing status makes no difference.
         workload.metadata.generation = Some(99);
         workload.status = None;
         assert_eq!(kstatus(&workload), "Terminating", "{phase:?}");
@@ -191,13 +191,13 @@ fn after_the_end_nothing_is_true_but_how_it_ended_and_that_a_failure_needs_someb
     }
 }
 
-/// What Argo CD shows of a workload by the script of the page.
+/// Argo CD's health of a workload, computed by the script in the docs.
 fn argo_health(workload: &TrainingWorkload) -> (String, String) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/gitops.md")).unwrap();
     let script = page.split_once("```lua\n").unwrap().1;
     let script = script.split_once("```").unwrap().0;
-    // As Argo CD runs it: the object is a global, the last value is the health.
+    // As in Argo CD: the object is a global, and the script returns the health.
     let lua = Lua::new();
     let object = serde_json::to_value(workload).unwrap();
     lua.globals()
@@ -217,7 +217,7 @@ fn the_script_for_argo_cd_agrees_with_kstatus_in_every_phase_and_tells_the_messa
         let (is, state, .., message) = shows(&w);
         assert_eq!(is, phase, "{}", w.story(10));
         let expected = match (phase, state) {
-            // Argo CD has a word of its own for it, and waits for nothing.
+            // Argo CD has a separate state for it, and does not wait.
             (Phase::Suspended, "Current") => "Suspended",
             (_, "InProgress") => "Progressing",
             (_, "Current") => "Healthy",
@@ -255,7 +255,7 @@ fn a_gang_that_has_finished_is_not_said_to_lack_members() {
     w.edit(|s| s.groups[0].replicas = 1);
     w.pass();
     w.pass();
-    // Its pod is not gone yet when there are more again.
+    // Its pod still exists when the group grows again.
     w.edit(|s| s.groups[0].replicas = 4);
     w.settle();
     assert_eq!(w.status().groups[0].completed_indexes, "1");

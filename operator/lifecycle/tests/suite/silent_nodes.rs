@@ -1,4 +1,4 @@
-//! Nodes of which nothing is heard: those that go on without the API server, and those that are dead.
+//! Silent nodes: disconnected from the API server, or dead.
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::Phase;
@@ -8,8 +8,8 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
-/// A supervised gang of four, two on a node, of which one node has been cut off for so long that its
-/// members run elsewhere; and that node.
+/// A supervised gang of four, two per node. One node has been disconnected until its members were
+/// replaced. Returns that node.
 fn replaced_behind_a_partition() -> (Solo, String) {
     let policy = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
     let mut w = Solo::supervised(gang_with(4, &policy));
@@ -24,13 +24,12 @@ fn replaced_behind_a_partition() -> (Solo, String) {
     (w, node)
 }
 
-/// Attempts of the training processes on a node.
 fn on(w: &mut Solo, node: &str) -> Vec<u64> {
     let children = w.node(node).runtime.children();
     children.into_iter().map(|(_, attempt)| attempt).collect()
 }
 
-/// Pods that their node still has and that no member has any more.
+/// Pods that still exist on a node, but belong to no member.
 fn left_on(w: &Solo, node: &str) -> Vec<Pod> {
     let mut pods = w.pods();
     pods.retain(|p| node_of(p) == Some(node));
@@ -64,7 +63,7 @@ fn a_rank_that_fails_behind_a_partition_is_started_by_its_kubelet_and_held_for_g
     for pod in left_on(&w, &node) {
         assert!(w.exit_pod(&pod, 1), "it has lost its peers");
     }
-    // The supervisor gives the manager up, and the kubelet starts the container again.
+    // The supervisor stops waiting for the manager and exits. The kubelet restarts the container.
     for _ in 0..300 {
         w.rounds(2);
         assert_eq!(on(&mut w, &node), [0; 0], "{}", w.story(20));
@@ -80,8 +79,7 @@ fn a_rank_that_fails_behind_a_partition_is_started_by_its_kubelet_and_held_for_g
     assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
 }
 
-/// There is nothing to wait for on the workload itself: it has no finalizer, and what it owns goes
-/// with it.
+/// The workload has no finalizer. The garbage collector deletes its objects.
 #[test]
 fn a_workload_deleted_while_pods_hang_on_a_dead_node_forces_nothing_until_the_node_goes() {
     let mut w = Solo::new(gang(4));
@@ -137,8 +135,8 @@ fn a_workload_suspended_while_pods_hang_on_a_dead_node_forces_nothing_either() {
     assert!(w.pods().is_empty());
 }
 
-/// A gang of four at attempt 2, whose last member has got two new pods for it: the first was made on
-/// a node that has fallen silent before it came to the barrier. That node.
+/// A gang of four at attempt 2 whose last member got two new pods for it. The first pod's node
+/// became silent before its arrival at the barrier. Returns that node.
 fn replaced_twice_for_one_attempt() -> (Solo, String) {
     let elsewhere = json!([{"name": "elsewhere", "match": {"exitCodes": {"operator": "In", "values": [3]}},
         "action": "RestartGang", "failedMember": "ReplaceElsewhere"}]);
@@ -175,7 +173,7 @@ fn replaced_twice_for_one_attempt() -> (Solo, String) {
 fn a_pod_that_was_replaced_at_its_attempt_is_not_released_when_its_node_comes_back() {
     let (mut w, node) = replaced_twice_for_one_attempt();
     w.fault(&node, |f| f.cut_off = false);
-    // Its agent hears before its kubelet does.
+    // Its agent receives the change before its kubelet.
     for _ in 0..10 {
         w.agent(&node);
         w.later(1);

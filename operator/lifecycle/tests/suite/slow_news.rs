@@ -1,4 +1,4 @@
-//! A slow control plane makes a restart slow. It does not make it a restart with new pods.
+//! A slow control plane makes restarts slow, but does not cause new pods.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
-/// Beyond the default deadline of a minute.
+/// More than the default deadline of one minute.
 const SLOW: TimeDelta = TimeDelta::seconds(90);
 
-/// Eight members on four nodes, with patience for what takes minutes.
+/// Eight running members on four nodes, with deadlines of minutes.
 fn running(supervised: bool) -> Solo {
     let mut w = if supervised {
         Solo::supervised(gang_with(
@@ -37,7 +37,7 @@ fn impatient() -> Solo {
     let more = json!({"failurePolicy": {"startDeadlineSeconds": 60, "rules": rules}});
     let mut w = Solo::supervised(gang_with(8, &more));
     w.patience = TimeDelta::seconds(400);
-    // Agents tell first what they can do.
+    // Agents publish their capabilities first.
     for node in w.node_names() {
         w.capacity(&node, 0);
     }
@@ -45,7 +45,7 @@ fn impatient() -> Solo {
     w
 }
 
-/// There is capacity for it on four nodes, and its pods are made.
+/// There is capacity on four nodes, and its pods are created.
 fn starts(w: &mut Solo) {
     for node in w.node_names() {
         w.capacity(&node, 2);
@@ -53,7 +53,7 @@ fn starts(w: &mut Solo) {
     w.until("its pods are made", |w| w.pods().len() == 8);
 }
 
-/// Members whose pod is on its way out, or has not come up.
+/// Members whose pod is terminating or has not started.
 fn being_replaced(w: &Solo, before: &BTreeSet<String>) -> usize {
     let is_here = |p: &Pod| {
         let old = p.metadata.uid.as_ref().is_some_and(|u| before.contains(u));
@@ -125,7 +125,7 @@ fn what_an_agent_says_of_a_member_counts_when_it_is_heard() {
     let node = w.node_of("g", 2);
     w.fault(&node, |f| (f.hangs, f.news_take) = (true, SLOW));
     w.exit("g", 7, 1);
-    // The word is given after a minute, and under way for a minute and a half.
+    // The report is made after one minute, and takes a minute and a half to arrive.
     w.rounds(145);
     assert!(w.uids().values().any(|uid| *uid == stuck), "{}", w.story(9));
     w.settle();
@@ -233,7 +233,7 @@ fn while_members_arrive_nobody_of_a_first_start_is_given_up() {
 #[test]
 fn a_supervisor_that_does_not_come_at_a_first_start_is_given_up_at_its_deadline() {
     let mut w = impatient();
-    // Its agent is well, and its supervisors hear nothing of it.
+    // Its agent works, but its supervisors receive nothing.
     w.fault("n0", |f| f.unkillable = true);
     starts(&mut w);
     w.rounds(55);
@@ -302,7 +302,7 @@ fn of_a_recreated_gang_a_bounded_share_is_placed_elsewhere() {
     assert_eq!(w.status().attempt, 2);
 }
 
-/// Members that stand alone and may take a minute to start; there is no capacity yet.
+/// Independent members that may take a minute to start, without capacity yet.
 fn alone(members: i32) -> Solo {
     let more =
         json!({"scheduling": {"policy": "Basic"}, "failurePolicy": {"startDeadlineSeconds": 60}});
@@ -363,7 +363,7 @@ fn members_whose_node_was_silent_for_a_moment_keep_their_pods() {
             w.exit("g", 7, 1);
             w.rounds(5);
         }
-        // Pods are shown ready again some seconds after their node.
+        // Pods are shown as ready some seconds after their node.
         w.fault(&node, |f| (f.lost, f.no_agent) = (false, true));
         w.rounds(3);
         if !fails_meanwhile {
@@ -406,7 +406,7 @@ fn members_that_have_arrived_keep_their_pods_while_their_agents_object_is_gone()
         let object: NodeAgent = w.get(&key).unwrap();
         w.delete(WatchedKind::NodeAgent, &key);
         w.rounds(100);
-        // The agent has looked.
+        // The agent has listed the runtime.
         w.create(&NodeAgent::new(&collected, object.spec));
         w.cluster
             .edit::<NodeAgent>(&key, |agent| agent.status = object.status);

@@ -1,5 +1,5 @@
-//! What is left of a failed attempt: pods with a long grace period, pods that never end, and how
-//! the next attempt keeps apart from them.
+//! Remains of a failed attempt: pods with long grace periods and pods that never end, and their
+//! separation from the next attempt.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo};
 use serde_json::{Value, json};
 
-/// A gang that is recreated, whose members ignore SIGTERM and have that grace period.
+/// A recreated gang whose members ignore SIGTERM and have this grace period.
 fn stubborn(n: i32, grace: i64) -> Value {
     let mut spec = gang_with(
         n,
@@ -23,7 +23,6 @@ fn stubborn(n: i32, grace: i64) -> Value {
     spec
 }
 
-/// Rounds of a second.
 fn run_for(w: &mut Solo, seconds: i64) {
     let end = w.now() + TimeDelta::seconds(seconds);
     while w.now() < end {
@@ -166,8 +165,8 @@ fn where_several_restart_domains_meet_at_one_place_it_stays() {
     assert_eq!(meeting_points(&w).len(), 1);
 }
 
-/// The API server takes a pod with a grace period of 0 away at once; its containers run on until
-/// the kubelet hears of it.
+/// The API server removes a pod with grace period 0 at once. Its containers run until the kubelet
+/// receives the deletion.
 #[test]
 fn a_grace_period_of_nothing_does_not_hide_containers_that_still_run() {
     let mut w = Solo::new(stubborn(4, 0));
@@ -199,7 +198,7 @@ fn avoided(w: &Solo) -> Vec<String> {
         .collect()
 }
 
-/// Nodes go on, the manager is away.
+/// Nodes continue, the manager is unavailable.
 fn without_manager(w: &mut Solo, seconds: i64) {
     for _ in 0..seconds {
         w.kubelets();
@@ -234,7 +233,7 @@ fn nothing_is_forced_on_a_node_of_which_nobody_knows_yet_that_it_is_silent() {
     let node = w.node_of("g", 3);
     let old = w.pod("g", 3);
     w.exit("g", 0, 1);
-    // That node is silent; its Ready stays True for 50 s (node-monitor-grace-period).
+    // The node is silent, but its Ready stays True for 50 s (node-monitor-grace-period).
     for s in 0..45 {
         w.control();
         w.schedule();

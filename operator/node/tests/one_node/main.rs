@@ -1,8 +1,7 @@
-//! Histories of one node's agent. They vary whether a supervisor holds the training process; how
-//! containers end, when they are started again and whether the ended ones are still listed; when
-//! orders come, and whether the agent's watch lags behind them; agents that crash with and without
-//! their file, lose what they had not written yet, and do not hear from runtime or supervisor; pods
-//! that are made anew.
+//! Random histories of one node's agent. They vary supervision; exits and restarts of containers,
+//! and how long ended containers are listed; orders, and the lag of the agent's watch; crashes of
+//! the agent with and without its file, and with unwritten reports; failures of the runtime and of
+//! links to supervisors; replaced pods.
 
 mod step;
 mod truth;
@@ -24,7 +23,7 @@ use truth::{Container, Truth};
 
 const PODS: usize = 3;
 
-/// The same cases in each run, unless `PROPTEST_CASES` or `PROPTEST_RNG_SEED` are set.
+/// Runs are deterministic, unless `PROPTEST_CASES` or `PROPTEST_RNG_SEED` is set.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES");
     let cases = cases.ok().and_then(|n| n.parse().ok()).unwrap_or(40);
@@ -42,14 +41,14 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// A node, its agent, and the manager's orders.
+/// A node, its agent and the manager's orders.
 struct Node {
     supervised: bool,
     pods: Vec<Truth>,
-    /// Pods as the runtime was listed last.
+    /// Pods as of the last list of the runtime.
     listed: Vec<NodePod>,
     order: DomainOrder,
-    /// What the agent's watch shows; None: the order.
+    /// State of the agent's watch. `None`: up to date.
     shown: Option<DomainOrder>,
     records: Records,
     published: NodeAgentStatus,
@@ -89,7 +88,7 @@ impl Node {
         DateTime::from_timestamp(self.now, 0).unwrap()
     }
 
-    /// Takes the step; whether it changed anything.
+    /// Applies a step. True if anything changed.
     fn apply(&mut self, step: Step) -> Result<bool, TestCaseError> {
         self.now += 1;
         let at = self.at();
@@ -132,7 +131,7 @@ impl Node {
             Step::Crash | Step::Forget => {
                 self.published = self.written.clone();
                 self.listed.clear();
-                // A watch begins with what is there.
+                // A new watch begins with the current state.
                 self.shown = None;
                 self.pods.iter_mut().for_each(|p| p.linked = false);
                 if matches!(step, Step::Forget) {
@@ -240,7 +239,7 @@ impl Node {
         true
     }
 
-    /// The manager releases those whose agent has written that all of them have come.
+    /// The manager releases domains whose agent has reported all arrivals.
     fn release(&mut self) {
         let arrival = self.written.arrivals.first();
         let all = arrival
@@ -302,7 +301,7 @@ impl Node {
         decide(&view, self.at())
     }
 
-    /// What is newer than the last order is of its attempt, and never stopped.
+    /// Containers newer than the last order belong to its attempt, and are never stopped.
     fn check_stop(&self, uid: &str, id: &str) -> Check {
         prop_assert!(!self.supervised, "a supervised container is never stopped");
         let truth = self.pods.iter().find(|p| p.pod.uid == uid);
@@ -352,7 +351,7 @@ impl Node {
         }
     }
 
-    /// Says a word to a supervisor, which does what it can be trusted to do.
+    /// Sends a message to a supervisor, which executes it if it can.
     fn tell(&mut self, uid: &str, word: &Word) -> Check {
         let alone = self.shown.as_ref().unwrap_or(&self.order).alone.clone();
         let told = self.written.reports.clone();
@@ -412,7 +411,7 @@ impl Node {
         Ok(())
     }
 
-    /// Faults have stopped: everybody comes to the next attempt.
+    /// After the faults, all members arrive at the next attempt.
     fn converges(&mut self) -> Check {
         self.apply(Step::CatchUp)?;
         self.apply(Step::Order)?;

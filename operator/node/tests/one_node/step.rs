@@ -1,48 +1,45 @@
-//! What happens to a node.
-
 use proptest::prelude::*;
 
 use super::PODS;
 
-/// Something that happens. Numbers choose among the pods.
+/// An event on the node. Numbers select pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// The training process ends by itself.
     Exit(usize, i32),
-    /// The container is killed, with its supervisor.
+    /// The container and its supervisor are killed.
     Kill(usize),
-    /// The kubelet starts a container where none runs.
+    /// The kubelet starts a container if none runs.
     Start(usize),
-    /// The kubelet removes the containers that have ended.
+    /// The kubelet removes ended containers.
     Remove(usize),
     /// A new pod for the member.
     Replace(usize),
     /// The manager orders the next attempt.
     Order,
-    /// It answers the failure of one supervised member alone.
+    /// The manager handles the failure of one supervised member alone.
     Alone(usize),
-    /// The agent's watch shows nothing new from here on.
+    /// The agent's watch stops delivering changes.
     Lag,
-    /// It has caught up.
+    /// The watch has delivered all changes.
     CatchUp,
-    /// The agent decides; false: its runtime does not answer.
+    /// The agent decides. False: its runtime does not answer.
     Pass(bool),
-    /// What it publishes is written.
+    /// Its pending publication is written.
     Write,
-    /// The link to a supervisor is lost until it says everything again.
+    /// The link to a supervisor breaks until the supervisor repeats its state.
     Unlink(usize),
-    /// The agent starts again, with its file.
+    /// The agent restarts with its file.
     Crash,
-    /// The same, without it.
+    /// The agent restarts without its file.
     Forget,
     /// Seconds.
     Tick(i64),
-    /// All of them do their work for a while.
+    /// All components work for a while without faults.
     Calm,
 }
 
 impl Step {
-    /// Each of them.
     pub(super) const NAMES: [&'static str; 16] = [
         "exit", "kill", "start", "remove", "replace", "order", "alone", "lag", "catch up", "pass",
         "write", "unlink", "crash", "forget", "tick", "calm",

@@ -1,4 +1,4 @@
-//! Pods and containers as they really are.
+//! Actual state of pods and containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,23 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::RestartsSeen;
 use lockstep_node::{Exit, NodePod, SeenContainer, SupervisorState};
 
-/// A container as it really is.
 pub(super) struct Container {
     pub(super) seen: SeenContainer,
-    /// Whether the agent's watch has been up to date since before it started.
+    /// True if the agent's watch was current when it started, and since.
     pub(super) in_time: bool,
-    /// The attempt that the agent has told it has come to, and not forgotten.
+    /// The attempt at which the agent has reported its arrival, unless its records were lost.
     pub(super) came_to: Option<i64>,
 }
 
-/// A pod as it really is.
 pub(super) struct Truth {
     pub(super) pod: NodePod,
     pub(super) containers: Vec<Container>,
     pub(super) supervisor: SupervisorState,
     pub(super) linked: bool,
-    /// Attempts in which a child has ended by itself, with the container's restarts.
+    /// Attempts in which a child exited by itself, with the container's restart count.
     pub(super) ended: BTreeSet<(i64, i32)>,
     pub(super) started: i32,
-    /// Restarts that the manager had seen when it ordered each attempt.
+    /// Restart counts known to the manager when it ordered each attempt.
     pub(super) seen: BTreeMap<i64, i32>,
 }
 
@@ -71,13 +69,13 @@ impl Truth {
         true
     }
 
-    /// The child that runs ends with its supervisor.
+    /// The exit of the running child, together with its supervisor.
     pub(super) fn note_child_ends(&mut self) {
         let ended = self.supervisor.running.map(|a| (a, self.started - 1));
         self.ended.extend(ended);
     }
 
-    /// Whether a container before this one has come to the attempt and failed.
+    /// True if an earlier container arrived at the attempt and failed.
     pub(super) fn failed_before(&self, attempt: i64, restarts: i32) -> bool {
         self.containers.iter().any(|c| {
             let failed = c.seen.exit.as_ref().is_some_and(|e| e.code != 0);
@@ -85,8 +83,8 @@ impl Truth {
         })
     }
 
-    /// What the manager has seen of it: the container that failed last in the present attempt, as far as
-    /// it was told, or else the newest.
+    /// Restart count known to the manager: of the last reported failure in the current attempt,
+    /// else of the newest container.
     pub(super) fn restarts_seen(&self, attempt: i64, told: &[Report]) -> i32 {
         let failed = told.iter().filter(|r| {
             r.pod_uid == self.pod.uid && r.attempt == attempt && r.kind == ReportKind::Exited
