@@ -20,15 +20,15 @@ use thiserror::Error;
 
 pub use self::source::ConfigSource;
 
-/// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
+/// All settings of the manager. Every key has a default. Durations are written as in Go (`15s`,
 /// `500ms`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// Least level that is logged, or levels of modules: `info,kube=warn`. Empty: what `--log-level`
-    /// says.
+    /// Minimum log level, or levels per module: `info,kube=warn`. Empty: the value of
+    /// `--log-level`.
     pub log_level: String,
-    /// Which of several managers acts.
+    /// Leader election among several managers.
     pub leader_election: LeaderElection,
     /// `/healthz` and `/readyz`.
     pub health: Endpoint,
@@ -36,14 +36,14 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// Requests to the API server.
     pub client: ClientConfig,
-    /// Every workload and the scheduler are looked at once in this time even if nothing changes, as
-    /// a repair; a look writes nothing when nothing differs. 0 turns it off, otherwise at least 1s.
+    /// Period of the resync, which processes every workload and the scheduler even without changes,
+    /// to repair missed events. 0 disables it; otherwise at least 1s.
     pub resync_period: Span,
-    /// How workloads are driven.
+    /// Workload controller.
     pub workloads: WorkloadConfig,
-    /// How gangs are placed and who is preempted.
+    /// Placement and preemption of gangs.
     pub scheduler: SchedulerConfig,
-    /// How the node agents are found.
+    /// Selection of the node agents' pods.
     pub agents: AgentConfig,
     /// The supervisor of training processes.
     pub supervisor: SupervisorConfig,
@@ -70,15 +70,15 @@ impl Default for Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// False: act without a lease. Only for a single process.
+    /// Whether to elect a leader. Set to `false` only for a single manager.
     pub enabled: bool,
     /// Name of the Lease, in the manager's own namespace.
     pub name: String,
-    /// How long others wait after the last renewal before they take over. Whole seconds.
+    /// How long other managers wait after the last renewal before they take over. Whole seconds.
     pub lease_duration: Span,
-    /// How long the leader acts after its last renewal; less than `leaseDuration`.
+    /// How long the leader acts after its last renewal. Less than `leaseDuration`.
     pub renew_deadline: Span,
-    /// Time between attempts; less than `renewDeadline`.
+    /// Time between attempts. Less than `renewDeadline`.
     pub retry_period: Span,
 }
 
@@ -94,11 +94,11 @@ impl Default for LeaderElection {
     }
 }
 
-/// Where an HTTP endpoint listens.
+/// Address of an HTTP endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Endpoint {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port. Port 0 selects a free port.
     pub bind_address: SocketAddr,
 }
 
@@ -110,11 +110,11 @@ impl Endpoint {
     }
 }
 
-/// What is told to Prometheus, and where.
+/// Metrics endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Address and port; port 0 takes a free one.
+    /// Address and port. Port 0 selects a free port.
     pub bind_address: SocketAddr,
     /// Series of single workloads, at `/metrics/workloads`.
     pub workloads: WorkloadSeriesConfig,
@@ -133,11 +133,11 @@ impl Default for MetricsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadSeriesConfig {
-    /// Whether there are any: about 25 for each workload, as long as it exists. False: the endpoint
-    /// answers and shows nothing.
+    /// Whether to export these series: about 25 for each workload, while it exists. `false`: the
+    /// endpoint returns an empty response.
     pub enabled: bool,
-    /// Most workloads that have series: those that run first, the oldest of them first, then those
-    /// that wait, then those that have ended. `lockstep_workloads_not_shown` counts the others.
+    /// Most workloads with series. Running workloads are first, then waiting ones, then ended ones,
+    /// each oldest first. `lockstep_workloads_not_shown` counts workloads without series.
     pub max: usize,
 }
 
@@ -154,11 +154,11 @@ impl Default for WorkloadSeriesConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClientConfig {
-    /// Longest time for a read.
+    /// Timeout of a read.
     pub read_timeout: Span,
-    /// Longest time for a write. Writes are not repeated blindly, they are decided anew.
+    /// Timeout of a write. A write that times out is decided again, not repeated.
     pub write_timeout: Span,
-    /// Wait after the first failure of a watch; doubles.
+    /// Wait after the first failure of a watch. Doubles with each further failure.
     pub watch_backoff_min: Span,
     /// Longest such wait.
     pub watch_backoff_max: Span,
@@ -179,35 +179,40 @@ impl Default for ClientConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadConfig {
-    /// Workloads worked on at a time, 1 to 1000.
+    /// Workloads processed concurrently, 1 to 1000.
     pub concurrency: usize,
-    /// Requests in flight for one workload, 1 to 1000.
+    /// Concurrent requests for one workload, 1 to 1000.
     pub requests_in_flight: usize,
-    /// Wait after the first failed pass over a workload; doubles.
+    /// Wait after the first failed pass over a workload. Doubles with each further failure.
     pub retry_min: Span,
     /// Longest such wait.
     pub retry_max: Span,
-    /// Wait before the second counted incident in a row is acted on; doubles.
+    /// Wait before the restart for the second consecutive counted incident. Doubles with each
+    /// further incident.
     pub incident_backoff_min: Span,
     /// Longest such wait.
     pub incident_backoff_max: Span,
-    /// A domain that ran this long without incident starts over: no back-off, all in-place
-    /// attempts.
+    /// A restart domain that has run for this time without incident starts over: no back-off, all
+    /// in-place attempts.
     pub healthy_reset: Span,
-    /// Wait after the first placement that ended before all members ran; doubles.
+    /// Wait after the first placement that ended before all members ran. Doubles with each further
+    /// one.
     pub placement_backoff_min: Span,
     /// Longest such wait.
     pub placement_backoff_max: Span,
-    /// How long a gang stays away from a node that rejected its pod or did not start it in time.
+    /// How long a gang avoids a node that did not start its pod in time.
     pub avoid_node: Span,
-    /// After a refused request, how long until it is tried again.
+    /// Wait before a refused request is retried. Also how long a gang avoids a node whose kubelet
+    /// rejected its pod.
     pub refusal_retry: Span,
-    /// How long pod status waits for the agent's report of the true exit code.
+    /// How long the manager waits for the agent's report of the true exit code, if pod status shows
+    /// a masked one.
     pub report_grace: Span,
-    /// Restarts with new pods, after the in-place tries are used up, before a gang gives its
-    /// placement back.
+    /// Restarts with new pods, after the in-place tries are used up, before a gang releases its
+    /// placement.
     pub recreate_tries: i32,
-    /// What replacing a pod takes: a kubelet's crash back-off that is longer is not waited for.
+    /// Estimated duration of replacing a pod. If the kubelet's crash back-off is longer, pods are
+    /// replaced instead of restarted in place.
     pub recreate_takes: Span,
 }
 
@@ -234,13 +239,13 @@ impl Default for WorkloadConfig {
     }
 }
 
-/// How pods of the node agents are recognised.
+/// Selection of the node agents' pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// Their namespace; empty: the manager's own.
+    /// Namespace of the pods. Empty: the manager's own namespace.
     pub namespace: String,
-    /// Key of a label that they carry.
+    /// Key of a label of the pods.
     pub label_key: String,
     /// Value of that label.
     pub label_value: String,
@@ -261,24 +266,24 @@ impl Default for AgentConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SupervisorConfig {
-    /// Image that it is copied from, which training pods must be able to pull; empty: no pod gets a
+    /// Image of the supervisor, which training pods must be able to pull. Empty: no pod gets a
     /// supervisor.
     pub image: String,
 }
 
-/// Why a configuration is refused.
+/// Error of a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// Not YAML, an unknown key, a value of another type.
+    /// Invalid YAML, an unknown key or a value of the wrong type.
     #[error("{0}")]
     Syntax(String),
-    /// A value that is out of range, or does not fit another.
+    /// A value that is out of range or conflicts with another value.
     #[error("{0}")]
     Value(ValueRule),
 }
 
 impl Config {
-    /// Reads and checks a configuration. Empty text is the default configuration.
+    /// Parses and validates a configuration. Empty text is the default configuration.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = if text.trim().is_empty() {
             Self::default()
