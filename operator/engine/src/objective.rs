@@ -174,7 +174,6 @@ impl<'a> CostCounter<'a> {
         self.weights.marginal(self.excess, self.lost)
     }
 
-    /// Increase of the price if a unit is added.
     pub fn marginal(&self, one: &UnitCost<'_>) -> Price {
         let lost = match one.unit.cascade {
             None => one.lost,
@@ -184,7 +183,6 @@ impl<'a> CostCounter<'a> {
         self.weights.marginal(self.marginal_excess(one.unit), lost)
     }
 
-    /// Increase of the PDB excess if a unit is added.
     pub fn marginal_excess(&self, unit: &Unit) -> i64 {
         let mut more = 0;
         for &(pdb, pods) in &unit.pdbs {

@@ -108,7 +108,6 @@ impl<'a> PlacementInstance<'a> {
         domains
     }
 
-    /// Slots for a shape on a node, given a table of free capacity.
     pub fn slots_on(&self, free: &[i64], shape_ix: usize, shape: &Shape, node: NodeIx) -> u32 {
         if self.admits[shape_ix].contains(node) {
             slots(self.free_on(free, node), &shape.request)

@@ -89,7 +89,6 @@ struct OneMoreAt {
     all: Rc<[OneMore]>,
 }
 
-/// Cached most valuable pattern of a kind at some prices.
 #[derive(Clone, Copy, Debug)]
 struct Dearest {
     pattern: usize,
@@ -211,7 +210,6 @@ impl<'a> Mixture<'a> {
         self.kind_of[node].map_or(0, |kind| self.dearest(kind).worth)
     }
 
-    /// Price of the most expensive pod.
     pub fn dearest_pod(&self) -> i64 {
         self.prices.iter().copied().max().unwrap_or(0)
     }

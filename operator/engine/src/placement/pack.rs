@@ -54,7 +54,6 @@ pub(super) fn refuse_one_shape(
     Err(too_few_slots(instance, free, &instance.nodes, shape, count))
 }
 
-/// Shortage of this many pods of a shape on these nodes.
 fn too_few_slots(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -232,7 +231,6 @@ impl Packing<'_> {
         Ok(placed.flat_map(|(_, assigned)| assigned).collect())
     }
 
-    /// Removes the pods of all but the first `kept` shapes.
     fn take_back(&mut self, kept: usize) {
         for (shape, assigned) in self.placed.drain(kept..) {
             let shape = &self.instance.demand.shapes[shape];

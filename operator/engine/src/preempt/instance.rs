@@ -160,7 +160,6 @@ impl<'a> PreemptionInstance<'a> {
         self.weights = Weights::excess_first(cascades + self.lost.iter().sum::<Price>());
     }
 
-    /// Adds work that the eviction of a candidate causes elsewhere.
     pub fn add_follow_on(&mut self, candidate: CandidateIx, lost: Price) {
         self.lost[candidate] += lost;
         self.set_weights();
@@ -175,7 +174,6 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// PDB excess of a candidate if nothing else is evicted.
     pub fn excess_alone(&self, candidate: CandidateIx) -> i64 {
         self.units.excess_alone(self.unit(candidate))
     }

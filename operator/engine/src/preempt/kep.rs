@@ -39,7 +39,6 @@ pub(super) fn preempt(
     })
 }
 
-/// Places the gang once on the cluster without candidates, then reprieves units.
 fn for_gang(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,

@@ -39,7 +39,6 @@ const LAST_STEPS: u64 = 150_000;
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
 
-/// Least-cost answer without follow-on evictions.
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,

@@ -144,7 +144,6 @@ struct DualLine {
     multiplier: i128,
 }
 
-/// Dual lines of these components, one per multiplier of `sets`.
 fn dual_lines(
     relaxation: &Relaxation,
     components: &[Component],
@@ -183,7 +182,6 @@ fn units_in(component: &Component, set: &PricedSet) -> Vec<CandidateIx> {
         .collect()
 }
 
-/// All undominated subsets of a component.
 fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
     let mut subsets = Vec::new();
     for bits in 1u32..1 << component.units.len() {
@@ -290,7 +288,6 @@ fn components(relaxation: &Relaxation) -> Vec<Component> {
     components
 }
 
-/// Root of a vertex in the union-find forest.
 fn root(parent: &mut [usize], mut at: usize) -> usize {
     while parent[at] != at {
         parent[at] = parent[parent[at]];

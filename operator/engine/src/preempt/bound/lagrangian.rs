@@ -56,9 +56,7 @@ impl PricedSet {
 
 /// Best lower bound over the multipliers.
 pub(in crate::preempt) struct DualBound {
-    /// Lower bound of the cost of every set.
     pub bound: Price,
-    /// Multiplier of this bound.
     pub multiplier: i128,
     /// Optimal sets of the multipliers that were tried.
     pub sets: Vec<PricedSet>,
@@ -90,7 +88,6 @@ pub(in crate::preempt) struct Relaxation {
     /// Edges from cascades to the sink, with their losses.
     cascades: Vec<(usize, i128)>,
     cascade_of: Vec<Option<usize>>,
-    /// Candidates that must not be evicted.
     excluded: Vec<bool>,
     fixed: Vec<usize>,
 }
@@ -387,7 +384,6 @@ impl Relaxation {
         sum
     }
 
-    /// True if candidates share the loss of a cascade.
     pub fn has_cascades(&self) -> bool {
         self.price
             .iter()

@@ -69,7 +69,6 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Searches with full effort from now on.
     pub fn look_harder(&mut self) {
         self.effort = Effort::Full;
     }
@@ -103,7 +102,6 @@ impl<'a> SeveralShapes<'a> {
         self.at_begin = Some(self.changed.clone());
     }
 
-    /// Reverts to the state of the last [`SeveralShapes::begin`].
     pub fn undo(&mut self) {
         let Some(changed) = self.at_begin.take() else {
             return;
@@ -181,7 +179,6 @@ impl<'a> SeveralShapes<'a> {
         more
     }
 
-    /// As [`SeveralShapes::worth`], for several candidates together.
     pub fn worth_together(&mut self, free: &[i64], candidates: &[CandidateIx]) -> i64 {
         self.catch_up(free);
         let instance = self.instance;

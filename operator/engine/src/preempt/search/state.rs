@@ -122,7 +122,6 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Reverts to the state of the last [`VictimState::begin`].
     pub fn undo(&mut self) {
         while let Some(candidate) = self.journal.pop() {
             self.toggle(candidate);
@@ -156,7 +155,6 @@ impl<'a> VictimState<'a> {
         self.shift(candidate, sign);
     }
 
-    /// Increase of the price if one more unit is evicted.
     pub fn marginal(&self, candidate: CandidateIx) -> Price {
         self.cost.marginal(&self.instance.cost(candidate))
     }
@@ -182,7 +180,6 @@ impl<'a> VictimState<'a> {
         said
     }
 
-    /// Increase of the PDB excess if one more unit is evicted.
     pub fn marginal_excess(&self, candidate: CandidateIx) -> u64 {
         let unit = self.instance.unit(candidate);
         self.cost.marginal_excess(unit).unsigned_abs()
@@ -245,7 +242,6 @@ impl<'a> VictimState<'a> {
         }
     }
 
-    /// Placement of several shapes after a successful [`VictimState::fits`].
     pub fn patterns(&self) -> Option<GangPlacement> {
         let placement = self.instance.placement;
         let mut free = self.free.clone();
