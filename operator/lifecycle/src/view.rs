@@ -27,11 +27,11 @@ pub struct WorkloadView {
     pub pods: Vec<Arc<PodView>>,
     /// Pod groups that the workload owns, by gang key.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
-    /// The Workload of this name, whoever owns it.
+    /// The Workload of this name, of any owner.
     pub scheduling: Option<Held<WorkloadSpec>>,
-    /// The Service named like the subdomain, whoever owns it.
+    /// The Service named like the subdomain, of any owner.
     pub service: Option<Held<ServiceContent>>,
-    /// The `RestartOrder` of this name, whoever owns it.
+    /// The `RestartOrder` of this name, of any owner.
     pub order: Option<Held<RestartOrderSpec>>,
     /// Nodes that pods and placements name, by name. A missing node does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
@@ -98,7 +98,7 @@ pub struct WorkloadId {
 }
 
 impl WorkloadId {
-    /// `None` if the API server has not stored the object, which then cannot own others.
+    /// `None` if the API server has not stored the object, which then cannot own objects.
     pub fn read(workload: &TrainingWorkload) -> Option<Self> {
         let metadata = &workload.metadata;
         Some(Self {
@@ -154,7 +154,7 @@ pub struct DryRun {
     /// The highest tier whose rules the API server keeps. Without KEP-5307 it drops the rules. With
     /// the gate for KEP-5532 off it refuses that action, even if kubelets declare it.
     pub tier: Tier,
-    /// True if a request failed without a result. Then gangs may be placed, but no pods created.
+    /// True if a request failed without a result. Then gangs are placed, but no pods are created.
     pub failed: bool,
 }
 

@@ -99,7 +99,7 @@ impl Restarts<'_> {
         format!("{free}{used} of {} restarts used", limits.max_restarts)
     }
 
-    /// Names the domain if there are others.
+    /// Names the domain if there are several.
     fn of_domain(&self, key: &str, text: &str) -> String {
         let others = self.ledger.domains.len() > 1;
         if others && !self.ledger.gangs.contains_key(key) {

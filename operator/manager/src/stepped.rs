@@ -152,7 +152,7 @@ impl SteppedManager {
         self.scheduler.cycle(&CancellationToken::new()).await
     }
 
-    /// Settings of the scheduler. May be changed between cycles.
+    /// Settings of the scheduler, which callers may change between cycles.
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         &mut self.scheduler.settings
     }

@@ -11,8 +11,8 @@ use lockstep_api::restart_order::DomainOrder;
 use super::supervised;
 use super::view::{AttemptCall, NodePod, NodeView, Record, Records, is_ordered, order_for};
 
-/// How long the first arrivals wait for others, to share one write. Short, so that a hanging member
-/// does not delay reports on its neighbours.
+/// How long the first arrivals wait for later ones, to share one write. Short, so that a hanging
+/// member does not delay reports on its neighbours.
 const COALESCE: TimeDelta = TimeDelta::seconds(1);
 
 pub(super) struct Arrivals {

@@ -127,7 +127,7 @@ impl Records {
     }
 }
 
-/// The released training container, or the last one that ended.
+/// The released training container, or the last ended one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {

@@ -217,7 +217,7 @@ impl Ledger {
     /// When the gang of a domain obtained the capacity that it holds or has just released. Nodes of
     /// a preemption count after their victims have terminated. A later placement does not reset the
     /// time, because the earlier work is lost too. It does for a resize, because added members have
-    /// done no work, and for members that fail alone, because they may be the moved members.
+    /// done no work, and for members that fail alone, which are possibly the moved ones.
     fn held_since(
         &self,
         facts: &Facts<'_>,

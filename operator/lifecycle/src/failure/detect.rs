@@ -332,7 +332,7 @@ pub(super) fn exit_failure(
             exit.finished_at.unwrap_or(facts.now),
         ),
     };
-    // When one container restarts the whole pod, the kubelet kills the others with 137.
+    // When one container restarts the whole pod, the kubelet kills all other containers with 137.
     let last = pod
         .containers
         .get(facts.training(&member.group))

@@ -384,7 +384,7 @@ pub(crate) fn join(
     let escalates = action.replaces_pods() && !incident.action.replaces_pods();
     incident.action = action;
     if escalates {
-        // Members with new pods get others again, because the coordinator's address changes.
+        // Members with new pods get new pods again, because the coordinator's address changes.
         ledger.note_recreation(scope.key());
         members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
     } else {

@@ -17,7 +17,8 @@ use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 
-/// Added members join once they are placed. If members are removed, the others restart at once.
+/// Added members join once they are placed. If members are removed, the remaining members restart
+/// at once.
 pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
     let spec = facts.spec();
     let was = ledger.membership_before(spec, before);

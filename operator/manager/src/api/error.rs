@@ -21,7 +21,7 @@ worded! {
         /// Refused by quota, admission policy, Pod Security or RBAC.
         Forbidden = "forbidden",
         Invalid = "invalid",
-        /// The server asks the client to retry later (429).
+        /// The server requests a retry later (429).
         Throttled = "throttled",
         /// A disruption budget does not allow the eviction.
         Budget = "budget",
@@ -60,7 +60,7 @@ pub struct ApiError {
     pub class: ErrorClass,
     /// Message of the server, without the prefix that the client adds.
     pub message: String,
-    /// How long the server asks the client to wait before a retry.
+    /// The server's requested wait before a retry.
     pub retry_after: Duration,
 }
 

@@ -18,7 +18,7 @@ use crate::api::error::{ApiError, ErrorClass};
 const NO_DRY_RUN: &str = "does not support dry run";
 
 enum Judgement {
-    /// Admitted with its restart rules, or refused for a reason that may be transient.
+    /// Admitted with its restart rules, or refused for a possibly transient reason.
     Kept(Admission),
     /// Admitted without its restart rules, or dry runs are not supported.
     Dropped(Admission),
