@@ -30,10 +30,10 @@ const UNANSWERED: Duration = Duration::from_secs(15);
 /// Connects like kube's client, with TCP keepalive probes. Concurrent requests use separate
 /// connections (HTTP/1.1).
 ///
-/// A watch is silent while nothing changes, and so is a connection whose peer has vanished (an
-/// isolated node, a load balancer that dropped its state). kube ends such a watch after 300 s. With
-/// probes, the connection fails after 40 s. If the kubeconfig names a proxy or a credential plugin,
-/// kube's own client without probes is used. Pods need neither.
+/// A watch is silent while nothing changes. So is a connection whose peer has vanished, such as an
+/// isolated node or a load balancer that dropped its state. kube ends such a watch after 300 s.
+/// With probes, the connection fails after 40 s. If the kubeconfig names a proxy or a credential
+/// plugin, kube's own client without probes is used. Pods need neither.
 ///
 /// The client never retries, whatever `config` says.
 ///

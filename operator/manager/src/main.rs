@@ -62,8 +62,8 @@ struct Args {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    /// Apply objects that a bundle of the Operator Lifecycle Manager cannot contain: the admission
-    /// policies, flow control, and the node agents if the runtime's socket is set.
+    /// Apply objects that a bundle of the Operator Lifecycle Manager cannot contain: admission
+    /// policies and flow control. If the runtime's socket is set, also the node agents.
     Components(ComponentsArgs),
 }
 

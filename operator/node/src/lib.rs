@@ -2,9 +2,9 @@
 //!
 //! A training container is *released* for an attempt when the agent first sees it running without
 //! an older one. An order stops exactly the containers released for earlier attempts. A container
-//! that its restart rule has restarted is released for the next attempt and not stopped, in two
-//! cases: it is newer than what the manager had seen, or no container ran when the order arrived.
-//! No clocks are compared.
+//! restarted by its own rule is released for the next attempt and not stopped in two cases. It is
+//! newer than what the manager had seen, or no container ran when the order arrived. No clocks are
+//! compared.
 //!
 //! A supervised container is never stopped. Its supervisor is paused, and released when all members
 //! are at the barrier ([`supervised`]).

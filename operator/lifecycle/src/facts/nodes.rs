@@ -19,10 +19,11 @@ impl<'a> Facts<'a> {
         self.agents.get(node).copied()
     }
 
-    /// Until when the creation of a member's pod waits for an agent: its pod is new or was ready
-    /// recently, its node became ready recently, or its capabilities are unknown. A pod created
-    /// without an agent never gets a supervisor, and then its domain cannot restart in place.
-    /// `None`: the agent is present, not expected, or of no use to the member.
+    /// Until when the creation of a member's pod waits for an agent. It waits if the agent's pod is
+    /// new or was ready recently, if the node became ready recently, or if the agent's capabilities
+    /// are unknown. A pod created without an agent never gets a supervisor, and then its domain
+    /// cannot restart in place. `None`: the agent is present, not expected, or of no use to the
+    /// member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let known = self
             .agent(node)

@@ -144,7 +144,7 @@ pub(crate) fn killed_for_node(
     })
 }
 
-/// Until when pod status may explain an exit that looks like a kill: while it shows the container
+/// Until when pod status may explain an exit that looks like a kill. While it shows the container
 /// as running, the kubelet may be ending the pod. If the container failed alone, pod status shows
 /// it within two seconds.
 fn confirmed_by(

@@ -312,8 +312,8 @@ fn build(
     }
 }
 
-/// Replaces a restart in place by new pods in three cases: the policy requires a barrier and the
-/// pods have none; the in-place tries are used up; the kubelet's back-off, which also doubles,
+/// Replaces a restart in place by new pods in three cases. The policy requires a barrier and the
+/// pods have none. The in-place tries are used up. The kubelet's back-off, which also doubles,
 /// would take longer than a new pod.
 fn escalate(
     facts: &Facts<'_>,

@@ -2,8 +2,8 @@
 //!
 //! A deadline on missing reports would make a slow control plane expensive: it replaces running
 //! members, which delays reports further. Therefore a member is replaced only if its own node
-//! reports that it does not arrive, after a time without any arrival in its domain, and only a
-//! share at a time (docs/decisions/0034).
+//! reports that it does not arrive, and only after a time without any arrival in its domain. Only a
+//! share is replaced at a time (docs/decisions/0034).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;

@@ -1,5 +1,5 @@
-//! Stage 06: the gang avoids nodes on which pods do not end, before it deletes the pods by force:
-//! their processes may still use devices, ports and volumes.
+//! Stage 06: the gang avoids nodes on which pods do not end, before it deletes the pods by force.
+//! Their processes may still use devices, ports and volumes.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;

@@ -390,8 +390,8 @@ fn members_that_restart_one_by_one_have_no_supervisor() {
     assert_eq!(w.status().phase, Some(Phase::Running));
 }
 
-/// Varies the order of watch events and of steps of agents and kubelets, and injects failures: of
-/// processes and supervisors, silent, restarted and reset agents, crashes of the manager. After
+/// Varies the order of watch events and of steps of agents and kubelets. Injects failures of
+/// processes and supervisors, silent, restarted and reset agents, and crashes of the manager. After
 /// each step, the cluster asserts that no two attempts run at once.
 #[test]
 fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {

@@ -1,6 +1,6 @@
 //! Applies objects that a bundle of the Operator Lifecycle Manager cannot contain (ADR 0037):
-//! admission policies, flow control, and the DaemonSet of the node agents if the runtime's socket
-//! is configured.
+//! admission policies and flow control. If the runtime's socket is configured, also the DaemonSet
+//! of the node agents.
 //!
 //! `lockstep-manager components` has its own service account, so that the manager needs no rights
 //! on policies and DaemonSets. With kustomize, these objects are applied directly.

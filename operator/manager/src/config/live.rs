@@ -1,6 +1,5 @@
-//! Applies parts of the configuration file while the manager runs: the preemption settings, so that
-//! evictions can be stopped at once, and the log level, so that a running problem can be examined
-//! without a restart.
+//! Applies the preemption settings and the log level of the configuration file while the manager
+//! runs. So evictions can be stopped at once, and a problem can be examined without a restart.
 //!
 //! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link.
 //! Therefore the file is polled and compared. An invalid file changes nothing.

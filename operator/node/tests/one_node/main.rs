@@ -1,7 +1,7 @@
-//! Random histories of one node's agent. They vary supervision; exits and restarts of containers,
-//! and how long ended containers are listed; orders, and the lag of the agent's watch; crashes of
-//! the agent with and without its file, and with unwritten reports; failures of the runtime and of
-//! links to supervisors; replaced pods.
+//! Random histories of one node's agent. They vary supervision, exits and restarts of containers,
+//! how long ended containers are listed, orders, and the lag of the agent's watch. Faults are
+//! crashes of the agent with and without its file or with unwritten reports, failures of the
+//! runtime and of links to supervisors, and replaced pods.
 
 mod step;
 mod truth;
