@@ -147,7 +147,8 @@ fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
     each.map(|requests| count(requests, accelerators)).sum()
 }
 
-/// Accelerators of placed gangs with a lower priority than any gang that waits for capacity.
+/// Accelerators of placed gangs with a lower priority than the highest-priority gang that waits for
+/// capacity.
 fn outranked(state: &State, accelerators: &[String]) -> i64 {
     let gangs = || state.gang_inputs.values();
     let waiting = gangs().filter(|gang| waits(gang) && gang.group.status.waits_for_capacity());
