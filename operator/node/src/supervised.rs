@@ -1,8 +1,8 @@
-//! One pod whose training process has a supervisor: hold it for an order, release it when the
-//! manager says that all members are at the barrier, tell how its child ended.
+//! Follows one pod with a supervisor: pauses it for an order, releases it when the manager reports
+//! that all members are at the barrier, and reports exits of its child.
 //!
-//! No process starts in a new container before its supervisor is released, so a container is never
-//! stopped here: it is of the attempt that its supervisor has come to.
+//! In a new container, no process starts before the supervisor is released. Therefore containers
+//! are never stopped here: a container belongs to the attempt at which its supervisor has arrived.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::node_agent::{Report, ReportKind};
@@ -12,7 +12,7 @@ use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
 use super::supervisor::{ChildEnd, SupervisorState, Word};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
-/// `reported`: reports that were made already.
+/// `reported`: reports made before.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
@@ -50,23 +50,23 @@ pub(super) fn step(
     step
 }
 
-/// Whether the order is for this pod: its member restarts in place, or it was made for the attempt, and
-/// no other has taken its place since. One that was made for a later attempt waits for the order of
-/// that.
+/// True if the order includes this pod: its member restarts in place, or the pod was created for
+/// the attempt, and no other pod has replaced it. A pod created for a later attempt waits for the
+/// order of that attempt.
 pub(super) fn is_for(order: &DomainOrder, pod: &NodePod) -> bool {
     let restarts = is_ordered(order, pod.member.as_ref());
     let comes = pod.attempt <= order.attempt && (restarts || pod.attempt == order.attempt);
     comes && !order.replaced_pods.contains(&pod.uid)
 }
 
-/// The attempt that the supervisor has come to; 0: none yet.
+/// The attempt at which the supervisor has arrived. 0: none yet.
 fn reached(state: &SupervisorState) -> i64 {
     let ended = state.exit.as_ref().map(|e| e.attempt);
     state.held.max(state.running).max(ended).unwrap_or_default()
 }
 
-/// Reports containers that have ended. One whose child's end was told already ends with that code
-/// because it was told to, or because nobody answered; that is no second failure.
+/// Reports containers that have ended. After a reported exit of the child, its container exits with
+/// the same code, on order or because no order arrived in time. This is not a second failure.
 fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now: DateTime<Utc>) {
     if let Some(record) = &mut step.record {
         if let Some(c) = pod.containers.iter().find(|c| c.id == record.container_id) {
@@ -75,7 +75,7 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now:
         let child_told = record.told_end == Some(record.attempt);
         let ended = end_of_released(pod, record, now);
         let news = ended.filter(|r| {
-            // How a removed container has ended nobody knows.
+            // The exit of a removed container is unknown.
             let unknown = child_told && r.reason == REMOVED;
             !unknown && !reported.iter().any(|t| is_end_of_child(t, r))
         });
@@ -83,7 +83,7 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now:
     }
     for c in ended_unnoticed(pod, step.record.as_ref(), reported) {
         let Some(exit) = &c.exit else { continue };
-        // None of its processes was ever released.
+        // No process of this container was ever released.
         let attempt = step.record.as_ref().map_or(pod.attempt, |r| r.attempt);
         let ended = Record {
             exited_at: Some(exit.at),
@@ -95,15 +95,15 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now:
     }
 }
 
-/// Whether a report is the one that the supervisor's word made of the same end.
+/// True if a report by the supervisor describes this exit.
 fn is_end_of_child(reported: &Report, end: &Report) -> bool {
     reported.supervised
         && (&reported.pod_uid, &reported.container_id) == (&end.pod_uid, &end.container_id)
         && (reported.attempt, reported.exit_code) == (end.attempt, end.exit_code)
 }
 
-/// Takes note of a container that was not seen running before. Where a process of the present
-/// attempt has ended in this pod, the next container waits for the order that answers that end.
+/// Records a newly running container. If a process of the current attempt has ended in this pod,
+/// the next container waits for an order that handles this exit.
 fn note_container(
     pod: &NodePod,
     step: &mut Step,
@@ -117,7 +117,7 @@ fn note_container(
         None => true,
         Some(r) if r.exited_at.is_none() => false,
         Some(r) if r.attempt == attempt => alone.is_some_and(|seen| container.restarts > seen),
-        // An order for an earlier attempt is what an API server that lags behind still shows.
+        // A lagging API server may still show an order for an earlier attempt.
         Some(r) => r.attempt < attempt,
     };
     if may_start {
@@ -126,9 +126,9 @@ fn note_container(
     }
 }
 
-/// The end of the child, told once for each attempt of a container. The agent may have been away when it
-/// came, so the time is the supervisor's; what comes from a container may be anything, but its child has
-/// ended since the container was made, and not later than now.
+/// The report on an exit of the child, once per attempt of a container. The time is the
+/// supervisor's, because the agent may have been unavailable. It is limited to the lifetime of the
+/// container, because values from a container are untrusted.
 fn child_end(
     pod: &NodePod,
     record: &Record,
@@ -154,14 +154,14 @@ fn child_end(
         message: end.message.clone(),
         ..report(pod, &at, ReportKind::Exited, &exit)
     };
-    // The record remembers what the list of reports forgets, and the list is published, so that it
-    // outlives the record.
+    // The record outlives entries in the list of reports. The list is published, so it outlives the
+    // record.
     let known = record.told_end == Some(end.attempt);
     let known = known || reported.iter().any(|t| is_end_of_child(t, &new));
     (!known).then_some(new)
 }
 
-/// What the order has to say to the supervisor now.
+/// The message that the order requires now.
 fn word(
     order: &DomainOrder,
     pod: &NodePod,

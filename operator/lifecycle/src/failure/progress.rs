@@ -1,5 +1,3 @@
-//! Moves an open incident on, and notices when all members run.
-
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
@@ -16,7 +14,7 @@ use crate::ledger::{DomainLedger, Ledger};
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
 
-/// One step of a domain that has no new failure.
+/// Without new failures.
 pub(crate) fn advance(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -41,7 +39,6 @@ pub(crate) fn advance(
     None
 }
 
-/// Notices that the order is out.
 fn note_order(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -61,8 +58,8 @@ fn note_order(
     }
 }
 
-/// A lost node has come back before its members had others: they restart in their pods. If no pod is to be
-/// replaced any more, nothing was lost.
+/// If a lost node returns before its members got other nodes, they restart in their pods. If no pod
+/// remains to be replaced, the charge is refunded.
 fn keep_returned_members(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
     let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
         return;
@@ -98,7 +95,6 @@ fn keep_returned_members(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainS
     }
 }
 
-/// A member that does not come back in time gets a new pod.
 fn replace_late_members(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -113,7 +109,7 @@ fn replace_late_members(
     }
 }
 
-/// While a replacement is sought the survivors hold their nodes, but not for ever.
+/// Survivors keep their nodes during the search for a replacement, up to a timeout.
 fn replacement_timeout(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -164,7 +160,7 @@ fn replacement_timeout(
     ))
 }
 
-/// The API server's refusal of a member's pod for this placement, if it has not accepted one since.
+/// The last refusal of a member's pod of this placement. A success clears it.
 fn refused_on<'a>(
     facts: &Facts<'a>,
     member: &Member,
@@ -186,7 +182,7 @@ fn note_arrival(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &mut DomainL
     }
 }
 
-/// All members run: the incident is over, or the first start is.
+/// Closes the incident, or records the first start, when all members run.
 fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
     let Some(domain) = ledger.domains.get_mut(scope.key()) else {
         return;
@@ -201,7 +197,7 @@ fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>
     if !facts.is_released(scope.key(), domain.attempt) {
         return;
     }
-    // All were at the barrier when it opened: what happens to one now is a failure.
+    // All members were at the barrier, so whatever happens now is a failure.
     let begins = domain.incident.is_none() && facts.is_past_barrier(scope.key(), domain.attempt);
     if !begins && !all_up(facts, domain, &scope.unfinished) {
         return;

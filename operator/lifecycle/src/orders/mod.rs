@@ -1,5 +1,4 @@
-//! The content of the `RestartOrder`: which members the agents restart in place, and when those
-//! that wait at the barrier go on.
+//! The content of the `RestartOrder`: which members restart in place, and when the barrier opens.
 
 pub(crate) mod barrier;
 pub(crate) mod end;
@@ -19,7 +18,6 @@ use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
 use barrier::{Meeting, all_are_held, is_held, listed};
 
-/// What the order should say.
 pub(crate) fn wanted(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -60,10 +58,10 @@ pub(crate) fn wanted(
     }
 }
 
-/// An order for the present attempt and members is left as it is, so that closing an incident
-/// writes nothing. So is one for a later attempt: this ledger may be an old one, read by a leader that
-/// has just taken over, and agents must not be sent back; the next incident goes beyond it. One for
-/// a new attempt goes out when the back-off of its incident is over.
+/// An order for the current attempt and membership stays unchanged, so that closing an incident
+/// causes no write. So does an order for a later attempt: after a change of leader, this ledger may
+/// be outdated, and attempts must not decrease. The next incident exceeds it. An order for a new
+/// attempt is written after the back-off of its incident.
 fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Option<DomainOrder> {
     let domain = meeting.entry;
     let world = meeting.running.len() as i32;
@@ -72,7 +70,7 @@ fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Opt
     if present.is_some_and(|o| o.attempt > domain.attempt || same(o)) {
         return present.cloned();
     }
-    // At a barrier they stop at once, and the release waits.
+    // Supervised members stop at once; only their release waits.
     let incident = domain.incident.as_ref();
     let not_before = incident
         .and_then(|i| i.not_before)
@@ -81,7 +79,7 @@ fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Opt
         return present.cloned();
     }
     match present {
-        // Others run together now, and nobody restarts for it.
+        // The running members have changed without a restart.
         Some(o) if o.attempt == domain.attempt && is_held(facts, meeting) => {
             let mut order = o.clone();
             order.world = world;
@@ -103,8 +101,7 @@ fn new_order(
         ..
     } = meeting;
     let incident = domain.incident.as_ref();
-    // Without an incident a later attempt is for new pods alone: what is left of the old ones has
-    // its grace period.
+    // Without an incident, only new pods take part in a later attempt.
     let anew = incident.is_none() && present.is_some_and(|o| o.attempt < domain.attempt);
     let members = if anew {
         MemberSet::default()
@@ -140,7 +137,7 @@ fn new_order(
     }
 }
 
-/// The number of restarts that was seen of most members, and those of which another one was.
+/// The most common restart count, and the members with other counts.
 fn restarts_by_number(
     facts: &Facts<'_>,
     domain: &DomainLedger,

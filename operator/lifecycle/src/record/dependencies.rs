@@ -1,11 +1,11 @@
-//! Stage 03: Waits that are over: for other groups, after a refusal, away from a node.
+//! Stage 03: ends waits for other groups, back-offs and avoidances.
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::waiting::dependencies_met;
 use crate::wake::Wake;
 
-/// Dependencies are looked at until they are met once; times of waiting end by themselves.
+/// Dependencies are checked until they are met once.
 pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut started = Vec::new();
     for (key, entry) in &ledger.gangs {
@@ -20,7 +20,7 @@ pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         }
     }
     let mut wake = Wake::NEVER;
-    // Without this object the gang can create no pod, whatever capacity it gets.
+    // Without this object, the gang can create no pods.
     let refused = facts.refused_object(&mut wake).is_some();
     for entry in ledger.gangs.values_mut() {
         if let Some(backoff) = &entry.backoff

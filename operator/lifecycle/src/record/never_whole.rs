@@ -1,5 +1,4 @@
-//! Stage 07, second part: gangs that have never been whole and do not come to be: they give their
-//! capacity back instead of holding for ever what is of no use to them.
+//! Stage 07, second part: gangs that stay incomplete release their capacity.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -13,8 +12,8 @@ use crate::ledger::Ledger;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Releases the placements of gangs of which some members are missing, where for
-/// `replacementTimeoutSeconds` no further one was bound. Uncounted: nothing has run yet.
+/// If no further member was bound for `replacementTimeoutSeconds`. Not charged, because no member
+/// has run.
 pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     let limit = facts.spec().failure_policy.replacement_timeout_seconds;
@@ -45,19 +44,14 @@ pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
     wake
 }
 
-/// How far the members of a gang are.
 struct Bound {
-    /// Members that are bound.
     members: usize,
-    /// Members that the gang needs.
     needed: usize,
-    /// When the last of them was bound.
     last: DateTime<Utc>,
 }
 
-/// How far the members of a gang are that is placed and has never run, where some are bound and
-/// others are not. One that waits for its victims has the scheduler's deadline; members of a basic
-/// group stand alone.
+/// A placed gang that has never run, with some members bound. Excludes gangs that wait for victims,
+/// which have the scheduler's deadline, and Basic groups.
 fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Bound> {
     let placement = facts.placement(ledger, &gang.key)?;
     if gang.basic || ledger.is_under_way(gang) || facts.is_preempting(&gang.key, &placement.id) {
@@ -81,8 +75,8 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     })
 }
 
-/// A gang that is placed and has no pod at all, because the API server fails or refuses a request. Nothing
-/// of the gang runs, whatever its policy.
+/// A placed gang without pods, because the API server fails or refuses a request. Applies to every
+/// policy.
 fn without_pods(
     facts: &Facts<'_>,
     ledger: &Ledger,

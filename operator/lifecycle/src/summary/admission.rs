@@ -1,5 +1,4 @@
-//! The condition `Admitted`: whether the gangs are placed, and what the first that is not waits
-//! for.
+//! The condition `Admitted`: whether all gangs are placed, or what the first one waits for.
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, reasons, types};
@@ -15,13 +14,12 @@ use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 use crate::words::of_gang;
 
-/// Why a gang asks for no capacity. When it asks again, the scheduler has not said yet what it waits for.
+/// Reasons while a gang requests no capacity, which are outdated as soon as it does.
 const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
 
-/// How long members may take to be bound before it is said that they are waited for.
+/// How long members may take to be bound before a message mentions it.
 const TO_BIND: TimeDelta = TimeDelta::minutes(1);
 
-/// What the condition is computed from.
 pub(super) struct Admission<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,
@@ -59,8 +57,7 @@ impl Admission<'_, '_> {
         }
     }
 
-    /// Whether enough members of a gang that is placed have a node. Members of a basic group stand
-    /// alone.
+    /// Members of Basic groups are independent.
     fn is_placed_whole(&self, gang: &Gang) -> bool {
         let assigned = self.facts.assigned_nodes(&gang.key);
         let completed = &self.ledger.completed;
@@ -69,14 +66,14 @@ impl Admission<'_, '_> {
         gang.basic || placed.count() >= gang.min_count.max(0) as usize
     }
 
-    /// Why a gang is not placed; None when it is.
+    /// `None` if the gang is placed.
     fn wait_of(&self, gang: &Gang, entry: &GangLedger, wake: &mut Wake) -> Option<ConditionValue> {
         let (facts, key) = (self.facts, &gang.key);
         let others = self.ledger.gangs.len() > 1;
         let group = facts.pod_group_status(key);
         if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
-            // A gang that has been whole stays admitted until it gives its capacity back: a member
-            // that it has lost shows in Ready and Restarting.
+            // A gang that has run stays admitted until it releases its capacity. Ready and
+            // Restarting show lost members.
             if self.ledger.is_under_way(gang) {
                 return None;
             }
@@ -138,8 +135,8 @@ impl Admission<'_, '_> {
         })
     }
 
-    /// That the victims of a gang are gone, and that its members are not bound for a while. Who is to
-    /// bind them is asked for only where that is all that they wait for.
+    /// Members that are still unbound after the victims are gone. Mentions the scheduler only if
+    /// all members wait for binding alone.
     fn unbound(&self, gang: &Gang, intent: &Preemption, wake: &mut Wake) -> Option<String> {
         let progress = intent.binding.as_ref()?;
         if !self.facts.due(progress.since + TO_BIND).passed(wake) {
@@ -165,9 +162,8 @@ impl Admission<'_, '_> {
     }
 }
 
-/// Whether a gang that is placed, and evicts nobody for it, has members on nodes. Others may have none,
-/// or none any more: a node that is not ready for a moment takes back the members that were not
-/// bound yet.
+/// True if a placed gang without victims has members on nodes. A briefly unready node loses its
+/// unbound members.
 pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
     let Some(placement) = facts.placement(ledger, &gang.key) else {
         return false;
@@ -177,7 +173,7 @@ pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> b
         && pods.any(|(_, pod)| pod.is_some_and(|p| p.node.is_some()))
 }
 
-/// What is missing of gangs that are placed with some of their members only.
+/// Members that partially placed gangs lack.
 pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let membership = ledger.membership(facts.spec());
     let mut out = Vec::new();
