@@ -1,5 +1,3 @@
-//! What a pass wants done.
-
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -7,128 +5,100 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
 
-/// Outcome of a pass over a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pass {
-    /// What to do now.
     pub plan: Plan,
-    /// When to look again although nothing changed: the nearest deadline.
+    /// When the next pass is due without changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// Either a record or actions, never both: what must survive a crash is persisted before anything
-/// is done.
+/// Either a record or actions: state that must survive a crash is persisted before any action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// Nothing to do; write this status if it differs from the one that was read. Its ledger is
-    /// the same.
+    /// Write this status if it differs. The ledger is unchanged.
     Idle(Box<TrainingWorkloadStatus>),
-    /// Write this status (ledger changed, summary brought up to date) with the resourceVersion that
-    /// the view was made from, and pass again.
+    /// Write this status, with a changed ledger, at the view's resourceVersion. Then pass again.
     Record(Box<TrainingWorkloadStatus>),
-    /// Send these requests in order; neighbours of one kind may be sent concurrently. Then pass
-    /// again.
+    /// Send these requests in order, adjacent requests of one kind concurrently. Then pass again.
     ///
-    /// A refusal (403, 422, a name taken) of a create or update ends the pass and goes into the
-    /// next view. Not-found on a delete and a repeated create of our own object are success. A request
-    /// that the API server fails goes into the next view, too, which puts off its kind and later
-    /// ones. Any other error is repeated with back-off.
+    /// A refusal (403, 422, name taken) of a create or update ends the pass and is part of the next
+    /// view. NotFound for a delete and a repeated create of an own object are successes. A request
+    /// that the API server fails is part of the next view too, and postpones its kind and later
+    /// kinds. Other errors are retried with back-off.
     Act(Vec<Action>),
 }
 
-/// One request to the API server. The order of the variants is the order in which they are sent.
+/// A request to the API server. Requests are sent in the order of the variants. UIDs are
+/// preconditions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Create an object.
     Create(Object),
-    /// Bring an object of ours to this content, at the version that the difference was seen at: a
-    /// merge patch with its UID and this resourceVersion, which no other object of the name has.
+    /// Update an owned object by a merge patch at this UID and version.
     Update {
-        /// The wanted content.
         object: Object,
-        /// UID of the object.
         uid: Uid,
-        /// Version that the difference was seen at.
+        /// Version from which the difference was computed.
         resource_version: ResourceVersion,
     },
-    /// Take the label off that the Service selects by. Best effort when the pod is deleted next.
+    /// Remove the label by which the Service selects the pod. Best effort.
     Unpublish {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
     },
     /// Add the pod condition `DisruptionTarget=True` with reason `PreemptionByScheduler`. Best
     /// effort.
     MarkDisrupted {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
-        /// Message of the condition: who preempts.
+        /// Names the preemptor.
         message: String,
     },
-    /// Delete a pod with the UID as precondition.
     DeletePod {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
-        /// Grace period in seconds, which shortens one that runs already; None: the pod's own. 0
-        /// takes the object away whether its containers have ended or not.
+        /// Seconds; may shorten the current grace period. `None`: the pod's own. 0 removes the
+        /// object even if containers still run.
         grace: Option<u32>,
     },
     /// Take off the preemption gate.
     RemoveGate {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
     },
-    /// Put the label back that the Service selects by, which somebody has taken off.
+    /// Restore the label by which the Service selects the pod, after another client removed it.
     Publish {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
     },
-    /// Create the pod of a member.
     CreatePod {
-        /// The member.
         member: Member,
-        /// The pod.
         pod: Box<Pod>,
     },
-    /// Delete a pod group that no gang needs any more, with the UID as precondition.
+    /// Delete a pod group that no gang needs.
     DeletePodGroup {
-        /// Name of the pod group.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
     },
-    /// Delete the workload itself, in the background, with the UID as precondition: its time to
-    /// live is over.
+    /// Delete the workload itself after its time to live.
     DeleteWorkload {
-        /// UID, a precondition.
         uid: Uid,
     },
-    /// Ask whether pods of this spec are valid, and what the API server makes of them: create each with
-    /// `dryRun=All`, for the view's `dry_run` and for the scheduler.
+    /// Create pods with `dryRun=All`, to determine whether they are valid and how the API server
+    /// admits them.
     DryRun {
-        /// Whether nothing goes on without an answer. If not, a request that fails is an answer, too.
+        /// True if a result is required. Otherwise, a failed request counts as a result.
         needed: bool,
-        /// Hash of the spec.
         spec_hash: String,
-        /// One pod for each group.
+        /// One per group.
         pods: Vec<Pod>,
-        /// One with a rule that restarts all containers: a gate of its own, whose refusal is no verdict
-        /// on the spec.
+        /// A pod with a rule that restarts all containers. This rule has a separate feature gate,
+        /// so its refusal is no verdict on the spec.
         restart_all: Box<Pod>,
     },
 }
 
 impl Action {
-    /// What the request does to which kind of object, for messages.
+    /// Verb and kind, for messages.
     pub fn request(&self) -> (&'static str, &'static str) {
         match self {
             Self::Create(object) => ("create", object.kind()),
@@ -145,7 +115,7 @@ impl Action {
         }
     }
 
-    /// Position of the kind in the order of sending.
+    /// Position in the sending order.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Create(_) => 0,
@@ -163,21 +133,15 @@ impl Action {
     }
 }
 
-/// An object made for a workload, complete with namespace, labels and owner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
-    /// Headless Service.
     Service(Box<Service>),
-    /// Workload.
     Workload(Box<Workload>),
-    /// One gang.
     PodGroup(Box<PodGroup>),
-    /// Orders to the agents.
     RestartOrder(Box<RestartOrder>),
 }
 
 impl Object {
-    /// Kind, as in refusals and events.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Service(_) => "Service",
@@ -187,7 +151,6 @@ impl Object {
         }
     }
 
-    /// Name.
     pub fn name(&self) -> &str {
         match self {
             Self::Service(o) => &o.metadata,

@@ -1,7 +1,7 @@
-//! The difference between what the ledger wants and what is there, as requests.
+//! Differences between ledger and observed objects, as requests.
 //!
 //! | module | requests |
-//! |---|---|
+//! | --- | --- |
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`removal`] | deletions of pods, and which stay |
@@ -29,11 +29,10 @@ use objects::DryRunFor;
 use pods::GangPods;
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
-/// Most pods that one pass creates: a pod object takes some twenty kilobytes while it waits to be
-/// sent.
+/// Most creations of one pass. A queued pod takes about 20 kB.
 const MAX_CREATES: usize = 250;
 
-/// Everything that is to be done now, in order, and when there will be more by time alone.
+/// All due actions in order, and when time alone adds more.
 pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {
     let mut out = Vec::new();
     let mut wake = Wake::NEVER;
@@ -80,8 +79,8 @@ fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mu
 fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
     let applied = ledger.applied.as_ref().map_or("", |a| &a.spec_hash);
     if applied != spec_hash(facts.spec()) {
-        // Edited while suspended and not valid now: nothing is made of it, and the ledger says what
-        // runs.
+        // The spec was edited while suspended and is invalid. The ledger still describes the
+        // running pods.
         out.extend(objects::dry_run(facts, DryRunFor::Pods, wake));
         return;
     }
@@ -145,7 +144,7 @@ fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedg
     }
 }
 
-/// Pods of members that the spec no longer has, and pods made from another spec.
+/// Pods of removed members and of other specs.
 fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
     let members: BTreeSet<&Member> = facts.gangs.iter().flat_map(Gang::members).collect();
     for pod in facts.pods() {
@@ -160,8 +159,7 @@ fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
     }
 }
 
-/// A placement that was withdrawn, for want of capacity or of a node, leaves pods behind that never
-/// got in.
+/// Pods of a withdrawn placement that were never bound.
 fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &mut Vec<Action>) {
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
         if pod.node.is_none() || released == Some(&pod.identity.placement) {
@@ -170,8 +168,7 @@ fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &
     }
 }
 
-/// All pods of a gang that has released its placement. One that waits before it queues again has
-/// failed; any other was told to leave, and has its own grace period.
+/// If the gang backs off, it has failed, and its grace periods are shortened.
 fn vacate(
     facts: &Facts<'_>,
     ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! Service, Workload, pod groups and `RestartOrder` of the workload, and the dry run of its pods.
+//! Actions for Service, Workload, pod groups, `RestartOrder` and dry runs.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
@@ -20,32 +20,29 @@ use crate::tier::Tier;
 use crate::view::{Held, Priority, Target};
 use crate::wake::Wake;
 
-/// What became of an object that the workload needs.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ensured {
-    /// It is as it should be.
     Same,
-    /// A request was made that will bring it about.
     Requested,
-    /// Its name is taken by another object, or the API server has just said no.
+    /// Another owner's object has the name, or the API server has recently refused the request.
     Blocked,
 }
 
-/// How long after an answer it is not asked again although pods were refused since.
+/// Least time between dry runs after refusals of pods.
 const ASKED_AGAIN_AFTER: TimeDelta = TimeDelta::minutes(1);
 
-/// What the API server is asked for.
+/// Purpose of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DryRunFor {
-    /// Pods are to be made: it must answer first.
+    /// Pods are created only after a result.
     Pods,
-    /// The scheduler looks for nodes. That goes on when nothing is answered.
+    /// The scheduler searches for nodes even without a result.
     Placement,
 }
 
-/// Asks whether the pods of this spec are valid, which restart rules the API server keeps, and what it
-/// makes of them. The answer is kept for a while only: gates are switched, webhooks change.
+/// Dry-runs the pods of this spec: whether they are valid, which restart rules the API server
+/// keeps, and how it admits them. Results expire, because feature gates and webhooks change.
 pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
     let needed = purpose == DryRunFor::Pods;
@@ -66,23 +63,21 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
     })
 }
 
-/// Whether kube-scheduler has refused pods since the API server was asked: they may not be what they
-/// were then.
+/// True if kube-scheduler has refused pods since the dry run, which then may be outdated.
 fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
     let groups = facts.view.pod_groups().values();
     let mut statuses = groups.filter_map(|g| g.status.as_ref());
     let refused = statuses.any(|status| {
         match &status.refusal {
             Some(refusal) => refusal.at > asked,
-            // For want of capacity that seemed to be there.
+            // Refused for lack of expected capacity.
             None => !status.excluded_nodes.is_empty(),
         }
     });
     refused && facts.due(asked + ASKED_AGAIN_AFTER).passed(wake)
 }
 
-/// Brings all objects about. Returns whether pods may be made: all of them are there and as they
-/// should be.
+/// True if pods may be created, because all objects exist with the wanted content.
 pub(super) fn ensure_all(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -93,8 +88,8 @@ pub(super) fn ensure_all(
     let view = facts.view;
     let mut results = vec![service(facts, out, wake)];
     if *view.priority() == Priority::Unknown {
-        // The class was deleted: what exists keeps the number that it was given, restarts in place
-        // go on, and the API server would refuse pods that name the class.
+        // The class was deleted. Existing objects and pods continue, but the API server would
+        // refuse new pods.
         results.push(Ensured::Blocked);
     } else {
         if !facts.gangs.is_empty() {
@@ -197,8 +192,7 @@ fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut W
     ensure(facts, object, Some(&held), same, out, wake)
 }
 
-/// The view has only pod groups that the workload controls. What the API server returns has a UID
-/// and a version.
+/// The view contains only owned pod groups. Objects from the API server have a UID and a version.
 fn held(group: &PodGroup) -> Option<Held<()>> {
     Some(Held {
         uid: Uid::read(group.metadata.uid.as_deref())?,
@@ -208,7 +202,7 @@ fn held(group: &PodGroup) -> Option<Held<()>> {
     })
 }
 
-/// Pod groups that no gang needs any more. Whether there were any.
+/// True if there were any.
 fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     let before = out.len();
     for (key, group) in facts.view.pod_groups() {
@@ -223,8 +217,7 @@ fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     out.len() > before
 }
 
-/// The class is resolved once: a class of the same name with another value does not reach what
-/// exists.
+/// Recreating a class with another value does not affect existing objects.
 fn keep_priority(facts: &Facts<'_>, wanted: &mut GangSpec, present: &GangSpec) {
     if wanted.priority_class_name == present.priority_class_name {
         wanted.priority = present.priority;

@@ -5,7 +5,7 @@ use crate::view::{FailedRequest, RefusedRequest, Target};
 use crate::wake::Wake;
 
 impl<'a> Facts<'a> {
-    /// The request that the API server failed last, while its repetition is not due.
+    /// The last request that the API server failed, until its retry is due.
     pub fn failed(&self, wake: &mut Wake) -> Option<&'a FailedRequest> {
         let failed = self.view.failed()?;
         (!self.due(failed.until).passed(wake)).then_some(failed)
@@ -22,7 +22,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The words of the API server about what keeps missing pods from being created.
+    /// The API server's message on why pods cannot be created.
     pub fn prevents_pods(&self, wake: &mut Wake) -> Option<&'a str> {
         let failed = self.failed(wake).map(|f| f.message.as_str());
         failed.or_else(|| self.refused_object(wake).map(|r| r.message.as_str()))

@@ -1,6 +1,5 @@
-//! The barrier of a restart domain with supervised members: who has come to it, when they are let
-//! go, and when they are done. All of it is read off what is there, so it needs no ledger: what was
-//! said once stays in the order.
+//! The barrier of a restart domain with supervised members. It is computed without the ledger,
+//! because the order keeps earlier states.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +21,9 @@ use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// Pods that an order says have been replaced, at most: 36 bytes each.
+/// Most replaced pods in an order, at 36 bytes each.
 const MOST_REPLACED: usize = 1000;
 
-/// A restart domain and those of its members that run together.
 #[derive(Clone, Copy)]
 pub(super) struct Meeting<'m> {
     pub gang: &'m Gang,
@@ -35,7 +33,6 @@ pub(super) struct Meeting<'m> {
 }
 
 impl Meeting<'_> {
-    /// Members that restart in their pods.
     pub fn in_place(&self) -> MemberSet {
         let replace = self.entry.incident.as_ref().map(|i| &i.replace);
         let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
@@ -44,7 +41,7 @@ impl Meeting<'_> {
     }
 }
 
-/// Whether members of the domain wait for a release: they have supervisors, or will get them.
+/// True if members wait for a release: they have supervisors or will get them.
 pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut groups = facts.spec().groups.iter();
     let settings = facts.view.settings();
@@ -57,7 +54,6 @@ pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     may_be || is_supervised(facts, meeting)
 }
 
-/// Whether a pod of the members that run has a supervisor.
 fn is_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut pods = meeting
         .running
@@ -66,7 +62,7 @@ fn is_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     pods.any(PodView::is_supervised)
 }
 
-/// Whether each pod of the members that run has a supervisor, and there is one.
+/// False without pods.
 fn all_are_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut pods = meeting
         .running
@@ -75,14 +71,12 @@ fn all_are_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     is_supervised(facts, meeting) && pods.all(PodView::is_supervised)
 }
 
-/// Whether nothing of the domain runs outside a barrier: an order stops its members, and starts
-/// none.
+/// True if every process waits at barriers: an order then stops members and starts none.
 pub(super) fn all_are_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let pods = meeting.running.iter().flat_map(|m| facts.pods_of(m));
     is_held(facts, meeting) && pods.copied().all(PodView::is_supervised)
 }
 
-/// Brings the order for the present attempt up to date.
 pub(super) fn follow(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -96,7 +90,6 @@ pub(super) fn follow(
         return;
     }
     if !is_held(facts, meeting) {
-        // Nobody waits any more, whatever was so when the order was written.
         order.released_attempt = attempt;
         return;
     }
@@ -106,12 +99,12 @@ pub(super) fn follow(
     }
     let supervised = is_supervised(facts, meeting);
     order.replaced_pods = replaced_pods(facts, meeting, order);
-    // Who has no supervisor meets where its pod's environment says, and so must the others.
+    // Unsupervised members use the coordinator of the pod's environment, and so must all others.
     let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
     let moves = (has_moved || all_are_supervised(facts, meeting))
         && meets_alone(facts.spec(), membership, meeting.domain);
     let place = moves.then(|| place(facts, ledger, membership, meeting, order));
-    // Whoever went at once would meet at the place that the pods know.
+    // A release without the address would send members to the environment's coordinator.
     let known = !matches!(place, Some(Place::Unknown));
     let incident = meeting.entry.incident.as_ref();
     if order.released_attempt == attempt {
@@ -122,7 +115,7 @@ pub(super) fn follow(
         order.released_attempt = attempt;
         order.peers = ranges(&expected);
     } else if incident.is_some() && supervised {
-        // Who gets a new pod after all does not start in the old one.
+        // A member that now gets a new pod must not start in the old one.
         order.members = meeting.in_place().to_ranges();
     }
     if !supervised {
@@ -141,10 +134,9 @@ pub(super) fn follow(
     }
 }
 
-/// Pods that an agent would take for those of their members, for all that it knows itself: they were
-/// made for the attempt, or restart in place, and others stand for their members now. Their nodes may
-/// hear of the attempt before their kubelets hear of the deletion. What was said before stays: a pod
-/// that is deleted by force may run on.
+/// Pods that an agent alone would take for current pods: they were created for the attempt or
+/// restart in place, but were replaced. Their nodes may receive the order before the deletion.
+/// Entries stay, because a pod deleted by force may still run.
 fn replaced_pods(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<String> {
     let mut all = order.replaced_pods.clone();
     let in_place = |member| is_in_ranges(&order.members, member).unwrap_or(false);
@@ -168,9 +160,8 @@ fn ranges(members: &[&Member]) -> Vec<String> {
     members.collect::<MemberSet>().to_ranges()
 }
 
-/// Whether the attempt may begin: the back-off of its incident is over, and all are here. What is
-/// left of a gang that gives its nodes back opens the barrier for nobody: those who come next would
-/// not wait for each other.
+/// True if the back-off is over and all members have arrived. If the gang releases its nodes, the
+/// barrier stays closed, because later members would not wait for each other.
 fn may_start(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -208,16 +199,14 @@ fn is_enough(
     }
 }
 
-/// Members that the attempt is not without: a gang that degrades goes on without those that have no
-/// capacity.
+/// A degrading gang continues without members that have no capacity.
 fn expected<'m>(facts: &Facts<'_>, meeting: Meeting<'m>) -> Vec<&'m Member> {
     let assigned = facts.assigned_nodes(&meeting.gang.key);
     let runs = |m: &&&Member| !meeting.gang.degrades() || assigned.contains_key(**m);
     meeting.running.iter().filter(runs).copied().collect()
 }
 
-/// Whether a member is where the attempt begins, by its own identity: a number of arrivals could be
-/// that of others.
+/// By the member's own identity: a count of arrivals could include other members.
 fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
     let entry = meeting.entry;
     if ledger.completed.contains(member) {
@@ -229,7 +218,7 @@ fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Me
     let restarts = entry.domain_incident();
     let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
     if pod.is_supervised() || in_place {
-        // An end with 0 may be that of the attempt before.
+        // An exit with 0 may belong to the previous attempt.
         let over = !in_place && facts.succeeded(member, pod);
         over || facts.is_at(member, pod, entry.attempt)
     } else {
@@ -237,13 +226,11 @@ fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Me
     }
 }
 
-/// Where members meet.
 enum Place {
-    /// Where the pods' environment says.
+    /// As in the pods' environment.
     OfPods,
-    /// At a pod whose address is not known yet.
+    /// The pod's address is unknown.
     Unknown,
-    /// Here.
     At(CoordinatorAddress),
 }
 
@@ -256,8 +243,8 @@ impl Place {
     }
 }
 
-/// Where all members meet, if that is one place. A member that comes to the attempt later, in a new
-/// pod, must not be sent to a pod that is gone.
+/// `OfPods` without one common coordinator. Later members must not be sent to a pod that no longer
+/// exists.
 fn place(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -286,7 +273,7 @@ fn place(
     }
 }
 
-/// Reports of the present attempt about the training container of a supervised member.
+/// At the current attempt, for a supervised member.
 fn reports<'a>(
     facts: &'a Facts<'_>,
     meeting: Meeting<'_>,
@@ -338,7 +325,7 @@ pub(super) fn with_alone<'m>(
     listed(by_restarts)
 }
 
-/// Members by number of restarts, as an order lists them.
+/// By restart count, as in an order.
 pub(super) fn listed(by_restarts: BTreeMap<i32, MemberSet>) -> Vec<RestartsSeen> {
     by_restarts
         .into_iter()
@@ -349,8 +336,8 @@ pub(super) fn listed(by_restarts: BTreeMap<i32, MemberSet>) -> Vec<RestartsSeen>
         .collect()
 }
 
-/// Whether the end that a report tells of is answered by the kubelet, for its pod alone. What ended
-/// because another container restarts the whole pod is judged by that one.
+/// True if the kubelet handles the exit for its pod alone. If another container restarted the whole
+/// pod, its exit decides.
 fn goes_on_alone(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
     let trigger = trigger_of(facts, member, pod, report);
     let swept = trigger.is_some();
@@ -358,7 +345,7 @@ fn goes_on_alone(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Rep
     (swept || report.exit_code != 0) && is_left_to_kubelet(facts, &failure)
 }
 
-/// Whether a member has exited 0 at the attempt. While one has not, a crash in its teardown can
+/// True if a member has exited with 0 at the attempt. Until all have, a crash during shutdown can
 /// still restart all.
 fn is_done(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
     let mut reported = reports(facts, meeting, member);
