@@ -1,4 +1,5 @@
-//! A ledger survives its way through a status, and a damaged status damages nothing more.
+//! A ledger survives its conversion to a status and back, and damaged values affect only
+//! themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use serde_json::json;
 use super::*;
 use crate::summary::Summary;
 
-/// Groups of different sizes, in restart domains of one replica.
+/// Groups of different sizes, with one restart domain per replica.
 fn sample() -> TrainingWorkloadSpec {
     let template = json!({"spec": {"containers": [{"name": "t", "image": "i"}]}});
     let spec = json!({
@@ -27,7 +28,7 @@ fn sample() -> TrainingWorkloadSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-/// A summary of which nothing may reach the ledger.
+/// A summary that must not affect the ledger.
 fn noise() -> Summary {
     Summary {
         observed_generation: 7,
@@ -218,7 +219,7 @@ prop_compose! {
     }
 }
 
-/// Keys of gangs and domains of the spec, and of others that an edited spec no longer has.
+/// Keys of gangs and domains in the spec, and keys that an edited spec no longer has.
 fn key() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("workload".to_owned()),
@@ -268,7 +269,7 @@ prop_compose! {
             spent,
             started_at,
             active_seconds,
-            // The time of completion is written with the terminal condition only.
+            // Only the terminal condition carries the completion time.
             ended,
         }
     }

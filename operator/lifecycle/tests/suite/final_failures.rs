@@ -14,7 +14,7 @@ fn running(n: i32) -> Solo {
     w
 }
 
-/// Members with the exit codes of their training containers.
+/// Exit codes of training containers by member.
 fn codes(w: &Solo) -> Vec<(String, Option<i32>)> {
     let code = |pod: &k8s_openapi::api::core::v1::Pod| {
         let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;

@@ -1,4 +1,4 @@
-//! What others have changed by hand, and what earlier decisions have left behind.
+//! Repairs of manual changes and of remains of earlier decisions.
 
 use std::collections::BTreeSet;
 
@@ -173,7 +173,7 @@ fn a_supervised_restart_names_the_pre_stop_that_it_does_not_run() {
     let hook = json!({"exec": {"command": ["save"]}});
     let containers = &mut spec["groups"][0]["template"]["spec"]["containers"];
     containers[0]["lifecycle"] = json!({"preStop": hook});
-    // It goes on while the training process starts again.
+    // It continues while the training process restarts.
     let beside = json!({"name": "log", "image": "i", "lifecycle": {"preStop": hook}});
     containers.as_array_mut().unwrap().push(beside);
     let mut w = Solo::supervised(spec);

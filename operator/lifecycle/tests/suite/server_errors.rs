@@ -1,4 +1,4 @@
-//! Requests that the API server answers with an error, as while a webhook is down.
+//! Requests that the API server fails, for example because a webhook is down.
 
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::workload::Phase;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const WORDS: &str = "failed calling webhook \"gate.example.com\": no endpoints";
 
-/// The webhook of pods is down from now on.
+/// The webhook for pods is down from now on.
 fn webhook_fails(w: &mut Solo) {
     w.store().admission.webhook =
         Some(Box::new(|_| Err(Refused::new(500, "InternalError", WORDS))));
@@ -19,7 +19,7 @@ fn webhook_works(w: &mut Solo) {
     w.store().admission.webhook = None;
 }
 
-/// The rounds until a gang has a placement, without time for its pods.
+/// Runs until a gang has a placement, but no pods yet.
 fn placed_without_pods(spec: Value) -> Solo {
     let mut w = Solo::new(spec);
     for _ in 0..20 {
@@ -39,7 +39,7 @@ fn placed(w: &Solo) -> bool {
     w.groups().values().any(|group| placement(group).is_some())
 }
 
-/// The words of the webhook are in the status and in a condition.
+/// The webhook's message is in the status and in a condition.
 fn assert_reported(w: &Solo) {
     let status = w.status();
     let condition = find(&status.conditions, types::RECONCILING).expect("a condition");
@@ -96,7 +96,7 @@ fn a_gang_whose_pods_fail_is_reported_and_releases_its_nodes_in_time() {
     }
 }
 
-/// The placement has room, but a Service may not be created.
+/// There is capacity, but the API server refuses the Service.
 #[test]
 fn a_gang_without_its_service_releases_its_nodes_in_time() {
     let mut w = Solo::new(gang(2));
@@ -156,7 +156,7 @@ fn a_short_outage_of_a_webhook_costs_survivors_nothing() {
     assert_eq!(w.status().phase, Some(Phase::Running));
 }
 
-/// The webhook is about pods: orders reach their agents.
+/// The webhook concerns pods only, so orders reach their agents.
 #[test]
 fn a_gang_restarts_in_place_while_the_pods_of_another_gang_fail() {
     let group = |name: &str| {

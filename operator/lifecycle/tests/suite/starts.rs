@@ -1,4 +1,4 @@
-//! Members that do not start because of their image, their command or their scheduler.
+//! Members that do not start because of image, command or scheduler.
 
 use lockstep_api::condition::find;
 use lockstep_api::workload::Phase;
@@ -6,7 +6,7 @@ use lockstep_sim::Solo;
 use lockstep_sim::solo::{gang, gang_with};
 use serde_json::{Value, json};
 
-/// Seconds that a pod has to start.
+/// Start deadline in seconds.
 const DEADLINE: i64 = 20;
 
 fn spec(n: i32) -> Value {
@@ -16,8 +16,7 @@ fn spec(n: i32) -> Value {
     )
 }
 
-/// What a hollow kubelet does to pods from now on: those whose member is in the list fail with this
-/// reason before their training container exists.
+/// From now on, pods of these members fail with this reason before their training container exists.
 fn cannot_be_created(w: &mut Solo, reason: &'static str, of: &'static [&'static str]) {
     w.store().admission.webhook = Some(Box::new(move |pod| {
         let labels = &pod["metadata"]["labels"];
@@ -61,7 +60,7 @@ fn has_avoided(w: &Solo) -> bool {
     gangs.any(|g| !g.avoid.is_empty())
 }
 
-/// No status that was written says this word.
+/// No written status contains this word.
 fn never_says(w: &Solo, word: &str) -> bool {
     !w.written()
         .iter()

@@ -1,4 +1,4 @@
-//! What becomes of a pass's requests: preconditions, names that are taken, refusals.
+//! Requests of a pass: preconditions, taken names, refusals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -347,7 +347,7 @@ async fn an_object_that_was_recreated_under_its_name_is_not_patched_and_nothing_
     let resource = "apis/training.lockstep.dev/v1alpha1/restartorders";
     api.put(resource, recreated);
     let before = api.all(resource);
-    // A server restored from a backup counts its versions again.
+    // A server restored from a backup repeats versions.
     let update = Action::Update {
         object: Object::RestartOrder(Box::new(order)),
         uid: "first".parse().unwrap(),

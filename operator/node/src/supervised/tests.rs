@@ -7,7 +7,7 @@ fn at(s: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(s, 0).unwrap()
 }
 
-/// A pod made for attempt 1, with one running container and what its supervisor has told.
+/// A pod of attempt 1 with one running container and this state of its supervisor.
 fn pod(restarts: i32, state: impl Into<Option<SupervisorState>>) -> NodePod {
     NodePod {
         uid: "p".into(),
@@ -26,7 +26,7 @@ fn pod(restarts: i32, state: impl Into<Option<SupervisorState>>) -> NodePod {
     }
 }
 
-/// The same after a container has ended, with the next one held for no attempt yet.
+/// The pod after a container has ended. The next one waits without an attempt.
 fn after(restarts: i32, code: i32) -> NodePod {
     let mut next = pod(restarts + 1, held(0));
     let mut old = pod(restarts, None).containers.remove(0);
@@ -80,7 +80,7 @@ fn order(attempt: i64, released: i64) -> DomainOrder {
     }
 }
 
-/// Steps in a row over one record; what was told and said in each.
+/// Successive steps over one record, with their messages and reports.
 #[derive(Default)]
 struct Agent {
     record: Option<Record>,
@@ -314,7 +314,7 @@ fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
 
 #[test]
 fn an_end_that_was_heard_late_is_dated_by_its_supervisor() {
-    // It is second 9, and the container was created in second 2.
+    // Now is second 9, and the container was created in second 2.
     for (reported, dated) in [(4, 4), (9, 9), (10, 9), (3600, 9), (1, 2), (-1, 2)] {
         let mut pod = pod(0, ended_at(1, 42, at(reported)));
         pod.containers[0].created_at = at(2);
