@@ -9,7 +9,7 @@ use lockstep_cluster::Cluster;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::install::overlay;
 use lockstep_e2e::{cluster, fresh};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// All there are, in an order in which they may stand in an overlay.
 const COMPONENTS: [&str; 8] = [
