@@ -238,11 +238,12 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     if gang.phase() == GangPhase::Finished {
         return;
     }
-    // In a basic group, other members may have no node. An incident replaces a member that does not
-    // start.
+    // Members of a Basic group start one by one: an incident replaces a member that does not start, and a
+    // template that cannot start releases all nodes. Members that still wait for a node are no failure.
     let lost = if gang.input.gang.basic {
         let mut domains = gang.input.workload.members.domains.iter();
-        domains.any(|d| d.incident.is_some())
+        let holds_no_node = gang.input.released() || gang.unfinished_assigned().next().is_none();
+        holds_no_node || domains.any(|d| d.incident.is_some())
     } else {
         !gang.enough_bound()
     };
