@@ -4,6 +4,7 @@ mod attempt;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
@@ -240,21 +241,28 @@ fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
     attempt - i64::from(action.raises_attempt())
 }
 
-/// True if the current container is newer than the failure.
+/// Whether the container that is shown is a later one than that which failed.
 fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     let statuses = pod.status.iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();
         init.chain(s.container_statuses.iter().flatten())
     });
     let mut of_container = statuses.filter(|s| s.name == container);
-    // The kubelet truncates times to seconds.
-    let is_later = |at: DateTime<Utc>| at.timestamp() >= failed_at.timestamp();
-    of_container.any(|s| s.restart_count > 0 && started_at(s).is_some_and(is_later))
+    of_container.any(|s| s.restart_count > 0 && began_after(s, failed_at))
 }
 
-fn started_at(status: &ContainerStatus) -> Option<DateTime<Utc>> {
-    let running = status.state.as_ref()?.running.as_ref()?;
-    utc(running.started_at.as_ref()?)
+/// Whether the container that runs, or has ended, was started after this time. The kubelet keeps whole
+/// seconds: a container that ended within the same second is the one that failed.
+fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
+    let Some(state) = &status.state else {
+        return false;
+    };
+    let seconds = |at: Option<&Time>| at.and_then(utc).map(|at| at.timestamp());
+    let running = state.running.as_ref().map(|r| r.started_at.as_ref());
+    let ended = state.terminated.as_ref();
+    let ended = ended.filter(|t| seconds(t.finished_at.as_ref()) > Some(time.timestamp()));
+    let started = running.or(ended.map(|t| t.started_at.as_ref())).flatten();
+    seconds(started) >= Some(time.timestamp())
 }
 
 /// The training container: the annotated one, else the first.

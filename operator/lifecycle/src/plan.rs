@@ -60,6 +60,14 @@ pub enum Action {
         /// object even if containers still run.
         grace: Option<u32>,
     },
+    /// Set `activeDeadlineSeconds` of a pod to 1: its kubelet ends the pod, starts no container again and
+    /// keeps the logs.
+    EndPod {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: Uid,
+    },
     /// Take off the preemption gate.
     RemoveGate {
         name: String,
@@ -105,6 +113,7 @@ impl Action {
             Self::Update { object, .. } => ("update", object.kind()),
             Self::Unpublish { .. }
             | Self::MarkDisrupted { .. }
+            | Self::EndPod { .. }
             | Self::RemoveGate { .. }
             | Self::Publish { .. } => ("update", "Pod"),
             Self::CreatePod { .. } => ("create", "Pod"),
@@ -123,12 +132,13 @@ impl Action {
             Self::Unpublish { .. } => 2,
             Self::MarkDisrupted { .. } => 3,
             Self::DeletePod { .. } => 4,
-            Self::RemoveGate { .. } => 5,
-            Self::Publish { .. } => 6,
-            Self::CreatePod { .. } => 7,
-            Self::DeletePodGroup { .. } => 8,
-            Self::DeleteWorkload { .. } => 9,
-            Self::DryRun { .. } => 10,
+            Self::EndPod { .. } => 5,
+            Self::RemoveGate { .. } => 6,
+            Self::Publish { .. } => 7,
+            Self::CreatePod { .. } => 8,
+            Self::DeletePodGroup { .. } => 9,
+            Self::DeleteWorkload { .. } => 10,
+            Self::DryRun { .. } => 11,
         }
     }
 }

@@ -172,26 +172,22 @@ fn word(
     if reached(state) < attempt {
         return Some(Word::Hold { attempt });
     }
-    let alone = goes_on_alone(order, pod.member.as_ref()) == Some(record.restarts);
-    match &state.exit {
-        Some(end)
-            if end.code == 0 && end.attempt == attempt && order.completed_attempt == attempt =>
-        {
-            Some(Word::Complete { attempt })
-        }
-        // The failure of an earlier attempt ends the workload when the next one is ordered already.
-        Some(end) if alone && end.attempt <= attempt => Some(Word::Exit {
-            attempt: end.attempt,
-        }),
-        _ if state.held == Some(attempt) && order.released_attempt == attempt => {
-            Some(Word::Release {
-                attempt,
-                coordinator: order.coordinator.clone(),
-                peers: order.peers.clone(),
-                progress: order.progress,
-            })
-        }
-        _ => None,
+    if state.held == Some(attempt) {
+        return (order.released_attempt == attempt).then(|| Word::Release {
+            attempt,
+            coordinator: order.coordinator.clone(),
+            peers: order.peers.clone(),
+            progress: order.progress,
+        });
+    }
+    let ended = state.exit.as_ref().filter(|e| e.attempt == attempt)?;
+    let alone = goes_on_alone(order, pod.member.as_ref());
+    if ended.code == 0 && order.completed_attempt == attempt {
+        Some(Word::Complete { attempt })
+    } else if alone == Some(record.restarts) {
+        Some(Word::Exit { attempt })
+    } else {
+        None
     }
 }
 

@@ -291,7 +291,10 @@ impl Machine {
                 self.leave(code, now);
             }
             Phase::Held { .. } | Phase::Stopping { .. } if stops => {
-                self.leave(code_of_signal(signal), now);
+                // A failure that another attempt was to answer stays the end of this container.
+                let failed = self.exit.as_ref().filter(|own| own.exit.code != 0);
+                let code = failed.map_or(code_of_signal(signal), |own| own.exit.code);
+                self.leave(code, now);
             }
             _ => {}
         }

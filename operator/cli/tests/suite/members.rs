@@ -107,6 +107,25 @@ fn failed_takes_the_container_that_failed_and_its_log_before_the_restart() {
 }
 
 #[test]
+fn failed_takes_the_log_before_the_restart_of_a_container_that_has_ended() {
+    let failed = wanted(|w| w.failed = true);
+    let previous = |started: i64, finished: i64| {
+        let mut pods = pods();
+        let mut value = member_pod("llama", 2, "n1", true);
+        value["status"]["containerStatuses"] = json!([{"name": "sidecar", "image": "", "imageID": "", "ready": false,
+            "restartCount": 1, "state": {"terminated": {"exitCode": 143, "startedAt": ago(started), "finishedAt": ago(finished)}}}]);
+        pods[1] = pod(value);
+        chosen(&failed_at(100), &pods, &failed)
+            .unwrap()
+            .remove(0)
+            .previous
+    };
+    assert!(previous(99, 90), "it was started after the failure");
+    assert!(!previous(150, 90), "its process failed while it ran");
+    assert!(!previous(100, 100), "it is the container that failed");
+}
+
+#[test]
 fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
     let failed = wanted(|w| w.failed = true);
     let gone = chosen(&failed_at(100), &[], &failed)

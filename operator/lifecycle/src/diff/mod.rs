@@ -4,9 +4,11 @@
 //! | --- | --- |
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
+//! | [`end`] | after the end of the workload |
 //! | [`removal`] | deletions of pods, and which stay |
 //! | [`refused`] | requests that are not repeated yet |
 
+mod end;
 mod objects;
 mod pods;
 mod refused;
@@ -14,16 +16,13 @@ mod removal;
 
 use std::collections::BTreeSet;
 
-use chrono::TimeDelta;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
 use crate::objects::hash::spec_hash;
-use crate::orders::end::failed_pods;
 use crate::plan::Action;
-use crate::pods::PodView;
 use crate::wake::Wake;
 use objects::DryRunFor;
 use pods::GangPods;
@@ -37,7 +36,7 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     let mut out = Vec::new();
     let mut wake = Wake::NEVER;
     if ledger.ended.is_some() {
-        clean_up(facts, ledger, &mut out, &mut wake);
+        end::clean_up(facts, ledger, &mut out, &mut wake);
     } else if facts.spec().suspend {
         let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
         out.extend(leaving.filter_map(delete));
@@ -48,32 +47,6 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     }
     out.sort_by_key(Action::rank);
     (out, wake)
-}
-
-/// After the end: pods that still run are deleted, and in its time the workload itself. Pods that have
-/// ended stay for their logs. So do those of failed members whose containers live on: their supervisors
-/// exit with the codes of the processes, within the grace period of a failed attempt.
-fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
-    let mut failed = failed_pods(facts, ledger);
-    let grace = TimeDelta::seconds(facts.spec().failure_policy.recreate_grace_seconds);
-    let ended_at = ledger.ended.as_ref().map_or(facts.now, |e| e.at);
-    if failed.is_empty() || facts.due(ended_at + grace).passed(wake) {
-        failed.clear();
-    } else {
-        objects::order_exits(facts, &failed, out, wake);
-    }
-    let exits = |pod: &PodView| failed.iter().any(|f| f.pod.uid == pod.uid);
-    let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
-    out.extend(live.filter(|p| !exits(p)).filter_map(delete));
-    let ttl = facts.spec().ttl_seconds_after_finished;
-    let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);
-    if let (Some(ttl), Some(end)) = (ttl, completed_at)
-        && facts.due(end + TimeDelta::seconds(ttl)).passed(wake)
-    {
-        out.push(Action::DeleteWorkload {
-            uid: facts.view.id().uid.clone(),
-        });
-    }
 }
 
 fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {

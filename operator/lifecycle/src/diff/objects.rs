@@ -14,7 +14,6 @@ use crate::objects::hash::spec_hash;
 use crate::objects::pod::dry_run_pods;
 use crate::objects::scheduling as build;
 use crate::orders;
-use crate::orders::end::{FailedPod, with_exits};
 use crate::plan::{Action, Object};
 use crate::tier::Tier;
 use crate::view::{Held, Priority, Target};
@@ -105,22 +104,6 @@ pub(super) fn ensure_all(
     let object = Object::RestartOrder(Box::new(build::restart_order(view, wanted)));
     results.push(ensure(facts, object, view.order(), same, out, wake));
     !surplus && results.iter().all(|r| *r == Ensured::Same)
-}
-
-/// Orders the supervisors of failed members to exit.
-pub(super) fn order_exits(
-    facts: &Facts<'_>,
-    failed: &[FailedPod<'_>],
-    out: &mut Vec<Action>,
-    wake: &mut Wake,
-) {
-    let Some(present) = facts.view.order() else {
-        return;
-    };
-    let wanted = with_exits(&present.content, failed);
-    let same = wanted == present.content;
-    let object = Object::RestartOrder(Box::new(build::restart_order(facts.view, wanted)));
-    let _ = ensure(facts, object, Some(present), same, out, wake);
 }
 
 /// Creates or updates an object. `same`: what is there has the wanted content.

@@ -290,33 +290,24 @@ fn reports<'a>(
     })
 }
 
-/// Who goes on alone, and from which container.
-fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<RestartsSeen> {
-    // No process has run on the way to the attempt; a container may have ended all the same.
-    let released = order.released_attempt == meeting.entry.attempt;
-    let ends = meeting.running.iter().filter_map(|&member| {
-        let ends = reports(facts, meeting, member)
-            .filter(|(_, report)| released || !report.supervised)
-            .filter(|(pod, report)| goes_on_alone(facts, member, pod, report));
-        Some((member, ends.map(|(_, report)| report.restarts).max()?))
-    });
-    with_alone(order, ends)
-}
-
-/// Members that go on alone, with further ones. What was said before stays where nothing newer is
+/// Who goes on alone, and from which container. What was said before stays where nothing newer is
 /// known: reports are forgotten in time.
-pub(super) fn with_alone<'m>(
-    order: &DomainOrder,
-    ends: impl IntoIterator<Item = (&'m Member, i32)>,
-) -> Vec<RestartsSeen> {
+fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<RestartsSeen> {
     let mut by_member: BTreeMap<Member, i32> = BTreeMap::new();
     for entry in &order.alone {
         for member in MemberSet::parse(&entry.members).unwrap_or_default() {
             by_member.insert(member, entry.restarts);
         }
     }
-    for (member, restarts) in ends {
-        by_member.insert(member.clone(), restarts);
+    // No process has run on the way to the attempt; a container may have ended all the same.
+    let released = order.released_attempt == meeting.entry.attempt;
+    for &member in meeting.running {
+        let ends = reports(facts, meeting, member)
+            .filter(|(_, report)| released || !report.supervised)
+            .filter(|(pod, report)| goes_on_alone(facts, member, pod, report));
+        if let Some(restarts) = ends.map(|(_, report)| report.restarts).max() {
+            by_member.insert(member.clone(), restarts);
+        }
     }
     let mut by_restarts: BTreeMap<i32, MemberSet> = BTreeMap::new();
     for (member, restarts) in by_member {

@@ -1,7 +1,6 @@
 //! The content of the `RestartOrder`: which members restart in place, and when the barrier opens.
 
 pub(crate) mod barrier;
-pub(crate) mod end;
 
 use std::collections::BTreeMap;
 

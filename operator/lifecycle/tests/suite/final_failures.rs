@@ -1,9 +1,11 @@
-//! Failures that end the workload, in supervised pods.
+//! Pods of failures that end the workload.
 
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
+use lockstep_sim::api::{Refused, Rule, Verb};
 use lockstep_sim::pods::over;
-use serde_json::json;
+use lockstep_sim::solo::gang_with;
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
 
 use super::barrier::denied;
 use super::failures::on_code;
@@ -78,4 +80,59 @@ fn the_pod_of_a_final_failure_stays_without_its_agent_too() {
     w.settle();
     w.wait(300);
     assert_eq!(codes(&w), [("g-0-0".to_owned(), Some(3))]);
+}
+
+/// Two members without any restart left. `able`: their kubelets restart all containers of a pod by rule, or
+/// the training container alone.
+fn without_budget(w: fn(Value) -> Solo, able: bool) -> Solo {
+    let policy = json!({"limits": {"maxRestarts": 0}, "inPlace": {"withoutSupervisor": "Allow"}});
+    let mut w = w(gang_with(2, &json!({"failurePolicy": policy})));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.set_restart_all(node, able);
+    }
+    w.settle();
+    w
+}
+
+#[test]
+fn a_spent_budget_keeps_the_pod_of_a_supervised_member_that_its_kubelet_restarts() {
+    for able in [true, false] {
+        let mut w = without_budget(Solo::supervised, able);
+        w.exit("g", 1, 3);
+        w.settle();
+        w.wait(600);
+        assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+        assert_eq!(codes(&w), [("g-1-0".to_owned(), Some(3))], "{able}");
+    }
+}
+
+#[test]
+fn a_spent_budget_keeps_the_log_of_a_container_that_its_kubelet_has_restarted() {
+    let mut w = without_budget(Solo::new, false);
+    w.exit("g", 1, 3);
+    w.settle();
+    w.wait(600);
+    assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+    assert_eq!(w.pods().len(), 1);
+    let pod = w.pod("g", 1);
+    assert!(over(&pod), "{:?}", pod.status);
+    let shown = &pod.status.unwrap().container_statuses.unwrap()[0];
+    let ends = [shown.state.clone(), shown.last_state.clone()].into_iter();
+    let ends = ends.filter_map(|state| Some(state?.terminated?.exit_code));
+    assert!(ends.into_iter().any(|code| code == 3), "{shown:?}");
+}
+
+#[test]
+fn a_pod_whose_deadline_the_api_server_refuses_is_deleted() {
+    let mut w = without_budget(Solo::supervised, true);
+    w.store().admission.rules.push(Rule {
+        kind: WatchedKind::Pod,
+        verb: Verb::Update,
+        name: None,
+        answer: Refused::forbidden("exceeded quota: pods of scope Terminating"),
+    });
+    w.exit("g", 1, 3);
+    w.wait(600);
+    assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+    assert_eq!(codes(&w), []);
 }

@@ -9,7 +9,7 @@ use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
-    ConditionView, ContainerState, ContainerView, Identity, PodPhase, Termination,
+    ConditionView, ContainerState, ContainerView, END_AT_ONCE, Identity, PodPhase, Termination,
 };
 use lockstep_model::Pod;
 use lockstep_model::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
@@ -36,6 +36,7 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
         nominated: pod.nominated.clone().map(String::from),
         priority: partial.spec.priority,
         gated: pod.stage == Stage::Gated,
+        ends_at_once: partial.spec.active_deadline_seconds == Some(END_AT_ONCE),
         created_at: partial
             .metadata
             .creation_timestamp

@@ -196,13 +196,17 @@ async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
                 uid: uid.clone(),
                 grace: None,
             },
+            Action::EndPod {
+                name: name.clone(),
+                uid: uid.clone(),
+            },
             Action::RemoveGate { name, uid },
         ],
     )
     .await;
     assert_eq!(
         (api.all(PODS), acted.failure, api.writes().len()),
-        (before, None, 5)
+        (before, None, 6)
     );
 }
 

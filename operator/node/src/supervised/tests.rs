@@ -354,23 +354,3 @@ fn an_order_that_is_older_than_what_runs_says_nothing_to_a_supervisor() {
         }
     }
 }
-
-#[test]
-fn a_member_that_is_held_exits_if_its_earlier_failure_ended_the_workload() {
-    let end = DomainOrder {
-        alone: vec![RestartsSeen {
-            restarts: 0,
-            members: vec!["g/0/0".into()],
-        }],
-        ..order(2, 1)
-    };
-    let mut agent = Agent::default();
-    agent.step(&pod(0, runs(1)), &order(1, 1));
-    agent.step(&pod(0, ended(1, 42)), &order(1, 1));
-    let waits = SupervisorState {
-        held: Some(2),
-        ..ended(1, 42)
-    };
-    let exit = Some(Word::Exit { attempt: 1 });
-    assert_eq!(agent.step(&pod(0, waits), &end), exit);
-}

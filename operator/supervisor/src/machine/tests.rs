@@ -328,6 +328,13 @@ fn a_signal_to_stop_ends_a_supervisor_without_child() {
         [Effect::Exit(0)],
         "it was done before"
     );
+    let mut failed = Scene::ended(1, 7);
+    failed.order(FromAgent::Hold { attempt: 2 });
+    assert_eq!(
+        failed.gives(Event::Signal(TERM)),
+        [Effect::Exit(7)],
+        "the next attempt has not started"
+    );
     let mut stopping = Scene::running(1);
     stopping.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(stopping.gives(Event::Signal(TERM)), []);

@@ -307,6 +307,7 @@ impl Gang {
             | Action::Publish { .. }
             | Action::MarkDisrupted { .. }
             | Action::DeletePod { .. }
+            | Action::EndPod { .. }
             | Action::RemoveGate { .. }
             | Action::DeletePodGroup { .. }
             | Action::DeleteWorkload { .. } => {}

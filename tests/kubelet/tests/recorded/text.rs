@@ -83,6 +83,7 @@ fn actions(actions: &[Action]) -> String {
         Action::Publish { uid, .. } => format!("Publish {uid}"),
         Action::MarkDisrupted { uid, .. } => format!("MarkDisrupted {uid}"),
         Action::DeletePod { uid, .. } => format!("DeletePod {uid}"),
+        Action::EndPod { uid, .. } => format!("EndPod {uid}"),
         Action::RemoveGate { uid, .. } => format!("RemoveGate {uid}"),
         Action::CreatePod { member, .. } => format!("CreatePod {member}"),
         Action::DeletePodGroup { .. } => "DeletePodGroup".to_owned(),

@@ -6,6 +6,7 @@ use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ids::Uid;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_lifecycle::pods::END_AT_ONCE;
 use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
 use serde::Serialize;
@@ -57,6 +58,7 @@ impl ActionSender {
                 self.delete::<Pod>(view, &name, &uid, params, WatchedKind::Pod)
                     .await
             }
+            Action::EndPod { name, uid } => changed(self.end_pod(view, &name, &uid).await),
             Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
             Action::CreatePod { member, pod } => {
                 self.create(view, WatchedKind::Pod, Target::Pod(member), &*pod, now)
@@ -98,6 +100,19 @@ impl ActionSender {
         label: Option<&str>,
     ) -> Result<Written, ApiError> {
         let patch = json!({"metadata": {"uid": uid, "labels": {labels::PUBLISHED: label}}});
+        let pods = self.actor.writes(view.namespace());
+        patch_pod(&pods, name, &Patch::Merge(patch)).await
+    }
+
+    /// Has the kubelet end a pod and keep its logs.
+    async fn end_pod(
+        &self,
+        view: &WorkloadView,
+        name: &str,
+        uid: &Uid,
+    ) -> Result<Written, ApiError> {
+        let spec = json!({"activeDeadlineSeconds": END_AT_ONCE});
+        let patch = json!({"metadata": {"uid": uid}, "spec": spec});
         let pods = self.actor.writes(view.namespace());
         patch_pod(&pods, name, &Patch::Merge(patch)).await
     }

@@ -1,0 +1,79 @@
+//! After the end of a workload: pods that still run end, those of its failure with their logs.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use lockstep_api::gangs::Domain;
+use lockstep_api::member::Member;
+
+use super::removal::delete;
+use crate::facts::Facts;
+use crate::ledger::{Ledger, Outcome};
+use crate::plan::Action;
+use crate::pods::{PodView, bare_id};
+use crate::wake::Wake;
+
+/// Pods that still run are deleted, and in its time the workload itself. Pods that have ended stay for
+/// their logs. Pods of failed members stay, too: a deadline has their kubelets end them. Otherwise their
+/// supervisors, or restarts by their kubelets, would keep them running. If the API server has accepted no
+/// deadline within `recreateGraceSeconds`, they are deleted.
+pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
+    let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
+    let failed = failed_pods(facts, ledger);
+    let (failed, others): (Vec<&PodView>, Vec<&PodView>) = live
+        .filter(|p| !(p.terminating() || p.ends_at_once && p.node.is_some()))
+        .partition(|p| failed.contains(p.name.as_str()));
+    out.extend(others.into_iter().filter_map(delete));
+    let grace = TimeDelta::seconds(facts.spec().failure_policy.recreate_grace_seconds);
+    let ended_at = ledger.ended.as_ref().map_or(facts.now, |e| e.at);
+    if !failed.is_empty() {
+        let is_over = facts.due(ended_at + grace).passed(wake);
+        let end = |pod| if is_over { delete(pod) } else { Some(end(pod)) };
+        out.extend(failed.into_iter().filter_map(end));
+    }
+    let ttl = facts.spec().ttl_seconds_after_finished;
+    let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);
+    if let (Some(ttl), Some(end)) = (ttl, completed_at)
+        && facts.due(end + TimeDelta::seconds(ttl)).passed(wake)
+    {
+        out.push(Action::DeleteWorkload {
+            uid: facts.view.id().uid.clone(),
+        });
+    }
+}
+
+fn end(pod: &PodView) -> Action {
+    Action::EndPod {
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+    }
+}
+
+/// Pods of failures that the workload has not recovered from, and pods in which the training process of the
+/// last released attempt has failed while the container lives on.
+fn failed_pods<'s>(facts: &'s Facts<'_>, ledger: &'s Ledger) -> BTreeSet<&'s str> {
+    let is_failure = ledger.ended.as_ref().map(|e| e.outcome) == Some(Outcome::Failed);
+    let history = ledger.history.iter().filter(|_| is_failure);
+    let causes = history
+        .take_while(|h| h.recovered_at.is_none())
+        .map(|h| h.cause.pod.as_str());
+    let domains = facts.gangs.iter().flat_map(|g| &g.domains);
+    let members = domains.flat_map(|d| d.members.iter().map(move |m| (d, m)));
+    let processes = members.filter_map(|(d, m)| failed_process(facts, ledger, d, m));
+    causes.chain(processes.map(|p| p.name.as_str())).collect()
+}
+
+fn failed_process<'s>(
+    facts: &'s Facts<'_>,
+    ledger: &Ledger,
+    domain: &Domain,
+    member: &Member,
+) -> Option<&'s PodView> {
+    let released = facts.order(&domain.key)?.released_attempt;
+    let pod = facts.current(ledger.domain(&domain.key)?, member)?;
+    let container = facts.trainer(member, pod).filter(|c| c.running())?;
+    let id = container.runtime_id().map(bare_id)?;
+    let mut reports = facts.reports(member, pod).filter(|r| r.supervised);
+    let failed = reports.any(|r| r.container_id == id && r.exit_code != 0 && r.attempt >= released);
+    failed.then_some(pod)
+}
