@@ -16,6 +16,7 @@ mod removal;
 
 use std::collections::BTreeSet;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 
@@ -62,11 +63,13 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     delete_surplus(facts, applied, out);
     let mut creates = Vec::new();
     let mut waits = false;
+    let mut retries = Vec::new();
     for gang in &facts.gangs {
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
         waits |= wants_nodes(facts, ledger, gang, entry);
+        retries.extend(retry_time(facts, entry, wake));
         match facts.placement_state(&gang.key, entry) {
             PlacementState::Placed(placement) => {
                 let placed = GangPods {
@@ -91,6 +94,9 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     }
     // The tier depends on whether the API server keeps restart rules, the placement on what it makes of
     // the pods: it is asked once for each spec, and again from time to time.
+    if let Some(since) = retries.into_iter().max() {
+        out.extend(objects::dry_run(facts, DryRunFor::Retry { since }, wake));
+    }
     if !creates.is_empty() {
         match objects::dry_run(facts, DryRunFor::Pods, wake) {
             Some(ask) => out.push(ask),
@@ -99,6 +105,13 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     } else if waits {
         out.extend(objects::dry_run(facts, DryRunFor::Placement, wake));
     }
+}
+
+/// Since when the API server is to answer a dry run before this gang requests capacity again.
+fn retry_time(facts: &Facts<'_>, entry: &GangLedger, wake: &mut Wake) -> Option<DateTime<Utc>> {
+    let backoff = entry.backoff.as_ref()?;
+    let waits = facts.due(backoff.until).passed(wake) && !facts.is_over(backoff, wake);
+    waits.then_some(backoff.until)
 }
 
 /// Whether the scheduler looks for a node for some member.

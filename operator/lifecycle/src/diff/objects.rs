@@ -38,17 +38,24 @@ pub(super) enum DryRunFor {
     Pods,
     /// The scheduler searches for nodes even without a result.
     Placement,
+    /// The API server has failed pods: it must have answered since then.
+    Retry { since: DateTime<Utc> },
 }
 
 /// Dry-runs the pods of this spec: whether they are valid, which restart rules the API server
 /// keeps, and how it admits them. Results expire, because feature gates and webhooks change.
 pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
-    let needed = purpose == DryRunFor::Pods;
+    let needed = purpose != DryRunFor::Placement;
+    let asked_too_early = match purpose {
+        DryRunFor::Retry { since } => !facts.answered_since(since),
+        DryRunFor::Pods | DryRunFor::Placement => false,
+    };
     let answer = facts.view.dry_run();
     let answer = answer.filter(|d| d.spec_hash == spec_hash && !(needed && d.failed));
-    let known =
-        answer.is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
+    let known = !asked_too_early
+        && answer
+            .is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
     if known || *facts.view.priority() == Priority::Unknown {
         return None;
     }

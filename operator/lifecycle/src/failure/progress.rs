@@ -1,5 +1,4 @@
 use chrono::TimeDelta;
-use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Placement;
 use lockstep_api::words::span;
@@ -155,7 +154,7 @@ fn replacement_timeout(
         unplaced.join(", ")
     );
     Some(Consequence::ReleaseGang(
-        reasons::REPLACEMENT_TIMEOUT,
+        facts.release_reason(wake),
         message,
     ))
 }

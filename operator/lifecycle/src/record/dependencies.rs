@@ -24,7 +24,7 @@ pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let refused = facts.refused_object(&mut wake).is_some();
     for entry in ledger.gangs.values_mut() {
         if let Some(backoff) = &entry.backoff
-            && facts.due(backoff.until).passed(&mut wake)
+            && facts.is_over(backoff, &mut wake)
             && !refused
         {
             entry.backoff = None;

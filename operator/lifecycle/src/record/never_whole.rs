@@ -1,7 +1,6 @@
 //! Stage 07, second part: gangs that stay incomplete release their capacity.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::span;
@@ -37,7 +36,7 @@ pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
                     bound.members, bound.needed
                 )
             };
-            let reason = reasons::REPLACEMENT_TIMEOUT;
+            let reason = facts.release_reason(&mut wake);
             ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
         }
     }

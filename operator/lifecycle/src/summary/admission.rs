@@ -96,7 +96,9 @@ impl Admission<'_, '_> {
             return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
         }
         if let Some(backoff) = &entry.backoff {
-            let message = format!("{}; retry at {}", backoff.message, time(backoff.until));
+            let failed = facts.failed(wake).map(|failed| failed.until);
+            let retry_at = failed.map_or(backoff.until, |at| at.max(backoff.until));
+            let message = format!("{}; retry at {}", backoff.message, time(retry_at));
             let message = of_gang(key.as_str(), others, &message);
             return Some(condition(false, &backoff.reason, message));
         }

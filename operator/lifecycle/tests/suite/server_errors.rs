@@ -87,9 +87,15 @@ fn a_gang_whose_pods_fail_is_reported_and_releases_its_nodes_in_time() {
         w.until("the placement is released", |w| !placed(w));
         let status = w.status();
         let backoff = status.gangs[0].backoff.clone().expect("a back-off");
-        assert_eq!(backoff.reason, reasons::REPLACEMENT_TIMEOUT);
+        assert_eq!(backoff.reason, reasons::API_SERVER_ERROR);
         assert!(backoff.message.contains(WORDS), "{}", backoff.message);
         assert_eq!((status.restarts.counted, status.attempt), (0, 1));
+        for _ in 0..1200 {
+            w.rounds(1);
+            assert!(!placed(&w), "{policy}: no pod can be created there");
+        }
+        assert_reported(&w);
+        assert_eq!(w.condition(types::ADMITTED), "!APIServerError");
         webhook_works(&mut w);
         w.settle();
         assert_eq!(w.status().phase, Some(Phase::Running));
@@ -133,6 +139,22 @@ fn survivors_of_a_failure_release_their_nodes_in_time() {
     w.until("the nodes are released", |w| w.uids().is_empty());
     let counted = w.status().restarts.counted;
     assert_eq!(counted, 0, "a deleted pod costs no budget");
+    webhook_works(&mut w);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_gang_whose_pods_failed_before_a_new_leader_is_not_placed_either() {
+    let mut w = placed_without_pods(gang(2));
+    webhook_fails(&mut w);
+    w.rounds(280);
+    w.until("the placement is released", |w| !placed(w));
+    for _ in 0..20 {
+        w.crash();
+        w.rounds(30);
+        assert!(!placed(&w));
+    }
     webhook_works(&mut w);
     w.settle();
     assert_eq!(w.status().phase, Some(Phase::Running));
