@@ -3,6 +3,9 @@
 //! crashes of the agent with and without its file or with unwritten reports, failures of the
 //! runtime and of links to supervisors, and replaced pods.
 
+// `cfg(test)` always holds here. It allows unwrap in helpers (clippy).
+#![cfg(test)]
+
 mod step;
 mod truth;
 
@@ -27,18 +30,16 @@ const PODS: usize = 3;
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES");
     let cases = cases.ok().and_then(|n| n.parse().ok()).unwrap_or(40);
-    let default = ProptestConfig::default();
-    let rng_seed = match default.rng_seed {
-        RngSeed::Random => RngSeed::Fixed(1),
-        seed => seed,
-    };
-    ProptestConfig {
+    let mut config = ProptestConfig {
         cases,
         max_shrink_iters: 150,
         failure_persistence: None,
-        rng_seed,
-        ..default
+        ..ProptestConfig::default()
+    };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(1);
     }
+    config
 }
 
 /// A node, its agent and the manager's orders.
