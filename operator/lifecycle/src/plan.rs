@@ -60,15 +60,12 @@ pub enum Action {
         /// object even if containers still run.
         grace: Option<u32>,
     },
-    /// Set `activeDeadlineSeconds` of a pod to 1: its kubelet ends the pod, starts no container again and
-    /// keeps the logs.
+    /// Set `activeDeadlineSeconds` to 1: the kubelet ends the pod, restarts no container and keeps
+    /// the logs.
     EndPod {
-        /// Name of the pod.
         name: String,
-        /// UID, a precondition.
         uid: Uid,
     },
-    /// Take off the preemption gate.
     RemoveGate {
         name: String,
         uid: Uid,

@@ -10,9 +10,9 @@ use crate::tier::Tier;
 /// Annotation that names the training container, because runtimes list containers in no particular
 /// order.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-/// The `activeDeadlineSeconds` by which the kubelet ends a pod at once and keeps its logs.
+/// `activeDeadlineSeconds` by which the kubelet ends a pod at once and keeps its logs.
 pub const END_AT_ONCE: i64 = 1;
-/// Condition of a pod whose kubelet restarts all of its containers (KEP-5532).
+/// The kubelet restarts all containers of the pod (KEP-5532).
 const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
 /// A pod, reduced to the inputs of decisions.
@@ -31,9 +31,8 @@ pub struct PodView {
     pub priority: Option<i32>,
     /// True if it has the preemption gate.
     pub gated: bool,
-    /// Whether its kubelet ends it at once: `activeDeadlineSeconds` is [`END_AT_ONCE`].
+    /// True if `activeDeadlineSeconds` is [`END_AT_ONCE`].
     pub ends_at_once: bool,
-    /// When it was created.
     pub created_at: DateTime<Utc>,
     /// When its deletion was requested.
     pub deleted_at: Option<DateTime<Utc>>,

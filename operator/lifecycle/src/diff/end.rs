@@ -1,4 +1,4 @@
-//! After the end of a workload: pods that still run end, those of its failure with their logs.
+//! The end of a workload: running pods end, and pods of the failure keep their logs.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::plan::Action;
 use crate::pods::{PodView, bare_id};
 use crate::wake::Wake;
 
-/// Pods that still run are deleted, and in its time the workload itself. Pods that have ended stay for
-/// their logs. Pods of failed members stay, too: a deadline has their kubelets end them. Otherwise their
-/// supervisors, or restarts by their kubelets, would keep them running. If the API server has accepted no
-/// deadline within `recreateGraceSeconds`, they are deleted.
+/// Deletes running pods, and the workload after its time to live. Ended pods stay for their logs.
+/// Pods of failed members get a deadline, by which their kubelets end them; otherwise supervisors
+/// or restarts would keep them running. If the API server accepts no deadline within
+/// `recreateGraceSeconds`, these pods are deleted.
 pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
     let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
     let failed = failed_pods(facts, ledger);
@@ -49,8 +49,8 @@ fn end(pod: &PodView) -> Action {
     }
 }
 
-/// Pods of failures that the workload has not recovered from, and pods in which the training process of the
-/// last released attempt has failed while the container lives on.
+/// Pods of failures without recovery, and pods in which the training process of the last released
+/// attempt has failed while the container still runs.
 fn failed_pods<'s>(facts: &'s Facts<'_>, ledger: &'s Ledger) -> BTreeSet<&'s str> {
     let is_failure = ledger.ended.as_ref().map(|e| e.outcome) == Some(Outcome::Failed);
     let history = ledger.history.iter().filter(|_| is_failure);

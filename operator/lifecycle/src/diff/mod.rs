@@ -5,8 +5,8 @@
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`end`] | after the end of the workload |
-//! | [`removal`] | deletions of pods, and which stay |
-//! | [`refused`] | requests that are not repeated yet |
+//! | [`removal`] | deletions of pods, and exceptions |
+//! | [`refused`] | recently refused requests |
 
 mod end;
 mod objects;
@@ -92,8 +92,8 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
             }
         }
     }
-    // The tier depends on whether the API server keeps restart rules, the placement on what it makes of
-    // the pods: it is asked once for each spec, and again from time to time.
+    // Tiers depend on which restart rules the API server keeps, and placements on how it admits
+    // pods. Pods are dry-run once per spec, and again periodically.
     if let Some(since) = retries.into_iter().max() {
         out.extend(objects::dry_run(facts, DryRunFor::Retry { since }, wake));
     }
@@ -107,14 +107,14 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     }
 }
 
-/// Since when the API server is to answer a dry run before this gang requests capacity again.
+/// Time from which a dry run must be answered before this gang requests capacity again.
 fn retry_time(facts: &Facts<'_>, entry: &GangLedger, wake: &mut Wake) -> Option<DateTime<Utc>> {
     let backoff = entry.backoff.as_ref()?;
     let waits = facts.due(backoff.until).passed(wake) && !facts.is_over(backoff, wake);
     waits.then_some(backoff.until)
 }
 
-/// Whether the scheduler looks for a node for some member.
+/// True if the scheduler searches for a node for any member.
 fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
     if !entry.started || entry.backoff.is_some() {
         return false;

@@ -38,7 +38,7 @@ pub(super) enum DryRunFor {
     Pods,
     /// The scheduler searches for nodes even without a result.
     Placement,
-    /// The API server has failed pods: it must have answered since then.
+    /// After failed pods, the API server must answer a dry run since this time.
     Retry { since: DateTime<Utc> },
 }
 
@@ -113,7 +113,7 @@ pub(super) fn ensure_all(
     !surplus && results.iter().all(|r| *r == Ensured::Same)
 }
 
-/// Creates or updates an object. `same`: what is there has the wanted content.
+/// `same`: the present object has the wanted content.
 fn ensure<T>(
     facts: &Facts<'_>,
     object: Object,

@@ -1,5 +1,3 @@
-//! Requests that the API server refuses or fails.
-
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::workload::Backoff;
@@ -15,27 +13,25 @@ impl<'a> Facts<'a> {
         (!self.due(failed.until).passed(wake)).then_some(failed)
     }
 
-    /// Why a placement without its pods is released.
+    /// Why a placement without pods is released.
     pub fn release_reason(&self, wake: &mut Wake) -> &'static str {
         let failed = self.failed(wake);
         failed.map_or(reasons::REPLACEMENT_TIMEOUT, |_| reasons::API_SERVER_ERROR)
     }
 
-    /// Whether the back-off of a gang is over. A gang whose pods the API server failed requests no capacity
-    /// before the server has answered a dry run of them: without pods its nodes are of no use.
+    /// True if a gang's back-off is over. After failed pods, the API server must also have answered
+    /// a dry run, because nodes are of no use without pods.
     pub fn is_over(&self, backoff: &Backoff, wake: &mut Wake) -> bool {
         self.due(backoff.until).passed(wake)
             && (backoff.reason != reasons::API_SERVER_ERROR || self.answered_since(backoff.until))
     }
 
-    /// Whether the API server has answered a dry run of the pods since this time.
     pub fn answered_since(&self, time: DateTime<Utc>) -> bool {
         let answer = self.view.dry_run();
         answer.is_some_and(|answer| !answer.failed && answer.at >= time)
     }
 
-    /// An object other than a pod that the API server refuses. The refusal is over if a repetition has
-    /// not met it again.
+    /// An object other than a pod that the API server refuses, unless the last retry has succeeded.
     pub fn refused_object(&self, wake: &mut Wake) -> Option<&'a RefusedRequest> {
         let over = self.view.settings().retry * 2;
         let mut refusals = self.view.refusals().iter();

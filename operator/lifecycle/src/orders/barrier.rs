@@ -290,8 +290,8 @@ fn reports<'a>(
     })
 }
 
-/// Who goes on alone, and from which container. What was said before stays where nothing newer is
-/// known: reports are forgotten in time.
+/// Members that the kubelet restarts alone, with the restart counts of the failed containers.
+/// Earlier entries stay, because reports are removed over time.
 fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<RestartsSeen> {
     let mut by_member: BTreeMap<Member, i32> = BTreeMap::new();
     for entry in &order.alone {
@@ -299,7 +299,7 @@ fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<Re
             by_member.insert(member, entry.restarts);
         }
     }
-    // No process has run on the way to the attempt; a container may have ended all the same.
+    // No process has run before the release, but containers may have ended.
     let released = order.released_attempt == meeting.entry.attempt;
     for &member in meeting.running {
         let ends = reports(facts, meeting, member)
