@@ -62,7 +62,7 @@ fn after(change: fn(&mut Value, &mut Value)) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_quota_of_the_agents_is_for_them_and_admits_a_pod_for_each_node_while_as_many_are_ending() {
+fn the_agent_quota_admits_a_pod_for_each_node_while_as_many_are_terminating() {
     assert_eq!(after(|_, _| ()), [""; 0]);
 }
 

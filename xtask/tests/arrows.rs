@@ -146,7 +146,7 @@ fn crates_depend_on_each_other_only_along_the_allowed_arrows() -> Result<()> {
 }
 
 #[test]
-fn an_arrow_that_is_not_allowed_and_a_crate_of_the_product_without_an_entry_are_noticed() {
+fn disallowed_dependencies_and_product_crates_without_an_entry_are_reported() {
     let package = |name: &str, folder: &str, needs: &[&str]| Package {
         name: name.to_owned(),
         manifest: format!("/x/{folder}/Cargo.toml"),

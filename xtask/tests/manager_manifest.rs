@@ -130,7 +130,7 @@ fn of_memory(m: &Manifests) -> Vec<Rule> {
 }
 
 #[test]
-fn the_manager_has_a_priority_that_nothing_preempts_and_a_quota_that_admits_it_in_its_namespace() {
+fn the_manager_has_a_priority_above_preemption_and_a_quota_that_admits_it() {
     for manifests in [shipped(), with_three()] {
         assert_eq!(broken(of_class_and_quota(&manifests)), NONE);
     }
@@ -144,7 +144,7 @@ fn the_disruption_budget_lets_a_drain_take_one_manager_and_never_the_last() {
 }
 
 #[test]
-fn the_disruption_budget_is_for_the_managers_alone_and_those_that_are_broken_hold_up_no_drain() {
+fn the_disruption_budget_selects_only_managers_and_unhealthy_pods_block_no_drain() {
     assert_eq!(broken(of_budget(&shipped())), NONE);
 }
 

@@ -85,7 +85,7 @@ fn text_of_components() -> String {
 }
 
 #[test]
-fn what_the_page_has_administrators_write_for_olm_names_package_and_channel_of_the_bundle() {
+fn the_olm_page_uses_the_package_and_channel_names_of_the_bundle() {
     let page = include_str!("../../docs/install.md");
     assert_eq!(not_as_bundled(page), Vec::<String>::new());
     for (right, mistake, said) in [

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_is_kept_until_a_node_cannot_be_used_or_the_gang_needs_something_else() {
+    fn a_reservation_holds_until_a_node_becomes_unusable_or_the_demand_changes() {
         let mut busy = cluster(2);
         let blockers = work(&mut busy, &[(0, 4, None), (1, 4, None)]);
         let demand = gang(4, 2);

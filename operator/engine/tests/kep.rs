@@ -439,8 +439,7 @@ fn members_go_to_the_first_nodes_of_the_order_that_have_room() {
 }
 
 #[test]
-fn of_equal_priority_the_gang_is_reprieved_before_the_pod_and_a_budget_that_holds_changes_nothing()
-{
+fn at_equal_priority_the_gang_is_reprieved_before_the_pod_with_or_without_budget() {
     let case = nodes(&[2])
         .pod("pod", LOW, 0)
         .runs("gang", LOW, true, 1, &[0]);

@@ -217,7 +217,7 @@ fn a_gang_takes_the_rack_where_most_of_it_fits_then_the_one_with_least_left_over
 }
 
 #[test]
-fn where_shapes_are_multiples_of_each_other_the_answer_is_never_that_the_search_gave_up() {
+fn shapes_that_are_multiples_of_each_other_never_exhaust_the_search() {
     let nodes = cluster(&[(64, 3); 60], &[]);
     let demand = |small| {
         gang(vec![
@@ -311,7 +311,7 @@ fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_plac
 }
 
 #[test]
-fn replicas_of_several_groups_are_told_which_group_has_no_room_only_where_that_is_certain() {
+fn replicas_of_several_groups_get_a_shortfall_only_where_it_is_certain() {
     let racks = cluster(&[(8, 4), (8, 4)], &[0, 1]);
     let replicas = |a: Shape, b: Shape| {
         let mut demand = within_racks(Scope::Replica, gang(vec![a, b]));
@@ -394,7 +394,7 @@ fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_orde
 }
 
 #[test]
-fn a_preferred_rack_that_is_too_small_spreads_replicas_over_the_roomiest_racks_and_numbers_them() {
+fn an_undersized_preferred_rack_spreads_numbered_replicas_over_the_roomiest_racks() {
     let racks = cluster(&[(8, 1), (8, 2), (8, 4), (8, 4)], &[0, 1, 2, 2]);
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 9)]));
     demand.shapes[0].replica_size = 3;
@@ -471,7 +471,7 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
 }
 
 #[test]
-fn a_pod_goes_to_the_node_that_its_accelerators_fill_whatever_network_devices_are_free() {
+fn a_pod_fills_the_node_with_fewest_free_accelerators_regardless_of_network_devices() {
     // CPU, memory, pods, GPUs, and shared network devices: one of a thousand per pod.
     let mut cluster = Cluster::new(5, 0);
     for node in 0..2 {

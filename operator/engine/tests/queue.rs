@@ -155,7 +155,7 @@ fn assert_disjoint(nodes: usize, demands: &[Demand], reserved: &BTreeMap<usize, 
 }
 
 #[test]
-fn a_gang_starts_at_the_latest_when_what_ran_on_the_nodes_that_it_reserved_has_ended() {
+fn a_gang_starts_by_the_time_its_reserved_nodes_become_free() {
     let waited = std::cell::Cell::new(0u32);
     let backfilled = std::cell::Cell::new(0u32);
     let sooner = std::cell::Cell::new(0u32);
@@ -204,7 +204,7 @@ fn a_gang_starts_at_the_latest_when_what_ran_on_the_nodes_that_it_reserved_has_e
 }
 
 #[test]
-fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones_follow() {
+fn a_large_gang_starts_after_the_running_jobs_despite_many_small_followers() {
     let waited = std::cell::Cell::new(0u32);
     let strategy = (
         2..5usize,
@@ -353,7 +353,7 @@ fn unit(gang: &Gang) -> Unit {
 }
 
 #[test]
-fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to_an_end() {
+fn over_long_runs_no_gang_evicts_its_preemptor_and_evictions_end() {
     let evicting = std::cell::Cell::new(0u32);
     let gang = (
         job(),

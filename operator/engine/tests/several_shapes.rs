@@ -221,8 +221,7 @@ impl BesideAmpleNode {
 }
 
 #[test]
-fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_another_holds_the_gang()
- {
+fn victims_in_one_domain_are_not_proven_best_while_another_domain_is_undecided() {
     let mut question = BesideAmpleNode::new(true);
     question.ample().cost = 1_000_000;
     question.demand.topology = Some(TopologyDemand {
@@ -237,8 +236,7 @@ fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_a
 }
 
 #[test]
-fn victims_are_not_proven_the_best_while_it_is_not_known_whether_those_of_lower_priority_are_enough()
- {
+fn victims_are_not_proven_best_while_lower_priorities_are_undecided() {
     let mut question = BesideAmpleNode::new(false);
     let low = question.ample().priority;
     question.ample().priority = low + 1;

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nominations_are_kept_from_the_version_that_learned_it_and_by_one_that_cannot_be_read() {
+    fn nominations_are_kept_from_version_1_34_and_for_unreadable_versions() {
         for (major, minor, kept) in [
             ("1", "33", false),
             ("1", "33+", false),

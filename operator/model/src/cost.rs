@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_accelerators_times_the_time_since_the_last_checkpoint_and_the_restart() {
+    fn the_loss_is_accelerators_times_seconds_since_the_last_checkpoint_plus_a_restart() {
         let model = CostModel::default();
         let gpus = mk_resources(&[("nvidia.com/gpu", "8"), ("cpu", "64")]);
         assert_eq!(model.loss(&gpus, Some(at(0)), at(600)), 8 * (600 + 120));
@@ -147,8 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_has_stopped_checkpointing_is_not_immune_and_a_checkpoint_in_the_future_counts_as_none()
-     {
+    fn work_without_recent_checkpoints_is_evictable_and_future_checkpoints_do_not_count() {
         let model = CostModel::default();
         let gpus = mk_resources(&[("nvidia.com/gpu", "1")]);
         assert_eq!(

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cordoned_node_takes_only_what_tolerates_the_cordon_and_a_node_that_is_not_ready_nothing() {
+    fn a_cordoned_node_admits_only_tolerating_pods_and_a_not_ready_node_none() {
         let tolerant = constraints(json!({"tolerations": [{"operator": "Exists"}]}));
         let cordoned = Node {
             unschedulable: true,

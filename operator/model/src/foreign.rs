@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_without_a_controller_are_evicted_whole_unless_kube_scheduler_says_otherwise() {
+    fn groups_without_a_controller_are_evicted_whole_unless_kube_scheduler_groups_them() {
         let mode = |labels: Value, group: Option<&str>| {
             let metadata = serde_json::from_value(json!({ "labels": labels })).unwrap();
             unit_of(&metadata, group).map(|unit| (unit.key.to_string(), unit.mode))

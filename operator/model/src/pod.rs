@@ -454,8 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_holds_room_where_it_is_bound_before_where_it_is_nominated_and_none_once_it_has_ended()
-    {
+    fn a_pod_holds_room_on_its_bound_node_else_its_nominated_node_until_it_ends() {
         let spec = json!({"nodeName": "n1"});
         assert_eq!(
             pod(&json!({"spec": spec, "status": {"nominatedNodeName": "n2"}})).holds(),

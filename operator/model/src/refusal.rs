@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn where_every_node_is_ruled_out_the_whole_message_is_the_reason_and_it_is_none_of_capacity() {
+    fn if_every_node_is_excluded_the_reason_is_the_whole_message_and_not_capacity() {
         for message in [
             "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate",
             "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) didn't satisfy plugin(s) \

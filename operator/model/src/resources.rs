@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_whole_pod_replace_those_of_its_containers_and_overhead_comes_on_top() {
+    fn pod_level_requests_replace_container_requests_and_overhead_is_added() {
         let got = count(json!({
             "containers": [{"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}}],
             "resources": {"requests": {"cpu": "3", "nvidia.com/gpu": "9"}},

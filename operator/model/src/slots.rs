@@ -56,7 +56,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn host_ports_are_those_of_containers_and_sidecars_and_all_of_them_in_the_host_network() {
+    fn host_ports_are_those_of_containers_and_sidecars_or_all_ports_in_the_host_network() {
         let spec = json!({"containers": [{"ports": [{"containerPort": 1, "hostPort": 9}, {"containerPort": 2}]}],
             "initContainers": [{"ports": [{"containerPort": 3, "hostPort": 3}]},
                 {"restartPolicy": "Always", "ports": [{"containerPort": 4, "hostPort": 4, "protocol": "UDP"}]}]});

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_victims_hold_what_the_preemptor_asks_for_and_a_gang_without_wishes_takes_gangs() {
+    fn victims_hold_a_resource_that_the_preemptor_requests_and_no_request_matches_gangs() {
         let rules = VictimRules::default();
         let trainer = mk_pod("t", "n1", 1);
         let database = Pod {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_of_the_configuration_and_the_opt_out_put_a_pod_out_of_reach_by_their_value() {
+    fn excluded_labels_and_the_opt_out_label_protect_a_pod_by_their_value() {
         let rules = VictimRules {
             excluded_labels: [("team".to_owned(), "infra".to_owned())].into(),
             ..VictimRules::default()

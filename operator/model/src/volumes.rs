@@ -401,8 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_waits_for_its_pod_gets_a_volume_that_is_free_or_a_new_one_where_its_class_allows_it()
-     {
+    fn a_claim_bound_to_its_first_consumer_takes_a_free_volume_or_a_provisioned_volume() {
         let (none, free): (&[Option<&str>], &[Option<&str>]) = (&[], &[None]);
         let (its_own, of_others): (&[Option<&str>], &[Option<&str>]) =
             (&[Some("later")], &[Some("other")]);

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_terminating_leaves_whatever_it_is_and_is_not_waited_for_once_it_is_overdue() {
+    fn terminating_pods_of_any_kind_free_capacity_and_overdue_pods_are_not_awaited() {
         let ending = |name: &str, gpus, end| Pod {
             terminating: Some(at(end)),
             ..mk_pod(name, "n1", gpus)

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_beside_a_stopped_container_stops_with_it_and_what_was_made_later_does_not() {
+    fn companions_of_a_stopped_container_stop_with_it_unless_created_later() {
         assert_eq!(stopped_with(true, Some(5), None), ["old"]);
         assert_eq!(
             stopped_with(true, Some(5), Some(7)),

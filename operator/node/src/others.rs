@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_lost_its_records_takes_what_ended_before_the_failure_for_the_attempt_before() {
+    fn an_agent_without_records_assigns_earlier_exits_to_the_previous_attempt() {
         let order = DomainOrder {
             attempt: 2,
             since: Some(at(6)),

@@ -263,7 +263,7 @@ fn a_container_that_restarted_alone_a_moment_ago_takes_part_in_the_next_restart(
 }
 
 #[test]
-fn a_container_that_starts_after_the_order_is_not_stopped_however_long_its_back_off_was() {
+fn a_container_started_after_the_order_is_not_stopped_however_long_its_back_off_was() {
     let mut n = Node::with(2);
     n.settle();
     n.exit(0, 9);
@@ -420,8 +420,7 @@ fn a_domain_is_told_apart_by_workload() {
 }
 
 #[test]
-fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_an_order_and_never_without_one()
- {
+fn if_the_kubelet_restarts_whole_pods_an_order_stops_all_containers_at_once() {
     let mut n = Node::with(1);
     let sidecar = |id: &str, created: i64| SeenContainer {
         id: id.into(),
@@ -448,7 +447,7 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
 }
 
 #[test]
-fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_than_the_failure() {
+fn an_agent_without_records_repeats_no_report_and_stops_only_older_containers() {
     let mut n = Node::with(1);
     n.settle();
     n.exit(0, 7);
@@ -467,7 +466,7 @@ fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_th
 }
 
 #[test]
-fn however_many_end_in_one_look_the_end_of_each_is_told_and_kept_while_its_pod_is_there() {
+fn all_exits_found_in_one_pass_are_reported_and_kept_while_their_pods_exist() {
     for supervised in [false, true] {
         let mut n = Node::with(100);
         n.pass();

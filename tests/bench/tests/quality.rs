@@ -101,7 +101,7 @@ fn check<'a>(known: impl Iterator<Item = (&'a Instance, &'a Known)>) -> (u32, u3
 }
 
 #[test]
-fn answers_come_within_a_tenth_of_the_optimum_without_more_budget_excess_and_claim_nothing_false() {
+fn answers_are_within_a_tenth_of_the_optimum_without_more_excess_or_false_proofs() {
     let fixtures = fixtures();
     let (exact, proven) = check(fixtures.iter().map(|(i, known)| (i, known)));
     assert!(

@@ -444,8 +444,7 @@ async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_kills_nothing_twice
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_does_nothing_until_the_policy_that_binds_it_is_in_force_and_ends_on_sigterm()
--> Result<()> {
+async fn an_agent_waits_for_its_admission_policy_and_exits_on_sigterm() -> Result<()> {
     let mut rig = Rig::new("guard").await?;
     let binding = "validatingadmissionpolicybinding/lockstep-node-agents";
     rig.cluster.kubectl(&["delete", binding]).await?;

@@ -312,8 +312,8 @@ async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_container
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_of_a_node_that_falls_silent_move_and_the_others_come_back_inside_their_containers()
--> Result<()> {
+async fn members_of_a_silent_node_move_and_other_members_restart_in_their_containers() -> Result<()>
+{
     let (cluster, _manager) = cluster("silent").await?;
     let mut fleet = Fleet::start(&cluster, "silent", 3).await?;
     let shape = fleet.shape(&["--lease-seconds=8", "--renew-seconds=1"]);

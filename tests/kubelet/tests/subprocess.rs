@@ -171,7 +171,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_program_runs_with_its_environment_and_volume_and_its_exit_code_is_the_containers() {
+async fn a_program_gets_its_environment_and_volume_and_sets_the_container_exit_code() {
     let mut node = node();
     let env = json!([{"name": "WHO", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
     let pod = pod("a", "echo $WHO > /out/who; exit 3", &env);

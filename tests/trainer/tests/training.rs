@@ -127,8 +127,7 @@ fn exit_codes(members: &mut [Member]) -> Vec<Option<i32>> {
 }
 
 #[test]
-fn when_one_member_is_killed_the_others_end_with_1_and_the_next_attempt_goes_on_from_the_checkpoint()
- {
+fn after_a_kill_other_members_exit_with_1_and_the_next_attempt_loads_the_checkpoint() {
     let job = Job::new();
     let mut first = job.start(3, MANY);
     first[0].says("checkpoint");

@@ -54,7 +54,7 @@ async fn the_server_is_asked_to_keep_no_account_of_who_wrote_which_field() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_object_of_an_earlier_node_is_left_to_the_collector_and_made_anew_when_it_is_gone() {
+async fn the_object_of_an_earlier_node_is_left_to_garbage_collection_and_then_recreated() {
     let mut rig = Rig::new();
     rig.pass(100).await;
     assert_eq!(rig.log(), ["write"]);
@@ -106,7 +106,7 @@ async fn the_exit_and_the_arrival_of_one_restart_are_told_in_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_restarted_by_itself_is_reported_with_its_true_code_and_not_stopped() {
+async fn a_self_restarted_container_is_reported_with_its_exit_code_and_not_stopped() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
@@ -201,8 +201,7 @@ async fn nothing_is_decided_before_the_orders_are_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_hangs_on_a_stop_is_asked_again_after_the_deadline_and_meanwhile_the_agent_works()
- {
+async fn a_hung_stop_call_is_retried_after_its_deadline_without_blocking_the_agent() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;

@@ -24,7 +24,7 @@ fn plan() -> NodePlan {
 }
 
 #[tokio::test(start_paused = true)]
-async fn supervisors_are_told_and_containers_stopped_after_what_must_be_remembered_is_persisted() {
+async fn supervisor_messages_and_container_stops_follow_persisted_records() {
     let rig = Rig::without_agent();
     let wanted = watch::Sender::default();
     let mut told = wanted.subscribe();
@@ -154,7 +154,7 @@ async fn a_supervised_restart_goes_on_while_the_runtime_leaves_a_call_unanswered
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_to_supervisors_is_said_again_while_the_runtime_leaves_a_call_unanswered() {
+async fn supervisor_messages_are_repeated_while_a_runtime_call_hangs() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.supervisor(runs(1));

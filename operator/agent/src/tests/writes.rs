@@ -26,7 +26,7 @@ fn writes(rig: &Rig) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_arrival_in_a_large_gang_waits_for_the_nodes_turn_and_one_in_a_small_gang_does_not() {
+async fn arrivals_of_large_gangs_are_batched_and_those_of_small_gangs_written_at_once() {
     for (members, written) in [(100, 1), (100_000, 0)] {
         let rig = running().await;
         order_of(&rig, 2, members);

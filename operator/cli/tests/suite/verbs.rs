@@ -262,7 +262,7 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
 }
 
 #[test]
-fn the_log_of_a_pod_that_is_gone_meanwhile_is_not_taken_for_a_cluster_without_lockstep() {
+fn logs_of_a_deleted_pod_are_not_reported_as_a_cluster_without_lockstep() {
     let server = ApiServer::with(&[(WORKLOADS, vec![running("llama")]), (PODS, two_pods())]);
     let out = ask(&server.address, &["logs", "llama", "-n", "ml"]);
     assert_eq!(

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_all_counts_that_fit_and_to_which_no_pod_can_be_added_in_descending_order() {
+    fn patterns_are_all_maximal_counts_that_fit_in_descending_order() {
         for (cores, gpus) in (0..=12).flat_map(|cores| (0..=8).map(move |gpus| (cores, gpus))) {
             let free = [cores, gpus];
             let most: Vec<i64> = (0..3)

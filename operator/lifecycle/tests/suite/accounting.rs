@@ -175,7 +175,7 @@ fn a_member_that_stands_alone_loses_its_work_with_its_node() {
 }
 
 #[test]
-fn a_member_that_stands_alone_and_has_come_last_has_lost_nothing_of_the_hours_before() {
+fn a_basic_member_that_joined_last_loses_no_work_from_before_it_joined() {
     let mut w = Solo::new(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
     for node in w.node_names() {
         w.capacity(&node, 0);
@@ -260,7 +260,7 @@ fn nothing_is_written_because_time_passes() {
 }
 
 #[test]
-fn a_checkpoint_was_saved_at_the_latest_when_it_was_heard_of_whatever_its_nodes_clock_says() {
+fn a_checkpoint_time_is_at_most_the_time_of_its_report_despite_a_fast_node_clock() {
     for manager_restarts in [false, true] {
         let rules = json!([{"name": "ecc", "action": "FailWorkload",
             "match": {"exitCodes": {"operator": "In", "values": [42]}}}]);

@@ -207,7 +207,7 @@ fn codes_that_fail_or_recreate_do_so_under_a_supervisor() {
 }
 
 #[test]
-fn a_kill_that_the_supervisor_saw_fails_the_workload_at_once_where_the_policy_says_so() {
+fn a_kill_seen_by_the_supervisor_fails_the_workload_at_once_if_a_rule_says_so() {
     let mut w = Solo::supervised(denied(2, &json!([on_code(137, "FailWorkload")])));
     w.settle();
     w.exit("g", 0, 137);

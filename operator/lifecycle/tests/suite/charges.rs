@@ -35,7 +35,7 @@ fn evict_by_kubelet(w: &mut Solo) -> Pod {
 }
 
 #[test]
-fn an_eviction_by_the_kubelet_takes_back_what_was_charged_for_the_exit_that_the_agent_saw_first() {
+fn a_kubelet_eviction_refunds_the_budget_for_the_exit_that_the_agent_saw_first() {
     for in_place in ["Allow", "Deny"] {
         let policy = json!({"inPlace": {"withoutSupervisor": in_place}});
         let mut w = Solo::new(slow_beside(&policy));
@@ -81,7 +81,7 @@ fn an_eviction_by_the_kubelet_costs_no_budget_where_none_is_left() {
 }
 
 #[test]
-fn an_eviction_by_the_kubelet_does_not_fail_a_workload_that_fails_on_every_other_exit() {
+fn a_kubelet_eviction_does_not_match_a_rule_that_fails_the_workload_on_other_exits() {
     let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "rules": [
         {"name": "known", "match": {"exitCodes": {"operator": "In", "values": [42]}}, "action": "RestartGang"},
         {"name": "bug", "match": {"exitCodes": {"operator": "NotIn", "values": [42]}}, "action": "FailWorkload"}]});
@@ -173,7 +173,7 @@ fn a_rule_on_the_code_of_a_container_that_cannot_be_started_decides() {
 }
 
 #[test]
-fn a_pod_that_a_user_deletes_costs_no_budget_but_is_not_made_again_and_again_at_once() {
+fn user_deletions_of_a_pod_cost_no_budget_but_back_off() {
     let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}});
     let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": policy})));
     w.settle();
@@ -192,7 +192,7 @@ fn a_pod_that_a_user_deletes_costs_no_budget_but_is_not_made_again_and_again_at_
 }
 
 #[test]
-fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_nodes_back() {
+fn members_that_nodes_do_not_start_do_not_count_towards_releasing_the_placement() {
     let mut w = Solo::new(gang_with(
         3,
         &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow", "maxTries": 1}}}),
@@ -294,7 +294,7 @@ fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too()
 }
 
 #[test]
-fn a_failure_that_nobody_reports_is_answered_while_the_report_of_another_is_under_way() {
+fn an_unreported_failure_is_handled_while_the_report_of_another_member_is_pending() {
     let mut w = left_to_kubelets(4);
     let (without, silent) = (w.node_of("g", 0), w.node_of("g", 3));
     assert_ne!(without, silent);

@@ -74,7 +74,7 @@ fn a_rule_that_names_a_container_beside_the_training_container_answers_its_end()
 }
 
 #[test]
-fn a_rule_that_restarts_the_pod_for_a_container_beside_the_training_container_replaces_it() {
+fn a_restart_pod_rule_for_a_companion_container_replaces_the_pod() {
     let mut w = begun(accompanied(2, &on("log", 3, "RestartPod"), &json!([])));
     let before = w.uids();
     let pod = w.pod("g", 1);
@@ -105,7 +105,7 @@ fn the_end_of_a_container_that_a_rule_names_restarts_the_gang_once() {
 }
 
 #[test]
-fn a_rule_without_containers_does_not_judge_a_container_that_ends_beside_the_training_container() {
+fn a_rule_without_containers_ignores_exits_of_companion_containers() {
     let all = json!([{"name": "all", "action": "FailWorkload"}]);
     let mut w = begun(accompanied(2, &all, &json!([])));
     let pod = w.pod("g", 0);
@@ -118,7 +118,7 @@ fn a_rule_without_containers_does_not_judge_a_container_that_ends_beside_the_tra
 }
 
 #[test]
-fn an_init_container_that_a_rule_names_fails_the_workload_before_the_training_has_begun() {
+fn an_init_container_named_by_a_rule_fails_the_workload_before_training_starts() {
     let mut spec = accompanied(2, &on("setup", 4, "FailWorkload"), &json!([]));
     spec["groups"][0]["template"]["spec"]["initContainers"][0]["env"] =
         json!([{"name": "HOLLOW_EXIT", "value": "4"}]);
@@ -152,7 +152,7 @@ fn a_watcher_that_restarts_its_pod_is_the_cause_of_what_follows() {
 }
 
 #[test]
-fn a_training_container_that_a_watcher_ends_has_not_succeeded_whatever_its_exit_code() {
+fn a_training_container_ended_by_a_watcher_never_counts_as_succeeded() {
     for agents in [true, false] {
         let mut spec = accompanied(2, &json!([]), &restart_all_on(88));
         spec["groups"][0]["template"]["spec"]["containers"][0]["env"] =

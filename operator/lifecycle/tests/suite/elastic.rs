@@ -116,7 +116,7 @@ fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
 }
 
 #[test]
-fn a_gang_that_begins_to_finish_does_not_start_over_to_grow_and_is_complete_without_the_others() {
+fn a_finishing_gang_does_not_restart_to_grow_and_completes_without_missing_members() {
     let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
     // Shorter than the time until it grows.
     w.patience = TimeDelta::seconds(10);
@@ -209,7 +209,7 @@ fn below_its_minimum_it_holds_its_nodes_for_a_while_and_then_waits_whole() {
 }
 
 #[test]
-fn members_that_replicas_add_join_when_they_have_capacity_and_until_then_the_others_run_on() {
+fn added_replicas_join_once_they_have_capacity_and_running_members_continue() {
     let mut w = world(gang_with(2, &json!({})), [2, 0, 0, 0]);
     w.settle();
     let before = w.uids();
@@ -268,7 +268,7 @@ fn replicas_that_are_worlds_of_their_own_do_not_restart_when_another_joins() {
 }
 
 #[test]
-fn a_replica_that_left_for_want_of_capacity_has_a_barrier_of_its_own_when_it_comes_back() {
+fn a_replica_that_returns_after_lack_of_capacity_has_its_own_barrier() {
     let mut spec = gang_with(
         3,
         &json!({"network": {"world": "Replica"}, "failurePolicy": {"restartScope": "Replica"}}),
@@ -340,7 +340,7 @@ fn a_gang_of_mode_single_goes_on_without_a_lost_member_while_enough_are_left() {
 }
 
 #[test]
-fn a_gang_of_mode_single_restarts_when_fewer_than_its_least_are_left_or_a_program_fails() {
+fn a_gang_of_mode_single_restarts_below_its_min_count_or_on_a_program_failure() {
     let mut w = world(degrading(), [2, 1, 1, 0]);
     w.settle();
     w.exit("g", 3, 1);

@@ -332,7 +332,7 @@ fn a_raised_nonce_restarts_once_and_costs_nothing() {
 }
 
 #[test]
-fn a_restart_that_is_asked_for_meanwhile_still_gives_new_pods_to_those_that_were_to_get_them() {
+fn a_restart_requested_during_an_incident_still_recreates_the_pods_of_that_incident() {
     let mut w = Solo::new(gang(3));
     w.settle();
     let before = w.uids();

@@ -292,7 +292,7 @@ fn of_failures_that_are_heard_of_after_an_outage_the_earliest_is_the_cause() {
 }
 
 #[test]
-fn a_hang_while_the_agent_is_away_costs_one_restart_and_is_told_when_it_is_back_within_a_minute() {
+fn a_hang_during_an_agent_outage_costs_one_restart_and_is_reported_within_a_minute() {
     for (away, kind) in [(30, CauseKind::Hang), (90, CauseKind::ContainerExit)] {
         let mut w = watched(&json!([]));
         tells(&mut w, 0, 1, None);
@@ -343,7 +343,7 @@ fn what_ends_unheard_long_after_a_hang_is_not_that_hang_again() {
 }
 
 #[test]
-fn a_restart_of_the_pod_that_nobody_reports_after_an_answered_hang_brings_all_to_a_new_attempt() {
+fn an_unreported_pod_restart_after_a_handled_hang_starts_a_new_attempt() {
     let mut spec = gang_with(
         3,
         &json!({"failurePolicy": {

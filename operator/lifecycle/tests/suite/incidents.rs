@@ -138,7 +138,7 @@ fn a_container_that_restarted_alone_a_moment_before_an_incident_takes_part_in_it
 }
 
 #[test]
-fn a_failure_that_pod_status_tells_first_is_answered_once_although_its_kubelet_was_quicker() {
+fn a_failure_first_seen_in_pod_status_is_handled_once_if_the_kubelet_restarts_first() {
     for (restarts_whole, memory) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut w = Solo::new(gang(2));
         for node in w.node_names() {
@@ -172,7 +172,7 @@ fn a_failure_that_pod_status_tells_first_is_answered_once_although_its_kubelet_w
 }
 
 #[test]
-fn an_agent_that_has_lost_its_memory_stops_what_is_older_than_the_order_and_nothing_else() {
+fn an_agent_without_records_stops_only_containers_older_than_the_order() {
     let mut w = Solo::new(gang(4));
     w.settle();
     w.exit("g", 0, 1);
@@ -213,7 +213,7 @@ fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
 }
 
 #[test]
-fn a_member_that_its_kubelet_restarts_while_another_is_made_anew_does_not_keep_the_restart_open() {
+fn a_kubelet_restart_during_a_recreation_does_not_keep_the_incident_open() {
     let by_rule = rules(&json!([on_code(42, "RestartContainer")]));
     let alone = json!({"scheduling": {"policy": "Basic"}});
     for (name, spec, code) in [("a rule", by_rule, 42), ("alone", alone, 1)] {

@@ -29,7 +29,7 @@ fn recreated_without_an_agent() -> (Solo, String) {
 }
 
 #[test]
-fn pods_wait_for_an_agent_that_is_being_replaced_so_that_their_gang_restarts_in_place() {
+fn pods_wait_for_an_agent_under_replacement_so_that_their_gang_restarts_in_place() {
     let (mut w, node) = recreated_without_an_agent();
     w.fault(&node, |f| f.no_agent = false);
     w.settle();

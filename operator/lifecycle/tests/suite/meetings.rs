@@ -61,7 +61,7 @@ fn a_gang_that_is_placed_again_goes_through_a_barrier_of_its_own() {
 }
 
 #[test]
-fn members_that_meet_others_than_they_restart_with_keep_the_meeting_point_of_their_pods() {
+fn if_world_and_restart_domain_differ_members_keep_the_coordinator_of_their_pods() {
     // Both groups restart together, each with its own first member as coordinator.
     let mut spec = denied(1, &json!({}));
     let mut second = spec["groups"][0].clone();

@@ -228,7 +228,7 @@ fn under_deny_a_group_without_command_makes_all_of_the_gang_be_recreated() {
 }
 
 #[test]
-fn under_allow_a_group_without_command_restarts_in_place_and_the_supervised_wait_for_it() {
+fn under_allow_a_group_without_command_restarts_in_place_with_supervised_members() {
     for fails in ["g-1-0", "h-0-0"] {
         let mut w = one_group_without_command("Allow");
         assert_eq!(w.condition("RestartsInPlace"), "Unsupervised");

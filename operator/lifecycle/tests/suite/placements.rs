@@ -95,8 +95,7 @@ fn a_refusal_counts_although_the_leader_that_placed_the_gang_was_an_hour_ahead()
 }
 
 #[test]
-fn the_refusal_of_an_older_placement_says_nothing_about_one_that_a_clock_behind_has_dated_before_it()
- {
+fn the_refusal_of_an_older_placement_does_not_affect_one_with_an_earlier_timestamp() {
     let mut w = refused_on_a_placement_of(TimeDelta::zero());
     decide_until(&mut w, |w| {
         w.groups().values().all(|g| placement(g).is_none())
@@ -214,7 +213,7 @@ fn a_group_waits_until_the_one_it_depends_on_is_ready() {
 }
 
 #[test]
-fn a_group_waits_until_the_one_it_depends_on_has_succeeded_and_that_one_never_reruns() {
+fn a_group_starts_after_its_dependency_succeeds_and_the_dependency_never_reruns() {
     let mut w = Solo::new(two_groups("Succeeded"));
     w.settle();
     assert_eq!(w.uids().len(), 1);
@@ -369,7 +368,7 @@ fn a_service_of_another_owner_is_a_name_conflict() {
 }
 
 #[test]
-fn an_order_that_the_api_server_finds_invalid_stalls_and_is_tried_again_after_a_while() {
+fn an_order_rejected_as_invalid_stalls_the_workload_and_is_retried_later() {
     let mut w = Solo::new(gang(2));
     w.settle();
     w.exit("g", 0, 1);
@@ -446,7 +445,7 @@ fn a_replacement_that_does_not_start_is_placed_elsewhere_after_its_deadline() {
 }
 
 #[test]
-fn a_queued_gang_whose_scheduling_timeout_passes_says_so_although_nothing_else_happens() {
+fn a_queued_gang_reports_its_scheduling_timeout_without_any_other_event() {
     let mut w = Solo::new(gang_with(
         9,
         &json!({"scheduling": {"timeoutSeconds": 600, "onTimeout": "Wait"}}),
@@ -519,7 +518,7 @@ fn a_gang_that_was_never_whole_is_not_admitted_and_gives_its_capacity_back() {
 }
 
 #[test]
-fn a_gang_that_was_never_whole_gives_its_capacity_back_although_one_of_its_members_has_finished() {
+fn an_incomplete_gang_releases_its_capacity_even_if_a_member_has_finished() {
     let mut w = one_place_short(&json!({"failurePolicy": {"replacementTimeoutSeconds": 100}}));
     for _ in 0..30 {
         w.round();

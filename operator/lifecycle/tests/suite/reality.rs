@@ -213,7 +213,7 @@ fn a_running_gang_of_which_a_replacement_is_refused_holds_its_nodes_for_a_while(
 }
 
 #[test]
-fn a_failure_that_costs_nothing_and_comes_again_and_again_is_answered_slower_and_slower() {
+fn repeated_uncounted_failures_are_restarted_with_increasing_delay() {
     let policy = json!({"failurePolicy": {"rules": [{"name": "free", "counted": false, "action": "RestartGang",
         "match": {"exitCodes": {"operator": "In", "values": [9]}}}], "inPlace": {"withoutSupervisor": "Allow"}}});
     let mut w = Solo::new(gang_with(2, &policy));

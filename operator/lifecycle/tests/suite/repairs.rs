@@ -104,7 +104,7 @@ fn an_order_never_goes_back_and_the_next_restart_goes_beyond_it() {
 }
 
 #[test]
-fn pods_that_are_replaced_together_because_of_a_second_failure_meet_at_another_port_all_of_them() {
+fn pods_recreated_together_after_a_second_failure_share_a_new_coordinator_port() {
     let rules = json!([{"name": "bad", "action": "RecreateGang",
         "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
     let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "rules": rules});

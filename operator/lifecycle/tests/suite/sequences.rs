@@ -108,7 +108,7 @@ fn a_group_that_has_succeeded_is_not_restarted_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_failure_before_the_second_group_exists_restarts_the_first_in_place_and_waits_for_nobody() {
+fn a_failure_before_the_second_group_exists_restarts_the_first_in_place_at_once() {
     let mut w = running("Succeeded");
     let before = w.uids();
     assert_eq!(before.len(), 2);

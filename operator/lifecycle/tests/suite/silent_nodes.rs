@@ -81,7 +81,7 @@ fn a_rank_that_fails_behind_a_partition_is_started_by_its_kubelet_and_held_for_g
 
 /// The workload has no finalizer. The garbage collector deletes its objects.
 #[test]
-fn a_workload_deleted_while_pods_hang_on_a_dead_node_forces_nothing_until_the_node_goes() {
+fn deleting_a_workload_forces_no_pods_on_a_lost_node_until_the_node_is_deleted() {
     let mut w = Solo::new(gang(4));
     w.settle();
     let node = w.node_of("g", 3);

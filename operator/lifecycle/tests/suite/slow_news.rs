@@ -104,7 +104,7 @@ fn nobody_is_given_up_while_members_keep_arriving() {
 }
 
 #[test]
-fn a_member_of_which_its_agent_says_that_it_does_not_come_is_replaced_at_the_deadline() {
+fn a_member_that_the_agent_reports_as_stuck_is_replaced_at_the_deadline() {
     let mut w = running(false);
     let stuck = w.pod("g", 2).metadata.uid.unwrap();
     let node = w.node_of("g", 2);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_an_error_is_about_its_request_unlike_overload_and_lost_connections() {
+    fn server_errors_concern_their_request_but_overload_and_lost_connections_do_not() {
         for (code, reason) in [
             (500, "InternalError"),
             (503, "ServiceUnavailable"),

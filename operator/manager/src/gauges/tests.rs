@@ -145,7 +145,7 @@ pub(crate) fn workload(namespace: &str, name: &str, class: &str) -> Value {
 }
 
 #[test]
-fn accelerators_are_held_leaving_reserved_unusable_or_free_and_who_waits_is_told_apart() {
+fn accelerators_are_counted_by_state_and_waiting_gangs_separately() {
     let mut world = World::new();
     for (name, cordoned) in [("n1", false), ("n2", false), ("n3", true)] {
         world.node(name, cordoned);
@@ -311,8 +311,7 @@ fn a_workload_that_is_asked_for_shows_what_its_status_says() {
 }
 
 #[test]
-fn where_there_are_more_workloads_than_series_the_oldest_that_run_have_them_and_the_rest_is_counted()
- {
+fn beyond_the_series_limit_the_oldest_running_workloads_are_shown() {
     let mut world = World::new();
     for (name, phase, minute) in [
         ("ended", "Succeeded", 1),
@@ -343,7 +342,7 @@ fn where_there_are_more_workloads_than_series_the_oldest_that_run_have_them_and_
 }
 
 #[test]
-fn ten_thousand_workloads_that_come_and_go_leave_no_series_and_never_have_more_than_are_allowed() {
+fn ten_thousand_short_lived_workloads_stay_within_the_series_limit_and_leave_none() {
     let mut world = World::new();
     let empty = world.shows_single(100);
     for round in 0..10 {

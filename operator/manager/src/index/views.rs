@@ -144,8 +144,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_member_is_read_with_its_container_states_and_the_time_at_which_its_deletion_was_asked_for()
-    {
+    fn a_member_view_has_container_states_and_the_time_of_the_deletion_request() {
         let partial: PartialPod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ml", "uid": "u", "resourceVersion": "9",
                 "creationTimestamp": "2026-11-21T10:00:00Z",

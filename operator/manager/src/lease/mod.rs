@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_renews_after_the_retry_period_and_tries_on_past_its_deadline_for_a_while() {
+    fn the_holder_renews_after_the_retry_period_and_retries_for_a_minute() {
         let start = SystemClock.monotonic();
         let (lease, held) = (
             seen("a", start),
@@ -274,8 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_deleted_under_its_holder_is_taken_no_earlier_than_one_that_was_not_renewed()
-    {
+    fn a_deleted_lease_is_acquired_no_earlier_than_an_expired_lease() {
         let start = SystemClock.monotonic();
         let gone = Observed {
             deleted: true,

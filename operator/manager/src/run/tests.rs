@@ -265,7 +265,7 @@ fn a_family_with_names_of_workloads_and_one_with_too_many_series_are_noticed() {
 }
 
 #[test]
-fn a_scrape_stays_small_and_ten_thousand_workloads_that_come_and_go_do_not_make_it_grow() {
+fn a_scrape_does_not_grow_with_ten_thousand_short_lived_workloads() {
     let mut leading = Leading::new();
     let mut after = Vec::new();
     for round in 0..10 {

@@ -191,8 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cycles_that_take_long_and_come_to_nothing_leave_nine_tenths_of_the_time_up_to_half_a_second()
-    {
+    fn long_no_op_cycles_leave_nine_tenths_of_the_time_idle_up_to_half_a_second() {
         let settings = SchedulerSettings::default();
         let gather = |millis, requests| {
             let last = CycleSummary {

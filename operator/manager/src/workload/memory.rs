@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_dry_run_holds_for_a_while_and_an_open_one_is_asked_for_again_soon() {
+    fn a_dry_run_result_is_cached_and_an_unanswered_dry_run_is_retried_soon() {
         let known = Admission::As(Box::default());
         let open = Admission::Unanswered("a quota".to_owned());
         let answers = [&known, &open, &open, &open, &known, &open].map(Admission::clone);

@@ -256,8 +256,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
 }
 
 #[tokio::test]
-async fn a_webhook_that_does_not_support_dry_runs_is_no_verdict_and_one_that_is_down_stops_only_pods()
- {
+async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_only_pods() {
     let api = FakeApi::new();
     let labelled = |index: i32, group: &str| -> Pod {
         let mut pod = pod(index, "w");
@@ -335,7 +334,7 @@ async fn a_change_that_is_refused_is_remembered_until_it_is_accepted() {
 }
 
 #[tokio::test]
-async fn an_object_that_was_recreated_under_its_name_is_not_patched_and_nothing_is_refused() {
+async fn an_object_recreated_under_its_name_is_not_patched_and_counts_as_a_conflict() {
     let api = FakeApi::new();
     let order = RestartOrder::new(
         "llama",

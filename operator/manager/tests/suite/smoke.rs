@@ -305,7 +305,7 @@ async fn until_leads(registry: &SharedRegistry, leads: bool) {
     clippy::disallowed_methods,
     reason = "the paused time of the test is what is measured"
 )]
-async fn what_happened_while_the_manager_paused_is_acted_on_as_soon_as_its_lease_is_renewed() {
+async fn events_during_a_pause_are_handled_as_soon_as_the_lease_is_renewed() {
     let api = two_nodes();
     let (answers, answered) = watch::channel(true);
     let stop = CancellationToken::new();

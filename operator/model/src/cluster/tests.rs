@@ -114,7 +114,7 @@ enum Event {
 }
 
 #[test]
-fn topology_keys_and_slots_that_nobody_uses_any_more_are_given_up_and_the_rest_stays() {
+fn unused_topology_keys_and_slots_are_removed_without_affecting_used_ones() {
     let mut model = ClusterModel::default();
     model.upsert_node(mk_node("n1", 8));
     model.upsert_pod(mk_pod("a", "n1", 3));

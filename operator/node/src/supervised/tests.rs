@@ -222,7 +222,7 @@ fn a_member_that_goes_on_alone_exits_and_starts_again_at_the_same_attempt() {
 }
 
 #[test]
-fn an_older_order_that_lets_a_member_go_on_alone_starts_nothing_after_a_later_failure() {
+fn an_older_order_for_a_single_member_starts_nothing_after_a_later_failure() {
     let older = DomainOrder {
         alone: vec![RestartsSeen {
             restarts: 0,
@@ -293,7 +293,7 @@ fn an_order_of_an_attempt_before_the_pod_was_made_starts_nothing() {
 }
 
 #[test]
-fn a_container_that_the_kubelet_removed_after_the_end_of_its_child_is_not_reported_again() {
+fn a_container_removed_after_the_exit_of_its_child_is_not_reported_again() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(1)), &order(1, 1));
     agent.step(&pod(0, ended(1, 42)), &order(1, 1));

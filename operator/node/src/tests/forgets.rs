@@ -7,7 +7,7 @@ fn forget(node: &mut Node) {
 }
 
 #[test]
-fn an_agent_that_forgets_leaves_the_container_alone_that_came_after_the_failure_it_has_told() {
+fn an_agent_without_records_spares_containers_started_after_a_reported_failure() {
     let mut n = Node::with(2);
     n.settle();
     n.exit(0, 7);

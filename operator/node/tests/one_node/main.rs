@@ -441,8 +441,7 @@ impl Node {
 }
 
 #[test]
-fn whatever_an_agent_forgets_or_hears_late_nothing_newer_is_stopped_and_no_failed_attempt_goes_on()
-{
+fn lost_records_and_delayed_orders_stop_no_newer_container_and_end_failed_attempts() {
     let config = ProptestConfig {
         cases: config().cases * 10,
         max_shrink_iters: 2000,

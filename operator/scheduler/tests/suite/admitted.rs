@@ -82,7 +82,7 @@ fn a_gang_that_fits_nowhere_with_its_sidecars_has_no_pods_and_evicts_nobody() {
 }
 
 #[test]
-fn where_a_webhook_does_not_support_dry_runs_the_template_counts_and_nobody_is_evicted() {
+fn if_a_webhook_does_not_support_dry_runs_the_template_counts_and_no_pod_is_evicted() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     admission(&world, &json!({}));
     world.store().admission.no_dry_runs = true;

@@ -205,7 +205,7 @@ fn a_victim_that_its_user_deletes_with_an_endless_grace_period_is_given_up() {
 }
 
 #[test]
-fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_condition_tells() {
+fn pods_with_a_grace_period_above_the_wait_limit_are_no_candidates_and_are_reported() {
     let mut world = Gangs::new(&[("n1", 1)]);
     let grace = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 3601}});
     world.foreign_with("slow", "n1", 0, 1, &grace);

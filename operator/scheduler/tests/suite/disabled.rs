@@ -84,7 +84,7 @@ fn disabling_preemption_stops_at_the_pods_that_are_ending() {
 }
 
 #[test]
-fn capacity_that_victims_are_leaving_already_is_used_although_preemption_was_disabled_meanwhile() {
+fn capacity_of_terminating_victims_is_used_even_if_preemption_is_disabled_meanwhile() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.gang("low", LOW);
     world.settle();

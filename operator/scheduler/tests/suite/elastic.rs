@@ -176,7 +176,7 @@ fn nobody_is_evicted_because_a_kubelet_had_no_capacity_for_a_moment() {
 }
 
 #[test]
-fn a_node_that_rejects_again_and_again_or_is_avoided_for_another_reason_is_not_waited_for() {
+fn a_node_that_keeps_rejecting_or_is_avoided_for_another_reason_is_not_waited_for() {
     for (reason, tries) in [(reasons::REJECTED_BY_NODE, 4), (reasons::FAILED_MEMBER, 0)] {
         let mut world = rejected(reason, tries);
         world.settle();

@@ -37,7 +37,7 @@ fn a_pod_of_a_job_of_many_costs_the_whole_job_and_a_pod_on_its_own_goes_instead(
 }
 
 #[test]
-fn the_cost_of_a_pod_of_a_job_is_that_of_the_job_and_only_the_pods_that_are_needed_go() {
+fn the_cost_of_a_job_pod_is_that_of_its_job_and_only_needed_pods_are_evicted() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 2)]);
     world.foreign_with("job-0", "n1", 0, 1, &indexed("job", 0));
     world.foreign_with("job-1", "n2", 0, 1, &indexed("job", 1));

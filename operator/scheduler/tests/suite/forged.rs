@@ -170,7 +170,7 @@ fn a_forged_intent_for_a_waiting_gang_evicts_nobody_who_is_not_in_the_way() {
 }
 
 #[test]
-fn a_pod_that_names_a_gang_of_another_namespace_as_its_owner_is_evicted_all_the_same() {
+fn a_pod_that_claims_a_gang_of_another_namespace_as_owner_is_still_evicted() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
     world.gang("low", Spec { members: 1, ..LOW });
     world.settle();

@@ -163,7 +163,7 @@ fn half_ready(world: &mut Gangs, name: &str, scheduling: &Value) {
 }
 
 #[test]
-fn members_that_can_do_without_the_others_do_not_wait_for_a_claim_that_only_those_lack() {
+fn independent_members_do_not_wait_for_a_claim_that_only_other_members_lack() {
     for scheduling in [json!({"policy": "Basic"}), json!({"gang": {"minCount": 2}})] {
         let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
         half_ready(&mut world, "half", &scheduling);
@@ -251,7 +251,7 @@ fn a_gang_whose_unbound_claim_no_node_can_serve_evicts_nobody() {
 }
 
 #[test]
-fn a_gang_whose_claim_gets_one_of_the_volumes_that_are_there_is_placed_and_evicts_nobody() {
+fn a_gang_whose_claim_fits_an_existing_volume_is_placed_without_evictions() {
     let mut world = full_zones();
     class(&mut world, "local", NO_PROVISIONER, &json!({}));
     claim_of_class(&mut world, "local");

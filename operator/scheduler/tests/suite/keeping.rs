@@ -287,7 +287,7 @@ fn a_gang_that_is_under_way_keeps_its_nodes_although_no_pod_is_there() {
 }
 
 #[test]
-fn a_node_that_bound_pods_of_another_gang_fill_is_not_kept_for_a_member_without_a_pod() {
+fn a_node_filled_by_bound_pods_of_another_gang_is_not_kept_for_a_member_without_pod() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 2)]);
     let three = Spec {
         members: 3,

@@ -46,7 +46,7 @@ fn members_with_a_host_port_or_that_avoid_each_other_get_a_node_each() {
 }
 
 #[test]
-fn where_there_are_not_enough_nodes_for_them_nobody_is_evicted_and_the_condition_says_it() {
+fn without_enough_nodes_no_pod_is_evicted_and_the_condition_explains_it() {
     for (more, words) in [
         (with_port(), "free host port 29500"),
         (keeping_from("llama"), "node without another member"),
@@ -63,7 +63,7 @@ fn where_there_are_not_enough_nodes_for_them_nobody_is_evicted_and_the_condition
 }
 
 #[test]
-fn a_node_where_a_protected_pod_has_the_port_is_not_used_and_nobody_is_evicted_there() {
+fn a_node_where_a_protected_pod_has_the_port_is_skipped_without_evictions() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
     let ports = json!([{"containerPort": 29500, "hostPort": 29500}]);
     let daemon = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}},

@@ -28,7 +28,7 @@ fn running(world: &Gangs, names: &[&str]) -> Vec<bool> {
 }
 
 #[test]
-fn a_preemption_beyond_the_limit_waits_and_the_condition_says_until_when_and_for_which_key() {
+fn a_preemption_beyond_the_limit_waits_and_the_condition_names_the_time_and_the_key() {
     let mut world = full(2, 2);
     world.gang("first", HIGH);
     world.gang("second", HIGH);
@@ -138,7 +138,7 @@ fn a_victim_that_goes_by_itself_lifts_the_limit_for_no_other() {
 }
 
 #[test]
-fn a_preemption_that_waits_for_the_limit_is_neither_overtaken_by_later_ones_nor_withdrawn() {
+fn a_preemption_that_waits_for_the_limit_is_neither_overtaken_nor_withdrawn() {
     let mut world = full(12, 0);
     world.gang("a-first", HIGH);
     let large = Spec {

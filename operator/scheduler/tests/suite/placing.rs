@@ -259,7 +259,7 @@ fn a_message_that_changes_all_the_time_is_written_now_and_then() {
 }
 
 #[test]
-fn a_pod_of_others_that_waits_keeps_no_node_for_an_owner_that_pins_none_or_while_it_is_gated() {
+fn a_foreign_pending_pod_keeps_no_node_if_it_is_gated_or_its_owner_pins_none() {
     for (group, gates) in [
         ("x.example/v1", json!([])),
         ("apps/v1", json!([{"name": "x.example/later"}])),

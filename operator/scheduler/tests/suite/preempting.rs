@@ -60,7 +60,7 @@ fn is_told_before_its_place_is_given_away(world: &mut Gangs) {
 }
 
 #[test]
-fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is_given_away() {
+fn a_victim_with_pods_bound_since_the_decision_gets_its_condition_first() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", LOW);
     world.decide();
@@ -86,8 +86,7 @@ fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is
 }
 
 #[test]
-fn a_victim_whose_pods_are_being_made_anew_since_the_decision_is_told_before_its_place_is_given_away()
- {
+fn a_victim_with_pods_recreated_since_the_decision_gets_its_condition_first() {
     let mut world = contested();
     world.later(1);
     let now = world.cluster.now();

@@ -248,7 +248,7 @@ fn an_intent_is_dropped_when_its_victim_has_come_to_count_for_more() {
 }
 
 #[test]
-fn of_gangs_that_ask_for_the_same_only_the_first_is_looked_at_and_those_that_reserve() {
+fn of_gangs_with_equal_demand_only_the_first_and_reserving_gangs_are_judged() {
     let mut world = full(0);
     for n in 0..40 {
         world.gang(&format!("w{n:02}"), LOW);
@@ -285,7 +285,7 @@ fn two_shapes() -> Value {
 }
 
 #[test]
-fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_and_it_keeps_its_place() {
+fn a_gang_with_an_unfinished_search_evicts_no_pod_and_keeps_its_place_in_the_queue() {
     let mut world = Gangs::new(&[("n1", 7), ("n2", 5), ("n3", 12)]);
     world.foreign("elsewhere", "n3", 1, 12);
     world.scheduler_settings().rules.placement_steps = 0;
@@ -328,7 +328,7 @@ fn replicas_in_zones() -> Value {
 }
 
 #[test]
-fn gangs_of_which_it_is_not_known_whether_they_fit_do_not_take_the_searches_of_all_others() {
+fn gangs_with_unfinished_searches_do_not_use_up_the_searches_of_all_gangs() {
     let mut world = Gangs::new(&[("n3", 1)]);
     world.zone("n1", 6, &json!({"zone": "a"}));
     world.zone("n2", 3, &json!({"zone": "b"}));

@@ -68,7 +68,7 @@ fn a_gang_over_its_quota_is_held_and_makes_no_pod_and_evicts_nobody() {
 }
 
 #[test]
-fn a_held_gang_starts_once_the_quota_allows_all_of_it_and_keeps_nobody_waiting_meanwhile() {
+fn a_gang_held_by_quota_starts_once_the_quota_fits_it_and_delays_no_other_gang() {
     let mut world = world(&gpus(3));
     world.gang("high", Spec { members: 4, ..HIGH });
     world.pass();
@@ -142,7 +142,7 @@ fn an_elastic_gang_of_unlike_groups_runs_with_the_members_that_the_quota_allows(
 }
 
 #[test]
-fn members_that_a_larger_quota_allows_run_although_those_that_it_allowed_before_still_wait() {
+fn members_that_a_raised_quota_allows_run_while_previously_allowed_members_wait() {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
     let filler = Spec {
         priority: 1000,

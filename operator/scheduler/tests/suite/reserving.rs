@@ -103,7 +103,7 @@ fn reserved(world: &Gangs, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_gang_that_waits_says_what_is_reserved_for_it_and_who_waits_for_that_says_for_whom() {
+fn a_waiting_gang_reports_its_reservation_and_gangs_behind_it_name_it() {
     let mut world = busy(&[2, 2], &ends());
     later(&mut world, "waits", whole_nodes(2));
     later(&mut world, "small", SMALL);
@@ -205,7 +205,7 @@ fn only_the_first_gangs_of_a_priority_reserve_and_the_others_keep_nobody_waiting
 }
 
 #[test]
-fn a_gang_that_is_refused_for_another_reason_than_capacity_reserves_nothing_meanwhile() {
+fn a_gang_refused_for_a_reason_other_than_capacity_reserves_nothing() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.obstructed_gang("broken", whole_nodes(1));
     world.settle();
@@ -244,7 +244,7 @@ fn refused_before_it_waits(times: i32) -> Gangs {
 }
 
 #[test]
-fn a_gang_that_was_refused_again_and_again_reserves_nothing_after_its_back_off_either() {
+fn a_repeatedly_refused_gang_reserves_nothing_after_its_back_off_either() {
     let mut world = refused_before_it_waits(3);
     assert_eq!(reserved(&world, "broken"), [""; 0]);
     let low = Spec {

@@ -71,7 +71,7 @@ fn given_up_in(world: &mut Gangs, at_most: i64) -> i64 {
 }
 
 #[test]
-fn capacity_evicted_for_a_gang_that_nobody_schedules_goes_to_others_after_a_quarter_of_an_hour() {
+fn capacity_evicted_for_a_gang_that_is_never_scheduled_is_released_after_15_minutes() {
     let mut world = contested(&["absent", "absent"]);
     until_victims_are_gone(&mut world);
     let seconds = given_up_in(&mut world, 1200);

@@ -288,8 +288,7 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_namespace_of_the_user_what_olm_makes_of_the_bundle_runs_gangs_and_owns_its_agents()
--> Result<()> {
+async fn olm_installs_the_bundle_in_a_user_namespace_with_gangs_and_owned_agents() -> Result<()> {
     by_olm(BY_OLM[1]).await
 }
 

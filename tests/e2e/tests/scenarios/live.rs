@@ -48,8 +48,7 @@ async fn more_is_logged(cluster: &Cluster, manager: &Manager) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn preemption_that_is_disabled_in_the_config_map_stops_at_once_and_goes_on_when_it_is_enabled()
--> Result<()> {
+async fn preemption_stops_and_resumes_at_once_with_the_setting_in_the_config_map() -> Result<()> {
     let cluster = fresh("live", patient()).await?;
     if !cluster.is_ours("a manager of our own") {
         return Ok(());

@@ -11,8 +11,7 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_object_of_an_agent_names_no_managers_and_goes_with_its_node_and_no_other_does()
--> Result<()> {
+async fn an_agent_object_has_no_managed_fields_and_is_deleted_only_with_its_node() -> Result<()> {
     scenario(
         cluster().await?,
         "agents",

@@ -89,8 +89,7 @@ async fn healthy(cluster: &Cluster, pool: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_alone_says_why_accelerators_idle_who_died_who_was_evicted_and_what_is_healthy()
--> Result<()> {
+async fn kubectl_shows_idle_accelerators_failures_evictions_and_healthy_workloads() -> Result<()> {
     let cluster = fresh("oncall", patient()).await?;
     if !cluster.is_ours("a cluster of its own") {
         return Ok(());

@@ -168,8 +168,7 @@ async fn gangs_of_equal_priority_are_never_evicted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_is_refused_for_its_volumes_preempts_once_and_says_what_kube_scheduler_says()
--> Result<()> {
+async fn a_gang_refused_for_its_volumes_preempts_once_and_reports_the_refusal() -> Result<()> {
     scenario(cluster().await?, "volumes", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         unattachable_claim(t, t.nodes.names()).await?;
@@ -259,7 +258,7 @@ async fn keep(t: &Scenario<'_>, gang: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gangs_whose_budgets_allow_nothing_keep_a_more_important_one_waiting_until_one_does()
+async fn exhausted_disruption_budgets_keep_a_preemptor_waiting_until_one_budget_allows_it()
 -> Result<()> {
     // The message counts pods that budgets keep on every node, those of other scenarios included.
     let cluster = fresh("guarded", patient()).await?;

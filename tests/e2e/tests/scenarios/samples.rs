@@ -262,7 +262,7 @@ async fn sample_depends_on_goes_from_data_to_training_to_evaluation() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sample_preemption_by_cost_displaces_one_gang_and_lets_kube_scheduler_preempt_for_no_pod()
+async fn sample_preemption_by_cost_evicts_one_gang_and_disables_kube_scheduler_preemption()
 -> Result<()> {
     scenario(cluster().await?, "by-cost", &Shape::default(), async |t| {
         let before = two_low(t).await?;

@@ -81,7 +81,7 @@ async fn an_order_kills_all_containers_of_the_members_of_its_workload_once() {
 }
 
 #[tokio::test]
-async fn a_container_that_was_replaced_since_the_look_is_not_found_and_its_successor_lives() {
+async fn a_container_replaced_since_the_last_list_is_not_found_and_its_successor_runs_on() {
     let node = Node::new(AMPLE);
     node.settled().await;
     node.fake

@@ -138,7 +138,7 @@ async fn where_the_runtime_has_no_events_it_is_listed_until_something_changes() 
 }
 
 #[tokio::test]
-async fn an_event_wakes_the_agent_and_tells_the_code_of_a_container_that_is_removed_at_once() {
+async fn an_event_wakes_the_agent_with_the_exit_code_of_an_already_removed_container() {
     let fake = one_pod();
     let mut runtime = connect(&fake, intervals(true));
     runtime.list().await.unwrap();

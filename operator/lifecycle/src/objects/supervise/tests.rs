@@ -61,7 +61,7 @@ fn the_supervisor_is_copied_before_anything_else_starts() {
 }
 
 #[test]
-fn the_copy_reads_the_shared_memory_of_the_training_container_where_that_is_a_volume() {
+fn the_copy_container_reads_the_shared_memory_volume_of_the_training_container() {
     let copy = |mount: Value| {
         let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}, mount]});
         let pod = supervised(json!({"containers": [container(&mounts)]}));

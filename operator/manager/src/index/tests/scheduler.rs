@@ -42,8 +42,7 @@ async fn the_scheduler_sleeps_through_what_people_are_told_and_wakes_for_what_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_wakes_the_scheduler_for_the_gangs_that_ask_for_it_and_a_quota_for_those_of_its_namespace()
- {
+async fn storage_events_wake_the_gangs_with_such_claims_and_quota_events_their_namespace() {
     let f = Fixture::new();
     let claim = |name: &str, notes: Value| {
         json!({"metadata": {"name": name, "namespace": "ml", "uid": format!("uid-{name}"), "annotations": notes},

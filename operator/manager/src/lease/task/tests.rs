@@ -148,7 +148,7 @@ async fn pass(s: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_cannot_renew_writes_nothing_past_its_deadline_and_goes_on_in_its_term() {
+async fn a_leader_that_cannot_renew_pauses_writes_at_its_deadline_and_resumes_in_its_term() {
     for weather in BAD {
         let (server, mut a) = leader().await;
         pass(7).await;
@@ -228,8 +228,7 @@ async fn a_renewal_whose_answer_is_lost_gives_no_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_standby_takes_the_lease_of_a_leader_that_pauses_the_leader_ends_and_writes_nothing_more()
- {
+async fn a_paused_leader_exits_without_further_writes_when_a_standby_takes_its_lease() {
     for reads in [Weather::Held, Weather::Refused(500)] {
         let (server, mut a) = leader().await;
         let mut b = Process::start(&server, "b");
@@ -293,7 +292,7 @@ async fn a_leader_that_nobody_answers_ends_after_four_durations_and_has_long_bee
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_stopped_while_it_pauses_ends_in_time_and_lets_the_next_in_where_it_can() {
+async fn a_paused_leader_stops_in_time_and_releases_the_lease_if_reachable() {
     for away in [false, true] {
         let (server, mut a) = leader().await;
         server.away("a");

@@ -63,7 +63,7 @@ fn a_failed_init_container_fails_the_pod_under_never_and_retries_otherwise() {
 }
 
 #[test]
-fn a_sidecar_keeps_the_pod_running_until_it_has_been_stopped_after_the_last_regular_container() {
+fn a_sidecar_keeps_the_pod_running_until_it_stops_after_the_last_regular_container() {
     let mut rig = Rig::new(
         json!({"restartPolicy": "Never", "initContainers": [sidecar("a"), sidecar("b")], "containers": [plain("main")]}),
     );
@@ -133,7 +133,7 @@ fn a_container_is_ready_after_its_readiness_delay() {
 }
 
 #[test]
-fn a_deleted_pod_gets_sigterm_then_sigkill_after_its_grace_period_and_is_reported_before_it_goes() {
+fn a_deleted_pod_gets_sigterm_then_sigkill_and_is_reported_before_its_deletion() {
     let mut rig = Rig::new(
         json!({"restartPolicy": "Always", "containers": [plain("polite"), plain("stubborn")]}),
     );
@@ -182,7 +182,7 @@ fn a_deleted_pod_shows_the_ends_of_its_containers_together_and_with_its_final_ph
 }
 
 #[test]
-fn a_pod_whose_containers_have_ended_tells_it_in_its_conditions_first_and_then_in_its_phase() {
+fn a_pod_with_exited_containers_changes_its_conditions_before_its_phase() {
     let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [plain("c")]}));
     rig.settle();
     rig.exit("c", 3);
@@ -198,7 +198,7 @@ fn a_pod_whose_containers_have_ended_tells_it_in_its_conditions_first_and_then_i
 }
 
 #[test]
-fn a_deleted_pod_gives_its_room_back_with_its_last_container_although_its_object_is_still_there() {
+fn a_deleted_pod_frees_its_resources_with_its_last_container_before_its_object() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
     rig.settle();
     rig.stubborn = vec!["c"];

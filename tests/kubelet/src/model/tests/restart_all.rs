@@ -33,7 +33,7 @@ fn started(source: &str) -> Rig {
 }
 
 #[test]
-fn a_matching_exit_restarts_init_sidecar_and_regular_containers_once_whichever_had_the_rule() {
+fn a_matching_exit_restarts_all_init_sidecar_and_regular_containers_once() {
     for source in ["main", "side"] {
         let mut rig = started(source);
         rig.exit(source, 42);
@@ -76,7 +76,7 @@ fn an_init_container_that_sets_it_off_runs_again_with_the_sidecar_before_it() {
 }
 
 #[test]
-fn running_containers_are_killed_one_by_one_without_pre_stop_and_the_trigger_is_removed_last() {
+fn running_containers_are_killed_one_by_one_without_pre_stop_and_the_trigger_last() {
     let mut rig = started("main");
     rig.pod.spec.termination_grace_period_seconds = Some(600);
     rig.exit("main", 42);
@@ -97,7 +97,7 @@ fn running_containers_are_killed_one_by_one_without_pre_stop_and_the_trigger_is_
 }
 
 #[test]
-fn during_the_restart_the_exit_code_is_masked_by_137_and_shown_truly_only_before_the_removal() {
+fn a_restarting_container_shows_its_exit_code_only_until_its_removal_and_then_137() {
     let mut rig = started("main");
     rig.stubborn = vec!["other"];
     rig.exit("main", 42);
@@ -241,7 +241,7 @@ fn a_deletion_wins_over_a_restart() {
 }
 
 #[test]
-fn an_init_container_that_fails_after_the_restart_fails_the_pod_or_retries_by_policy() {
+fn an_init_container_failure_after_the_restart_fails_the_pod_or_retries_by_policy() {
     for (policy, phase) in [("Never", "Failed"), ("Always", "Pending")] {
         let mut rig = Rig::new(pod("main", policy));
         rig.settle();

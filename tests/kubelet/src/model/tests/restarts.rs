@@ -101,7 +101,7 @@ fn a_kubelet_before_1_35_ignores_rules_and_container_policies() {
 }
 
 #[test]
-fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_only_as_that_ends() {
+fn the_second_crash_waits_ten_seconds_and_then_shows_crash_loop_back_off() {
     let ruled = with_rule("c", "Restart", "NotIn", &[0]);
     for (policy, container) in [("Always", plain("c")), ("Never", ruled)] {
         let mut rig = Rig::new(json!({"restartPolicy": policy, "containers": [container]}));
@@ -147,7 +147,7 @@ fn a_rule_restarts_an_init_container_until_it_succeeds_or_no_rule_matches() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_waits_for_its_restart_and_ends_the_pod_without_one() {
+fn a_program_that_cannot_start_waits_for_its_restart_or_ends_the_pod_by_policy() {
     for (policy, state, phase) in [
         ("OnFailure", "RunContainerError", "Running"),
         ("Never", "exit 128 StartError", "Pending"),
@@ -170,7 +170,7 @@ fn a_program_that_cannot_be_started_waits_for_its_restart_and_ends_the_pod_witho
 }
 
 #[test]
-fn a_container_that_exceeded_its_liveness_failures_is_stopped_and_restarted_by_policy() {
+fn a_container_beyond_its_liveness_failures_is_stopped_and_restarted_by_policy() {
     let probe = json!({"periodSeconds": 5, "failureThreshold": 2, "exec": {"command": ["true"]}});
     let mut c = plain("c");
     c["livenessProbe"] = probe;

@@ -12,8 +12,7 @@ use crate::preempt::{
 const AMPLE: u64 = 100_000_000;
 
 #[test]
-fn a_proof_ends_with_the_best_set_wherever_it_starts_and_is_not_given_where_losses_are_shared_or_steps_run_out()
- {
+fn a_proof_finds_the_best_set_from_any_start_except_with_shared_losses_or_few_steps() {
     over_questions(|instance, fit| {
         let count = instance.candidates.len();
         let pool = vec![true; count];

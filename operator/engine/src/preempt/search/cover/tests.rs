@@ -19,7 +19,7 @@ fn cover_of_question(question: &Question) -> (Cover, u64) {
 }
 
 #[test]
-fn a_node_is_freed_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
+fn a_node_is_freed_by_the_cheapest_sufficient_units_at_one_step_per_unit() {
     let mut question = Question::new(&[8], 1, 4);
     for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
         question.unit(cost, amount, &[0]);
@@ -51,7 +51,7 @@ fn of_units_under_one_budget_a_second_is_taken_only_when_others_do_not_suffice()
 }
 
 #[test]
-fn a_unit_that_is_beyond_its_budget_beside_others_goes_before_one_that_is_further_beyond() {
+fn victims_that_together_exceed_a_budget_precede_a_victim_with_a_larger_excess() {
     let mut question = Question::new(&[12], 1, 6);
     for cost in [1, 2] {
         question.unit(cost, 4, &[0]).pdbs.push((0, 1));

@@ -140,8 +140,7 @@ fn cost_of(units: &Units, victims: &[UnitIx]) -> EvictionCost {
 }
 
 #[test]
-fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_change_are_those_of_plain_counting()
- {
+fn cost_slots_and_marginal_changes_of_a_victim_set_match_a_recount() {
     for demand in [two_shapes(), two_replicas()] {
         let mut cluster = cluster();
         let units = running(&mut cluster);
