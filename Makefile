@@ -101,18 +101,15 @@ STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
 static: ## Supervisor and trainer as static programs for the containers of tests
 	RUSTFLAGS="-Ctarget-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) -p lockstep-run -p lockstep-trainer
 
-.PHONY: containerd
-containerd:
-	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
-
-.PHONY: containerd2
-containerd2: ## containerd 2 with its shim and ctr, built once into the cache (Go); for LOCKSTEP_CONTAINERD
-	tests/containerd/build.sh
+.PHONY: nodes
+nodes: ## The programs of a node from the Go module proxy: kubelet, containerd 2, CNI plugins, CoreDNS (minutes the first time, then cached); needs runc and busybox-static
+	@command -v runc busybox >/dev/null || { echo "runc or busybox is missing: make container-packages" >&2; exit 1; }
+	tests/kubernetes/build.sh nodes
 
 CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test image --test supervised
 
 .PHONY: test-containers
-test-containers: containerd static kubernetes image ## Agent, supervisor and manager on real containers, agent and manager out of their images, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+test-containers: nodes static kubernetes image ## Agent, supervisor and manager on real containers, agent and manager out of their images, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR replaces containerd 2 by the containerd in that folder
 	$(CARGO) build --bin lockstep-agent --bin lockstep-run --bin lockstep-manager --bin lockstep-hollow $(CONTAINER_TESTS)
 	$(CARGO) test $(CONTAINER_TESTS) -- --test-threads=2
 
@@ -131,7 +128,7 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 CHROMIUM ?= chromium
 
 .PHONY: pictures
-pictures: containerd ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
+pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
 	@for tool in "$(CHROMIUM)" npm pngquant; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm pngquant, or CHROMIUM=path" >&2; exit 1; }; done
 	$(MAKE) build kubernetes prometheus static
 	$(CARGO) build --bin lockstep-agent
@@ -153,7 +150,7 @@ demo: build kubernetes ## Lockstep at work, live, on this machine; DEMO_KEEP=1 l
 	$(CARGO) run -q --bin lockstep-demo
 
 .PHONY: demo-containers
-demo-containers: containerd static kubernetes ## Restarts on real containers, live: kill, exit, memory, hang, lost node (root, container-packages)
+demo-containers: nodes static kubernetes ## Restarts on real containers, live: kill, exit, memory, hang, lost node (root, container-packages)
 	$(CARGO) build --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin demo-containers
 	$(CARGO) run -q --bin demo-containers
 
@@ -172,8 +169,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) test-installations
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
-	$(MAKE) containerd2
-	LOCKSTEP_CONTAINERD="$$(tests/containerd/build.sh | tail -n 1)" $(MAKE) test-containers
+	LOCKSTEP_CONTAINERD=/usr/bin $(MAKE) test-containers
 	$(MAKE) demo-containers
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
@@ -202,7 +198,7 @@ bench-scrape: ## How long a leading manager takes to answer a scrape, by workloa
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-scrape
 
 .PHONY: bench-containers
-bench-containers: containerd static kubernetes ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
+bench-containers: nodes static kubernetes ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
 	$(CARGO) build --release --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin bench-containers
 	$(CARGO) run -q --release --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds Kubernetes' own programs and etcd from the Go module proxy, once per content of this folder,
-# and prints the folder that holds them as the last line. Needs Go and flock.
+# Builds the programs of a Kubernetes cluster from the Go module proxy, once per list of packages and
+# versions, and prints the folder that holds them as the last line. Needs Go and flock.
 #
-#   build.sh           etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
-#   build.sh kubelet   kubelet, in a folder of its own
-#   build.sh tidy      writes go.mod and go.sum for KUBERNETES
+#   build.sh         etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
+#   build.sh nodes   kubelet, containerd with shim and ctr, CNI plugins, CoreDNS. runc is the distribution's.
+#   build.sh tidy    writes go.mod and go.sum for KUBERNETES
 #
 # KUBERNETES=1.36.3 builds that version. KUBEBUILDER_ASSETS, the variable of envtest, names a folder
 # that is used instead of the control plane built here. LOCKSTEP_CACHE replaces ~/.cache/lockstep.
@@ -56,34 +56,43 @@ with_progress() {
   trap - EXIT
 }
 
+stamp=k8s.io/component-base/version minor=${version#*.}
+flags=(-ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}")
+# Packages of the module here, and packages of other modules with their versions.
+packages=() others=()
+case $what in
+  tidy) with_progress write_module; exit ;;
+  control-plane)
+    if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then echo "$KUBEBUILDER_ASSETS"; exit; fi
+    packages=(k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} go.etcd.io/etcd/server/v3) ;;
+  nodes)
+    packages=(k8s.io/kubernetes/cmd/kubelet)
+    others=(github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}@v2.4.2
+      github.com/containernetworking/plugins/plugins/{main/bridge,main/loopback,ipam/host-local}@v1.10.0
+      github.com/coredns/coredns@v1.15.0) ;;
+  *) echo "$0: control-plane, nodes or tidy, not $what" >&2; exit 2 ;;
+esac
+
 build() { # into folder $1
-  local stamp=k8s.io/component-base/version minor=${version#*.}
-  local packages=(k8s.io/kubernetes/cmd/kubelet)
-  if [ "$what" = control-plane ]; then
-    packages=(k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} go.etcd.io/etcd/server/v3)
-  fi
+  local other
+  for other in "${others[@]}"; do
+    GOBIN=$1 with_progress go install -v -ldflags "-s -w" "$other"
+  done
   if [ "$version" != "$pinned" ]; then
     # Another version has a module of its own, beside the programs.
     cd "$1"
     with_progress write_module
   fi
-  with_progress go build -v -o "$1/" -ldflags "-s -w \
-    -X $stamp.gitVersion=v$version -X $stamp.gitMajor=1 -X $stamp.gitMinor=${minor%%.*}" "${packages[@]}"
+  with_progress go build -v -o "$1/" "${flags[@]}" "${packages[@]}"
   # The package of etcd is named for its folder.
   if [ "$what" = control-plane ]; then mv "$1/server" "$1/etcd"; fi
 }
 
-case $what in
-  tidy) with_progress write_module; exit ;;
-  control-plane) if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then echo "$KUBEBUILDER_ASSETS"; exit; fi ;;
-  kubelet) ;;
-  *) echo "$0: control-plane, kubelet or tidy, not $what" >&2; exit 2 ;;
-esac
-
 for tool in go flock; do
   command -v "$tool" >/dev/null || { echo "$0: $tool is missing" >&2; exit 1; }
 done
-content=$({ go env GOVERSION GOOS GOARCH; cat go.mod go.sum build.sh; } | sha256sum | cut -c1-12)
+content=$({ go env GOVERSION GOOS GOARCH; echo "$GOFLAGS" "${flags[@]}" "${packages[@]}" "${others[@]}"; cat go.mod go.sum; } |
+  sha256sum | cut -c1-12)
 out=$cache/$what-$version-$content
 mkdir -p "$cache"
 exec 9>"$cache/lock"

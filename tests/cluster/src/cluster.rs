@@ -24,6 +24,8 @@ use crate::{http, reaper};
 /// plane of the test's own. Not `KUBECONFIG`, which people have set for clusters that are not for
 /// tests.
 const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
+/// Building the programs takes a quarter of an hour on a machine that has never done it.
+const BUILD: Duration = Duration::from_hours(1);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
 /// Lifetime of the tokens of service accounts.
@@ -42,6 +44,8 @@ pub struct Options {
     pub native_scheduling: bool,
     /// How the operator is installed.
     pub method: Method,
+    /// The kubelets that the control plane serves.
+    pub kubelets: control_plane::Kubelets,
 }
 
 impl Options {
@@ -52,6 +56,7 @@ impl Options {
             config: json!({}),
             native_scheduling: false,
             method: Method::Shipped,
+            kubelets: control_plane::Kubelets::Hollow,
         }
     }
 }
@@ -131,9 +136,32 @@ pub fn repository() -> PathBuf {
         .to_path_buf()
 }
 
+/// The folder with programs of Kubernetes: those of the `control-plane` or of `nodes`. Builds them
+/// where the cache has none.
+pub async fn programs(what: &str) -> Result<PathBuf> {
+    let script = repository().join("tests/kubernetes/build.sh");
+    let out = run(&script, &[what], &[], BUILD)
+        .await
+        .context("build Kubernetes")?;
+    Ok(out
+        .lines()
+        .last()
+        .context("build.sh prints a folder")?
+        .into())
+}
+
 impl Cluster {
     /// Starts a control plane and installs the operator's manifests into it.
     pub async fn start(options: &Options) -> Result<Self> {
+        let cluster = Self::empty(options).await?;
+        if cluster.control_plane.is_some() {
+            cluster.install(options).await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts a control plane.
+    pub async fn empty(options: &Options) -> Result<Self> {
         let folder = reaper::folder()?.join(&options.name);
         std::fs::create_dir_all(&folder)?;
         let audit = AuditLog::create(&options.name)?;
@@ -148,22 +176,22 @@ impl Cluster {
                 control_plane: None,
             });
         }
-        let programs = control_plane::programs(&repository()).await?;
-        let native = options.native_scheduling;
-        let control_plane = ControlPlane::start(&programs, &folder, &audit, native).await?;
-        let cluster = Self {
+        let programs = programs("control-plane").await?;
+        let (kubelets, native) = (options.kubelets, options.native_scheduling);
+        let control_plane =
+            ControlPlane::start(&programs, &folder, &audit, kubelets, native).await?;
+        Ok(Self {
             folder,
             kubectl: programs.join("kubectl"),
             kubeconfig: control_plane.kubeconfig.clone(),
             audit,
             method: options.method.clone(),
             control_plane: Some(control_plane),
-        };
-        cluster.install(options).await?;
-        Ok(cluster)
+        })
     }
 
-    async fn install(&self, options: &Options) -> Result<()> {
+    /// Installs the operator's manifests.
+    pub async fn install(&self, options: &Options) -> Result<()> {
         match &options.method {
             Method::Shipped => {
                 let overlay = repository().join("config/overlays/full");
@@ -181,7 +209,10 @@ impl Cluster {
             Method::Olm(namespace) => olm::install(self, namespace).await?,
         }
         self.established(&["--all", "crd"]).await?;
-        self.merge_config(options.config.clone()).await
+        if options.config != json!({}) {
+            self.merge_config(options.config.clone()).await?;
+        }
+        Ok(())
     }
 
     /// Changes the configuration in the ConfigMap of the manager.
@@ -253,6 +284,11 @@ impl Cluster {
     /// Folder of this cluster's files.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The kubectl of the version of the control plane.
+    pub fn kubectl_program(&self) -> &Path {
+        &self.kubectl
     }
 
     /// Kubeconfig of the cluster's administrator.

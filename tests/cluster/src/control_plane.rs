@@ -9,12 +9,10 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::audit::AuditLog;
-use crate::process::{Launch, Process, free_port, run};
+use crate::process::{Launch, Process, free_port};
 use crate::tokens::TokenReviewer;
 use crate::wait::eventually;
 
-/// Building the programs takes a quarter of an hour on a machine that has never done it.
-const BUILD: Duration = Duration::from_hours(1);
 /// The API server is ready once its informers have synced and its bootstrap objects are stored.
 const START: Duration = Duration::from_mins(2);
 
@@ -27,6 +25,19 @@ const NATIVE_SCHEDULING: [&str; 2] = [
 /// Requests a second and burst of the controller manager and the scheduler. Their defaults (20 and
 /// 50 a second) are for a server with other clients, and would dominate the times of a test.
 const RATE: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
+
+/// Address of a control plane with real nodes, in the network namespace of the program that starts
+/// it.
+pub const ADDRESS: &str = "10.77.0.1";
+
+/// The kubelets that a control plane serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kubelets {
+    /// The kubelet model. Operator and agents are processes of the test.
+    Hollow,
+    /// Real kubelets, which reach the API server at [`ADDRESS`], and pods at its Service.
+    Real,
+}
 
 /// The controllers of a cluster whose operator and agents run as processes of the test: none that
 /// creates pods for Deployments and DaemonSets.
@@ -41,19 +52,6 @@ const CONTROLLERS: [&str; 9] = [
     "serviceaccount-controller",
     "taint-eviction-controller",
 ];
-
-/// The folder with the programs. Builds them first where no folder is given and the cache has none.
-pub(crate) async fn programs(repository: &Path) -> Result<PathBuf> {
-    let script = repository.join("tests/kubernetes/build.sh");
-    let out = run(&script, &[], &[], BUILD)
-        .await
-        .context("build Kubernetes")?;
-    Ok(out
-        .lines()
-        .last()
-        .context("build.sh prints a folder")?
-        .into())
-}
 
 /// The programs of a control plane, running. Ended when dropped.
 #[derive(Debug)]
@@ -74,6 +72,7 @@ impl ControlPlane {
         programs: &Path,
         folder: &Path,
         audit: &AuditLog,
+        kubelets: Kubelets,
         native_scheduling: bool,
     ) -> Result<Self> {
         let files = folder.join("control-plane");
@@ -81,29 +80,41 @@ impl ControlPlane {
         let tokens = TokenReviewer::start()?;
         let (client, peer) = (url(free_port()?), url(free_port()?));
         let etcd = launch(programs, "etcd", etcd_args(&files, &client, &peer));
-        let port = free_port()?;
-        let mut args = api_server_args(&files, &client, port, &tokens.kubeconfig(&files)?);
+        let (server, own) = match kubelets {
+            Kubelets::Hollow => hollow_args(free_port()?),
+            Kubelets::Real => real_args(),
+        };
+        let mut args = api_server_args(&files, &client, &tokens.kubeconfig(&files)?);
+        args.extend(own);
         args.extend(audit.arguments(&files)?);
         if native_scheduling {
             args.extend(NATIVE_SCHEDULING.map(str::to_owned));
         }
         let mut processes = vec![Process::start(&etcd, folder)?];
         let mut api_server = Process::start(&launch(programs, "kube-apiserver", args), folder)?;
-        let kubeconfig = kubeconfig_of(&files, port, "admin", "user:admin:system:masters")?;
-        until_ready(&mut api_server, &kubeconfig).await?;
+        let kubeconfig = kubeconfig_of(&files, &server, "admin", "user:admin:system:masters")?;
+        let admin = until_ready(&mut api_server, &kubeconfig).await?;
+        if kubelets == Kubelets::Hollow {
+            bind_nodes(admin).await?;
+        }
         processes.push(api_server);
         let complete = ["kube-controller-manager", "kube-scheduler"]
             .iter()
             .all(|p| programs.join(p).is_file());
         if complete {
             let of = |component: &str| {
-                kubeconfig_of(&files, port, component, &format!("component:{component}"))
+                kubeconfig_of(
+                    &files,
+                    &server,
+                    component,
+                    &format!("component:{component}"),
+                )
             };
             processes.push(Process::start(
                 &launch(
                     programs,
                     "kube-controller-manager",
-                    controller_args(&files, &of("kube-controller-manager")?),
+                    controller_args(&files, &of("kube-controller-manager")?, kubelets),
                 ),
                 folder,
             )?);
@@ -167,11 +178,37 @@ fn key(files: &Path) -> PathBuf {
     files.join("apiserver.key")
 }
 
-fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<String> {
-    vec![
-        format!("--etcd-servers={etcd}"),
+/// URL of an API server on the loopback interface, and its arguments.
+fn hollow_args(port: u16) -> (String, Vec<String>) {
+    let args = vec![
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".into(),
+        "--authorization-mode=RBAC".into(),
+        // Pods would wait for the service account of their new namespace, which without controllers
+        // never comes.
+        "--disable-admission-plugins=ServiceAccount".into(),
+    ];
+    (format!("https://127.0.0.1:{port}"), args)
+}
+
+/// The same for real nodes.
+fn real_args() -> (String, Vec<String>) {
+    let args = vec![
+        // The port of its Service, whose address it serves itself: there is no kube-proxy.
+        "--secure-port=443".into(),
+        "--bind-address=0.0.0.0".into(),
+        format!("--advertise-address={ADDRESS}"),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+        "--allow-privileged=true".into(),
+    ];
+    (format!("https://{ADDRESS}"), args)
+}
+
+fn api_server_args(files: &Path, etcd: &str, tokens: &Path) -> Vec<String> {
+    vec![
+        format!("--etcd-servers={etcd}"),
         // It signs its own certificate, and the tokens of service accounts by the same key.
         format!("--cert-dir={}", files.display()),
         format!("--service-account-key-file={}", key(files).display()),
@@ -181,29 +218,31 @@ fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<St
         ),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
-        "--authorization-mode=RBAC".into(),
         format!(
             "--authentication-token-webhook-config-file={}",
             tokens.display()
         ),
         "--authentication-token-webhook-version=v1".into(),
-        // Pods would wait for the service account of their new namespace, which without controllers
-        // never comes.
-        "--disable-admission-plugins=ServiceAccount".into(),
     ]
 }
 
-fn controller_args(files: &Path, kubeconfig: &Path) -> Vec<String> {
+fn controller_args(files: &Path, kubeconfig: &Path, kubelets: Kubelets) -> Vec<String> {
+    let controllers = match kubelets {
+        Kubelets::Hollow => CONTROLLERS.join(","),
+        Kubelets::Real => "*".into(),
+    };
     let mut args = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--controllers={}", CONTROLLERS.join(",")),
+        format!("--controllers={controllers}"),
+        // Pods trust the API server by it.
+        format!("--root-ca-file={}", certificate(files).display()),
         // Each writes under its own name, by which admission policies know them.
         "--use-service-account-credentials=true".into(),
         format!(
             "--service-account-private-key-file={}",
             key(files).display()
         ),
-        // Longer than the period of the hollow nodes' Leases, shorter than the patience of a
+        // Longer than the period of the nodes' Leases, shorter than the patience of a
         // scenario.
         "--node-monitor-grace-period=15s".into(),
         "--node-monitor-period=1s".into(),
@@ -215,10 +254,10 @@ fn controller_args(files: &Path, kubeconfig: &Path) -> Vec<String> {
     args
 }
 
-fn kubeconfig_of(files: &Path, port: u16, name: &str, token: &str) -> Result<PathBuf> {
+fn kubeconfig_of(files: &Path, server: &str, name: &str, token: &str) -> Result<PathBuf> {
     let path = files.join(format!("{name}.kubeconfig"));
     let cluster = json!({
-        "server": format!("https://127.0.0.1:{port}"),
+        "server": server,
         "certificate-authority": certificate(files),
     });
     std::fs::write(
@@ -240,10 +279,9 @@ pub(crate) fn config_file(cluster: &Value, user: &Value) -> Value {
     })
 }
 
-/// Waits for the server and lets the group of kubelets do what a node may do: kubelets are one
-/// group here, without the node authorizer, which knows each by its certificate.
-async fn until_ready(server: &mut Process, kubeconfig: &Path) -> Result<()> {
-    let client = eventually("kube-apiserver to be ready", START, async || {
+/// Waits for the server. Returns a client of the administrator.
+async fn until_ready(server: &mut Process, kubeconfig: &Path) -> Result<kube::Client> {
+    eventually("kube-apiserver to be ready", START, async || {
         if let Some(status) = server.ended()? {
             return Ok(Err(anyhow::anyhow!(
                 "kube-apiserver ended with {status}\n{}",
@@ -263,7 +301,12 @@ async fn until_ready(server: &mut Process, kubeconfig: &Path) -> Result<()> {
         ensure!(answer.await? == "ok", "not ready");
         Ok(Ok(client))
     })
-    .await??;
+    .await?
+}
+
+/// Lets the group of kubelets do what a node may do. Hollow kubelets are one user, which the node
+/// authorizer would not take for a node.
+async fn bind_nodes(client: kube::Client) -> Result<()> {
     let binding = serde_json::from_value(json!({
         "metadata": {"name": "hollow-nodes"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node"},

@@ -7,7 +7,7 @@
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
-//! | `control_plane`, `tokens` | the programs of the control plane, and its bearer tokens |
+//! | [`control_plane`], `tokens` | the programs of the control plane, and its bearer tokens |
 //! | [`prometheus`], [`pages`] | a Prometheus over the managers, and pages that draw the dashboards from it |
 //! | [`proxy`] | faults between a component and the API server |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
@@ -15,7 +15,7 @@
 
 pub mod audit;
 pub mod cluster;
-mod control_plane;
+pub mod control_plane;
 pub mod http;
 pub mod install;
 pub mod manifests;
@@ -41,6 +41,6 @@ pub const LOOK_AROUND: [&str; 5] = [
     "lockstep agents",
 ];
 
-pub use cluster::{Cluster, Options};
+pub use cluster::{Cluster, Options, programs};
 pub use scenario::{Scenario, scenario};
 pub use wait::eventually;

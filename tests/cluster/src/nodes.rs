@@ -55,11 +55,11 @@ impl Default for Shape {
     }
 }
 
-/// A process that plays nodes.
+/// The nodes of a scenario.
 #[derive(Debug)]
 pub struct Nodes {
-    process: Process,
-    control: String,
+    /// The process that plays them, and the address of its control interface; None for real nodes.
+    hollow: Option<(Process, String)>,
     names: Vec<String>,
 }
 
@@ -101,14 +101,26 @@ impl Nodes {
         let control = process.ready_line("hollow: ready", patience(shape)).await?;
         let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
         let nodes = Self {
-            process,
-            control,
+            hollow: Some((process, control)),
             names,
         };
         if shape.agents {
             nodes.agents_ready(cluster, patience(shape)).await?;
         }
         Ok(nodes)
+    }
+
+    /// Real nodes, which run already.
+    pub fn real(names: Vec<String>) -> Self {
+        Self {
+            hollow: None,
+            names,
+        }
+    }
+
+    fn control(&self) -> Result<&str> {
+        let (_, control) = self.hollow.as_ref().context("hollow nodes")?;
+        Ok(control)
     }
 
     /// Waits until all agents are ready, from which on restarts in place are possible: their pods,
@@ -170,7 +182,8 @@ impl Nodes {
 
     /// The last lines that the process has written.
     pub fn log_tail(&self, lines: usize) -> String {
-        self.process.log_tail(lines)
+        let process = self.hollow.as_ref().map(|(process, _)| process);
+        process.map_or_else(String::new, |p| p.log_tail(lines))
     }
 
     /// Ends a container of a pod with an exit code.
@@ -185,7 +198,7 @@ impl Nodes {
 
     /// Process id of a running container, on nodes whose containers are processes.
     pub async fn pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
-        let state: Value = serde_json::from_str(&http::get(&self.control, "/state").await?)?;
+        let state: Value = serde_json::from_str(&http::get(self.control()?, "/state").await?)?;
         let pod = format!("{namespace}/{pod}");
         let pods = state["nodes"]
             .as_object()
@@ -212,14 +225,14 @@ impl Nodes {
     /// How many training processes run under supervisors, by attempt.
     pub async fn training(&self) -> Result<BTreeMap<i64, usize>> {
         Ok(serde_json::from_str(
-            &http::get(&self.control, "/training").await?,
+            &http::get(self.control()?, "/training").await?,
         )?)
     }
 
     /// Milliseconds from the failure behind an attempt until each agent had the order for it, sorted.
     pub async fn deliveries(&self, workload_uid: &str, attempt: i64) -> Result<Vec<i64>> {
         let all: BTreeMap<String, BTreeMap<i64, Vec<i64>>> =
-            serde_json::from_str(&http::get(&self.control, "/deliveries").await?)?;
+            serde_json::from_str(&http::get(self.control()?, "/deliveries").await?)?;
         let mut delays = all
             .get(workload_uid)
             .and_then(|attempts| attempts.get(&attempt).cloned())
@@ -230,7 +243,7 @@ impl Nodes {
 
     /// Any request of the control interface.
     pub async fn post(&self, path: &str, body: Value) -> Result<()> {
-        http::post(&self.control, path, &body).await.map(drop)
+        http::post(self.control()?, path, &body).await.map(drop)
     }
 }
 

@@ -48,6 +48,17 @@ pub async fn scenario(
     if !cluster.has_nodes(name) {
         return Ok(());
     }
+    let nodes = Nodes::start(cluster, name, shape).await?;
+    scenario_on(cluster, name, nodes, body).await
+}
+
+/// The same on nodes that run already.
+pub async fn scenario_on(
+    cluster: &Cluster,
+    name: &str,
+    nodes: Nodes,
+    body: impl AsyncFnOnce(&Scenario<'_>) -> Result<()>,
+) -> Result<()> {
     let client = cluster.client().await?;
     let namespace = Namespace {
         metadata: kube::core::ObjectMeta {
@@ -60,7 +71,6 @@ pub async fn scenario(
         .create(&PostParams::default(), &namespace)
         .await
         .context("namespace")?;
-    let nodes = Nodes::start(cluster, name, shape).await?;
     let scenario = Scenario {
         cluster,
         name: name.to_owned(),

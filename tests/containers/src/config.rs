@@ -10,14 +10,29 @@ const DISABLED: &str = r#"disabled_plugins = [
 ]
 "#;
 
+/// Where a containerd has its files and the programs that it starts.
+#[derive(Debug)]
+pub struct Places<'a> {
+    /// What survives a reboot.
+    pub root: PathBuf,
+    /// What does not.
+    pub state: PathBuf,
+    /// Where it listens.
+    pub socket: &'a Path,
+    /// Where runc keeps what it knows of the containers: by default one folder of the machine, in
+    /// which a name that another containerd uses is taken.
+    pub runc: PathBuf,
+    /// Network plugins and their configuration. Pods with the network of the machine need neither.
+    pub network: (PathBuf, PathBuf),
+}
+
 /// The configuration file of containerd 1.x or 2.x.
-pub(crate) fn toml(folder: &Path, socket: &Path, major: u32, sandbox_image: &str) -> String {
-    let (root, state) = (folder.join("root"), folder.join("state"));
+pub fn toml(places: &Places<'_>, major: u32, sandbox_image: &str) -> String {
     let version = if major >= 2 { 3 } else { 2 };
     let plugins = if major >= 2 {
-        second(folder, sandbox_image)
+        second(places, sandbox_image)
     } else {
-        first(folder, sandbox_image)
+        first(places, sandbox_image)
     };
     format!(
         r#"version = {version}
@@ -28,21 +43,15 @@ address = "{}"
 [ttrpc]
 address = "{}"
 {plugins}"#,
-        root.display(),
-        state.display(),
-        socket.display(),
-        socket.with_extension("ttrpc").display()
+        places.root.display(),
+        places.state.display(),
+        places.socket.display(),
+        places.socket.with_extension("ttrpc").display()
     )
 }
 
-/// Where runc keeps what it knows of the containers: by default one folder of the machine, in which a
-/// name that another containerd uses is taken.
-pub(crate) fn runc_root(folder: &Path) -> PathBuf {
-    folder.join("runc")
-}
-
-/// Pods have the network of the machine, so the folder of network plugins stays empty.
-fn first(folder: &Path, sandbox_image: &str) -> String {
+fn first(places: &Places<'_>, sandbox_image: &str) -> String {
+    let (programs, network) = &places.network;
     format!(
         r#"[plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{sandbox_image}"
@@ -53,6 +62,7 @@ stream_server_address = "127.0.0.1"
 stream_server_port = "0"
 enable_unprivileged_ports = false
 [plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{}"
 conf_dir = "{}"
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "overlayfs"
@@ -62,12 +72,14 @@ runtime_type = "io.containerd.runc.v2"
 SystemdCgroup = false
 Root = "{}"
 "#,
-        folder.join("cni").display(),
-        runc_root(folder).display()
+        programs.display(),
+        network.display(),
+        places.runc.display()
     )
 }
 
-fn second(folder: &Path, sandbox_image: &str) -> String {
+fn second(places: &Places<'_>, sandbox_image: &str) -> String {
+    let (programs, network) = &places.network;
     format!(
         r#"[plugins."io.containerd.cri.v1.images"]
 snapshotter = "overlayfs"
@@ -76,7 +88,9 @@ sandbox = "{sandbox_image}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true
 enable_unprivileged_ports = false
+enable_unprivileged_icmp = false
 [plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{}"]
 conf_dir = "{}"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
@@ -88,7 +102,8 @@ disable_tcp_service = true
 stream_server_address = "127.0.0.1"
 stream_server_port = "0"
 "#,
-        folder.join("cni").display(),
-        runc_root(folder).display()
+        programs.display(),
+        network.display(),
+        places.runc.display()
     )
 }

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_cluster::eventually;
 use lockstep_cluster::process::{Launch, Process, run};
 use lockstep_cluster::reaper;
+use lockstep_cluster::{eventually, programs};
 use xtask::image::{Entry, Image, Labels, Layer, Target};
 
 use crate::config;
 use crate::kubelet::Kubelet;
 
-/// Folder with other programs than those on the path.
+/// Folder with a containerd other than that of `tests/kubernetes/build.sh nodes`.
 const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
 /// Where distributions put the static busybox.
 const BUSYBOX: &str = "/bin/busybox";
 /// The image of every container, with a shell and the tools of busybox.
 pub const IMAGE: &str = "lockstep.test/busybox:1";
 /// The image of sandboxes.
-const PAUSE: &str = "lockstep.test/pause:1";
+pub const PAUSE: &str = "lockstep.test/pause:1";
 const TOOLS: [&str; 8] = [
     "cat", "echo", "kill", "mkdir", "sh", "sleep", "touch", "true",
 ];
@@ -73,7 +73,7 @@ pub struct Run<'a> {
 pub struct Containerd {
     folder: PathBuf,
     socket: PathBuf,
-    programs: Option<PathBuf>,
+    programs: PathBuf,
     /// Major version.
     pub major: u32,
     process: Option<Process>,
@@ -85,7 +85,10 @@ impl Containerd {
         ensure!(rustix::process::geteuid().is_root(), "containers need root");
         fs::create_dir_all(folder)?;
         fs::create_dir_all(socket.parent().context("a folder")?)?;
-        let programs = std::env::var_os(PROGRAMS).map(PathBuf::from);
+        let programs = match std::env::var_os(PROGRAMS) {
+            Some(folder) => folder.into(),
+            None => programs("nodes").await?,
+        };
         let mut containerd = Self {
             folder: folder.into(),
             socket: socket.into(),
@@ -94,21 +97,27 @@ impl Containerd {
             process: None,
         };
         containerd.major = containerd.installed_major().await?;
-        let text = config::toml(folder, socket, containerd.major, PAUSE);
+        let places = config::Places {
+            root: folder.join("root"),
+            state: folder.join("state"),
+            socket,
+            runc: containerd.runc_root(),
+            network: (folder.join("cni"), folder.join("cni")),
+        };
+        let text = config::toml(&places, containerd.major, PAUSE);
         fs::write(containerd.config(), text)?;
         let known = format!("folder={}\nsocket={}\n", folder.display(), socket.display());
         fs::write(containerd.clean(), known + CLEAN)?;
         reaper::last(&containerd.clean())?;
         containerd.restart().await?;
-        let busybox = tools()?;
-        for (reference, entrypoint) in [
-            (IMAGE, vec!["/bin/sh"]),
-            (PAUSE, vec!["/bin/sleep", "2147483647"]),
-        ] {
-            let image = image(reference, &entrypoint, "0:0", busybox.clone())?;
+        for image in basic()? {
             containerd.import(&image).await?;
         }
         Ok(containerd)
+    }
+
+    fn runc_root(&self) -> PathBuf {
+        self.folder.join("runc")
     }
 
     fn config(&self) -> PathBuf {
@@ -121,9 +130,7 @@ impl Containerd {
     }
 
     fn program(&self, name: &str) -> PathBuf {
-        self.programs
-            .as_ref()
-            .map_or_else(|| name.into(), |folder| folder.join(name))
+        self.programs.join(name)
     }
 
     async fn installed_major(&self) -> Result<u32> {
@@ -139,21 +146,19 @@ impl Containerd {
 
     /// Starts it, after [`Containerd::kill`] again, and waits until it answers.
     pub async fn restart(&mut self) -> Result<()> {
-        let mut launch = Launch {
+        // containerd looks for its shim on the path, which may have the shim of another version.
+        let path = std::env::var("PATH").unwrap_or_default();
+        let launch = Launch {
             name: "containerd".into(),
-            program: self.program("containerd"),
-            args: vec!["--config".into(), self.config().display().to_string()],
+            program: "env".into(),
+            args: vec![
+                format!("PATH={}:{path}", self.programs.display()),
+                self.program("containerd").display().to_string(),
+                "--config".into(),
+                self.config().display().to_string(),
+            ],
             env: None,
         };
-        if let Some(folder) = &self.programs {
-            // Its shim is looked for on the path, where that of another version may be.
-            let path = std::env::var("PATH").unwrap_or_default();
-            let path = format!("PATH={}:{path}", folder.display());
-            launch
-                .args
-                .splice(0..0, [path, launch.program.display().to_string()]);
-            launch.program = "env".into();
-        }
         self.process = Some(Process::start(&launch, &self.folder)?);
         let kubelet = self.kubelet()?;
         let log = self.log();
@@ -237,7 +242,7 @@ impl Containerd {
         }
         let fifos = self.folder.join("fifo").display().to_string();
         args.extend(["--fifo-dir".to_owned(), fifos]);
-        let runc = config::runc_root(&self.folder).display().to_string();
+        let runc = self.runc_root().display().to_string();
         args.extend(["--runc-root".to_owned(), runc]);
         let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
         args.extend(["--mount".to_owned(), mount]);
@@ -282,6 +287,15 @@ fn kills(log: &str) -> BTreeMap<String, usize> {
     kills
 }
 
+/// [`IMAGE`] and [`PAUSE`].
+pub fn basic() -> Result<[Image; 2]> {
+    let busybox = tools()?;
+    Ok([
+        image(IMAGE, &["/bin/sh"], "0:0", busybox.clone())?,
+        image(PAUSE, &["/bin/sleep", "2147483647"], "0:0", busybox)?,
+    ])
+}
+
 /// A shell and its tools, for a layer of an image.
 pub fn tools() -> Result<Vec<Entry>> {
     let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
@@ -303,7 +317,7 @@ pub fn image(
         user: user.into(),
         tag: "1".into(),
         labels: Labels::new(),
-        layers: BTreeMap::from([(Target::here(), Layer::new(entries)?)]),
+        layers: BTreeMap::from([(Target::here(), Layer::new(entries)?.uncompressed())]),
     })
 }
 

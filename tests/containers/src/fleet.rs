@@ -30,7 +30,7 @@ pub const LIMIT: Duration = Duration::from_mins(2);
 const SOCKET: &str = "run/containerd/containerd.sock";
 const SUPERVISOR: &str = "lockstep-run";
 /// User of the images of the product that need no root.
-const NONROOT: &str = "65532:65532";
+pub const NONROOT: &str = "65532:65532";
 
 /// The nodes of a scenario. Dropping them ends what runs on them.
 #[derive(Debug)]

@@ -1,26 +1,26 @@
 //! Real containers for tests: containerds of their own in folders, what a kubelet does with them,
 //! and nodes made of both with the node agents and a training job.
 //!
-//! Needs root, and containerd, runc and a static busybox as distributions package them (`make
-//! container-packages`). `LOCKSTEP_CONTAINERD=DIR` takes `containerd`, its shim and `ctr` from
-//! there, such as a later version.
+//! Needs root, and runc and a static busybox as distributions package them (`make
+//! container-packages`). containerd is that of `tests/kubernetes/build.sh nodes`;
+//! `LOCKSTEP_CONTAINERD=DIR` names a folder with another `containerd`, its shim and `ctr`.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`containerd`] | a runtime and the images in it |
+//! | [`containerd`], [`config`] | a runtime and the images in it |
 //! | [`kubelet`] | single calls of a kubelet, for tests of the agent alone |
 //! | [`fleet`] | nodes: a containerd and an agent each, under the kubelet model |
 //! | [`images`], `daemon_set` | what `make image` has written, and the agents out of it |
 //! | [`job`] | the trainer as a workload, and what its members note |
 
-mod config;
+pub mod config;
 pub mod containerd;
 mod daemon_set;
 pub mod fleet;
 pub mod images;
 pub mod job;
 pub mod kubelet;
-mod processes;
+pub mod processes;
 
 pub use containerd::Containerd;
 pub use fleet::Fleet;

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Ids of the processes below one, innermost last.
-pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+pub fn descendants(pid: u32) -> Vec<u32> {
     let children =
         fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let mut all = Vec::new();
@@ -18,17 +18,20 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
 }
 
 /// The process of this program among one and those below it.
-pub(crate) fn named(pid: u32, program: &str) -> Option<u32> {
+pub fn named(pid: u32, program: &str) -> Option<u32> {
+    let mut all = std::iter::once(pid).chain(descendants(pid));
+    all.find(|pid| is_named(*pid, program))
+}
+
+/// Whether a process is one of this program.
+pub fn is_named(pid: u32, program: &str) -> bool {
     // The kernel keeps 15 characters of a name.
     let short: String = program.chars().take(15).collect();
-    let is_it = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == short)
-    };
-    std::iter::once(pid).chain(descendants(pid)).find(is_it)
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == short)
 }
 
 /// Sends a signal.
-pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
+pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     kill_process(pid.context("a process id")?, signal).context("signal")
 }

@@ -49,6 +49,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct Layer {
     tar: Vec<u8>,
+    level: Compression,
 }
 
 impl Layer {
@@ -79,7 +80,15 @@ impl Layer {
         }
         Ok(Self {
             tar: tar.into_inner().context("layer")?,
+            level: Compression::best(),
         })
+    }
+
+/// The same layer for a test on this machine: stored without compression.
+    #[must_use]
+    pub fn uncompressed(self) -> Self {
+        let level = Compression::none();
+        Self { level, ..self }
     }
 
     /// The uncompressed layer, which `diff_ids` refers to.
@@ -88,7 +97,7 @@ impl Layer {
     }
 
     pub fn compressed(&self) -> Result<Vec<u8>> {
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        let mut gzip = GzEncoder::new(Vec::new(), self.level);
         gzip.write_all(&self.tar).context("compress")?;
         gzip.finish().context("compress")
     }
