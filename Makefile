@@ -113,6 +113,36 @@ test-containers: nodes static kubernetes image ## Agent, supervisor and manager 
 	$(CARGO) build --bin lockstep-agent --bin lockstep-run --bin lockstep-manager --bin lockstep-hollow $(CONTAINER_TESTS)
 	$(CARGO) test $(CONTAINER_TESTS) -- --test-threads=2
 
+# Runs a program in namespaces and a cgroup of its own: what a cluster with real nodes leaves ends with them.
+INSIDE := tests/nodes/inside.sh
+NODES ?= 3
+IMAGES ?= development
+CLUSTER := target/cluster
+NODE_PROGRAMS := --bin lockstep-manager --bin lockstep-agent --bin kubectl-lockstep
+
+.PHONY: cluster-up
+cluster-up: static kubernetes nodes ## A cluster with NODES=3 real nodes on this machine: target/cluster/run kubectl ...; IMAGES=released takes the images of `make image` (root, container-packages)
+	@! $(CLUSTER)/run true 2>/dev/null || { echo "a cluster is up: make cluster-down" >&2; exit 1; }
+	$(CARGO) build $(NODE_PROGRAMS) --bin lockstep-cluster-up
+	rm -rf $(CLUSTER)
+	mkdir -p $(CLUSTER)
+	setsid $(INSIDE) target/debug/lockstep-cluster-up $(NODES) $(CLUSTER) $(IMAGES) >$(CLUSTER)/log 2>&1 & echo $$! >$(CLUSTER)/pid
+	@until [ -e $(CLUSTER)/run ]; do sleep 1; \
+	  kill -0 "$$(cat $(CLUSTER)/pid)" 2>/dev/null || { cat $(CLUSTER)/log >&2; exit 1; }; done
+	@echo 'the cluster is up: $(CLUSTER)/run kubectl get nodes'
+
+.PHONY: cluster-down
+cluster-down: ## Ends the cluster of cluster-up and what it has left
+	@pid=$$(cat $(CLUSTER)/pid 2>/dev/null) || exit 0; \
+	! grep -qs "lockstep-$$pid" /proc/"$$pid"/cgroup || kill -9 "$$pid"; \
+	while ls -d /sys/fs/cgroup/*/lockstep-"$$pid" >/dev/null 2>&1; do sleep 0.2; done
+	rm -rf $(CLUSTER)
+
+.PHONY: test-kubelets
+test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: three kubelets with containerd, CNI and DNS (root, container-packages)
+	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
+	CARGO_TARGET_$(subst -,_,$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU)_RUNNER=$(CURDIR)/$(INSIDE) $(CARGO) test --features lockstep-nodes/kubelets --test kubelets -- --test-threads=1
+
 .PHONY: prometheus
 prometheus: ## Prometheus and promtool, those on PATH or built once into the cache (Go)
 	tests/prometheus/build.sh
@@ -170,6 +200,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
 	LOCKSTEP_CONTAINERD=/usr/bin $(MAKE) test-containers
+	$(MAKE) test-kubelets
 	$(MAKE) demo-containers
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64

@@ -84,7 +84,7 @@ impl Layer {
         })
     }
 
-/// The same layer for a test on this machine: stored without compression.
+    /// The same layer for a test on this machine: stored without compression.
     #[must_use]
     pub fn uncompressed(self) -> Self {
         let level = Compression::none();

@@ -1,0 +1,84 @@
+//! The product's images, from development binaries: programs with the libraries that they are linked to.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockstep_cluster::process::{run, workspace_binary};
+use lockstep_containers::containerd::{basic, image, tools};
+use lockstep_containers::fleet::{NONROOT, static_program};
+use lockstep_containers::images::built;
+use lockstep_containers::job::{TRAINER, TRAINER_IMAGE};
+use xtask::image::{Entry, Image};
+
+const CALL: Duration = Duration::from_mins(1);
+const PROGRAMS: [&str; 2] = ["lockstep-manager", "lockstep-agent"];
+const SUPERVISOR: &str = "lockstep-run";
+
+/// The images that tests need beside the product's: sandboxes, a shell, the trainer.
+pub(crate) fn of_tests() -> Result<Vec<Image>> {
+    let mut entries = tools()?;
+    entries.push(fixed(TRAINER)?);
+    let trainer = image(
+        TRAINER_IMAGE,
+        &["/usr/bin/lockstep-trainer"],
+        NONROOT,
+        entries,
+    )?;
+    Ok(basic()?.into_iter().chain([trainer]).collect())
+}
+
+/// Archives that `make image` has written.
+pub(crate) fn released() -> Result<Vec<PathBuf>> {
+    let all = PROGRAMS.into_iter().chain([SUPERVISOR]);
+    all.map(|program| Ok(built(program)?.archive)).collect()
+}
+
+/// Images of the programs as `make build` and `make static` have left them, under the names that the
+/// manifests in `config/` have.
+pub(crate) async fn packed(folder: &Path, version: &str) -> Result<Vec<Image>> {
+    let mut images = Vec::new();
+    for program in PROGRAMS {
+        let entries = with_libraries(program, folder).await?;
+        images.push(named(program, version, entries)?);
+    }
+    images.push(named(SUPERVISOR, version, vec![fixed(SUPERVISOR)?])?);
+    Ok(images)
+}
+
+fn named(program: &str, version: &str, entries: Vec<Entry>) -> Result<Image> {
+    let reference = format!("ghcr.io/lockstep-dev/{program}:v{version}");
+    image(
+        &reference,
+        &[&format!("/usr/bin/{program}")],
+        NONROOT,
+        entries,
+    )
+}
+
+/// A static program of the workspace.
+fn fixed(name: &str) -> Result<Entry> {
+    let path = static_program(name)?;
+    let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+    Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
+}
+
+/// A program without debug information, and its libraries where it looks for them.
+async fn with_libraries(name: &str, folder: &Path) -> Result<Vec<Entry>> {
+    let program = workspace_binary(name)?.display().to_string();
+    let small = folder.join(name);
+    let out = small.display().to_string();
+    run(Path::new("strip"), &["-o", &out, &program], &[], CALL).await?;
+    let mut entries = vec![Entry::program(&format!("usr/bin/{name}"), fs::read(small)?)];
+    let linked = run(Path::new("ldd"), &[&program], &[], CALL).await?;
+    let paths = linked
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    for path in paths.collect::<BTreeSet<_>>() {
+        let bytes = fs::read(path).with_context(|| path.to_owned())?;
+        entries.push(Entry::program(path.trim_start_matches('/'), bytes));
+    }
+    Ok(entries)
+}

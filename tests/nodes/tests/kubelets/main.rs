@@ -1,0 +1,76 @@
+//! Lockstep on real nodes, installed by `config/overlays/full` with development binaries in its images.
+//! `make test-kubelets`, as root.
+
+mod agents;
+mod nodes;
+mod starts;
+mod supervised;
+mod tiers;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::workload::{Cause, TrainingWorkloadStatus};
+use lockstep_cluster::eventually;
+use lockstep_cluster::scenario::Scenario;
+use lockstep_containers::Job;
+use lockstep_nodes::real_cluster::LIMIT;
+use lockstep_nodes::{Images, RealCluster};
+use tokio::sync::{Mutex, OnceCell};
+
+/// Nodes of the cluster that all tests share, one after the other.
+const NODES: u8 = 3;
+
+static REAL: OnceCell<Mutex<RealCluster>> = OnceCell::const_new();
+
+/// Runs a test alone on the cluster, in a namespace of its own.
+async fn on_nodes(
+    name: &str,
+    body: impl AsyncFnOnce(&RealCluster, &Scenario<'_>) -> Result<()>,
+) -> Result<()> {
+    let real = REAL
+        .get_or_try_init(async || {
+            let real = RealCluster::start("real", NODES, Images::Development).await?;
+            real.install().await?;
+            anyhow::Ok(Mutex::new(real))
+        })
+        .await?;
+    let real = real.lock().await;
+    real.scenario(name, async |t| body(&real, t).await).await
+}
+
+/// A job whose members share a folder; two members fill a node.
+fn job(t: &Scenario<'_>, name: &str, members: usize) -> Result<Job> {
+    Job::new(&t.cluster.folder().join(&t.name), name, members)
+}
+
+/// Waits until all members have done a step since this time, and the workload is ready. Returns its pods.
+async fn trains(t: &Scenario<'_>, name: &str, job: &Job, since: u64) -> Result<Vec<Pod>> {
+    eventually("all members to step", LIMIT, async || job.since(since)).await?;
+    t.running(name).await
+}
+
+/// The status after this many restarts, and the cause of the last.
+async fn restarted(
+    t: &Scenario<'_>,
+    name: &str,
+    times: i64,
+) -> Result<(TrainingWorkloadStatus, Cause)> {
+    let status = t.restarted(name, times).await?;
+    let entry = status.history.first().context("history")?;
+    let cause = entry.cause.clone();
+    Ok((status, cause))
+}
+
+/// Addresses of pods.
+fn addresses(pods: &[Pod]) -> BTreeSet<String> {
+    let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
+    pods.iter().filter_map(address).collect()
+}
+
+/// Fails unless no two attempts have run at once.
+fn apart(job: &Job) -> Result<()> {
+    ensure!(job.mixed() == 0, "two attempts have met");
+    Ok(())
+}

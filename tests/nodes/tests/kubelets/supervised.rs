@@ -1,0 +1,104 @@
+//! Tier Supervised: restarts inside the containers.
+
+use anyhow::{Result, ensure};
+use kube::ResourceExt;
+use lockstep_api::condition::{reasons, types};
+use lockstep_cluster::scenario::kept;
+use lockstep_containers::job::now;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{addresses, apart, job, on_nodes, restarted, trains};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_process_restarts_in_place() -> Result<()> {
+    on_nodes("killed", async |real, t| {
+        let job = job(t, "gpt", 6)?;
+        t.create(job.manifest(json!({}), json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
+            .await?;
+        let killed = now()?;
+        real.signal(&before[3], Signal::KILL)?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        let (_, cause) = restarted(t, "gpt", 1).await?;
+        ensure!(
+            cause.pod == before[3].name_any() && cause.exit_code == Some(137),
+            "{cause:?}"
+        );
+        kept(&before, &after, 0)?;
+        ensure!(addresses(&before) == addresses(&after), "addresses changed");
+        apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
+    on_nodes("causes", async |_, t| {
+        let job = job(t, "gpt", 4)?;
+        let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
+        t.create(job.manifest(json!({}), limited)?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+
+        let ordered = now()?;
+        job.command(1, "exit 42")?;
+        trains(t, "gpt", &job, ordered).await?;
+        let (_, cause) = restarted(t, "gpt", 1).await?;
+        ensure!(
+            cause.exit_code == Some(42) && cause.pod == before[1].name_any(),
+            "{cause:?}"
+        );
+
+        let ordered = now()?;
+        job.command(2, "leak")?;
+        let after = trains(t, "gpt", &job, ordered).await?;
+        let (_, cause) = restarted(t, "gpt", 2).await?;
+        ensure!(
+            cause.reason == "OOMKilled" && cause.pod == before[2].name_any(),
+            "{cause:?}"
+        );
+        kept(&before, &after, 0)?;
+        apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_under_restricted_pod_security_restarts_in_place() -> Result<()> {
+    on_nodes("restricted", async |real, t| {
+        let label = "pod-security.kubernetes.io/enforce=restricted";
+        t.cluster
+            .kubectl(&["label", "namespace", &t.name, label])
+            .await?;
+        // Restricted pods may mount no folder of the node, so this one has no journal.
+        let mut object = lockstep_cluster::manifests::gang("gpt", 2, 4, json!({}));
+        let container = json!({
+            "name": "trainer",
+            "image": lockstep_containers::containerd::IMAGE,
+            "command": ["sh", "-c", "sleep 1000"],
+            "resources": {"limits": {"nvidia.com/gpu": 4}},
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": 65532,
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+        });
+        object["spec"]["groups"][0]["template"]["spec"]["containers"] = json!([container]);
+        t.create(object).await?;
+        let before = t.running("gpt").await?;
+        let killed = real.process(&before[0], "sleep")?;
+        lockstep_containers::processes::signal(killed, Signal::KILL)?;
+        restarted(t, "gpt", 1).await?;
+        let after = t.running("gpt").await?;
+        kept(&before, &after, 0)?;
+        ensure!(
+            real.process(&after[0], "sleep")? != killed,
+            "the process is the old one"
+        );
+        Ok(())
+    })
+    .await
+}
