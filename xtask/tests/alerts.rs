@@ -137,7 +137,7 @@ fn mistakes_of_case(alert: &Alert, case: &Case) -> Vec<String> {
 }
 
 #[test]
-fn alerts_ask_for_what_is_there_and_have_a_runbook_each() {
+fn alerts_query_existing_metrics_and_have_a_runbook_each() {
     assert_eq!(mistakes(&ALERTS, &runbooks()), Vec::<String>::new());
 }
 
@@ -193,7 +193,7 @@ fn mistakes_of_recording(rule: &Recording) -> Vec<String> {
 }
 
 #[test]
-fn recording_rules_ask_for_what_is_there_and_are_named_by_convention() {
+fn recording_rules_query_existing_metrics_and_follow_the_naming_convention() {
     for rule in &RECORDINGS {
         assert_eq!(mistakes_of_recording(rule), Vec::<String>::new());
     }
@@ -348,7 +348,7 @@ fn each_alert_has_one_test_in_which_it_fires_alone_and_one_in_which_nothing_does
 }
 
 #[test]
-fn the_alert_of_slow_restarts_asks_for_every_action_after_which_the_pods_run_on() {
+fn the_slow_restart_alert_covers_every_action_that_keeps_pods_running() {
     let slow = ALERTS.iter().find(|a| a.name == "LockstepRecoverySlow");
     let actions = FailureAction::ALL.into_iter().filter(|action| {
         !action.leaves_container() && !action.ends_workload() && !action.replaces_pods()

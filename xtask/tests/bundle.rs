@@ -323,7 +323,7 @@ fn each_rule_finds_the_mistake_that_it_is_shown() {
 }
 
 #[test]
-fn who_publishes_a_bundle_names_himself_and_nobody_elses_address_is_shipped() {
+fn a_published_bundle_requires_a_publisher_and_contains_no_other_address() {
     let mut bundle = shipped();
     let mail = "/spec/maintainers/0/email";
     assert_eq!(at(&mut bundle, mail), NOBODY);

@@ -159,7 +159,7 @@ fn exported() -> Vec<Metric> {
 }
 
 #[test]
-fn dashboards_ask_for_metrics_and_labels_that_are_there_in_queries_that_parse() {
+fn dashboard_queries_parse_and_use_existing_metrics_and_labels() {
     assert_eq!(mistakes(&ALL), Vec::<String>::new());
 }
 

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_asks_for_is_waited_up_to_a_minute_and_success_starts_over() {
+    fn retry_after_is_respected_up_to_a_minute_and_success_resets_the_back_off() {
         for (asks, at_least, at_most) in [(7, 7, 37), (3600, 30, 90)] {
             let waits = waits("n1", Duration::from_secs(asks), true);
             let range = Duration::from_secs(at_least)..=Duration::from_secs(at_most);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_accepts_and_then_says_nothing_is_given_up_within_the_deadline() {
+    async fn a_server_that_accepts_without_answering_fails_within_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut config = Config::new(format!("https://{address}").parse().unwrap());

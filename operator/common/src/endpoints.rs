@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_accepts_openmetrics_is_sent_it() {
+    async fn openmetrics_is_sent_only_to_clients_that_accept_it() {
         let registry = SharedRegistry::default();
         let done: Counter = Counter::default();
         registry.lock().register("a_b", "Things done", done);

@@ -158,7 +158,7 @@ fn p4_the_placement_decides_and_not_the_lowest_priority_in_the_cluster() {
 }
 
 #[test]
-fn p5_a_budget_spares_its_pods_while_others_do() {
+fn p5_a_budget_spares_its_pods_while_other_pods_suffice() {
     let case = nodes(&[3])
         .pod("low-1", LOW, 0)
         .pod("low-2", LOW, 0)
@@ -181,7 +181,7 @@ fn p6_a_gang_over_two_nodes_evicts_all_four() {
 }
 
 #[test]
-fn p7_nobody_is_evicted_when_a_pod_of_higher_priority_is_in_the_way() {
+fn p7_no_pod_is_evicted_if_a_pod_of_higher_priority_is_in_the_way() {
     let case = nodes(&[3])
         .pod("mid", 500, 0)
         .pod("low-1", LOW, 0)
@@ -322,7 +322,7 @@ fn p16_members_that_must_share_a_zone_take_the_one_where_all_of_them_fit() {
 }
 
 #[test]
-fn p19_who_holds_the_port_or_must_not_be_beside_the_gang_goes_though_cpus_suffice() {
+fn p19_a_pod_with_the_port_or_anti_affinity_is_evicted_even_if_cpus_suffice() {
     let case = nodes(&[4])
         .holds("port", 50, false, [CPU, 1], &[0])
         .pod("other", LOW, 0);

@@ -240,7 +240,7 @@ fn shapes_that_are_multiples_of_each_other_never_exhaust_the_search() {
 }
 
 #[test]
-fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
+fn conflicting_shapes_are_packed_in_another_order_or_by_search() {
     // Largest first by GPUs would put the three pods on the only node for the four CPUs.
     let nodes = cluster(&[(4, 3), (1, 4)], &[]);
     let demand = gang(vec![shape(1, 3, 1), shape(4, 0, 1)]);
@@ -287,7 +287,7 @@ fn shapes_that_no_order_packs_are_searched_for_until_the_steps_are_spent() {
 }
 
 #[test]
-fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_placed() {
+fn a_replica_without_usable_node_gets_the_shortfall_beside_placed_replicas() {
     let mut racks = cluster(&[(8, 8), (8, 8)], &[0, 1]);
     let spec = ClusterNode {
         allocatable: smallvec![8_000, 1 << 40, 100, 8],
@@ -428,7 +428,7 @@ fn an_eligible_set_smaller_than_the_cluster_leaves_the_other_nodes_alone() {
 }
 
 #[test]
-fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
+fn a_gang_that_no_rack_holds_gets_the_rack_with_the_smallest_shortfall() {
     let racks = cluster(&[(8, 2), (8, 3), (8, 1)], &[0, 1, 2]);
     for scope in [Scope::Gang, Scope::Replica] {
         let demand = within_racks(scope, gang(vec![shape(1, 1, 4)]));

@@ -228,7 +228,7 @@ fn a_large_gang_starts_after_the_running_jobs_despite_many_small_followers() {
 }
 
 #[test]
-fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
+fn a_gang_too_large_for_an_empty_cluster_blocks_no_other_gang() {
     let free = cluster(2);
     let giant = Demand::homogeneous([1, GPUS].as_slice(), 3, 10);
     let small = Demand::homogeneous([1, 1].as_slice(), 2, 10);
@@ -270,7 +270,7 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
 }
 
 #[test]
-fn the_share_of_a_namespace_comes_before_age_and_moves_nobody_who_holds_something() {
+fn the_share_of_a_namespace_precedes_age_and_does_not_move_gangs_with_capacity() {
     let new = |queued_at, id| QueuePosition::new(10, queued_at, id);
     let mut turns = [
         new(10, 0).with_share(7),

@@ -140,7 +140,7 @@ fn hard() -> Planted {
 }
 
 #[test]
-fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_as_it_is() {
+fn no_unit_is_evicted_for_a_gang_with_an_unfinished_placement_search() {
     let mut question = hard();
     // A free node held by worthless work: it would suffice, but is not needed.
     let node = question.cluster.node_count();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_that_is_asked_for_in_vain_sets_the_wake_up_and_the_earliest_counts() {
+    fn a_deadline_that_has_not_passed_sets_the_wake_up_and_the_earliest_wins() {
         let at = |s| DateTime::from_timestamp(s, 0).unwrap();
         let mut wake = Wake::NEVER;
         assert!(Due::of(at(5), at(5)).passed(&mut wake));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gang_is_named_where_there_are_others() {
+    fn a_gang_is_named_if_its_workload_has_several() {
         assert_eq!(of_gang("workload", false, "queued"), "queued");
         assert_eq!(of_gang("workers", true, "queued"), "gang workers: queued");
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_channel_loses_events_and_blocks_nobody() {
+    fn a_full_channel_drops_events_without_blocking() {
         let lost = Counter::default();
         let (events, _reports) = Events::channel(lost.clone());
         for _ in 0..WAITING + 3 {

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_a_gang_waiting_that_would_fit_is_known() {
+    fn the_reservations_that_delay_a_fitting_gang_are_known() {
         let by = |gpus| {
             Case::new(gpus).ask(|attempt, free| {
                 let by = attempt.kept_waiting_by(free);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reports_no_checkpoints_is_not_better_protected_than_who_does() {
+    fn work_without_checkpoint_reports_is_not_better_protected_than_work_with_them() {
         let model = CostModel::default();
         let day = 24 * 3600;
         let silent = mk_pod("1", 0);

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_node_is_judged_anew_and_the_others_are_not() {
+    fn only_a_changed_node_is_judged_again() {
         let mut model = crate::ClusterModel::default();
         for name in ["n1", "n2"] {
             model.upsert_node(node(name));

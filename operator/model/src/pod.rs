@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_by_kube_scheduler_is_told_from_a_gate() {
+    fn a_refusal_by_kube_scheduler_is_distinguished_from_a_gate() {
         let with = |reason: &str| {
             pod(&json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}}))
                 .stage

@@ -162,7 +162,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_claim_that_is_made_with_its_pod_is_told_from_one_that_is_missing() {
+    fn a_claim_created_with_its_pod_is_distinguished_from_a_missing_claim() {
         let waits = "0/3 nodes are available: waiting for ephemeral volume controller to create the \
                      persistentvolumeclaim \"high-0-scratch\". not found";
         assert!(awaits_own_claim(waits));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_may_be_left_by_them_and_nothing_else() {
+    fn only_refusals_for_resources_of_other_pods_may_end_with_those_pods() {
         let may_end = RECORDED.map(|(message, ..)| may_end_with_others(message));
         let expected = [true, true, true, false, false, true, true, false, false];
         assert_eq!(may_end, expected);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_missing_or_not_bound_is_told_from_other_obstacles() {
+    fn a_missing_or_unbound_claim_is_distinguished_from_other_obstacles() {
         let misses: Vec<bool> = RECORDED
             .iter()
             .map(|(message, ..)| misses_claim(message))

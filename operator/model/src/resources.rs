@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_and_a_pod_made_from_it_ask_for_the_same() {
+    fn a_template_and_its_pod_have_equal_requests() {
         let spec = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
             "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]});
         let template: PodSpec = serde_json::from_value(spec.clone()).unwrap();

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_values_that_nobody_holds_are_dropped_in_time() {
+    fn unused_shared_values_are_dropped_in_time() {
         let mut shared = Shared::default();
         for n in 0..5000 {
             shared.share(&mut Arc::new(n));

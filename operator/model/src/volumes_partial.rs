@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_says_who_makes_its_volumes_and_for_which_nodes() {
+    fn a_storage_class_gives_the_provisioner_and_the_nodes_of_its_volumes() {
         let read = |object| {
             let class: PartialStorageClass = serde_json::from_value(object).unwrap();
             class.scheduling().unwrap()

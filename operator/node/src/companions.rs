@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn where_containers_restart_alone_the_others_are_left_alone() {
+    fn if_containers_restart_alone_no_companion_is_stopped() {
         assert!(stopped_with(false, Some(5), None).is_empty());
     }
 }

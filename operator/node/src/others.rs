@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_is_told_once_although_its_report_was_driven_out() {
+    fn each_failure_is_reported_once_even_if_its_report_was_evicted() {
         let pod = with(vec![ended("a", 3, "Error", 5)]);
         let first = exits(&pod, None, None, &Records::default());
         let reported: Vec<_> = first
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn success_and_what_signals_leave_are_not_told_but_for_a_want_of_memory() {
+    fn success_and_signal_exits_are_not_reported_except_out_of_memory() {
         for (code, reason, reported) in [
             (0, "Completed", 0),
             (143, "Error", 0),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_at_once_and_then_once_a_minute() {
+    fn progress_is_reported_at_once_and_then_once_a_minute() {
         let mut node = Node::new(8);
         assert_eq!(node.look(1, 0), (vec![1], None));
         assert_eq!(node.look(1, 10), (vec![1], None), "nothing new");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_large_gangs_are_told_of_less_often() {
+    fn progress_of_members_of_large_gangs_is_reported_less_often() {
         let mut node = Node::new(5000);
         assert_eq!(node.look(1, 0), (vec![1], None));
         assert_eq!(node.look(2, 60), (vec![1], Some(440)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_silences_nobody() {
+    fn a_clock_set_back_does_not_suppress_reports() {
         let mut node = Node::new(8);
         assert_eq!(node.look(1, 3600), (vec![1], None));
         assert_eq!(node.look(2, 0), (vec![2], None));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_stays_while_the_agent_has_no_link() {
+    fn reported_progress_stays_while_the_agent_has_no_link() {
         let mut node = Node::new(8);
         node.look(1, 0);
         node.pod.supervisor = None;

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_a_hundred_members_are_told_of_at_once() {
+    fn up_to_a_hundred_members_are_reported_at_once() {
         for members in [-1, 0, 1, 8, 100] {
             assert!(slots(members).iter().all(Duration::is_zero), "{members}");
         }

@@ -225,7 +225,7 @@ fn a_container_that_has_restarted_by_its_own_rule_is_not_stopped_again() {
 }
 
 #[test]
-fn when_all_members_die_together_nobody_is_stopped() {
+fn if_all_members_fail_together_no_container_is_stopped() {
     let mut n = Node::with(3);
     n.settle();
     for pod in 0..3 {
@@ -323,7 +323,7 @@ fn a_crash_of_the_agent_between_its_steps_changes_nothing() {
 }
 
 #[test]
-fn one_write_tells_of_all_arrivals_unless_a_member_hangs() {
+fn one_write_reports_all_arrivals_unless_a_member_hangs() {
     let mut n = Node::with(2);
     n.settle();
     n.order(2, Some(n.now));
@@ -410,7 +410,7 @@ fn pods_that_restart_with_new_pods_are_left_to_the_manager() {
 }
 
 #[test]
-fn a_domain_is_told_apart_by_workload() {
+fn domains_are_distinguished_by_workload() {
     let mut n = Node::with(1);
     n.settle();
     n.order(2, Some(n.now));

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_is_told_after_its_preemptor_was_written() {
+    fn a_victim_is_written_after_its_preemptor() {
         let victim = StatusWrite {
             preemptor: Some(Key::new("ml", "high")),
             ..write("low", &[], &[])
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_those_in_a_circle_is_written_after_them() {
+    fn writes_that_depend_on_a_cycle_follow_the_cycle() {
         let writes = vec![
             write("behind", &[], &[("n1", "g/0/1")]),
             write("a", &[("n1", "g/0/0")], &[("n2", "g/0/0")]),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_tells_is_taken_once() {
+    fn a_progress_report_of_a_child_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = ProgressFile::new(folder.path());
         assert_eq!(file.look(), None, "nothing was told");

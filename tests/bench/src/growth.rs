@@ -36,7 +36,7 @@ mod tests {
     use super::fit;
 
     #[test]
-    fn a_power_law_is_found_and_what_departs_from_it_is_told() {
+    fn a_power_law_is_found_and_deviations_are_reported() {
         let square = fit(&[(1.0, 5.0), (10.0, 500.0), (100.0, 50_000.0)]);
         assert!(
             (square.exponent - 2.0).abs() < 1e-9 && (square.worst - 1.0).abs() < 1e-9,

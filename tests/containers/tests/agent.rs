@@ -372,7 +372,7 @@ async fn an_agent_is_linked_to_the_supervisor_in_a_container_of_another_user() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exit_is_told_with_its_code_and_reason() -> Result<()> {
+async fn an_exit_is_reported_with_its_code_and_reason() -> Result<()> {
     let mut rig = Rig::new("exit").await?;
     rig.start_agent().await?;
     rig.ready().await?;

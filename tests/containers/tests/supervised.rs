@@ -129,7 +129,7 @@ async fn a_killed_member_brings_the_gang_back_inside_its_containers_from_the_che
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_dies_meanwhile_no_two_attempts_ever_meet() -> Result<()> {
+async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
     // A manager that dies is succeeded quickly.
     let lease = json!({
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
@@ -237,7 +237,7 @@ fn straggler(job: &Job, leader: &str) -> Result<Launch> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_a_member_is_told_apart() -> Result<()> {
+async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
     let (cluster, _manager) = cluster("causes").await?;
     on_nodes(&cluster, "causes", 2, async |t, _| {
         let job = job(t, "gpt", 2)?;
@@ -375,7 +375,7 @@ async fn a_program_that_does_not_exist_fails_the_workload_with_its_reason() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preempted_job_saves_its_work_and_goes_on_from_there() -> Result<()> {
+async fn a_preempted_job_saves_a_checkpoint_and_resumes_from_it() -> Result<()> {
     let (cluster, _manager) = cluster("preempted").await?;
     for (class, value) in [("research", "100"), ("production", "1000")] {
         cluster
@@ -417,8 +417,7 @@ async fn a_preempted_job_saves_its_work_and_goes_on_from_there() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_holds_nobody_up_for_good() -> Result<()>
-{
+async fn a_runtime_killed_during_a_restart_does_not_block_it_permanently() -> Result<()> {
     let (cluster, _manager) = cluster("runtime").await?;
     on_nodes(&cluster, "runtime", 2, async |t, fleet| {
         let job = job(t, "gpt", 2)?;

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_that_is_too_long_goes_on_under_itself() {
+    fn a_long_cell_wraps_within_its_column() {
         let message = "needs 16 more nvidia.com/gpu for 2 pods ".repeat(4);
         let row = format!("1       \u{1b}[33mwaits\u{1b}[0m   {message}");
         let text = format!("PLACE   STATE   MESSAGE\n{row}\n");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_that_is_no_table_goes_on_at_its_beginning() {
+    fn a_long_line_outside_a_table_wraps_to_the_first_column() {
         let text = "word ".repeat(40);
         let out = wrapped(&text, 100);
         assert_eq!(out.lines().count(), 2);

@@ -330,7 +330,7 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_whose_lease_is_not_answered_in_time_goes_on_when_it_is() -> Result<()> {
+async fn a_leader_whose_renewal_times_out_resumes_after_a_successful_renewal() -> Result<()> {
     let cluster = fresh("pause", json!({})).await?;
     if !cluster.is_ours("a slow API server") {
         return Ok(());

@@ -204,7 +204,7 @@ fn a_member_of_another_attempt_ends_rank_0_with_99() {
 }
 
 #[test]
-fn a_member_ends_as_it_is_told() {
+fn a_member_exits_with_the_code_of_its_command_file() {
     let job = Job::new();
     let mut members = job.start(2, MANY);
     members[0].says("checkpoint");

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_supervisor_that_does_not_read_is_given_up() {
+    async fn a_supervisor_that_does_not_read_is_disconnected() {
         let (mut connection, _other) = connection();
         let mut said = Ok(());
         while said.is_ok() {

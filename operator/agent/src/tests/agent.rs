@@ -46,7 +46,7 @@ async fn an_agent_is_ready_once_its_manager_can_know_what_it_can_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_server_is_asked_to_keep_no_account_of_who_wrote_which_field() {
+async fn the_agent_object_is_written_without_managed_fields() {
     let rig = Rig::new();
     rig.pass(100).await;
     let metadata = rig.shared.world.lock().object.as_ref().unwrap()["metadata"].clone();
@@ -88,7 +88,7 @@ async fn an_order_stops_the_container_of_the_older_attempt_after_the_intent_is_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_exit_and_the_arrival_of_one_restart_are_told_in_one_write() {
+async fn exit_and_arrival_of_one_restart_are_reported_in_one_write() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
@@ -176,7 +176,7 @@ async fn a_conflict_is_answered_by_reading_again_and_writing_the_latest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_crashed_before_its_report_was_written_tells_it_after_its_restart() {
+async fn an_agent_that_crashes_before_writing_a_report_writes_it_after_its_restart() {
     let mut rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
@@ -237,7 +237,7 @@ async fn a_stop_that_is_refused_or_has_no_effect_is_repeated_once_a_second_and_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_its_runtime_is_not_ready_and_tells_the_version_that_comes_back() {
+async fn an_agent_without_its_runtime_is_not_ready_and_reports_the_version_that_returns() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(2_000).await;
@@ -258,7 +258,7 @@ async fn an_agent_without_its_runtime_is_not_ready_and_tells_the_version_that_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_records_stops_nobody_until_it_has_seen_what_runs() {
+async fn an_agent_without_records_stops_no_container_before_its_first_list() {
     let mut rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
@@ -299,7 +299,7 @@ async fn an_agent_whose_object_was_deleted_makes_it_again_although_nothing_happe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_crashes_again_and_again_is_told_of_once_a_second_at_most() {
+async fn a_member_in_a_crash_loop_is_reported_at_most_once_a_second() {
     let rig = Rig::new();
     rig.runs("c0", &[]);
     rig.pass(100).await;

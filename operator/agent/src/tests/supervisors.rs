@@ -45,7 +45,7 @@ async fn supervisor_messages_and_container_stops_follow_persisted_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_supervisor_tells_is_looked_at_at_once() {
+async fn a_supervisor_message_wakes_the_agent_at_once() {
     let rig = Rig::new();
     rig.pass(100).await;
     let looks = || rig.shared.world.lock().looks;
@@ -137,13 +137,13 @@ async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_supervised_restart_goes_on_while_the_runtime_is_away() {
+async fn a_supervised_restart_continues_while_the_runtime_is_unreachable() {
     let rig = restarts_while(|world| world.runtime_down = true).await;
     assert!(rig.readiness_of_runtime().is_some(), "and it says so");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_supervised_restart_goes_on_while_the_runtime_leaves_a_call_unanswered() {
+async fn a_supervised_restart_continues_while_a_runtime_call_hangs() {
     let rig = restarts_while(|world| world.runtime_hangs = true).await;
     rig.pass(10_000).await;
     let waits = rig.readiness_of_runtime().expect("and it says so");

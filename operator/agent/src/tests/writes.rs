@@ -40,7 +40,7 @@ async fn arrivals_of_large_gangs_are_batched_and_those_of_small_gangs_written_at
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_at_once_whatever_waits_for_its_turn() {
+async fn a_failure_is_reported_at_once_even_if_other_changes_are_batched() {
     let rig = running().await;
     order_of(&rig, 2, 100_000);
     rig.runs("c2", &[("c1", 137)]);
@@ -54,7 +54,7 @@ async fn a_failure_is_told_at_once_whatever_waits_for_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_a_few_seconds_apart_are_told_at_once() {
+async fn failures_a_few_seconds_apart_are_reported_at_once() {
     let rig = running().await;
     let ids: Vec<String> = (1..20).map(|i| format!("c{i}")).collect();
     for failed in 1..ids.len() {
@@ -82,7 +82,7 @@ async fn a_write_whose_answer_was_lost_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_when_to_come_back_is_not_asked_before() {
+async fn no_request_is_sent_before_retry_after_has_passed() {
     let rig = running().await;
     rig.shared.world.lock().come_back = Some(40);
     rig.runs("c2", &[("c1", 7)]);
@@ -96,7 +96,7 @@ async fn a_server_that_says_when_to_come_back_is_not_asked_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_asked_less_and_less_often() {
+async fn requests_to_an_unresponsive_server_back_off() {
     let rig = running().await;
     rig.shared.world.lock().lost_answers = u32::MAX;
     rig.runs("c2", &[("c1", 7)]);
@@ -106,7 +106,7 @@ async fn a_server_that_does_not_answer_is_asked_less_and_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_an_hour_is_asked_again_within_two_minutes() {
+async fn a_retry_after_of_an_hour_is_capped_at_two_minutes() {
     let rig = running().await;
     rig.shared.world.lock().come_back = Some(3600);
     rig.runs("c2", &[("c1", 7)]);

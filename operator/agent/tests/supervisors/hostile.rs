@@ -110,7 +110,7 @@ async fn bytes_that_are_no_frames_are_refused() {
 }
 
 #[tokio::test]
-async fn who_does_not_greet_is_refused() {
+async fn a_connection_without_a_greeting_is_refused() {
     let arrived = FromSupervisor::Arrived { attempt: 1 }.encode();
     is_refused("greeting", |volume, _| serve(volume, says(arrived))).await;
 }
@@ -140,7 +140,7 @@ async fn frames_without_end_are_refused() {
 }
 
 #[tokio::test]
-async fn one_that_says_nothing_holds_up_nobody() {
+async fn a_silent_supervisor_does_not_delay_other_supervisors() {
     let mut node = Node::new(&["good", "bad"]);
     let _good = Supervisor::start(&node.volume("good"), TRAINING);
     serve(&node.volume("bad"), says(Vec::new()));

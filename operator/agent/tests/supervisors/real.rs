@@ -39,7 +39,7 @@ async fn a_child_that_is_killed_starts_again_in_the_same_supervisor() {
 }
 
 #[tokio::test]
-async fn members_of_one_node_are_told_apart() {
+async fn members_of_one_node_are_distinguished() {
     let uids = ["p1", "p2", "p3"];
     let mut node = Node::new(&uids);
     let supervisors = uids.map(|uid| Supervisor::start(&node.volume(uid), TRAINING));
@@ -61,7 +61,7 @@ async fn members_of_one_node_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_agent_that_restarts_is_told_again_and_training_goes_on() {
+async fn supervisors_report_again_to_a_restarted_agent_and_training_continues() {
     let mut node = Node::new(&["p1", "p2"]);
     let first = Supervisor::start(&node.volume("p1"), TRAINING);
     let second = Supervisor::start(
@@ -86,7 +86,7 @@ async fn an_agent_that_restarts_is_told_again_and_training_goes_on() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_started_anew_begins_with_nothing() {
+async fn a_restarted_supervisor_begins_without_state() {
     let mut node = Node::new(&["p1"]);
     let folder = node.volume("p1");
     let first = Supervisor::start(&folder, TRAINING);

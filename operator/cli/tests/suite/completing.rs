@@ -93,7 +93,7 @@ fn a_cluster_that_refuses_or_is_away_completes_nothing_and_says_nothing() {
 }
 
 #[test]
-fn the_program_that_kubectl_asks_is_written_into_a_folder() {
+fn the_completion_program_for_kubectl_is_written_to_a_folder() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().display().to_string();
     stdout(&run(&["completion", "--kubectl", &folder]));

@@ -334,7 +334,7 @@ fn agents_without_pods_and_pods_without_agents_are_no_agents() {
 }
 
 #[test]
-fn a_tenant_is_told_what_could_not_be_looked_at_and_nothing_fails_for_that() {
+fn checks_without_permission_are_listed_as_skipped_and_do_not_fail() {
     let facts = InstallFacts {
         managers: None,
         lease: None,
@@ -357,7 +357,7 @@ fn a_tenant_is_told_what_could_not_be_looked_at_and_nothing_fails_for_that() {
 }
 
 #[test]
-fn whether_the_manager_may_write_is_not_said_where_it_may_not_be_asked() {
+fn write_access_of_the_manager_is_omitted_if_the_review_is_forbidden() {
     let unknown = |f: &mut InstallFacts| f.accounts.iter_mut().for_each(|a| a.writes = None);
     let expected = (CheckLevel::Ok, "3 are in force".to_owned());
     assert_eq!(found("policies", unknown), expected);

@@ -133,7 +133,7 @@ fn a_victim_is_explained_by_its_preemptor() {
 }
 
 #[test]
-fn a_workload_that_nobody_has_looked_at_says_so() {
+fn a_workload_without_status_is_explained_as_not_yet_reconciled() {
     let mut told = story(&json!({}), &json!({}));
     told.groups.clear();
     assert_eq!(

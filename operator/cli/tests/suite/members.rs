@@ -280,7 +280,7 @@ fn the_logs_of_all_workloads_with_labels_come_with_the_names_of_the_workloads() 
 }
 
 #[test]
-fn a_workload_without_a_log_does_not_hide_those_of_the_others() {
+fn a_workload_without_a_log_does_not_hide_other_logs() {
     let server = two_workloads(&["llama", "waits", "starts"]);
     let out = ask(&server.address, &["logs", "-l", "team=x", "-n", "ml"]);
     assert_eq!(

@@ -96,7 +96,7 @@ fn a_server_that_is_not_there_is_named_with_what_the_system_says() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_not_waited_for_longer_than_asked() {
+fn an_unresponsive_server_is_awaited_no_longer_than_the_request_timeout() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let out = ask(&server, &["explain", "llama", "--request-timeout", "1s"]);
@@ -146,7 +146,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn a_workload_that_does_not_exist_is_told_apart_from_a_cluster_without_lockstep() {
+fn a_missing_workload_is_distinguished_from_a_cluster_without_lockstep() {
     let server = ApiServer::with(&[(WORKLOADS, Vec::new())]);
     assert_eq!(
         sentence(&ask(&server.address, &["explain", "llama", "-n", "ml"])),
@@ -224,7 +224,7 @@ fn flags_change_what_the_kubeconfig_says() {
 }
 
 #[test]
-fn a_proxy_of_the_kubeconfig_is_asked_for_the_way() {
+fn the_proxy_of_the_kubeconfig_is_used() {
     let proxy = ApiServer::start(|_| refusal(403, "Forbidden", "no way"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config").display().to_string();

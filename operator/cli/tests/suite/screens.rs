@@ -126,7 +126,7 @@ fn a_status_without_pods_or_nodes_shows_what_is_placed() {
 }
 
 #[test]
-fn a_workload_named_as_its_namespace_is_told_commands_that_work() {
+fn a_workload_named_as_its_namespace_gets_working_command_suggestions() {
     for phase in ["Restarting", "Failed"] {
         let mut objects = objects(&json!({"phase": phase, "reason": "x"}));
         objects.workload.metadata.name = Some("ml".into());

@@ -19,7 +19,7 @@ fn a_snapshot_survives_its_file() {
 }
 
 #[test]
-fn nothing_that_a_container_runs_and_no_label_that_nobody_asks_for_is_in_the_file() {
+fn a_snapshot_omits_container_commands_and_unused_labels() {
     let json = String::from_utf8(snapshot(full_cluster()).to_json().unwrap()).unwrap();
     for absent in [
         "hunter2",

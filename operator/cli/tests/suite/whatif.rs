@@ -52,7 +52,7 @@ workload: no other set of victims was found
 }
 
 #[test]
-fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
+fn by_least_work_the_youngest_gang_is_evicted_and_the_next_best_set_is_shown() {
     let rules = Rules {
         order: VictimOrder::LeastWork,
         follow_on_depth: 0,
@@ -81,7 +81,7 @@ workload: next best: podgroup ml/old-workload-7f027e5c; 4.3 GPU-hours (15360 acc
 }
 
 #[test]
-fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
+fn a_victim_that_would_evict_another_gang_adds_that_cost() {
     let rules = Rules {
         order: VictimOrder::LeastWork,
         ..rules()
@@ -130,7 +130,7 @@ fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
 }
 
 #[test]
-fn a_gang_that_does_not_fit_is_told_the_tightest_reason() {
+fn a_gang_that_does_not_fit_gets_the_tightest_reason() {
     let answer = ask(full_cluster(), 2, 8, &json!({"preemptionPolicy": "Never"}));
     assert_eq!(
         screen(&answer),
@@ -152,7 +152,7 @@ workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt: pre
 }
 
 #[test]
-fn free_capacity_is_taken_before_anybody_leaves() {
+fn free_capacity_is_used_before_any_eviction() {
     let mut objects = full_cluster();
     objects.nodes.push(node("n5", "b", 8));
     let answer = ask(objects, 1, 8, &json!({}));

@@ -23,7 +23,7 @@ fn a_victim_that_would_evict_in_turn_brings_that_cost() {
 }
 
 #[test]
-fn follow_on_cost_is_told_where_no_victim_avoids_it() {
+fn follow_on_cost_is_reported_if_no_victim_avoids_it() {
     let mut case = racks(&[2]);
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]);
@@ -44,7 +44,7 @@ fn follow_on_cost_is_told_where_no_victim_avoids_it() {
 }
 
 #[test]
-fn a_victim_that_finds_room_elsewhere_evicts_nobody() {
+fn a_victim_with_room_elsewhere_has_no_follow_on_evictions() {
     let mut case = racks(&[3]);
     case.unit(20, 100, 4, &[0]);
     case.unit(20, 200, 4, &[1]);
@@ -63,7 +63,7 @@ fn a_victim_that_finds_room_elsewhere_evicts_nobody() {
 }
 
 #[test]
-fn follow_on_is_followed_as_deep_as_asked_and_takes_the_proof_with_it() {
+fn follow_on_evictions_are_searched_to_the_given_depth_and_void_the_proof() {
     let mut case = racks(&[3]);
     let only_second: NodeSet = [1].into_iter().collect();
     case.unit(30, 100, GPUS, &[0]).eligible = Some(Arc::new(only_second));
@@ -88,7 +88,7 @@ fn follow_on_is_followed_as_deep_as_asked_and_takes_the_proof_with_it() {
 }
 
 #[test]
-fn a_victim_evicts_nobody_of_its_own_priority_in_turn() {
+fn a_victim_evicts_no_unit_of_its_own_priority_in_turn() {
     let mut case = racks(&[2]);
     case.unit(20, 100, GPUS, &[0]);
     case.unit(20, 200, GPUS, &[1]);

@@ -126,7 +126,7 @@ fn a_pod_of_a_gang_that_restarts_together_costs_the_whole_gangs_loss_once() {
 }
 
 #[test]
-fn a_budget_is_spared_however_dear_the_others_are() {
+fn a_budget_is_spared_at_any_cost_of_other_victims() {
     let mut case = racks(&[2]);
     case.units.pdb_allowed = vec![0];
     case.unit(10, 1, GPUS, &[0]).pdbs = smallvec![(0, 1)];
@@ -158,7 +158,7 @@ fn only_the_minimum_evicts_and_extras_take_what_is_free() {
 }
 
 #[test]
-fn whole_nodes_stay_free_for_those_who_need_them() {
+fn whole_nodes_stay_free_for_gangs_that_need_them() {
     let mut case = racks(&[3]);
     case.cluster.add_pod(1, &[6]);
     let placed = place(&case.cluster, &gang(2, 1))

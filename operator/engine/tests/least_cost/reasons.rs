@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use super::{GPUS, gang, in_one_rack, racks};
 
 #[test]
-fn the_reasons_say_what_sparing_a_victim_would_cost_and_why_others_were_spared() {
+fn the_reasons_give_the_cost_of_sparing_a_victim_and_why_other_units_were_spared() {
     let mut case = racks(&[5]);
     case.units.pdb_allowed = vec![0];
     case.unit(10, 100, GPUS, &[0]);
@@ -41,7 +41,7 @@ fn the_reasons_say_what_sparing_a_victim_would_cost_and_why_others_were_spared()
 }
 
 #[test]
-fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
+fn the_next_best_set_is_reported_with_its_follow_on_evictions() {
     let mut case = racks(&[3]);
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]).preempts = false;

@@ -22,7 +22,7 @@ fn a_gang_bound_to_one_rack_takes_the_rack_that_costs_least() {
 }
 
 #[test]
-fn a_preferred_rack_is_kept_but_evicts_nobody() {
+fn a_preferred_rack_is_kept_without_evictions() {
     let mut case = racks(&[2, 2]);
     case.unit(10, 1, GPUS, &[1]);
     case.unit(10, 1, GPUS, &[3]);
@@ -72,7 +72,7 @@ fn each_replica_gets_a_rack_of_its_own_where_they_must_not_be_split() {
 }
 
 #[test]
-fn a_lost_member_is_replaced_in_the_rack_of_the_others() {
+fn a_lost_member_is_replaced_in_the_rack_of_its_gang() {
     let mut case = racks(&[3, 3]);
     case.cluster.add_pod(0, &[GPUS]);
     case.cluster.add_pod(1, &[GPUS]);
@@ -104,7 +104,7 @@ fn a_lost_member_is_replaced_in_the_rack_of_the_others() {
 }
 
 #[test]
-fn a_gang_that_fits_nowhere_is_told_the_rack_that_comes_closest() {
+fn a_preemptor_that_fits_nowhere_gets_the_rack_with_the_smallest_shortfall() {
     struct Words;
     impl Names for Words {
         fn resource(&self, _: usize) -> String {

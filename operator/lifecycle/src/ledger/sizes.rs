@@ -166,7 +166,7 @@ fn a_gang_of_the_most_members_fits_with_all_of_them_being_replaced() {
 }
 
 #[test]
-fn what_a_gang_waits_for_is_told_in_bounded_words() {
+fn the_message_of_a_waiting_gang_has_bounded_length() {
     let spec = spec(&json!({}), 1);
     let gangs = gangs(&spec);
     let mut ledger = Ledger::default();

@@ -152,7 +152,7 @@ fn what_a_gang_has_done_is_lost_although_members_have_gone_elsewhere_since() {
 }
 
 #[test]
-fn a_member_that_stands_alone_loses_its_own_work_and_not_that_of_the_others() {
+fn a_basic_member_loses_its_own_work_only() {
     let mut w = Solo::new(gang_with(4, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     w.wait(7200);

@@ -24,7 +24,7 @@ fn shown(w: &mut Solo, node: &str) -> Vec<(Option<Phase>, String)> {
 }
 
 #[test]
-fn a_running_gang_stays_running_and_counts_who_is_ready() {
+fn a_running_gang_stays_running_and_counts_ready_members() {
     let mut w = Solo::new(gang(8));
     w.settle();
     let before = w.uids();
@@ -34,7 +34,7 @@ fn a_running_gang_stays_running_and_counts_who_is_ready() {
 }
 
 #[test]
-fn one_that_starts_goes_on_starting_and_says_who_is_there() {
+fn a_starting_gang_stays_starting_and_counts_ready_members() {
     let mut w = Solo::new(gang(8));
     // Two of four nodes start no pods yet.
     for node in ["n1", "n2"] {
@@ -52,7 +52,7 @@ fn one_that_starts_goes_on_starting_and_says_who_is_there() {
 }
 
 #[test]
-fn one_of_which_nobody_is_bound_yet_is_placed_all_the_same() {
+fn a_gang_without_bound_members_is_still_placed() {
     let mut w = Solo::new(gang(8));
     // Pods exist, but kube-scheduler has not seen them yet.
     while w.pods().len() < 8 {

@@ -66,7 +66,7 @@ fn a_dead_member_brings_all_back_inside_their_containers() {
 }
 
 #[test]
-fn nobody_starts_before_the_last_member_is_at_the_barrier() {
+fn no_member_starts_before_the_last_member_arrives_at_the_barrier() {
     let mut w = running(3);
     let slow = w.node_of("g", 2);
     w.fault(&slow, |f| f.silent_agent = true);
@@ -82,7 +82,7 @@ fn nobody_starts_before_the_last_member_is_at_the_barrier() {
 }
 
 #[test]
-fn who_comes_when_the_gang_gives_its_nodes_back_opens_the_barrier_for_nobody() {
+fn an_arrival_while_the_gang_releases_its_placement_does_not_open_the_barrier() {
     let mut w = Solo::supervised(denied(3, &json!([])));
     w.faults(|f| f.starts_nothing = true);
     w.until("the pods", |w| {
@@ -111,7 +111,7 @@ fn who_comes_when_the_gang_gives_its_nodes_back_opens_the_barrier_for_nobody() {
 }
 
 #[test]
-fn a_failure_while_others_wait_at_the_barrier_leads_to_the_next_attempt() {
+fn a_failure_while_members_wait_at_the_barrier_starts_the_next_attempt() {
     let mut w = running(3);
     let slow = w.node_of("g", 2);
     w.fault(&slow, |f| f.silent_agent = true);
@@ -164,7 +164,7 @@ fn members_that_exit_0_wait_for_each_other_and_a_crash_in_a_teardown_restarts_al
 }
 
 #[test]
-fn a_failure_that_the_policy_answers_for_one_member_leaves_the_others_alone() {
+fn a_failure_with_a_rule_for_one_member_restarts_only_that_member() {
     let mut w = Solo::supervised(denied(3, &json!([on_code(42, "RestartContainer")])));
     w.settle();
     let before = w.uids();
@@ -220,7 +220,7 @@ fn a_kill_seen_by_the_supervisor_fails_the_workload_at_once_if_a_rule_says_so() 
 }
 
 #[test]
-fn a_member_of_a_lost_node_gets_a_new_pod_and_meets_the_others_at_the_barrier() {
+fn a_member_of_a_lost_node_gets_a_new_pod_and_arrives_at_the_shared_barrier() {
     let mut w = running(4);
     let before = w.uids();
     let lost = w.node_of("g", 3);
@@ -340,7 +340,7 @@ fn a_status_that_is_written_wakes_no_agent() {
 }
 
 #[test]
-fn a_restart_that_is_asked_for_happens_inside_the_containers() {
+fn a_requested_restart_runs_inside_the_containers() {
     let mut w = running(3);
     let before = w.uids();
     w.edit(|s| s.restart_nonce += 1);

@@ -122,7 +122,7 @@ fn a_kill_that_no_eviction_explains_stays_charged_and_fails_what_it_has_to_fail(
 }
 
 #[test]
-fn a_status_that_never_tells_does_not_hold_the_answer_for_ever() {
+fn a_pod_status_without_an_exit_delays_the_incident_for_a_bounded_time() {
     let policy = json!({"limits": {"maxRestarts": 0}});
     let mut w = Solo::new(slow_beside(&policy));
     w.settle();

@@ -142,7 +142,7 @@ fn a_finishing_gang_does_not_restart_to_grow_and_completes_without_missing_membe
 }
 
 #[test]
-fn it_goes_on_with_fewer_members_when_a_lost_one_finds_no_capacity() {
+fn an_elastic_gang_continues_with_fewer_members_if_a_lost_member_has_no_capacity() {
     let mut w = world(elastic(&json!({})), [1, 1, 1, 1]);
     w.settle();
     assert_eq!(w.status().ready, "4/4");
@@ -301,7 +301,7 @@ fn degrading() -> Value {
 }
 
 #[test]
-fn a_gang_of_mode_single_goes_on_without_a_lost_member_while_enough_are_left() {
+fn a_gang_of_mode_single_continues_without_a_lost_member_while_enough_remain() {
     let mut w = world(degrading(), [2, 1, 1, 0]);
     w.settle();
     let before = w.uids();
@@ -356,7 +356,7 @@ fn a_gang_of_mode_single_restarts_below_its_min_count_or_on_a_program_failure() 
 }
 
 #[test]
-fn a_replica_that_is_taken_away_and_given_back_at_once_learns_how_many_they_are() {
+fn a_replica_removed_and_added_again_at_once_gets_the_new_member_count() {
     let mut w = Solo::new(gang_with(
         3,
         &json!({"scheduling": {"gang": {"scope": "Replica"}}}),

@@ -429,7 +429,7 @@ fn a_container_that_its_own_rule_restarts_after_success_has_not_succeeded() {
 }
 
 #[test]
-fn who_failed_while_its_agent_was_away_is_the_cause() {
+fn a_member_that_fails_during_an_agent_outage_is_the_cause() {
     let rule = json!({"name": "free", "counted": false, "action": "RestartGang",
         "match": {"exitCodes": {"operator": "In", "values": [42]}}});
     let policy =

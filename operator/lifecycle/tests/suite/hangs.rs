@@ -159,7 +159,7 @@ fn the_last_step_and_checkpoint_show_in_the_status_and_bound_what_a_failure_lose
 }
 
 #[test]
-fn many_who_tell_are_recorded_twice_a_minute_at_most() {
+fn progress_of_many_members_is_recorded_at_most_twice_a_minute() {
     let mut w = watched(&json!([]));
     let log = w.store().log.len();
     for second in 0..300 {

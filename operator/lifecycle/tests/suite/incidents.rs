@@ -238,7 +238,7 @@ fn a_kubelet_restart_during_a_recreation_does_not_keep_the_incident_open() {
 }
 
 #[test]
-fn a_restart_ends_where_a_node_has_forgotten_the_container_that_came_to_its_attempt() {
+fn a_restart_completes_after_a_node_loses_the_container_of_its_attempt() {
     let mut w = Solo::new(gang_with(1, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     let node = w.node_of("g", 0);

@@ -98,7 +98,7 @@ fn pods_wait_for_agents_that_are_being_installed_on_nodes_that_are_old() {
 }
 
 #[test]
-fn nobody_waits_on_nodes_that_agents_have_left() {
+fn no_restart_waits_for_an_agent_on_a_node_without_agent_pod() {
     let (mut w, _) = without_agent_pods();
     w.rounds(45);
     let before = w.uids();

@@ -183,7 +183,7 @@ fn an_order_that_was_written_for_supervisors_lets_those_go_that_have_none() {
 }
 
 #[test]
-fn a_member_that_goes_on_alone_in_a_new_pod_may_do_so_again() {
+fn a_member_restarted_alone_in_a_new_pod_may_restart_alone_again() {
     let rules = json!([on_code(42, "RestartContainer"),
         {"name": "deleted", "match": {"reasons": ["PodDeleted"]}, "action": "RestartPod"}]);
     let mut w = running(with_rules(2, &rules));
@@ -222,7 +222,7 @@ fn however_long_the_back_off_members_stop_at_once_and_stay_in_their_containers()
 }
 
 #[test]
-fn a_coordinator_that_gets_a_new_pod_alone_is_not_told_its_old_address() {
+fn a_coordinator_recreated_alone_does_not_get_its_old_address() {
     let rules =
         json!([{"name": "deleted", "match": {"reasons": ["PodDeleted"]}, "action": "RestartPod"}]);
     let mut w = running(with_rules(2, &rules));
@@ -241,7 +241,7 @@ fn a_coordinator_that_gets_a_new_pod_alone_is_not_told_its_old_address() {
 }
 
 #[test]
-fn what_a_restart_takes_is_told_by_phase() {
+fn the_duration_of_a_restart_is_reported_by_phase() {
     let mut w = running(denied(3, &json!({})));
     let slow = w.node_of("g", 2);
     w.fault(&slow, |f| f.silent_agent = true);
@@ -272,7 +272,7 @@ fn a_preempted_gang_has_its_grace_period_whatever_comes_after_it() {
 }
 
 #[test]
-fn a_container_that_ends_alone_at_the_barrier_holds_nobody_up() {
+fn a_container_that_exits_at_the_barrier_does_not_delay_other_members() {
     let rules = json!([on_code(137, "RestartContainer")]);
     let mut w = Solo::supervised(with_rules(3, &rules));
     for node in ["n0", "n1", "n2", "n3"] {
@@ -365,7 +365,7 @@ fn a_run_that_succeeds_is_the_first_attempt_for_good() {
 }
 
 #[test]
-fn those_that_the_success_policy_asks_for_do_not_wait_for_a_server_that_never_ends() {
+fn groups_of_the_success_policy_do_not_wait_for_a_server_that_never_exits() {
     let mut spec = denied(2, &json!({"successPolicy": {"groups": ["g"]}}));
     let mut server = spec["groups"][0].clone();
     server["name"] = json!("h");

@@ -146,7 +146,7 @@ fn supervised_members_wait_for_the_first_start_of_one_without_supervisor() {
 }
 
 #[test]
-fn under_deny_a_gang_with_a_node_without_agent_is_recreated_whoever_fails() {
+fn under_deny_a_gang_with_a_node_without_agent_is_recreated_on_any_failure() {
     for unsupervised_fails in [false, true] {
         let mut w = one_node_without_agent("Deny");
         let (with, without) = split(&w);
@@ -171,7 +171,7 @@ fn under_deny_a_gang_with_a_node_without_agent_is_recreated_whoever_fails() {
 }
 
 #[test]
-fn under_allow_only_the_member_without_an_agent_gets_a_new_pod_whoever_fails() {
+fn under_allow_only_the_member_without_an_agent_gets_a_new_pod_on_any_failure() {
     for unsupervised_fails in [false, true] {
         let mut w = one_node_without_agent("Allow");
         let (with, without) = split(&w);

@@ -224,7 +224,7 @@ fn an_old_pod_is_taken_out_of_the_service_before_its_replacement_is_made() {
 }
 
 #[test]
-fn each_transition_is_told_once() {
+fn each_transition_is_reported_once() {
     let mut w = Solo::new(gang(2));
     w.settle();
     w.exit("g", 1, 42);

@@ -82,7 +82,7 @@ fn a_gang_of_two_members_without_a_supervisor_is_still_recreated() {
 }
 
 #[test]
-fn a_replica_of_one_member_restarts_in_its_pod_and_leaves_the_others_alone() {
+fn a_replica_of_one_member_restarts_in_its_pod_without_other_replicas() {
     for scope in scopes() {
         for supervised in [false, true] {
             let spec = replicas(3, &scope);

@@ -402,7 +402,7 @@ fn an_order_rejected_as_invalid_stalls_the_workload_and_is_retried_later() {
 }
 
 #[test]
-fn a_replacement_that_its_node_rejects_is_placed_elsewhere_while_the_others_stay() {
+fn a_replacement_rejected_by_its_node_is_placed_elsewhere_while_other_members_stay() {
     let mut w = Solo::new(gang(4));
     w.settle();
     let before = w.uids();
@@ -492,7 +492,7 @@ fn bound(w: &Solo) -> usize {
 }
 
 #[test]
-fn a_gang_that_was_never_whole_is_not_admitted_and_gives_its_capacity_back() {
+fn an_incomplete_gang_is_not_admitted_and_releases_its_capacity() {
     let mut w = one_place_short(&json!({"failurePolicy": {"replacementTimeoutSeconds": 100}}));
     for _ in 0..60 {
         w.round();

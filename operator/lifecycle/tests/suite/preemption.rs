@@ -183,7 +183,7 @@ fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
 }
 
 #[test]
-fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
+fn a_missing_scheduler_is_suspected_only_if_all_pods_wait_for_it() {
     let mut w = preemptor();
     let since = w.now() - TimeDelta::minutes(2);
     w.edit_group("workload", |group| {

@@ -120,7 +120,7 @@ fn no_pod_of_the_new_attempt_is_made_while_one_of_the_old_attempt_still_runs() {
 }
 
 #[test]
-fn a_quota_that_refuses_one_member_of_a_basic_group_leaves_the_others_alone() {
+fn a_quota_that_refuses_one_member_of_a_basic_group_does_not_affect_other_members() {
     let mut w = Solo::new(basic(4));
     w.store().admission.quota = Some(3);
     for _ in 0..60 {
@@ -182,7 +182,7 @@ fn a_replica_that_has_finished_stays_finished_over_a_suspension() {
 }
 
 #[test]
-fn replicas_that_a_basic_group_gains_do_not_restart_the_others() {
+fn added_replicas_of_a_basic_group_restart_no_running_member() {
     let mut w = Solo::new(basic(3));
     w.settle();
     let before = w.uids();

@@ -69,7 +69,7 @@ fn a_member_that_kube_scheduler_takes_alone_has_its_own_grace_period() {
 }
 
 #[test]
-fn a_node_is_not_avoided_for_a_finished_pod_that_nobody_waits_for() {
+fn a_node_is_not_avoided_for_a_finished_pod_that_is_not_awaited() {
     let mut spec = two_groups("Succeeded");
     let a = &mut spec["groups"][0]["template"]["spec"]["containers"];
     a.as_array_mut()
@@ -135,7 +135,7 @@ fn message(w: &Solo, type_: &str) -> String {
 }
 
 #[test]
-fn pods_of_a_class_that_was_made_anew_with_another_value_are_shown() {
+fn pods_of_a_priority_class_recreated_with_another_value_are_reported() {
     let mut w = Solo::new(gang_with(
         2,
         &json!({"priorityClassName": "research", "failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),

@@ -78,7 +78,7 @@ fn a_finished_group_outside_the_success_policy_exits_at_once() {
 }
 
 #[test]
-fn a_group_that_has_succeeded_is_not_restarted_and_nobody_waits_for_it() {
+fn a_succeeded_group_is_neither_restarted_nor_awaited() {
     for collected in [false, true] {
         let mut w = second_runs();
         if collected {
@@ -203,7 +203,7 @@ fn shown_ready(w: &Solo) -> usize {
 }
 
 #[test]
-fn a_group_is_not_ready_for_others_while_its_members_wait_at_the_barrier() {
+fn a_group_is_not_ready_for_dependents_while_its_members_wait_at_the_barrier() {
     let mut w = about_to_start();
     w.faults(|f| f.silent_agent = true);
     w.rounds(30);

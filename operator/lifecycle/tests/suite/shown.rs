@@ -177,7 +177,7 @@ fn what_is_being_deleted_is_waited_for_until_it_is_gone_whatever_its_status_says
 }
 
 #[test]
-fn after_the_end_nothing_is_true_but_how_it_ended_and_that_a_failure_needs_somebody() {
+fn a_finished_workload_has_only_its_final_conditions_set_to_true() {
     for (phase, expected) in [
         (Phase::Succeeded, vec![types::COMPLETE]),
         (Phase::Failed, vec![types::FAILED, types::STALLED]),
@@ -211,7 +211,7 @@ fn argo_health(workload: &TrainingWorkload) -> (String, String) {
 }
 
 #[test]
-fn the_script_for_argo_cd_agrees_with_kstatus_in_every_phase_and_tells_the_message() {
+fn the_argo_cd_script_agrees_with_kstatus_in_every_phase_and_shows_the_message() {
     for phase in PHASES {
         let w = in_phase(phase);
         let (is, state, .., message) = shows(&w);

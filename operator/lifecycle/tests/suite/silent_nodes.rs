@@ -37,7 +37,7 @@ fn left_on(w: &Solo, node: &str) -> Vec<Pod> {
 }
 
 #[test]
-fn ranks_behind_a_partition_go_on_alone_and_never_meet_those_that_replace_them() {
+fn ranks_behind_a_partition_continue_and_never_connect_to_their_replacements() {
     let (mut w, node) = replaced_behind_a_partition();
     assert_eq!(on(&mut w, &node), [1, 1], "nobody there has heard of it");
     let order = w.order().unwrap().spec.domains.remove(0);

@@ -64,7 +64,7 @@ fn being_replaced(w: &Solo, before: &BTreeSet<String>) -> usize {
 }
 
 #[test]
-fn news_that_are_slower_than_the_deadline_recreate_nobody() {
+fn updates_slower_than_the_deadline_recreate_no_member() {
     for supervised in [false, true] {
         let mut w = running(supervised);
         let before = w.uids();
@@ -84,7 +84,7 @@ fn news_that_are_slower_than_the_deadline_recreate_nobody() {
 }
 
 #[test]
-fn nobody_is_given_up_while_members_keep_arriving() {
+fn no_member_is_replaced_while_members_keep_arriving() {
     for supervised in [false, true] {
         let mut w = running(supervised);
         let before = w.uids();
@@ -152,7 +152,7 @@ fn a_member_whose_agent_is_gone_is_replaced_at_the_deadline() {
 }
 
 #[test]
-fn a_ready_agent_that_says_nothing_is_given_up_in_the_end() {
+fn members_of_a_ready_but_silent_agent_are_replaced_eventually() {
     let mut w = running(true);
     let stuck = w.pod("g", 2).metadata.uid.unwrap();
     let node = w.node_of("g", 2);
@@ -168,7 +168,7 @@ fn a_ready_agent_that_says_nothing_is_given_up_in_the_end() {
 }
 
 #[test]
-fn a_node_that_is_not_ready_is_not_given_up_for_the_deadline() {
+fn members_of_a_node_that_is_not_ready_are_not_replaced_at_the_deadline() {
     let mut spec = gang(8);
     spec["failurePolicy"]["nodeLostSeconds"] = json!(1000);
     let mut w = Solo::new(spec);
@@ -218,7 +218,7 @@ fn a_first_start_whose_news_are_late_keeps_its_nodes() {
 }
 
 #[test]
-fn while_members_arrive_nobody_of_a_first_start_is_given_up() {
+fn no_member_of_a_first_start_is_replaced_while_members_arrive() {
     let mut w = impatient();
     for (node, seconds) in [("n0", 150), ("n1", 330), ("n2", 500), ("n3", 700)] {
         w.fault(node, |f| f.news_take = TimeDelta::seconds(seconds));
@@ -231,7 +231,7 @@ fn while_members_arrive_nobody_of_a_first_start_is_given_up() {
 }
 
 #[test]
-fn a_supervisor_that_does_not_come_at_a_first_start_is_given_up_at_its_deadline() {
+fn a_member_without_supervisor_at_a_first_start_is_replaced_at_its_deadline() {
     let mut w = impatient();
     // Its agent works, but its supervisors receive nothing.
     w.fault("n0", |f| f.unkillable = true);
@@ -246,7 +246,7 @@ fn a_supervisor_that_does_not_come_at_a_first_start_is_given_up_at_its_deadline(
 }
 
 #[test]
-fn an_agent_that_says_nothing_of_a_first_start_is_given_up_in_the_end() {
+fn members_of_an_agent_silent_during_a_first_start_are_replaced_eventually() {
     let mut w = impatient();
     w.fault("n0", |f| f.silent_agent = true);
     starts(&mut w);
@@ -319,7 +319,7 @@ fn is_any_on(w: &Solo, node: &str) -> bool {
 }
 
 #[test]
-fn a_member_that_stands_alone_goes_elsewhere_at_its_deadline_whoever_else_starts() {
+fn a_basic_member_moves_at_its_deadline_regardless_of_other_starting_members() {
     let mut w = alone(2);
     for node in ["n0", "n1"] {
         w.fault(node, |f| f.starts_nothing = true);
@@ -423,7 +423,7 @@ fn members_that_have_arrived_keep_their_pods_while_their_agents_object_is_gone()
 }
 
 #[test]
-fn a_node_whose_clock_is_ahead_holds_nobody_up() {
+fn a_node_with_a_fast_clock_delays_no_member() {
     let mut w = running(false);
     let stuck = w.pod("g", 2).metadata.uid.unwrap();
     let node = w.node_of("g", 2);

@@ -101,7 +101,7 @@ fn a_pod_that_no_signal_ends_is_deleted_by_force_and_its_node_is_avoided() {
 }
 
 #[test]
-fn a_gang_that_gives_its_nodes_back_does_not_wait_for_a_pod_that_no_signal_ends() {
+fn a_gang_that_releases_its_placement_does_not_wait_for_an_unkillable_pod() {
     let mut w = Solo::new(gang(2));
     w.settle();
     w.fault("n0", |f| f.unkillable = true);
@@ -141,7 +141,7 @@ fn members_that_all_get_new_pods_meet_elsewhere_than_what_is_left_of_the_old_one
 }
 
 #[test]
-fn a_member_that_alone_gets_a_new_pod_meets_the_others_where_they_are() {
+fn a_member_recreated_alone_joins_the_coordinator_of_the_running_members() {
     let mut w = Solo::new(gang(3));
     w.settle();
     w.delete_pod("g", 1);
@@ -227,7 +227,7 @@ fn a_pod_whose_long_grace_is_cut_late_gets_the_cut_grace() {
 }
 
 #[test]
-fn nothing_is_forced_on_a_node_of_which_nobody_knows_yet_that_it_is_silent() {
+fn no_pod_is_force_deleted_on_a_node_not_yet_known_to_be_silent() {
     let mut w = Solo::new(stubborn(4, 5));
     w.settle();
     let node = w.node_of("g", 3);

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn overload_is_told_with_the_time_to_come_back_and_slows_the_pace() {
+    async fn overload_is_reported_with_retry_after_and_reduces_concurrency() {
         let headers = [("retry-after", "7"), ("content-type", "text/plain")];
         let clients = answering(429, &headers, "Too many requests, please try again later.");
         let api: Api<ConfigMap> = Api::default_namespaced(clients.write.clone());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_that_gave_up_does_not_say_that_nothing_was_done() {
+    async fn a_gateway_error_does_not_mean_that_the_request_had_no_effect() {
         let headers = [("retry-after", "7"), ("content-type", "text/plain")];
         for (code, class) in [(504, ErrorClass::Timeout), (503, ErrorClass::Other)] {
             let clients = answering(code, &headers, "upstream request timeout");

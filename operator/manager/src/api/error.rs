@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_name_is_told_from_a_conflict() {
+    fn an_existing_name_is_distinguished_from_a_conflict() {
         assert_eq!(error(409, "AlreadyExists").class, ErrorClass::AlreadyExists);
         assert_eq!(error(409, "Conflict").class, ErrorClass::Conflict);
         assert_eq!(error(409, "Conflict").message, "m");

@@ -137,7 +137,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_was_before_enough_answers_in_time_give_all_of_it_back(
+        fn enough_timely_answers_restore_full_concurrency_after_any_history(
             answers in prop::collection::vec(answer(), 0..200),
         ) {
             let quick = std::iter::repeat_n(QUICK, MOST * MOST);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_refuses_one_in_ten_is_not_asked_one_thing_after_the_other() {
+    fn a_server_that_refuses_one_in_ten_requests_still_gets_concurrent_requests() {
         let one_in_ten = (1..=5000).map(|n| match n % 10 {
             0 => Answer::Overloaded,
             _ => QUICK,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_less_gets_no_more() {
+    fn concurrency_never_exceeds_the_number_of_requests() {
         assert_eq!(Pace::new(MOST).allows(4), 4);
         assert_eq!(Pace::new(4).allows(MOST), 4);
         assert_eq!(Pace::new(MOST).allows(0), 1);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_file_changes_the_constants_and_wakes_who_waits_for_that() {
+    async fn a_changed_file_changes_the_settings_and_wakes_its_watchers() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
         std::fs::write(&path, "").unwrap();

@@ -275,7 +275,7 @@ fn standing(name: &str, phase: &str, minute: usize) -> Value {
 }
 
 #[test]
-fn a_workload_that_is_asked_for_shows_what_its_status_says() {
+fn the_series_of_a_workload_show_its_status() {
     let mut world = World::new();
     world.see(
         WatchedKind::TrainingWorkload,

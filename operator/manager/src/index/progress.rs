@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_whose_object_vanished_unseen_is_given_up_after_a_while() {
+    fn a_write_whose_object_vanished_unseen_counts_as_seen_after_a_timeout() {
         let (seen, mut writes, now) = (
             Seen::default(),
             OwnWrites::default(),

@@ -165,7 +165,7 @@ async fn what_is_missing_from_a_new_list_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_a_list_had_that_was_given_up_is_gone_after_the_next() {
+async fn objects_of_an_aborted_list_are_removed_after_the_next_list() {
     let f = Fixture::new();
     let mut feed = Feed::<Pods>::new();
     feed.handle(&f.index, Event::Init);
@@ -300,7 +300,7 @@ async fn a_workload_of_another_manager_is_not_ours() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_node_concerns_who_runs_there_and_who_is_placed_there() {
+async fn a_lost_node_queues_the_workloads_with_pods_or_placements_on_it() {
     let f = Fixture::new();
     for name in ["runs", "placed", "elsewhere"] {
         f.see::<Workloads>(&workload(name));
@@ -315,7 +315,7 @@ async fn a_lost_node_concerns_who_runs_there_and_who_is_placed_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_that_changes_nothing_wakes_nobody() {
+async fn a_heartbeat_without_changes_wakes_no_workload() {
     let f = Fixture::new();
     f.see::<Workloads>(&workload("llama"));
     f.see::<Pods>(&member("a", "llama", "n1"));

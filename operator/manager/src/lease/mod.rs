@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_nobody_holds_is_taken_at_once() {
+    fn a_lease_without_holder_is_acquired_at_once() {
         let now = SystemClock.monotonic();
         assert_eq!(decide("a", None, None, &TIMING, now), ElectionStep::Acquire);
         assert_eq!(

@@ -168,7 +168,7 @@ async fn what_cannot_be_looked_up_stays_unsure() {
 }
 
 #[tokio::test]
-async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch_does_not() {
+async fn capacity_is_not_reassigned_while_the_server_has_a_pod_missing_from_the_watch() {
     let answer: Answer = |(method, ..)| {
         let owner = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": "a",
             "uid": "w", "controller": true});
@@ -239,7 +239,7 @@ async fn a_budget_stops_an_eviction_until_force_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_decided_anew_and_an_object_that_is_gone_is_no_failure() {
+async fn a_conflict_is_decided_again_and_a_deleted_object_is_no_failure() {
     let (conflicting, _) = actor(|_| Some(failure(409, "Conflict")));
     let (gone, _) = actor(|_| Some(failure(404, "NotFound")));
     let now = now();
@@ -277,7 +277,7 @@ fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
 }
 
 #[tokio::test]
-async fn what_was_not_given_up_because_of_another_write_is_not_given_to_a_third() {
+async fn a_node_whose_release_was_skipped_is_not_assigned_to_a_third_gang() {
     let (actor, calls) = actor(|(_, path, _)| {
         Some(if path.contains("/podgroups/loss/") {
             failure(409, "Conflict")

@@ -144,7 +144,7 @@ async fn where_each_create_takes_its_time_a_pass_ends_and_leaves_the_rest_to_the
 }
 
 #[tokio::test]
-async fn a_name_that_belongs_to_somebody_else_is_refused_and_left_alone() {
+async fn an_object_of_another_owner_with_the_same_name_is_refused_and_not_changed() {
     let api = FakeApi::new();
     let mut foreign = pod(0, "w");
     foreign["metadata"]["ownerReferences"] = json!([]);

@@ -116,7 +116,7 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
+async fn a_workload_gets_its_pods_and_a_stopped_manager_releases_its_lease() {
     let api = two_nodes();
     api.put(WORKLOADS, workload("llama"));
     let stop = CancellationToken::new();
@@ -420,7 +420,7 @@ async fn the_holder_of_a_lease_that_is_deleted_ends_long_before_another_takes_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_was_stored_without_an_answer_is_told_once() {
+async fn a_status_write_with_a_lost_answer_emits_its_event_once() {
     const EVENTS: &str = "apis/events.k8s.io/v1/events";
     let api = two_nodes();
     api.put(WORKLOADS, workload("llama"));

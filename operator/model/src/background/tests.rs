@@ -177,7 +177,7 @@ fn small() -> impl Strategy<Value = Numbers> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
     #[test]
-    fn where_it_makes_no_difference_the_same_members_fit_whoever_else_is_gone(
+    fn irrelevant_pods_do_not_change_the_members_that_fit(
         stay in proptest::collection::vec(numbers(), 0..3),
         come in proptest::collection::vec(small(), 1..3),
         members in proptest::collection::vec(numbers(), 1..3),

@@ -83,7 +83,7 @@ fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one(
 }
 
 #[test]
-fn an_update_that_changes_nothing_is_told_from_one_that_does() {
+fn an_update_without_effect_is_distinguished_from_a_change() {
     let mut model = ClusterModel::default();
     assert!(model.upsert_node(mk_node("n1", 8)) && model.upsert_pod(mk_pod("p", "n1", 3)));
     assert!(!model.upsert_node(mk_node("n1", 8)) && !model.upsert_pod(mk_pod("p", "n1", 3)));

@@ -130,7 +130,7 @@ fn a_release_of_another_attempt_starts_nothing() {
 }
 
 #[test]
-fn a_child_that_ends_is_told_once_and_its_member_comes_to_the_next_attempt() {
+fn an_exit_of_a_child_is_reported_once_and_its_member_joins_the_next_attempt() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(1)), &order(1, 1));
     for _ in 0..3 {
@@ -149,7 +149,7 @@ fn a_child_that_ends_is_told_once_and_its_member_comes_to_the_next_attempt() {
 }
 
 #[test]
-fn the_container_of_a_child_whose_end_was_told_ends_without_a_second_report() {
+fn a_container_exit_after_a_reported_child_exit_is_not_reported_again() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(1)), &order(1, 1));
     agent.step(&pod(0, ended(1, 7)), &order(1, 1));
@@ -192,7 +192,7 @@ fn where_an_attempt_has_ended_the_next_container_waits_for_another_one() {
 }
 
 #[test]
-fn a_member_that_goes_on_alone_exits_and_starts_again_at_the_same_attempt() {
+fn a_member_that_restarts_alone_exits_and_starts_again_at_the_same_attempt() {
     let alone = |restarts| DomainOrder {
         alone: vec![RestartsSeen {
             restarts,
@@ -269,7 +269,7 @@ fn an_agent_without_memory_takes_the_supervisors_word() {
 }
 
 #[test]
-fn an_order_for_others_says_nothing_to_an_old_pod() {
+fn an_order_without_the_member_sends_nothing_to_its_old_pod() {
     let others = DomainOrder {
         members: vec!["g/1/0".into()],
         ..order(2, 2)
@@ -304,7 +304,7 @@ fn a_container_removed_after_the_exit_of_its_child_is_not_reported_again() {
 }
 
 #[test]
-fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
+fn a_reported_exit_is_not_reported_again_after_eviction_of_its_report() {
     let mut agent = Agent::default();
     agent.step(&pod(0, ended(1, 0)), &order(1, 1));
     agent.reports.clear();

@@ -25,7 +25,7 @@ fn an_agent_without_records_spares_containers_started_after_a_reported_failure()
 }
 
 #[test]
-fn an_agent_that_forgets_knows_by_which_attempt_it_has_told_of_a_container() {
+fn an_agent_without_records_keeps_the_reported_attempt_of_a_container() {
     let mut n = Node::with(2);
     n.settle();
     n.order(2, Some(n.now));

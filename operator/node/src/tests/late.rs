@@ -18,7 +18,7 @@ fn late(node: &Node) -> Vec<&str> {
 }
 
 #[test]
-fn a_member_that_has_not_come_is_told_when_its_deadline_is_over() {
+fn a_missing_arrival_is_reported_after_its_deadline() {
     let mut node = Node::with(2);
     node.pass();
     called(&mut node);
@@ -91,7 +91,7 @@ fn another_order_gives_it_the_time_again_and_a_restarted_agent_does_not() {
 }
 
 #[test]
-fn of_a_first_start_and_without_a_deadline_nobody_is_late() {
+fn no_member_is_overdue_at_a_first_start_or_without_a_deadline() {
     let mut node = Node::with(1);
     node.pass();
     node.order(2, Some(1));

@@ -71,7 +71,7 @@ fn a_gang_evicts_for_its_sidecars_and_overhead_too() {
 }
 
 #[test]
-fn a_gang_that_fits_nowhere_with_its_sidecars_has_no_pods_and_evicts_nobody() {
+fn a_gang_that_does_not_fit_with_its_sidecars_has_no_pods_and_evicts_none() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", LOW);
     world.settle();
@@ -104,7 +104,7 @@ fn if_a_webhook_does_not_support_dry_runs_the_template_counts_and_no_pod_is_evic
 }
 
 #[test]
-fn a_process_that_leads_anew_asks_before_it_evicts() {
+fn a_new_leader_runs_admission_dry_runs_before_it_evicts() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.scheduler_settings().preemption_enabled = false;
     world.gang("low", LOW);
@@ -119,7 +119,7 @@ fn a_process_that_leads_anew_asks_before_it_evicts() {
 }
 
 #[test]
-fn what_admission_makes_of_pods_is_asked_again_after_a_while() {
+fn admission_dry_runs_are_repeated_after_their_lifetime() {
     let mut world = tainted();
     world.gang("high", WIDE);
     run(&mut world, 60);

@@ -60,7 +60,7 @@ fn what_a_budget_guards_is_no_candidate_unless_deletion_is_allowed() {
 }
 
 #[test]
-fn a_budget_that_comes_to_allow_it_is_used() {
+fn a_budget_that_later_allows_an_eviction_is_used() {
     let mut world = Gangs::new(&[("n1", 1)]);
     world.guarded("web", "n1");
     world.gang("high", ONE);
@@ -89,7 +89,7 @@ fn pods_that_one_budget_guards_together_are_no_victims_together() {
 }
 
 #[test]
-fn nobody_is_evicted_where_a_guarded_pod_of_the_same_set_may_not_go() {
+fn no_pod_is_evicted_if_a_protected_pod_of_the_same_set_must_stay() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.foreign("free", "n1", 1, 1);
     world.guarded("web", "n1");
@@ -166,7 +166,7 @@ fn a_victim_that_goes_by_itself_does_not_spare_the_question_what_budgets_allow()
 }
 
 #[test]
-fn a_pod_that_ends_later_than_anybody_waits_keeps_its_node_and_another_pod_goes() {
+fn a_pod_that_ends_after_the_wait_limit_stays_and_another_pod_is_evicted() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
     let year = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 31_536_000}});
     world.foreign_with("stubborn", "n1", 0, 1, &year);
@@ -182,7 +182,7 @@ fn a_pod_that_ends_later_than_anybody_waits_keeps_its_node_and_another_pod_goes(
 }
 
 #[test]
-fn a_victim_that_its_user_deletes_with_an_endless_grace_period_is_given_up() {
+fn a_victim_deleted_with_an_endless_grace_period_is_no_longer_awaited() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
     world.foreign("stubborn", "n1", 0, 1);
     world.foreign("other", "n2", 1, 1);

@@ -69,7 +69,7 @@ fn it_grows_into_free_capacity_once_it_has_run_for_a_while() {
 }
 
 #[test]
-fn it_evicts_nobody_to_grow() {
+fn an_elastic_gang_evicts_no_pod_to_grow() {
     let mut world = elastic();
     world.node("n2", 1, true);
     let low = Spec {
@@ -85,7 +85,7 @@ fn it_evicts_nobody_to_grow() {
 }
 
 #[test]
-fn raised_replicas_and_minimum_evict_nobody_and_take_no_part_of_the_capacity() {
+fn raised_replicas_and_min_count_evict_no_pod_and_take_no_partial_capacity() {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 1)]);
     world.gang("a", SMALL);
     let low = Spec {
@@ -158,7 +158,7 @@ fn rejected(reason: &str, tries: i32) -> Gangs {
 }
 
 #[test]
-fn nobody_is_evicted_because_a_kubelet_had_no_capacity_for_a_moment() {
+fn a_temporary_kubelet_rejection_for_capacity_evicts_no_pod() {
     let mut world = rejected(reasons::REJECTED_BY_NODE, 1);
     assert_eq!(world.placement("a"), None);
     let again = time(world.now() + TimeDelta::seconds(30));

@@ -85,7 +85,7 @@ fn shares_rise_with_every_gang_that_is_placed_so_that_namespaces_take_turns() {
 }
 
 #[test]
-fn who_has_reserved_nodes_keeps_its_place_whatever_its_namespace_has() {
+fn a_gang_with_reserved_nodes_keeps_its_place_at_any_share_of_its_namespace() {
     let mut world = Gangs::new(&[("n1", 2)]);
     queue(&mut world, "ml", "runs");
     let ends = json!({"spec": {"restartPolicy": "Never"}});

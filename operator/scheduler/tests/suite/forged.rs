@@ -115,7 +115,7 @@ fn write(world: &mut Gangs, intent: Preemption) {
 }
 
 #[test]
-fn a_forged_intent_evicts_nobody() {
+fn a_forged_intent_evicts_no_pod() {
     for (what, forgery) in FORGERIES {
         let mut world = Gangs::new(&[("n1", 4), ("n2", 4), ("n3", 4), ("n4", 4)]);
         world.gang("low", LOW);
@@ -144,7 +144,7 @@ fn a_forged_intent_evicts_nobody() {
 }
 
 #[test]
-fn a_forged_intent_for_a_waiting_gang_evicts_nobody_who_is_not_in_the_way() {
+fn a_forged_intent_for_a_waiting_gang_evicts_no_unrelated_pod() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", LOW);
     world.settle();
@@ -192,7 +192,7 @@ fn a_pod_that_claims_a_gang_of_another_namespace_as_owner_is_still_evicted() {
 }
 
 #[test]
-fn a_pod_with_the_labels_of_a_gang_keeps_none_of_the_nodes_that_the_gang_gives_up() {
+fn a_pod_with_the_labels_of_a_gang_keeps_no_node_that_the_gang_releases() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.gang("low", LOW);
     world.settle();

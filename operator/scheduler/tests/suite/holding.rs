@@ -32,7 +32,7 @@ fn create(world: &mut Gangs, kind: WatchedKind, object: Value) {
 }
 
 #[test]
-fn a_gang_whose_claim_does_not_exist_is_held_and_evicts_nobody() {
+fn a_gang_with_a_missing_claim_is_held_and_evicts_no_pod() {
     let mut world = full();
     world.gang_with_claim("high", HIGH);
     run(&mut world, 600);
@@ -64,7 +64,7 @@ fn a_held_gang_is_placed_as_soon_as_its_claim_is_there() {
 }
 
 #[test]
-fn a_held_gang_keeps_no_capacity_from_others() {
+fn a_held_gang_keeps_no_capacity_from_other_gangs() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.gang_with_claim("high", HIGH);
     world.gang("a", LOW);
@@ -121,7 +121,7 @@ fn a_gang_goes_where_its_volume_can_be_reached_and_evicts_there_only() {
 }
 
 #[test]
-fn a_preemption_is_withdrawn_when_the_claim_goes_before_anybody_is_evicted() {
+fn a_preemption_is_withdrawn_if_the_claim_is_deleted_before_the_first_eviction() {
     let mut world = full();
     world.make_claim("high");
     world.gang_with_claim("high", HIGH);
@@ -233,7 +233,7 @@ fn full_zones() -> Gangs {
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 #[test]
-fn a_gang_whose_unbound_claim_no_node_can_serve_evicts_nobody() {
+fn a_gang_with_an_unbound_claim_that_no_node_can_serve_evicts_no_pod() {
     let mut world = full_zones();
     class(&mut world, "local", NO_PROVISIONER, &json!({}));
     claim_of_class(&mut world, "local");
@@ -343,7 +343,7 @@ fn a_gang_whose_members_mount_a_claim_that_one_pod_may_mount_is_held() {
 }
 
 #[test]
-fn a_gang_whose_claim_another_pod_mounts_evicts_nobody_until_that_has_gone() {
+fn a_gang_whose_claim_another_pod_mounts_evicts_no_pod_until_that_pod_is_gone() {
     let one = Spec {
         members: 1,
         gpus: 2,

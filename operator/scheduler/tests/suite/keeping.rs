@@ -18,7 +18,7 @@ const SMALL: Spec = Spec {
 };
 
 #[test]
-fn a_placement_that_was_given_back_is_cleared_only_when_the_pods_are_gone() {
+fn a_released_placement_is_cleared_only_after_its_pods_are_gone() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.gang("a", SMALL);
     world.settle();
@@ -84,7 +84,7 @@ fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
 }
 
 #[test]
-fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
+fn a_refusal_does_not_count_while_a_pod_terminates_on_the_node() {
     let (mut world, first) = refused();
     world.foreign("leaving", &first, 0, 1);
     let leaving = Key::new("ml", "leaving");
@@ -103,7 +103,7 @@ fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
 }
 
 #[test]
-fn a_refusal_that_no_termination_mends_counts_although_somebody_leaves() {
+fn a_refusal_that_no_termination_resolves_counts_while_pods_terminate() {
     let (mut world, first) = refused();
     let grace = json!({"spec": {"terminationGracePeriodSeconds": 3600}});
     world.foreign_with("leaving", &first, 0, 1, &grace);
@@ -193,7 +193,7 @@ fn others(of: &BTreeMap<Member, String>, member: &Member) -> BTreeMap<Member, St
 }
 
 #[test]
-fn a_lost_member_gets_another_node_and_the_others_stay() {
+fn a_lost_member_gets_another_node_and_other_members_stay() {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
     world.gang("a", SMALL);
     world.settle();
@@ -246,7 +246,7 @@ fn a_gang_that_runs_keeps_its_nodes_while_no_replacement_is_found() {
 }
 
 #[test]
-fn a_gang_of_which_nothing_runs_is_placed_anew_as_a_whole() {
+fn a_gang_without_running_members_is_placed_again_as_a_whole() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("a", SMALL);
     world.pass();

@@ -113,7 +113,7 @@ fn a_member_that_was_lost_does_not_go_where_another_of_its_kind_runs() {
 }
 
 #[test]
-fn what_only_kube_scheduler_knows_evicts_nobody() {
+fn constraints_that_only_kube_scheduler_evaluates_evict_no_pod() {
     let near = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]);
     let spread =
         json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);

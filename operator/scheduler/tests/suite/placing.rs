@@ -54,7 +54,7 @@ fn a_waiting_gang_holds_nothing_and_says_what_is_short() {
 }
 
 #[test]
-fn of_two_gangs_one_gets_all_and_the_other_nothing_whoever_came_first() {
+fn of_two_gangs_one_gets_all_and_the_other_nothing_in_any_order() {
     for (first, second) in [("a", "b"), ("b", "a")] {
         let mut world = Gangs::new(&[("n1", 3), ("n2", 3)]);
         world.gang(first, SMALL);
@@ -136,7 +136,7 @@ fn a_new_leader_rebuilds_its_reservations_from_the_placements() {
 }
 
 #[test]
-fn a_suspended_backing_off_or_dependent_gang_does_not_ask_for_capacity() {
+fn a_suspended_backing_off_or_dependent_gang_requests_no_capacity() {
     let mut world = Gangs::new(&[("n1", 16)]);
     for name in ["suspended", "backing-off", "dependent"] {
         world.gang(name, SMALL);

@@ -49,7 +49,7 @@ fn nominated(world: &Gangs, name: &str) -> usize {
 
 /// Creates the preemptor's pods. The victim gets its condition, and none of these pods takes its
 /// place yet.
-fn is_told_before_its_place_is_given_away(world: &mut Gangs) {
+fn gets_its_condition_before_losing_its_nodes(world: &mut Gangs) {
     let high = Key::new("ml", "high");
     while world.pods_of("high").is_empty() {
         world.cluster.pass(&high);
@@ -82,7 +82,7 @@ fn a_victim_with_pods_bound_since_the_decision_gets_its_condition_first() {
     // The gang restores its members on the first node: a new placement for the same pods.
     world.schedule();
     assert_eq!(world.running("low"), 4);
-    is_told_before_its_place_is_given_away(&mut world);
+    gets_its_condition_before_losing_its_nodes(&mut world);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_victim_with_pods_recreated_since_the_decision_gets_its_condition_first() {
     for pod in world.pods_of("low") {
         world.remove(WatchedKind::Pod, &Key::of(&pod));
     }
-    is_told_before_its_place_is_given_away(&mut world);
+    gets_its_condition_before_losing_its_nodes(&mut world);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_gang_whose_policy_is_never_waits() {
 }
 
 #[test]
-fn nobody_is_evicted_for_a_gang_that_would_not_fit_all_the_same() {
+fn no_pod_is_evicted_for_a_gang_that_would_still_not_fit() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.gang("low", LOW);
     world.settle();
@@ -277,7 +277,7 @@ fn an_intent_is_withdrawn_when_the_preemptor_has_vanished() {
 }
 
 #[test]
-fn a_quota_that_refuses_the_preemptor_withdraws_the_intent_and_evicts_nobody() {
+fn a_quota_that_refuses_the_preemptor_withdraws_the_intent_without_evictions() {
     let mut world = contested();
     world.store().admission.quota = Some(4);
     world.settle();
@@ -398,7 +398,7 @@ fn a_pod_of_a_single_mode_gang_goes_alone_and_its_member_queues_again() {
 }
 
 #[test]
-fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
+fn a_void_intent_is_replaced_by_one_that_completes() {
     let mut world = Gangs::new(&[("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)]);
     world.gang("low", LOW);
     world.gang(

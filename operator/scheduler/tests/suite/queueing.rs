@@ -237,7 +237,7 @@ fn before_it_runs_a_gang_counts_for_its_priority() {
 }
 
 #[test]
-fn an_intent_is_dropped_when_its_victim_has_come_to_count_for_more() {
+fn an_intent_is_withdrawn_if_its_victim_gets_a_higher_preemption_priority() {
     let mut world = full(0);
     world.gang("high", HIGH);
     world.pass();

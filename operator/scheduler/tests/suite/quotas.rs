@@ -39,7 +39,7 @@ fn gpus(amount: u32) -> Value {
 }
 
 #[test]
-fn a_gang_over_its_quota_is_held_and_makes_no_pod_and_evicts_nobody() {
+fn a_gang_over_its_quota_is_held_without_pods_and_evictions() {
     let mut world = world(&gpus(3));
     world.gang("low", LOW);
     world.settle();
@@ -105,7 +105,7 @@ fn a_gang_that_has_all_of_the_quota_replaces_its_pods() {
 }
 
 #[test]
-fn a_quota_whose_scopes_are_not_known_holds_nobody() {
+fn a_quota_with_unknown_scopes_holds_no_gang() {
     let mut spec = gpus(1);
     spec["scopes"] = json!(["CrossNamespacePodAffinity"]);
     let mut world = world(&spec);

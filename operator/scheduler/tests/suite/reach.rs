@@ -31,7 +31,7 @@ fn contested(scope: VictimScope) -> Gangs {
 }
 
 #[test]
-fn a_pod_that_holds_what_the_gang_asks_for_may_be_evicted() {
+fn a_pod_that_holds_a_requested_resource_may_be_evicted() {
     for scope in [VictimScope::Accelerators, VictimScope::Any] {
         assert_eq!(contested(scope).evicted().len(), 1, "{scope:?}");
     }
@@ -70,7 +70,7 @@ fn a_gang_never_evicts_what_holds_no_accelerator() {
 }
 
 #[test]
-fn a_pod_whose_label_says_so_is_not_evicted_and_the_condition_tells() {
+fn a_pod_with_the_opt_out_label_is_not_evicted_and_the_condition_reports_it() {
     let mut world = Gangs::new(&[("n1", 4)]);
     let label = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}}});
     world.foreign_with("trainer", "n1", 0, 4, &label);

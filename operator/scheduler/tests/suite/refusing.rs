@@ -118,7 +118,7 @@ fn each_placement_that_is_refused_doubles_the_time_to_the_next_up_to_five_minute
 }
 
 #[test]
-fn a_gang_that_backs_off_keeps_no_capacity_from_others() {
+fn a_gang_in_back_off_keeps_no_capacity_from_other_gangs() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.obstructed_gang("high", HIGH);
     refused_message(&mut world, "high");
@@ -273,7 +273,7 @@ fn an_intent_that_has_not_evicted_is_no_failed_preemption() {
 }
 
 #[test]
-fn a_member_of_a_basic_group_that_is_refused_backs_off_while_the_others_run() {
+fn a_refused_member_of_a_basic_group_backs_off_while_other_members_run() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.obstructed_gang("a", LOW);
     world.edit("a", |w| w.spec.scheduling.policy = SchedulingPolicy::Basic);
@@ -376,7 +376,7 @@ fn refuse_status(world: &mut Gangs, name: &str) {
 }
 
 #[test]
-fn nobody_is_evicted_before_the_write_that_records_it() {
+fn no_pod_is_evicted_before_its_intent_is_written() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", LOW);
     world.settle();

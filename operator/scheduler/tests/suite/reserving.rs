@@ -53,7 +53,7 @@ fn end(world: &mut Gangs, pod: &str) {
 }
 
 #[test]
-fn a_gang_that_fits_no_node_beside_its_daemons_keeps_nobody_waiting() {
+fn a_gang_that_fits_no_node_beside_daemon_pods_delays_no_other_gang() {
     let mut world = busy(&[1, 1], &of_the_node());
     later(&mut world, "never", whole_nodes(1));
     later(&mut world, "small", SMALL);
@@ -61,7 +61,7 @@ fn a_gang_that_fits_no_node_beside_its_daemons_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_gang_that_waits_for_services_which_never_end_keeps_nobody_waiting() {
+fn a_gang_that_waits_for_endless_services_delays_no_other_gang() {
     let mut world = busy(&[2, 2], &json!({}));
     later(&mut world, "never", whole_nodes(1));
     later(&mut world, "small", SMALL);
@@ -69,7 +69,7 @@ fn a_gang_that_waits_for_services_which_never_end_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_gang_that_waits_keeps_the_nodes_that_it_needs_and_no_others() {
+fn a_waiting_gang_reserves_only_the_nodes_that_it_needs() {
     let mut world = busy(&[2, 2, 2], &ends());
     later(&mut world, "waits", whole_nodes(1));
     for name in ["a", "b", "c"] {
@@ -189,7 +189,7 @@ fn reservations_are_disjoint_and_those_ahead_choose_first() {
 }
 
 #[test]
-fn only_the_first_gangs_of_a_priority_reserve_and_the_others_keep_nobody_waiting() {
+fn only_the_first_gangs_of_a_priority_reserve_nodes() {
     for (most, placed) in [(0, [1, 1]), (1, [1, 0]), (2, [0, 0])] {
         let mut world = busy(&[2, 2], &ends());
         world.scheduler_settings().rules.reservations_per_priority = most;
@@ -387,7 +387,7 @@ fn a_gang_that_ends_in_time_uses_what_is_reserved_for_later() {
 }
 
 #[test]
-fn nobody_uses_what_is_reserved_while_an_end_is_unknown() {
+fn reserved_nodes_are_not_backfilled_while_an_end_time_is_unknown() {
     let mut world = waiting_for_a_deadline();
     world.foreign_with("endless", "n0", 1000, 1, &ends());
     world.settle();

@@ -85,7 +85,7 @@ fn capacity_evicted_for_a_gang_that_is_never_scheduled_is_released_after_15_minu
 }
 
 #[test]
-fn bound_members_give_their_nodes_back_with_those_that_nobody_schedules() {
+fn bound_members_release_their_nodes_with_members_that_are_never_scheduled() {
     let mut world = contested(&["default-scheduler", "absent", "absent"]);
     until_victims_are_gone(&mut world);
     run(&mut world, 5);
@@ -97,7 +97,7 @@ fn bound_members_give_their_nodes_back_with_those_that_nobody_schedules() {
 }
 
 #[test]
-fn a_new_leader_goes_on_with_the_time_of_the_last() {
+fn a_new_leader_continues_the_deadline_of_the_previous_leader() {
     let mut world = contested(&["absent", "absent"]);
     until_victims_are_gone(&mut world);
     for _ in 0..10 {
@@ -175,7 +175,7 @@ fn after_an_outage_schedulers_have_a_minute() {
 }
 
 #[test]
-fn conditions_say_who_has_not_answered_until_when_and_what_to_change() {
+fn conditions_name_the_silent_scheduler_the_deadline_and_the_remedy() {
     let mut world = contested(&["absent", "default-scheduler"]);
     until_victims_are_gone(&mut world);
     run(&mut world, 130);
@@ -283,7 +283,7 @@ fn a_refusal_ends_what_was_noted_of_silence() {
 
 /// Other gangs got its capacity, so it has no pods for a scheduler to answer.
 #[test]
-fn a_scheduler_that_answers_others_again_ends_what_was_noted_of_its_silence() {
+fn a_scheduler_that_binds_other_pods_again_is_no_longer_treated_as_silent() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 1)]);
     world.gang("low", LOW);
     world.foreign("busy", "n2", HIGH.priority, 1);
@@ -304,7 +304,7 @@ fn a_scheduler_that_answers_others_again_ends_what_was_noted_of_its_silence() {
 }
 
 #[test]
-fn what_a_scheduler_fails_over_is_told_in_its_words() {
+fn a_failure_of_a_scheduler_is_reported_with_its_message() {
     let mut world = contested(&["absent", "absent"]);
     until_victims_are_gone(&mut world);
     run(&mut world, 600);

@@ -316,7 +316,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_is_impersonated_counts_and_refused_impersonation_is_nobodys() {
+    fn a_write_counts_for_the_impersonated_user_unless_impersonation_is_refused() {
         let mut versions = Versions::default();
         let other = event(json!({"impersonatedUser": {"username": "other"}}));
         assert_eq!(versions.write(other).unwrap().user, "other");

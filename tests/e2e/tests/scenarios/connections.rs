@@ -93,7 +93,7 @@ async fn connections(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_several() -> Result<()> {
+async fn an_agent_sends_all_requests_on_one_connection_and_a_manager_on_several() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("connections") {
         return Ok(());
@@ -105,7 +105,7 @@ async fn an_agent_asks_all_that_it_asks_on_one_connection_and_a_manager_on_sever
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_leaves_a_connection_on_which_nobody_answers_though_it_stays_open() -> Result<()> {
+async fn an_agent_closes_an_open_connection_without_answers() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("connections that hang") {
         return Ok(());

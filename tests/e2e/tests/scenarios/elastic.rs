@@ -72,8 +72,7 @@ async fn a_gang_with_room_for_its_minimum_only_starts_with_it_and_its_world_says
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody_for_it()
--> Result<()> {
+async fn an_elastic_gang_grows_with_one_uncounted_restart_and_without_evictions() -> Result<()> {
     scenario(cluster().await?, "grow", &Shape::default(), async |t| {
         t.create(gang("low", 1, 8, json!({"priorityClassName": "low"})))
             .await?;
@@ -131,7 +130,8 @@ async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_goes_on_with_fewer_members_when_a_node_is_lost_and_no_other_is_free() -> Result<()> {
+async fn an_elastic_gang_continues_with_fewer_members_without_a_node_for_a_lost_member()
+-> Result<()> {
     // A node is silent when its Lease runs out.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
     scenario(

@@ -53,7 +53,7 @@ async fn a_spent_budget_fails_the_workload_with_its_history() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_over_its_quota_is_held_makes_no_pod_and_evicts_nobody() -> Result<()> {
+async fn a_gang_over_its_quota_is_held_with_no_pods_and_no_evictions() -> Result<()> {
     scenario(cluster().await?, "quota", &Shape::default(), async |t| {
         t.create(gang("victim", 2, 8, json!({"priorityClassName": "low"})))
             .await?;

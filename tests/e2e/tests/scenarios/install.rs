@@ -176,7 +176,7 @@ async fn no_agent_deletes_or_changes_what_is_not_its_own_even_with_a_role_for_it
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_everything()
+async fn only_the_manager_writes_scheduling_objects_even_against_a_role_for_everything()
 -> Result<()> {
     scenario(
         cluster().await?,
@@ -235,7 +235,7 @@ fn repair_role(cluster: &Cluster) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_the_role_of_the_page_repairs_what_else_only_the_manager_writes() -> Result<()> {
+async fn the_documented_repair_role_may_write_objects_of_the_manager() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("tokens of other identities") {
         return Ok(());
@@ -274,7 +274,7 @@ async fn who_has_the_role_of_the_page_repairs_what_else_only_the_manager_writes(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_but_the_manager_makes_members_and_users_may_label_them() -> Result<()> {
+async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<()> {
     let shape = Shape {
         nodes: 1,
         ..Shape::default()

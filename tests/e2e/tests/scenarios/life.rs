@@ -76,7 +76,7 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_of_somebody_else_under_our_name_is_left_alone_and_said() -> Result<()> {
+async fn a_foreign_service_with_the_same_name_is_kept_and_reported() -> Result<()> {
     scenario(
         cluster().await?,
         "conflict",

@@ -122,7 +122,8 @@ async fn label_nodes(t: &Scenario<'_>, key: &str, of: &[Pod]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_host_port_a_daemon_has_evicts_nobody_before_it_is_free() -> Result<()> {
+async fn a_gang_whose_host_port_a_daemon_uses_evicts_no_pod_before_the_port_is_free() -> Result<()>
+{
     scenario(cluster().await?, "port", &Shape::default(), async |t| {
         daemons(t).await?;
         let container = json!({"name": "trainer", "image": "registry.example/trainer:1",
@@ -138,7 +139,8 @@ async fn a_gang_whose_host_port_a_daemon_has_evicts_nobody_before_it_is_free() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_must_be_apart_from_a_daemon_evicts_nobody_and_runs_without_it() -> Result<()> {
+async fn a_gang_with_anti_affinity_to_a_daemon_evicts_no_pod_and_runs_without_the_daemon()
+-> Result<()> {
     scenario(cluster().await?, "apart", &Shape::default(), async |t| {
         daemons(t).await?;
         let apart = json!({"affinity": {"podAntiAffinity": {
@@ -154,7 +156,8 @@ async fn a_gang_that_must_be_apart_from_a_daemon_evicts_nobody_and_runs_without_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_spread_cannot_hold_evicts_nobody_and_runs_when_it_can() -> Result<()> {
+async fn a_gang_with_an_unsatisfiable_spread_evicts_no_pod_until_the_spread_can_hold() -> Result<()>
+{
     scenario(cluster().await?, "spread", &Shape::default(), async |t| {
         let key = "lockstep.test/cell";
         let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
@@ -174,7 +177,7 @@ async fn a_gang_whose_spread_cannot_hold_evicts_nobody_and_runs_when_it_can() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_claim_is_missing_evicts_nobody_and_is_told_its_name() -> Result<()> {
+async fn a_gang_with_a_missing_claim_evicts_no_pod_and_reports_the_claim_name() -> Result<()> {
     scenario(cluster().await?, "no-claim", &Shape::default(), async |t| {
         let said = "persistentvolumeclaim \"data\" not found: create it";
         let before = spares(t, with_claim(), reasons::VOLUME_MISSING, said).await?;
@@ -190,8 +193,8 @@ async fn a_gang_whose_claim_is_missing_evicts_nobody_and_is_told_its_name() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_nobody_and_runs_there() -> Result<()>
-{
+async fn a_gang_with_a_volume_in_a_zone_without_nodes_evicts_no_pod_until_a_node_is_there()
+-> Result<()> {
     scenario(cluster().await?, "zonal", &Shape::default(), async |t| {
         let zone = "lockstep.test/zone-of-the-volume";
         let mut source = host_path();
@@ -206,7 +209,8 @@ async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_nobody_and_runs_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_asks_for_what_no_node_has_evicts_nobody_and_runs_without_it() -> Result<()> {
+async fn a_gang_that_requests_an_unknown_resource_evicts_no_pod_and_runs_without_it() -> Result<()>
+{
     scenario(cluster().await?, "unknown", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         let resources = |limits: Value| {

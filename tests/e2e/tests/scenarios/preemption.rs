@@ -148,7 +148,7 @@ async fn of_two_equal_gangs_the_one_that_saved_its_work_last_is_evicted() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_the_checkpoint_and_not_the_name_that_decides_who_is_evicted() -> Result<()> {
+async fn the_checkpoint_and_not_the_name_decides_the_victim() -> Result<()> {
     scenario(cluster().await?, "saved-b", &Shape::default(), async |t| {
         the_saved_one_goes(t, "b").await
     })
@@ -204,7 +204,7 @@ async fn a_gang_refused_for_its_volumes_preempts_once_and_reports_the_refusal() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
+async fn a_workload_with_preemption_policy_never_evicts_no_pod() -> Result<()> {
     scenario(cluster().await?, "never", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         let polite =
@@ -308,7 +308,7 @@ async fn a_disruption_budget_is_spared_when_another_gang_suffices() -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
+async fn a_forged_intent_in_a_pod_group_evicts_no_pod() -> Result<()> {
     scenario(cluster().await?, "forged", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         t.create(of_class("c", 2, "low")).await?;

@@ -181,7 +181,7 @@ async fn the_documented_lines_remove_what_olm_leaves() -> Result<()> {
 }
 
 #[test]
-fn who_reads_the_bundle_is_told_the_same_lines() -> Result<()> {
+fn the_olm_description_has_the_documented_uninstall_lines() -> Result<()> {
     let page = std::fs::read_to_string(repository().join("config/olm/description.md"))?;
     let block = page.split_once("```sh\n").context("a block")?.1;
     let block = block.split_once("```").context("its end")?.0;
@@ -191,7 +191,7 @@ fn who_reads_the_bundle_is_told_the_same_lines() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn make_undeploy_leaves_running_jobs_alone_when_asked() -> Result<()> {
+async fn make_undeploy_with_keep_pods_keeps_running_jobs() -> Result<()> {
     let cluster = fresh("undeploy", patient()).await?;
     if !cluster.is_ours("removing the installation") {
         return Ok(());

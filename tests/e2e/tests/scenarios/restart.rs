@@ -103,8 +103,7 @@ async fn the_true_exit_code_is_in_the_history_although_the_last_state_says_137()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_in_place()
--> Result<()> {
+async fn members_of_a_lost_node_are_recreated_and_other_members_restart_in_place() -> Result<()> {
     // A node is silent when its Lease runs out.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
     let shape = Shape {
@@ -148,7 +147,7 @@ async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_deleted_by_hand_is_replaced_and_the_others_restart_in_place() -> Result<()> {
+async fn a_member_deleted_by_hand_is_replaced_and_other_members_restart_in_place() -> Result<()> {
     scenario(cluster().await?, "by-hand", &Shape::default(), async |t| {
         t.create(gang("g", 3, 8, json!({}))).await?;
         let before = t.running("g").await?;

@@ -139,7 +139,7 @@ async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_runbooks_and_alerts_tell_to_look_at_is_there() -> Result<()> {
+async fn objects_named_by_runbooks_and_alerts_exist() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("the names of the shipped overlay") {
         return Ok(());

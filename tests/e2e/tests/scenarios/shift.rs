@@ -33,7 +33,7 @@ async fn failed_once(t: &Scenario<'_>) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_list_and_top_tell_who_failed_where_members_are_and_what_is_held() -> Result<()> {
+async fn status_list_and_top_show_failed_members_nodes_and_held_accelerators() -> Result<()> {
     scenario(cluster().await?, "shift", &Shape::default(), async |t| {
         let failed = failed_once(t).await?;
         let status = t.lockstep(&["status", "llama"]).await?;
@@ -158,7 +158,7 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_kept_demonstration_tells_to_type_shows_what_runs_and_what_waits() -> Result<()> {
+async fn the_commands_of_the_kept_demo_show_running_and_waiting_workloads() -> Result<()> {
     scenario(cluster().await?, "kept", &Shape::default(), async |t| {
         t.create(gang("llama", 3, 8, json!({}))).await?;
         t.running("llama").await?;
@@ -272,7 +272,7 @@ async fn with_role(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_shipped_roles_are_enough_to_ask_before_applying_and_to_be_on_call() -> Result<()> {
+async fn the_shipped_roles_suffice_for_whatif_and_on_call_commands() -> Result<()> {
     let shape = Shape {
         nodes: 1,
         ..Shape::default()

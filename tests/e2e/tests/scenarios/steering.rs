@@ -12,7 +12,7 @@ use lockstep_e2e::cluster;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspending_gives_the_room_to_others_and_resuming_takes_it_again() -> Result<()> {
+async fn suspending_releases_capacity_to_other_gangs_and_resuming_takes_it_again() -> Result<()> {
     scenario(cluster().await?, "suspend", &Shape::default(), async |t| {
         t.create(gang("g", 4, 8, json!({}))).await?;
         t.running("g").await?;
@@ -181,7 +181,7 @@ async fn a_finished_member_stays_finished_when_its_pod_is_collected() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn success_any_completes_with_the_first_group_and_ends_the_others() -> Result<()> {
+async fn success_any_completes_with_the_first_group_and_stops_other_groups() -> Result<()> {
     scenario(cluster().await?, "any", &Shape::default(), async |t| {
         let spec = json!({"groups": [group("scouts", 1, 8), group("workers", 2, 8)], "successPolicy": {"operator": "Any"},
                           "scheduling": {"gang": {"scope": "Group"}}});

@@ -109,7 +109,7 @@ workloads: get list watch
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_trains_has_a_role_for_that_and_who_administers_one_that_sees_more() -> Result<()> {
+async fn the_user_role_allows_training_and_the_admin_role_reads_more() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("tokens of other identities") || !cluster.has_nodes("aggregated roles") {
         return Ok(());

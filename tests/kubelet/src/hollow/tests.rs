@@ -225,7 +225,7 @@ async fn a_node_that_vanished_says_nothing_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_node_controller_took_for_unready_is_told_ready_again() {
+async fn a_pod_marked_unready_by_the_node_controller_is_reported_ready_again() {
     let rig = rig();
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;

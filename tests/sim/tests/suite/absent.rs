@@ -25,7 +25,7 @@ fn gang_of(world: &mut Gangs, name: &str, priority: i32, schedulers: &[&str]) {
 }
 
 #[test]
-fn gangs_that_nobody_schedules_keep_nobody_waiting_for_ever() {
+fn gangs_that_are_never_scheduled_do_not_delay_other_gangs_forever() {
     for seed in 0..3 {
         let nodes = [("n1", 2), ("n2", 2), ("n3", 2)];
         let mut world = Gangs::with_seed(seed, &nodes);

@@ -53,7 +53,7 @@ fn a_name_is_taken_until_its_pod_is_gone() {
 }
 
 #[test]
-fn a_pod_that_nobody_runs_goes_at_once_and_one_of_a_lost_node_stays() {
+fn an_unbound_pod_is_deleted_at_once_and_a_pod_of_a_lost_node_stays() {
     let mut w = Solo::new(gang(1));
     w.settle();
     w.lose("n0");

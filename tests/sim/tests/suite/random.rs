@@ -84,7 +84,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-fn two_gangs_with_failures_at_random_come_to_rest_and_run() {
+fn two_gangs_with_random_failures_converge_and_run() {
     for seed in seeds() {
         let mut world = Gangs::with_seed(seed, &[("n0", 2), ("n1", 2), ("n2", 2), ("n3", 2)]);
         let patient = json!({"failurePolicy": {"limits": {"maxRestarts": 1000}}});

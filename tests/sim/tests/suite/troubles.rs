@@ -146,7 +146,7 @@ fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
 }
 
 #[test]
-fn who_makes_no_progress_is_found_and_answered_once_and_nobody_else_is() {
+fn only_hung_members_are_detected_and_each_is_handled_once() {
     let kind = Kind {
         trains: true,
         troubles: &[STALLS, BESIDE_STALLS].concat(),

@@ -179,7 +179,7 @@ async fn a_container_that_starts_while_the_runtime_is_listed_is_not_missed() {
 }
 
 #[tokio::test]
-async fn events_of_pods_that_are_not_members_wake_nobody() {
+async fn events_of_pods_that_are_not_members_do_not_wake_the_agent() {
     let fake = one_pod();
     let mut runtime = connect(&fake, intervals(true));
     runtime.list().await.unwrap();

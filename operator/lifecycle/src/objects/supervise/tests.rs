@@ -80,7 +80,7 @@ fn the_copy_container_reads_the_shared_memory_volume_of_the_training_container()
 }
 
 #[test]
-fn a_pod_that_asks_for_nothing_still_does() {
+fn a_supervised_pod_without_requests_has_no_requests() {
     let class = |container: Value| {
         let pod = supervised(json!({"containers": [container]}));
         pod["initContainers"][0]["resources"].clone()

@@ -4,7 +4,7 @@ use super::super::kinds::{Claims, Quotas, Volumes};
 use super::*;
 
 #[tokio::test]
-async fn the_scheduler_sleeps_through_what_people_are_told_and_wakes_for_what_it_reads() {
+async fn the_scheduler_ignores_summaries_and_wakes_for_the_ledger() {
     let f = Fixture::new();
     let mut tw = workload("w");
     tw["status"] = json!({"ready": "0/2", "groups": [{"name": "workers", "ready": 0}]});
@@ -133,7 +133,7 @@ async fn what_admission_makes_of_pods_counts_until_the_spec_is_another() {
 }
 
 #[tokio::test]
-async fn a_topology_key_that_no_pod_group_has_any_more_is_given_up_when_a_new_one_comes() {
+async fn an_unused_topology_key_is_removed_when_a_new_key_appears() {
     let f = Fixture::new();
     let with_key = |workload: &str, key: &str| {
         let mut group = pod_group(workload, "n1");

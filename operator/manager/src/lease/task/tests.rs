@@ -186,7 +186,7 @@ async fn a_leader_that_cannot_renew_pauses_writes_at_its_deadline_and_resumes_in
 
 /// Its next attempt conflicts with its own write.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_lands_after_it_was_given_up_is_no_end_for_its_sender() {
+async fn a_renewal_that_succeeds_after_its_timeout_does_not_stop_the_leader() {
     // At any time within an attempt: the write takes 5 s, the read 5 s, the pause 2 s.
     for late in 6..30 {
         let (server, mut a) = leader().await;
@@ -277,7 +277,7 @@ async fn a_standby_waits_the_whole_duration_after_a_renewal_that_lands_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_nobody_answers_ends_after_four_durations_and_has_long_been_silent() {
+async fn a_leader_without_answers_exits_after_four_durations_without_late_writes() {
     for weather in BAD {
         let (server, mut a) = leader().await;
         server.writes("a", weather);
@@ -401,7 +401,7 @@ async fn an_answer_that_waited_while_the_process_stood_still_gives_no_right() {
 /// Three candidates whose requests are answered, delayed, lost or refused at random. Any of them
 /// may crash at any time and is then replaced.
 #[tokio::test(start_paused = true)]
-async fn whatever_becomes_of_requests_nobody_leads_when_another_takes_the_lease() {
+async fn no_process_leads_when_another_acquires_the_lease_despite_random_request_failures() {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let (mut resumed, mut terms) = (0, 0);
     for seed in 0..20 {

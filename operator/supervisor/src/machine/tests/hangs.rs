@@ -106,7 +106,7 @@ fn the_first_step_has_the_time_of_the_start() {
 }
 
 #[test]
-fn nobody_hangs_while_it_starts_whatever_it_tells_meanwhile() {
+fn a_child_does_not_hang_during_startup_at_any_reported_step() {
     let mut scene = running();
     for (second, step) in [(0, 0), (20, 1200), (10, 1201)] {
         scene.after(second);
@@ -120,7 +120,7 @@ fn nobody_hangs_while_it_starts_whatever_it_tells_meanwhile() {
 }
 
 #[test]
-fn the_last_step_is_told_before_the_end() {
+fn the_last_step_is_reported_before_the_exit() {
     let mut scene = running();
     tells(&mut scene, 1);
     scene.after(2);
@@ -141,7 +141,7 @@ fn the_last_step_is_told_before_the_end() {
 }
 
 #[test]
-fn a_first_step_that_is_told_late_has_the_time_of_any_other() {
+fn a_first_step_reported_late_has_the_normal_timeout() {
     let mut scene = running();
     scene.after(590);
     tells(&mut scene, 1);
@@ -153,7 +153,7 @@ fn a_first_step_that_is_told_late_has_the_time_of_any_other() {
 }
 
 #[test]
-fn who_tells_nothing_is_left_alone_until_it_has_told_something_once() {
+fn a_child_is_never_treated_as_hung_before_its_first_progress_report() {
     let mut scene = running();
     assert_eq!(scene.after(100_000), []);
     tells(&mut scene, 7);
@@ -176,7 +176,7 @@ fn without_limits_nothing_hangs() {
 }
 
 #[test]
-fn a_child_that_was_told_to_stop_has_its_grace_period() {
+fn a_child_that_received_a_stop_signal_has_its_grace_period() {
     let mut scene = running();
     tells(&mut scene, 1);
     tells(&mut scene, 2);
@@ -185,7 +185,7 @@ fn a_child_that_was_told_to_stop_has_its_grace_period() {
 }
 
 #[test]
-fn steps_are_told_now_and_then_and_checkpoints_at_once() {
+fn steps_are_reported_periodically_and_checkpoints_at_once() {
     let mut scene = running();
     assert_eq!(tells(&mut scene, 1), [sent(1, 0, None)]);
     scene.after(1);

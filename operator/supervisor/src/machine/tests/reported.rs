@@ -28,7 +28,7 @@ fn an_agent_that_comes_late_hears_when_the_child_ended() {
 }
 
 #[test]
-fn a_start_says_how_many_meet_where_that_is_told_and_where() {
+fn a_start_logs_the_member_count_and_coordinator_if_known() {
     let printed = |world, coordinator| {
         let mut scene = Scene::with_agent();
         scene.order(FromAgent::Hold { attempt: 2 });

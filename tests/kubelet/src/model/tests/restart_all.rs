@@ -271,7 +271,7 @@ fn a_sidecar_that_sets_it_off_before_regular_containers_started_is_no_failure() 
 }
 
 #[test]
-fn a_kubelet_restarted_in_the_middle_goes_on_from_the_api_condition() {
+fn a_kubelet_that_restarts_during_the_restart_continues_from_the_api_condition() {
     let mut rig = started("main");
     rig.exit("main", 42);
     rig.step();

@@ -105,7 +105,7 @@ fn every_set_without_which_the_gang_fits_frees_the_capacity_that_is_needed() {
 }
 
 #[test]
-fn what_a_node_holds_beyond_what_it_has_is_not_asked_of_the_others() {
+fn overcommitment_of_a_node_is_not_required_of_other_nodes() {
     let mut question = Question::new(&[4, 2], 1, 1);
     // No slot requires a certain unit, so both nodes are divided.
     for _ in 0..2 {

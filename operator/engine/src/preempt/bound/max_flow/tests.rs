@@ -6,7 +6,7 @@ use super::*;
 use crate::test_runner::runner;
 
 #[test]
-fn the_cut_is_the_cheapest_separation_and_can_be_asked_again_with_other_capacities() {
+fn the_cut_is_the_cheapest_separation_also_after_capacities_change() {
     // Two projects that share the more expensive of two tools.
     let mut network = Network::new(6);
     let (source, sink) = (0, 5);
@@ -37,7 +37,7 @@ fn the_cut_is_the_cheapest_separation_and_can_be_asked_again_with_other_capaciti
 }
 
 #[test]
-fn the_flow_is_what_the_cheapest_separation_costs_also_when_asked_again() {
+fn the_flow_equals_the_cost_of_the_cheapest_separation_on_every_call() {
     const VERTICES: usize = 8;
     let edges = prop::collection::vec((0..VERTICES - 1, 1..VERTICES, 0..5i128, 0..5i128), 10..24);
     let result = runner().run(&edges, |edges| {

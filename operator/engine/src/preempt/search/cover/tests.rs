@@ -34,7 +34,7 @@ fn a_node_is_freed_by_the_cheapest_sufficient_units_at_one_step_per_unit() {
 }
 
 #[test]
-fn of_units_under_one_budget_a_second_is_taken_only_when_others_do_not_suffice() {
+fn a_second_unit_of_one_budget_is_taken_only_if_other_units_do_not_suffice() {
     for (others, expected) in [(true, &[0, 2][..]), (false, &[0, 1][..])] {
         let mut question = Question::new(&[8], 1, 6);
         for cost in [1, 2] {
