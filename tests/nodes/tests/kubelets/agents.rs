@@ -68,6 +68,29 @@ async fn a_restart_in_place_needs_no_kubelet() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<()> {
+    on_nodes("absent", async |real, t| {
+        let job = job(t, "gpt", 4)?;
+        t.create(job.manifest(json!({}), json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let machine = real.node_of(&before[0])?;
+        // Without its kubelet the agent stays away.
+        machine.hold("kubelet")?;
+        machine.kill("lockstep-agent")?;
+        let killed = now()?;
+        real.signal(&before[0], Signal::KILL)?;
+        machine.release("kubelet")?;
+        real.ready(&machine.name).await?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        let (_, cause) = restarted(t, "gpt", 1).await?;
+        ensure!(cause.pod == before[0].name_any(), "{cause:?}");
+        kept(&before, &after, 0)?;
+        apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_needs_no_containerd() -> Result<()> {
     on_nodes("containerd", async |real, t| {
         let job = job(t, "gpt", 4)?;

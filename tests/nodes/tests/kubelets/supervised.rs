@@ -65,6 +65,35 @@ async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Result<()> {
+    on_nodes("sidecars", async |real, t| {
+        let job = job(t, "gpt", 4)?;
+        let mut object = job.manifest(json!({}), json!({}))?;
+        let image = lockstep_containers::containerd::IMAGE;
+        let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
+        pod["initContainers"] = json!([
+            {"name": "prepare", "image": image, "command": ["true"]},
+            {"name": "sidecar", "image": image, "command": ["sleep", "1000"], "restartPolicy": "Always"},
+        ]);
+        t.create(object).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let killed = now()?;
+        real.signal(&before[1], Signal::KILL)?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        restarted(t, "gpt", 1).await?;
+        kept(&before, &after, 0)?;
+        for pod in &after {
+            let status = pod.status.as_ref();
+            let all = status.and_then(|s| s.init_container_statuses.as_ref());
+            let again = all.into_iter().flatten().find(|s| s.restart_count > 0);
+            ensure!(again.is_none(), "{again:?}");
+        }
+        apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_restricted_pod_security_restarts_in_place() -> Result<()> {
     on_nodes("restricted", async |real, t| {
         let label = "pod-security.kubernetes.io/enforce=restricted";
