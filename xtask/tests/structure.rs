@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use xtask::structure::{Crate, Measures, cycles, duplicate_types, load, measure, module_cycles};
+use xtask::structure::{
+    Crate, Measures, cycles, duplicate_types, load, long_function_names, measure, module_cycles,
+};
 
 fn crates() -> Vec<Crate> {
     load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the sources are readable")
@@ -26,6 +28,15 @@ fn no_modules_of_a_crate_need_each_other_in_a_circle() {
 fn a_public_type_name_exists_once() {
     let duplicates = duplicate_types(&crates());
     assert!(duplicates.is_empty(), "{duplicates:#?}");
+}
+
+#[test]
+fn no_function_name_is_longer_than_80_characters() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for folder in ["api", "operator", "tests", "xtask"] {
+        let long = long_function_names(&root.join(folder), 80).expect("the sources are readable");
+        assert!(long.is_empty(), "{long:#?}");
+    }
 }
 
 #[test]

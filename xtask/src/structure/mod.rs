@@ -10,5 +10,5 @@ mod source;
 
 pub use imports::{cycles, module_cycles};
 pub use measures::{Function, Measures, measure};
-pub use names::duplicate_types;
+pub use names::{duplicate_types, long_function_names};
 pub use source::{Crate, load};

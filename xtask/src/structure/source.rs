@@ -82,7 +82,7 @@ fn read_folder(
     Ok(())
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths = entries
         .map(|entry| Ok(entry?.path()))
