@@ -25,6 +25,12 @@ pub struct ZoneInfo {
 }
 
 impl ZoneInfo {
+    /// Time from which the silence of a node counts as its loss. `None` during an outage.
+    pub(crate) fn counts_from(&self, silent_since: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let after = self.outage_ended.max(Some(silent_since));
+        after.filter(|_| !self.outage)
+    }
+
     /// From all nodes of the cluster.
     pub fn of<'n>(nodes: impl IntoIterator<Item = &'n NodeInfo>) -> BTreeMap<String, Self> {
         let mut zones: BTreeMap<&str, Readiness> = BTreeMap::new();

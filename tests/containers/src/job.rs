@@ -4,9 +4,16 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use lockstep_api::workload::Phase;
+use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::{gang, merge};
+use lockstep_cluster::scenario::Scenario;
 use serde_json::{Value, json};
+
+use crate::fleet::LIMIT;
 
 /// The training program, and the image that it is in.
 pub const TRAINER: &str = "lockstep-trainer";
@@ -61,6 +68,18 @@ impl Job {
             members,
             folder,
         })
+    }
+
+    /// A job of a scenario.
+    pub fn of(t: &Scenario<'_>, name: &str, members: usize) -> Result<Self> {
+        Self::new(&t.cluster.folder().join(&t.name), name, members)
+    }
+
+    /// Waits until all members have done a step since this time, and the workload is ready. Returns
+    /// its pods.
+    pub async fn trains(&self, t: &Scenario<'_>, since: u64) -> Result<Vec<Pod>> {
+        eventually("all members to step", LIMIT, async || self.since(since)).await?;
+        t.running(&self.name).await
     }
 
     /// The folder that its members share.
@@ -181,6 +200,44 @@ impl Job {
         let occasion = words.next().context("occasion")?.to_owned();
         Ok((occasion, words.next().context("step")?.parse()?))
     }
+}
+
+/// A job of so many members fills all nodes. A rival of higher priority preempts it; the job saves a
+/// checkpoint, and resumes from it once the rival is deleted.
+pub async fn preempted_job_resumes(t: &Scenario<'_>, members: usize, rivals: usize) -> Result<()> {
+    for (class, value) in [("research", "100"), ("production", "1000")] {
+        let create = ["create", "priorityclass", class, "--value", value];
+        t.cluster.kubectl(&create).await?;
+    }
+    let class = |name: &str| json!({"priorityClassName": name});
+    let gpt = Job::of(t, "gpt", members)?;
+    t.create(gpt.manifest(class("research"), json!({}))?)
+        .await?;
+    gpt.trains(t, 0).await?;
+    let urgent = Job::of(t, "urgent", rivals)?;
+    t.create(urgent.manifest(class("production"), json!({}))?)
+        .await?;
+    urgent.trains(t, 0).await?;
+    let (occasion, step) = gpt.checkpoint()?;
+    ensure!(occasion == "stop", "the last checkpoint was {occasion}");
+    t.workload("gpt", "to wait", |w| {
+        let status = w.status.as_ref().context("a status")?;
+        ensure!(
+            status.preemptions == 1 && status.phase == Some(Phase::Pending),
+            "{:?}",
+            status.phase
+        );
+        ensure!(status.restarts.counted == 0, "a restart was charged");
+        Ok(())
+    })
+    .await?;
+    let freed = now()?;
+    t.workloads()
+        .delete("urgent", &DeleteParams::default())
+        .await?;
+    gpt.trains(t, freed).await?;
+    ensure!(gpt.step()? > step, "it began before its checkpoint");
+    Ok(())
 }
 
 fn mixed(notes: &[Note]) -> usize {

@@ -9,16 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::workload::{Cause, CauseKind, Phase};
+use lockstep_api::workload::{Cause, CauseKind};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::merge;
 use lockstep_cluster::process::{Launch, Process};
 use lockstep_cluster::scenario::{Scenario, node, restarts, scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually};
 use lockstep_containers::fleet::{self, LIMIT, machine_of, signal};
-use lockstep_containers::job::{PORT, TRAINER, now};
+use lockstep_containers::job::{PORT, TRAINER, now, preempted_job_resumes};
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -67,7 +66,7 @@ async fn on_nodes(
 
 /// A job of two members on each of the nodes.
 fn job(t: &Scenario<'_>, name: &str, nodes: usize) -> Result<Job> {
-    Job::new(&t.cluster.folder().join(&t.name), name, 2 * nodes)
+    Job::of(t, name, 2 * nodes)
 }
 
 /// In place, however often.
@@ -84,11 +83,6 @@ fn kills(fleet: &mut Fleet) -> Result<BTreeMap<String, usize>> {
     Ok(all)
 }
 
-async fn trains(t: &Scenario<'_>, name: &str, job: &Job, since: u64) -> Result<Vec<Pod>> {
-    eventually("all members to step", LIMIT, async || job.since(since)).await?;
-    t.running(name).await
-}
-
 /// The cause of the last incident, once there have been so many.
 async fn cause(t: &Scenario<'_>, name: &str, restarts: i64) -> Result<Cause> {
     let status = t.restarted(name, restarts).await?;
@@ -103,13 +97,13 @@ async fn a_killed_member_brings_the_gang_back_inside_its_containers_from_the_che
     on_nodes(&cluster, "place", 4, async |t, _| {
         let job = job(t, "gpt", 4)?;
         t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
             .await?;
         let (_, saved) = eventually("a checkpoint", LIMIT, async || job.checkpoint()).await?;
         let killed = now()?;
         signal(t, &before[5], Signal::KILL).await?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         let cause = cause(t, "gpt", 1).await?;
         ensure!(
             cause.pod == before[5].name_any() && cause.exit_code == Some(137),
@@ -143,7 +137,7 @@ async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
     on_nodes(&cluster, "random", 4, async |t, fleet| {
         let job = job(t, "gpt", 4)?;
         t.create(job.manifest(lasting(), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let chance = RandomState::new();
         for round in 0..kills {
             let luck = chance.hash_one(round);
@@ -201,7 +195,7 @@ async fn two_attempts_that_meet_are_noticed() -> Result<()> {
         let slow = "[ $PET_NODE_RANK = 0 ] || sleep 1; exec /usr/bin/lockstep-trainer";
         let slow = json!({"command": ["/bin/sh", "-c", slow]});
         t.create(job.manifest(lasting(), slow)?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let status = before[0].status.as_ref();
         let leader = status.and_then(|s| s.pod_ip.clone()).context("an IP")?;
         // Rank 1 of attempt 1, which no supervisor holds.
@@ -243,11 +237,11 @@ async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
         let job = job(t, "gpt", 2)?;
         let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
         t.create(job.manifest(lasting(), limited)?).await?;
-        let pods = trains(t, "gpt", &job, 0).await?;
+        let pods = job.trains(t, 0).await?;
 
         let told = now()?;
         job.command(1, "exit 42")?;
-        trains(t, "gpt", &job, told).await?;
+        job.trains(t, told).await?;
         let exit = cause(t, "gpt", 1).await?;
         ensure!(
             exit.exit_code == Some(42) && exit.pod == pods[1].name_any(),
@@ -257,7 +251,7 @@ async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
         // More than its cgroup has.
         let told = now()?;
         job.command(2, "leak")?;
-        trains(t, "gpt", &job, told).await?;
+        job.trains(t, told).await?;
         let oom = cause(t, "gpt", 2).await?;
         ensure!(
             oom.reason == "OOMKilled" && oom.pod == pods[2].name_any(),
@@ -268,7 +262,7 @@ async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
         // that restarts the one that hangs, too.
         let told = now()?;
         signal(t, &pods[3], Signal::STOP).await?;
-        let again = trains(t, "gpt", &job, told).await?;
+        let again = job.trains(t, told).await?;
         let hang = cause(t, "gpt", 3).await?;
         ensure!(
             hang.exit_code == Some(1) && hang.pod != pods[3].name_any(),
@@ -290,10 +284,10 @@ async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_container
         // Sooner than its peers give up.
         spec["failurePolicy"]["progress"] = json!({"timeoutSeconds": 10, "startupSeconds": 20});
         t.create(job.manifest(spec, json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let stopped = now()?;
         signal(t, &before[3], Signal::STOP).await?;
-        let after = trains(t, "gpt", &job, stopped).await?;
+        let after = job.trains(t, stopped).await?;
         let hang = cause(t, "gpt", 1).await?;
         // All wait for the one that is stopped; whose hang is told first is chance.
         ensure!(
@@ -323,7 +317,7 @@ async fn members_of_a_silent_node_move_and_other_members_restart_in_their_contai
         let mut spec = lasting();
         spec["failurePolicy"]["nodeLostSeconds"] = json!(1);
         t.create(job.manifest(spec, json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let (_, saved) = eventually("a checkpoint", LIMIT, async || job.checkpoint()).await?;
         // The others would look for a rank 0 that moves at the address that they were started with.
         let mut nodes = before.iter().map(node);
@@ -331,7 +325,7 @@ async fn members_of_a_silent_node_move_and_other_members_restart_in_their_contai
         let lost = lost.context("all members are on one node")?;
         let silent = now()?;
         fleet.lose(t, &lost, &before).await?;
-        let after = trains(t, "gpt", &job, silent).await?;
+        let after = job.trains(t, silent).await?;
         let cause = cause(t, "gpt", 1).await?;
         ensure!(
             cause.kind == CauseKind::NodeLost && cause.node == lost,
@@ -377,41 +371,8 @@ async fn a_program_that_does_not_exist_fails_the_workload_with_its_reason() -> R
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preempted_job_saves_a_checkpoint_and_resumes_from_it() -> Result<()> {
     let (cluster, _manager) = cluster("preempted").await?;
-    for (class, value) in [("research", "100"), ("production", "1000")] {
-        cluster
-            .kubectl(&["create", "priorityclass", class, "--value", value])
-            .await?;
-    }
     on_nodes(&cluster, "preempted", 2, async |t, _| {
-        let gpt = job(t, "gpt", 2)?;
-        let class = |name: &str| json!({"priorityClassName": name});
-        t.create(gpt.manifest(class("research"), json!({}))?)
-            .await?;
-        trains(t, "gpt", &gpt, 0).await?;
-        let urgent = job(t, "urgent", 2)?;
-        t.create(urgent.manifest(class("production"), json!({}))?)
-            .await?;
-        trains(t, "urgent", &urgent, 0).await?;
-        let (occasion, step) = gpt.checkpoint()?;
-        ensure!(occasion == "stop", "the last checkpoint was {occasion}");
-        t.workload("gpt", "to wait", |w| {
-            let status = w.status.as_ref().context("a status")?;
-            ensure!(
-                status.preemptions == 1 && status.phase == Some(Phase::Pending),
-                "{:?}",
-                status.phase
-            );
-            ensure!(status.restarts.counted == 0, "a restart was charged");
-            Ok(())
-        })
-        .await?;
-        let freed = now()?;
-        t.workloads()
-            .delete("urgent", &DeleteParams::default())
-            .await?;
-        trains(t, "gpt", &gpt, freed).await?;
-        ensure!(gpt.step()? > step, "it began before its checkpoint");
-        Ok(())
+        preempted_job_resumes(t, 4, 4).await
     })
     .await
 }
@@ -422,13 +383,13 @@ async fn a_runtime_killed_during_a_restart_does_not_block_it_permanently() -> Re
     on_nodes(&cluster, "runtime", 2, async |t, fleet| {
         let job = job(t, "gpt", 2)?;
         t.create(job.manifest(lasting(), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let killed = now()?;
         let machine = machine_of(fleet, &before[0])?;
         machine.containerd.kill()?;
         signal(t, &before[0], Signal::KILL).await?;
         machine.containerd.restart().await?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
         ensure!(
             after.iter().all(|p| restarts(p) == 0),
@@ -451,7 +412,7 @@ async fn a_runtime_that_is_killed_before_it_has_stopped_its_members_stops_each_o
         spec["failurePolicy"]["inPlace"] =
             json!({"maxTries": 100, "supervisor": "Never", "withoutSupervisor": "Allow"});
         t.create(job.manifest(spec, json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let other = before
             .iter()
             .find(|p| node(p) != node(&before[0]))
@@ -467,7 +428,7 @@ async fn a_runtime_that_is_killed_before_it_has_stopped_its_members_stops_each_o
         })
         .await?;
         machine.containerd.restart().await?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
         ensure!(
             after.iter().all(|p| restarts(p) == 1),

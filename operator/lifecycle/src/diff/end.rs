@@ -28,8 +28,8 @@ pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>
     let ended_at = ledger.ended.as_ref().map_or(facts.now, |e| e.at);
     if !failed.is_empty() {
         let is_over = facts.due(ended_at + grace).passed(wake);
-        let end = |pod| if is_over { delete(pod) } else { Some(end(pod)) };
-        out.extend(failed.into_iter().filter_map(end));
+        let remove = |pod| if is_over { delete(pod) } else { Some(end(pod)) };
+        out.extend(failed.into_iter().filter_map(remove));
     }
     let ttl = facts.spec().ttl_seconds_after_finished;
     let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);

@@ -94,17 +94,20 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     }
     // Tiers depend on which restart rules the API server keeps, and placements on how it admits
     // pods. Pods are dry-run once per spec, and again periodically.
-    if let Some(since) = retries.into_iter().max() {
-        out.extend(objects::dry_run(facts, DryRunFor::Retry { since }, wake));
-    }
+    let mut dry_run = None;
     if !creates.is_empty() {
-        match objects::dry_run(facts, DryRunFor::Pods, wake) {
-            Some(ask) => out.push(ask),
-            None => out.extend(creates),
+        dry_run = objects::dry_run(facts, DryRunFor::Pods, wake);
+        if dry_run.is_none() {
+            out.extend(creates);
         }
     } else if waits {
-        out.extend(objects::dry_run(facts, DryRunFor::Placement, wake));
+        dry_run = objects::dry_run(facts, DryRunFor::Placement, wake);
     }
+    // One request serves every purpose; for a retry it must succeed.
+    if let Some(since) = retries.into_iter().max() {
+        dry_run = objects::dry_run(facts, DryRunFor::Retry { since }, wake).or(dry_run);
+    }
+    out.extend(dry_run);
 }
 
 /// Time from which a dry run must be answered before this gang requests capacity again.

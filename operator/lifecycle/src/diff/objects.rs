@@ -47,15 +47,16 @@ pub(super) enum DryRunFor {
 pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
     let needed = purpose != DryRunFor::Placement;
-    let asked_too_early = match purpose {
-        DryRunFor::Retry { since } => !facts.answered_since(since),
-        DryRunFor::Pods | DryRunFor::Placement => false,
+    let since = match purpose {
+        DryRunFor::Retry { since } => Some(since),
+        DryRunFor::Pods | DryRunFor::Placement => None,
     };
     let answer = facts.view.dry_run();
-    let answer = answer.filter(|d| d.spec_hash == spec_hash && !(needed && d.failed));
-    let known = !asked_too_early
-        && answer
-            .is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
+    let answer = answer
+        .filter(|d| d.spec_hash == spec_hash && !(needed && d.failed))
+        .filter(|d| since.is_none_or(|since| d.at >= since));
+    let known =
+        answer.is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
     if known || *facts.view.priority() == Priority::Unknown {
         return None;
     }

@@ -39,9 +39,10 @@ pub(super) fn is_lost(
     now: DateTime<Utc>,
     wake: &mut Wake,
 ) -> bool {
-    let zone = zone.cloned().unwrap_or_default();
-    let silent_since = node.not_ready_since.filter(|_| !zone.outage);
-    let silent_since = silent_since.map(|at| zone.outage_ended.map_or(at, |end| at.max(end)));
+    let silent_since = node.not_ready_since.and_then(|at| match zone {
+        Some(zone) => zone.counts_from(at),
+        None => Some(at),
+    });
     node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 

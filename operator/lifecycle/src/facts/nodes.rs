@@ -66,13 +66,12 @@ impl<'a> Facts<'a> {
     }
 
     /// The outage of a zone in which one of these nodes is silent.
-    pub fn outage<'n>(&self, nodes: impl IntoIterator<Item = &'n str>) -> Option<&'a ZoneInfo> {
-        let silent = nodes.into_iter().filter_map(|name| {
+    pub fn outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> Option<&'a ZoneInfo> {
+        nodes.find_map(|name| {
             let node = self.view.nodes().get(name)?;
             node.not_ready_since?;
-            self.view.zone_of(node)
-        });
-        silent.into_iter().find(|zone| zone.outage)
+            self.view.zone_of(node).filter(|zone| zone.outage)
+        })
     }
 
     /// When a pod becomes stuck: `overdue` after its grace period, on a node that has been ready

@@ -1,4 +1,3 @@
-use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::workload::Backoff;
 
@@ -23,12 +22,10 @@ impl<'a> Facts<'a> {
     /// a dry run, because nodes are of no use without pods.
     pub fn is_over(&self, backoff: &Backoff, wake: &mut Wake) -> bool {
         self.due(backoff.until).passed(wake)
-            && (backoff.reason != reasons::API_SERVER_ERROR || self.answered_since(backoff.until))
-    }
-
-    pub fn answered_since(&self, time: DateTime<Utc>) -> bool {
-        let answer = self.view.dry_run();
-        answer.is_some_and(|answer| !answer.failed && answer.at >= time)
+            && (backoff.reason != reasons::API_SERVER_ERROR || {
+                let answer = self.view.dry_run();
+                answer.is_some_and(|d| !d.failed && d.at >= backoff.until)
+            })
     }
 
     /// An object other than a pod that the API server refuses, unless the last retry has succeeded.

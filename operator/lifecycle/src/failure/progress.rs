@@ -9,7 +9,7 @@ use super::members::{all_up, awaits_nodes, restart_count, restarts_in_place};
 use super::refund::take_back;
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
-use crate::ledger::{DomainLedger, Ledger};
+use crate::ledger::{DomainLedger, Ledger, OpenIncident};
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
 
@@ -60,14 +60,15 @@ fn note_order(
 /// If a lost node returns before its members got other nodes, they restart in their pods. If no pod
 /// remains to be replaced, the charge is refunded.
 fn keep_returned_members(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
-    let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
-        return;
+    let may_keep = |incident: &&OpenIncident| {
+        incident.cause.kind == CauseKind::NodeLost
+            && incident.stage == IncidentStage::Decided
+            && !incident.action.replaces_pods()
+            && !incident.affects_single_pods()
+            && !facts.is_ordered(scope.key(), incident.attempt)
     };
-    let lost = incident.cause.kind == CauseKind::NodeLost && !incident.action.replaces_pods();
-    let decided = incident.stage == IncidentStage::Decided
-        && !incident.affects_single_pods()
-        && !facts.is_ordered(scope.key(), incident.attempt);
-    let Some(gang) = ledger.gang(&scope.gang.key).filter(|_| lost && decided) else {
+    let incident = ledger.incident(scope.key()).filter(may_keep).cloned();
+    let (Some(mut incident), Some(gang)) = (incident, ledger.gang(&scope.gang.key)) else {
         return;
     };
     let returned = |member: &Member| {
@@ -118,18 +119,11 @@ fn replacement_timeout(
     let domain = ledger.domain(scope.key())?;
     let gang = ledger.gang(&scope.gang.key)?;
     let incident = domain.incident.as_ref()?;
-    let waits = || {
-        awaits_nodes(
-            facts,
-            gang,
-            scope.assigned,
-            domain,
-            scope.unfinished.iter().copied(),
-        )
-    };
-    let since = incident
-        .ordered_at
-        .or_else(|| waits().then_some(incident.decided_at))?;
+    let since = incident.ordered_at.or_else(|| {
+        let members = scope.unfinished.iter().copied();
+        let waits = awaits_nodes(facts, gang, scope.assigned, domain, members);
+        waits.then_some(incident.decided_at)
+    })?;
     let placement = facts.placement(ledger, &scope.gang.key)?;
     let prevented = facts.prevents_pods(wake);
     let mut unplaced: Vec<String> = Vec::new();

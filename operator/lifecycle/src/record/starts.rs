@@ -88,11 +88,9 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     }
     let running = running_groups(facts);
     let runs = |f: &StartFailure| running.contains(f.member.group.as_str());
-    for failure in failures.iter().filter(|f| f.fault.is_of_node(runs(f))) {
-        if failure.reason == reasons::NODE_LOST {
-            // A lost node needs no avoidance.
-            continue;
-        }
+    // A lost node needs no avoidance.
+    let avoided = |f: &&StartFailure| f.fault.is_of_node(runs(f)) && f.reason != reasons::NODE_LOST;
+    for failure in failures.iter().filter(avoided) {
         if let Some(node) = NodeName::read(Some(&failure.node)) {
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }

@@ -1,5 +1,7 @@
 //! Kubelets that do not reach the API server: many at once, or some for a short time.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::workload::Phase;
 use lockstep_sim::solo::{gang, gang_with};
@@ -20,7 +22,7 @@ fn cut_off(w: &mut Solo, nodes: &[String], off: bool) {
 }
 
 /// Number of members that still have their pods.
-fn survivors(w: &Solo, before: &std::collections::BTreeMap<String, String>) -> usize {
+fn survivors(w: &Solo, before: &BTreeMap<String, String>) -> usize {
     let after = w.uids();
     let same = |(member, uid): &(&String, &String)| after.get(*member) == Some(uid);
     before.iter().filter(same).count()
@@ -124,9 +126,7 @@ fn a_small_cluster_loses_one_node_but_not_its_last() {
 }
 
 /// A switch reboots on a full cluster: the disconnected members have no other node.
-#[test]
-fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
-    let mut w = Solo::supervised(deny(8, &json!({})));
+fn until_nodes_return(mut w: Solo, seconds: usize) -> (Solo, BTreeMap<String, String>) {
     w.settle();
     let before = w.uids();
     let nodes = ["n0", "n1"].map(str::to_owned);
@@ -135,9 +135,15 @@ fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
     assert_eq!(survivors(&w, &before), 8, "no member has another node");
     assert_eq!(w.status().phase, Some(Phase::Restarting));
     cut_off(&mut w, &nodes, false);
-    w.rounds(30);
+    w.rounds(seconds);
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(40));
+    (w, before)
+}
+
+#[test]
+fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
+    let (w, before) = until_nodes_return(Solo::supervised(deny(8, &json!({}))), 30);
     let status = w.status();
-    assert_eq!(status.phase, Some(Phase::Running), "{}", w.story(40));
     assert_eq!(survivors(&w, &before), 8);
     assert_eq!(status.restarts.counted, 0, "no pod was lost");
     assert!(status.gangs[0].avoid.is_empty());
@@ -146,16 +152,7 @@ fn members_on_a_full_cluster_keep_their_pods_until_their_nodes_return() {
 /// Without supervisors, a restart takes new pods.
 #[test]
 fn a_gang_that_is_recreated_waits_until_its_lost_nodes_return() {
-    let mut w = Solo::new(deny(8, &json!({})));
-    w.settle();
-    let before = w.uids();
-    let nodes = ["n0", "n1"].map(str::to_owned);
-    cut_off(&mut w, &nodes, true);
-    w.rounds(150);
-    assert_eq!(survivors(&w, &before), 8, "no member has another node");
-    cut_off(&mut w, &nodes, false);
-    w.rounds(60);
-    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(40));
+    until_nodes_return(Solo::new(deny(8, &json!({}))), 60);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use lockstep_nodes::real_cluster::supervises;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, job, on_nodes, restarted, trains};
+use crate::{addresses, apart, on_nodes, restarted, started};
 
 /// Deletes the agent's pod of a node.
 async fn delete_agent(real: &RealCluster, name: &str) -> Result<()> {
@@ -29,13 +29,11 @@ async fn delete_agent(real: &RealCluster, name: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_survives_the_agent_that_is_replaced_meanwhile() -> Result<()> {
     on_nodes("agent", async |real, t| {
-        let job = job(t, "gpt", 4)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let killed = now()?;
         real.signal(&before[0], Signal::KILL)?;
         delete_agent(real, &node(&before[2])).await?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         restarted(t, "gpt", 1).await?;
         kept(&before, &after, 0)?;
         ensure!(addresses(&before) == addresses(&after), "addresses changed");
@@ -49,14 +47,12 @@ async fn a_restart_survives_the_agent_that_is_replaced_meanwhile() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_needs_no_kubelet() -> Result<()> {
     on_nodes("kubelet", async |real, t| {
-        let job = job(t, "gpt", 4)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let machine = real.node_of(&before[0])?;
         machine.hold("kubelet")?;
         let killed = now()?;
         real.signal(&before[0], Signal::KILL)?;
-        let outcome = trains(t, "gpt", &job, killed).await;
+        let outcome = job.trains(t, killed).await;
         machine.release("kubelet")?;
         restarted(t, "gpt", 1).await?;
         real.ready(&machine.name).await?;
@@ -70,9 +66,7 @@ async fn a_restart_in_place_needs_no_kubelet() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<()> {
     on_nodes("absent", async |real, t| {
-        let job = job(t, "gpt", 4)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let machine = real.node_of(&before[0])?;
         // Without its kubelet the agent stays away.
         machine.hold("kubelet")?;
@@ -81,7 +75,7 @@ async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<(
         real.signal(&before[0], Signal::KILL)?;
         machine.release("kubelet")?;
         real.ready(&machine.name).await?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         let (_, cause) = restarted(t, "gpt", 1).await?;
         ensure!(cause.pod == before[0].name_any(), "{cause:?}");
         kept(&before, &after, 0)?;
@@ -93,14 +87,12 @@ async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_needs_no_containerd() -> Result<()> {
     on_nodes("containerd", async |real, t| {
-        let job = job(t, "gpt", 4)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let machine = real.node_of(&before[0])?;
         let killed = now()?;
         machine.kill("containerd")?;
         real.signal(&before[0], Signal::KILL)?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         restarted(t, "gpt", 1).await?;
         kept(&before, &after, 0)?;
         apart(&job)

@@ -12,11 +12,10 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::{Cause, TrainingWorkloadStatus};
-use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::Scenario;
 use lockstep_containers::Job;
-use lockstep_nodes::real_cluster::LIMIT;
 use lockstep_nodes::{Images, RealCluster};
+use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 
 /// Nodes of the cluster that all tests share, one after the other.
@@ -40,15 +39,18 @@ async fn on_nodes(
     real.scenario(name, async |t| body(&real, t).await).await
 }
 
-/// A job whose members share a folder; two members fill a node.
-fn job(t: &Scenario<'_>, name: &str, members: usize) -> Result<Job> {
-    Job::new(&t.cluster.folder().join(&t.name), name, members)
-}
-
-/// Waits until all members have done a step since this time, and the workload is ready. Returns its pods.
-async fn trains(t: &Scenario<'_>, name: &str, job: &Job, since: u64) -> Result<Vec<Pod>> {
-    eventually("all members to step", LIMIT, async || job.since(since)).await?;
-    t.running(name).await
+/// Creates a job of so many members, two of which fill a node, and waits until it trains. `spec` is
+/// merged into its spec, `container` into the training container. Returns its pods.
+async fn started(
+    t: &Scenario<'_>,
+    members: usize,
+    spec: Value,
+    container: Value,
+) -> Result<(Job, Vec<Pod>)> {
+    let job = Job::of(t, "gpt", members)?;
+    t.create(job.manifest(spec, container)?).await?;
+    let pods = job.trains(t, 0).await?;
+    Ok((job, pods))
 }
 
 /// The status after this many restarts, and the cause of the last.

@@ -10,15 +10,13 @@ use lockstep_containers::job::now;
 use lockstep_nodes::real_cluster::{LIMIT, supervises};
 use serde_json::json;
 
-use crate::{apart, job, on_nodes, restarted, trains};
+use crate::{apart, on_nodes, restarted, started};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_of_a_node_without_network_move_and_the_others_restart_in_place() -> Result<()> {
     on_nodes("partition", async |real, t| {
-        let job = job(t, "gpt", 4)?;
         let policy = json!({"failurePolicy": {"nodeLostSeconds": 5}});
-        t.create(job.manifest(policy, json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, policy, json!({})).await?;
         let lost = before
             .iter()
             .map(node)
@@ -27,7 +25,7 @@ async fn members_of_a_node_without_network_move_and_the_others_restart_in_place(
         let machine = real.node(&lost)?;
         let cut = now()?;
         machine.cut().await?;
-        let outcome = trains(t, "gpt", &job, cut).await;
+        let outcome = job.trains(t, cut).await;
         machine.reconnect().await?;
         let after = outcome?;
         let (_, cause) = restarted(t, "gpt", 1).await?;
@@ -67,14 +65,12 @@ async fn members_of_a_node_without_network_move_and_the_others_restart_in_place(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_trains_again_after_a_node_has_rebooted() -> Result<()> {
     on_nodes("reboot", async |real, t| {
-        let job = job(t, "gpt", 4)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let machine = real.node_of(&before[3])?;
         let rebooted = now()?;
         machine.reboot().await?;
         real.ready(&machine.name).await?;
-        trains(t, "gpt", &job, rebooted).await?;
+        job.trains(t, rebooted).await?;
         apart(&job)?;
         let agents = Api::<NodeAgent>::all(t.client.clone());
         supervises(&agents, &machine.name).await

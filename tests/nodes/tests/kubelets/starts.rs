@@ -3,15 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use kube::api::DeleteParams;
 use lockstep_api::condition::types;
-use lockstep_api::workload::Phase;
 use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_containers::containerd::IMAGE;
-use lockstep_containers::job::now;
+use lockstep_containers::job::preempted_job_resumes;
 use lockstep_nodes::real_cluster::LIMIT;
 use serde_json::{Value, json};
 
-use crate::{job, on_nodes, trains};
+use crate::on_nodes;
 
 /// Creates a gang whose training container is changed, and waits for a message of `Ready` with this.
 async fn not_ready_says(name: &str, container: Value, expected: &str) -> Result<()> {
@@ -54,39 +53,8 @@ async fn ready_names_a_config_map_that_is_missing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preempted_job_saves_its_work_and_continues_from_there() -> Result<()> {
-    on_nodes("preempted", async |real, t| {
-        for (class, value) in [("research", "100"), ("production", "1000")] {
-            let create = ["create", "priorityclass", class, "--value", value];
-            real.cluster.kubectl(&create).await?;
-        }
-        let gpt = job(t, "gpt", 6)?;
-        let class = |name: &str| json!({"priorityClassName": name});
-        t.create(gpt.manifest(class("research"), json!({}))?)
-            .await?;
-        trains(t, "gpt", &gpt, 0).await?;
-        let urgent = job(t, "urgent", 4)?;
-        t.create(urgent.manifest(class("production"), json!({}))?)
-            .await?;
-        trains(t, "urgent", &urgent, 0).await?;
-        let (occasion, step) = gpt.checkpoint()?;
-        ensure!(occasion == "stop", "the last checkpoint was {occasion}");
-        t.workload("gpt", "to wait", |w| {
-            let status = w.status.as_ref().context("a status")?;
-            ensure!(
-                status.preemptions == 1 && status.phase == Some(Phase::Pending),
-                "{:?}",
-                status.phase
-            );
-            ensure!(status.restarts.counted == 0, "a restart was charged");
-            Ok(())
-        })
-        .await?;
-        let freed = now()?;
-        let none = DeleteParams::default();
-        t.workloads().delete("urgent", &none).await?;
-        trains(t, "gpt", &gpt, freed).await?;
-        ensure!(gpt.step()? > step, "it began before its checkpoint");
-        Ok(())
+    on_nodes("preempted", async |_, t| {
+        preempted_job_resumes(t, 6, 4).await
     })
     .await
 }

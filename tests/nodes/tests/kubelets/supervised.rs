@@ -4,23 +4,22 @@ use anyhow::{Result, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::scenario::kept;
+use lockstep_containers::Job;
 use lockstep_containers::job::now;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, job, on_nodes, restarted, trains};
+use crate::{addresses, apart, on_nodes, restarted, started};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_restarts_in_place() -> Result<()> {
     on_nodes("killed", async |real, t| {
-        let job = job(t, "gpt", 6)?;
-        t.create(job.manifest(json!({}), json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 6, json!({}), json!({})).await?;
         t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
             .await?;
         let killed = now()?;
         real.signal(&before[3], Signal::KILL)?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         let (_, cause) = restarted(t, "gpt", 1).await?;
         ensure!(
             cause.pod == before[3].name_any() && cause.exit_code == Some(137),
@@ -36,14 +35,12 @@ async fn a_killed_process_restarts_in_place() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
     on_nodes("causes", async |_, t| {
-        let job = job(t, "gpt", 4)?;
         let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
-        t.create(job.manifest(json!({}), limited)?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, json!({}), limited).await?;
 
         let ordered = now()?;
         job.command(1, "exit 42")?;
-        trains(t, "gpt", &job, ordered).await?;
+        job.trains(t, ordered).await?;
         let (_, cause) = restarted(t, "gpt", 1).await?;
         ensure!(
             cause.exit_code == Some(42) && cause.pod == before[1].name_any(),
@@ -52,7 +49,7 @@ async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
 
         let ordered = now()?;
         job.command(2, "leak")?;
-        let after = trains(t, "gpt", &job, ordered).await?;
+        let after = job.trains(t, ordered).await?;
         let (_, cause) = restarted(t, "gpt", 2).await?;
         ensure!(
             cause.reason == "OOMKilled" && cause.pod == before[2].name_any(),
@@ -67,7 +64,7 @@ async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Result<()> {
     on_nodes("sidecars", async |real, t| {
-        let job = job(t, "gpt", 4)?;
+        let job = Job::of(t, "gpt", 4)?;
         let mut object = job.manifest(json!({}), json!({}))?;
         let image = lockstep_containers::containerd::IMAGE;
         let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
@@ -76,10 +73,10 @@ async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Resul
             {"name": "sidecar", "image": image, "command": ["sleep", "1000"], "restartPolicy": "Always"},
         ]);
         t.create(object).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let before = job.trains(t, 0).await?;
         let killed = now()?;
         real.signal(&before[1], Signal::KILL)?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         restarted(t, "gpt", 1).await?;
         kept(&before, &after, 0)?;
         for pod in &after {

@@ -12,7 +12,7 @@ use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{job, on_nodes, restarted, trains};
+use crate::{on_nodes, restarted, started};
 
 /// In place without a supervisor.
 fn unsupervised(without: &str) -> Value {
@@ -21,17 +21,14 @@ fn unsupervised(without: &str) -> Value {
 
 /// Kills a member of a gang of this tier and checks that each container restarts once in its pod.
 async fn restarts_in_place(real: &RealCluster, t: &Scenario<'_>, tier: &str) -> Result<()> {
-    let job = job(t, "gpt", 4)?;
-    t.create(job.manifest(unsupervised("Allow"), json!({}))?)
-        .await?;
-    let before = trains(t, "gpt", &job, 0).await?;
+    let (job, before) = started(t, 4, unsupervised("Allow"), json!({})).await?;
     for pod in &before {
         let label = pod.annotations().get(names::annotations::TIER);
         ensure!(label.is_some_and(|l| l == tier), "{label:?} and not {tier}");
     }
     let killed = now()?;
     real.signal(&before[1], Signal::KILL)?;
-    let after = trains(t, "gpt", &job, killed).await?;
+    let after = job.trains(t, killed).await?;
     let (_, cause) = restarted(t, "gpt", 1).await?;
     ensure!(
         cause.exit_code == Some(137) && cause.pod == before[1].name_any(),
@@ -97,13 +94,11 @@ async fn kubelets_restart_training_containers_by_restart_rules() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_without_supervisor_is_recreated_by_default() -> Result<()> {
     on_nodes("deny", async |real, t| {
-        let job = job(t, "gpt", 4)?;
         let policy = json!({"failurePolicy": {"inPlace": {"supervisor": "Never"}}});
-        t.create(job.manifest(policy, json!({}))?).await?;
-        let before = trains(t, "gpt", &job, 0).await?;
+        let (job, before) = started(t, 4, policy, json!({})).await?;
         let killed = now()?;
         real.signal(&before[1], Signal::KILL)?;
-        let after = trains(t, "gpt", &job, killed).await?;
+        let after = job.trains(t, killed).await?;
         restarted(t, "gpt", 1).await?;
         let old = uids(&before);
         let same = after
