@@ -17,7 +17,6 @@ const OUTAGE_NODES: usize = 3;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInfo {
-    pub nodes: usize,
     pub outage: bool,
     /// When the last outage ended, as far as the nodes show it. Earlier silence of a node does not
     /// count as its loss.
@@ -42,11 +41,9 @@ impl ZoneInfo {
         let all = cluster.nodes();
         let (outage, outage_ended) = cluster.outage(all);
         let zone = |(name, mut readiness): (&str, Readiness)| {
-            let nodes = readiness.nodes();
-            let share = (nodes * OUTAGE_PERCENT).div_ceil(100);
+            let share = (readiness.nodes() * OUTAGE_PERCENT).div_ceil(100);
             let (own, ended) = readiness.outage(share.max(OUTAGE_NODES));
             let info = Self {
-                nodes,
                 outage: own || outage,
                 outage_ended: ended.max(outage_ended),
             };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -16,7 +16,7 @@ use lockstep_api::{PodGroup, TrainingWorkload, condition, names};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::manifests::pin_to_pool;
+use crate::manifests::{POOL, pin_to_pool};
 use crate::nodes::{Nodes, Shape};
 use crate::wait::eventually;
 use crate::{audit, install, reaper};
@@ -49,7 +49,16 @@ pub async fn scenario(
         return Ok(());
     }
     let nodes = Nodes::start(cluster, name, shape).await?;
-    scenario_on(cluster, name, nodes, body).await
+    let outcome = scenario_on(cluster, name, nodes, body).await;
+    // The nodes have ended. Left NotReady, they would count as an outage of the zone that all
+    // scenarios of a cluster share.
+    let nodes: Api<Node> = Api::all(cluster.client().await?);
+    let own = ListParams::default().labels(&format!("{POOL}={name}"));
+    nodes
+        .delete_collection(&DeleteParams::default(), &own)
+        .await
+        .context("delete the nodes")?;
+    outcome
 }
 
 /// The same on nodes that run already.

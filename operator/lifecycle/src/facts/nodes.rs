@@ -8,7 +8,6 @@ use crate::nodes::AgentInfo;
 use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
-use crate::zones::ZoneInfo;
 
 /// How long an agent may take to start. Its pod is created as soon as the node exists.
 const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
@@ -65,12 +64,13 @@ impl<'a> Facts<'a> {
         self.lost(node) && info.is_some_and(|n| !n.out_of_service)
     }
 
-    /// The outage of a zone in which one of these nodes is silent.
-    pub fn outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> Option<&'a ZoneInfo> {
-        nodes.find_map(|name| {
-            let node = self.view.nodes().get(name)?;
-            node.not_ready_since?;
-            self.view.zone_of(node).filter(|zone| zone.outage)
+    /// True if one of these nodes is NotReady in an outage of its zone.
+    pub fn has_outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> bool {
+        nodes.any(|name| {
+            let node = self.view.nodes().get(name);
+            let silent = node.filter(|n| n.not_ready_since.is_some());
+            let zone = silent.and_then(|n| self.view.zone_of(n));
+            zone.is_some_and(|zone| zone.outage)
         })
     }
 

@@ -313,12 +313,12 @@ fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
         let pods = facts.current_pods(ledger, gang);
         pods.filter_map(|(_, pod)| pod?.node.as_deref())
     });
-    let zone = facts.outage(pods)?;
-    Some(format!(
-        "at least {OUTAGE_PERCENT} % of the {} nodes in the zone are NotReady, so this counts as an outage, and \
-         members on NotReady nodes are not replaced",
-        zone.nodes
-    ))
+    facts.has_outage(pods).then(|| {
+        format!(
+            "at least {OUTAGE_PERCENT} % of the nodes in the zone are NotReady, so this counts as an outage, and \
+             members on NotReady nodes are not replaced"
+        )
+    })
 }
 
 fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
