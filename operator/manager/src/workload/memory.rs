@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::TrainingWorkloadStatus;
+use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
+use lockstep_lifecycle::LifecycleSettings;
 use lockstep_lifecycle::view::{DryRun, FailedRequest, RefusedRequest, Target};
-use lockstep_lifecycle::{LifecycleSettings, WorkloadView};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -32,8 +32,8 @@ pub(super) struct Remembered {
     /// Own writes that the watches have not delivered yet.
     pub writes: OwnWrites,
     pub summarized: Option<Instant>,
-    /// A status write with unknown result.
-    pub unanswered: Option<Box<StatusChange>>,
+    /// The workload as read for status writes without an answer. At most one of them is stored.
+    pub unanswered: Option<Arc<TrainingWorkload>>,
     dry_run: Option<DryRun>,
     /// Consecutive inconclusive dry runs.
     open: i32,
@@ -41,23 +41,6 @@ pub(super) struct Remembered {
     failed: Option<FailedRequest>,
     /// Consecutive passes with such a failure.
     failures: u32,
-}
-
-#[derive(Debug)]
-pub(super) struct StatusChange {
-    pub read_at: Option<String>,
-    pub old: Option<TrainingWorkloadStatus>,
-    pub new: TrainingWorkloadStatus,
-}
-
-impl StatusChange {
-    pub fn new(view: &WorkloadView, new: &TrainingWorkloadStatus) -> Self {
-        Self {
-            read_at: view.workload.metadata.resource_version.clone(),
-            old: view.workload.status.clone(),
-            new: new.clone(),
-        }
-    }
 }
 
 impl Memories {
@@ -89,11 +72,13 @@ impl Remembered {
         }
     }
 
-    /// The unanswered status change, if this view shows it stored. Any later version clears it.
-    pub fn shown(&mut self, view: &WorkloadView) -> Option<Box<StatusChange>> {
-        let version = view.workload.metadata.resource_version.as_ref();
-        let change = self.unanswered.take_if(|c| c.read_at.as_ref() != version)?;
-        (view.workload.status.as_ref() == Some(&change.new)).then_some(change)
+    /// The workload before an unanswered status write, if the write is seen stored.
+    pub fn stored_unanswered(&mut self, read: &TrainingWorkload) -> Option<Arc<TrainingWorkload>> {
+        let version = &read.metadata.resource_version;
+        let before = self
+            .unanswered
+            .take_if(|w| w.metadata.resource_version != *version)?;
+        (before.status != read.status).then_some(before)
     }
 
     /// `backoff` maps a number of consecutive failures to a wait.
@@ -158,6 +143,7 @@ impl Remembered {
 
 #[cfg(test)]
 mod tests {
+    use lockstep_api::TrainingWorkloadStatus;
     use lockstep_lifecycle::Tier;
     use lockstep_model::Admission;
 
@@ -184,6 +170,32 @@ mod tests {
             (known.dry_run.unwrap().until - at).num_seconds()
         };
         answers.iter().map(&mut hold).collect()
+    }
+
+    #[test]
+    fn the_first_of_two_unanswered_writes_is_seen_stored() {
+        let workload = |version: &str, reason: &str| {
+            let object = crate::gauges::tests::workload("ns", "w", "c");
+            let mut workload: TrainingWorkload = serde_json::from_value(object).unwrap();
+            workload.metadata.resource_version = Some(version.into());
+            workload.status = Some(TrainingWorkloadStatus {
+                reason: reason.into(),
+                ..TrainingWorkloadStatus::default()
+            });
+            Arc::new(workload)
+        };
+        let read = workload("1", "Starting");
+        let mut memory = Remembered::default();
+        memory.unanswered = Some(read.clone());
+        assert!(memory.stored_unanswered(&read).is_none(), "not seen yet");
+        let stored = workload("2", "Ready");
+        let before = memory.stored_unanswered(&stored);
+        assert_eq!(before.unwrap().status, read.status);
+        assert!(memory.stored_unanswered(&stored).is_none(), "reported once");
+        memory.unanswered = Some(read.clone());
+        let edited = workload("2", "Starting");
+        assert!(memory.stored_unanswered(&edited).is_none(), "not stored");
+        assert!(memory.unanswered.is_none());
     }
 
     #[test]

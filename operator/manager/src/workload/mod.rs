@@ -38,7 +38,7 @@ use crate::index::{Index, Key, WatchedKind};
 use crate::lease::Tenure;
 use crate::queue::Queue;
 use act::{ActionSender, Judged};
-use memory::{Memories, Memory, StatusChange};
+use memory::{Memories, Memory};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
 
@@ -236,9 +236,9 @@ impl Controller {
         let Some(view) = self.parts.index.read().view(key, known) else {
             return nothing;
         };
-        let shown = memory.lock().shown(&view);
-        if let Some(change) = shown {
-            self.tell(&view, change.old.as_ref(), &change.new);
+        let before = memory.lock().stored_unanswered(&view.workload);
+        if let (Some(before), Some(stored)) = (before, &view.workload.status) {
+            self.tell(&view, before.status.as_ref(), stored);
         }
         let pass = decide(&view, self.parts.clock.wall());
         let took = self.parts.clock.monotonic() - began;
@@ -289,7 +289,7 @@ impl Controller {
                     error.class,
                     ErrorClass::Timeout | ErrorClass::ServerError | ErrorClass::Other
                 ) {
-                    memory.lock().unanswered = Some(Box::new(StatusChange::new(view, status)));
+                    memory.lock().unanswered = Some(view.workload.clone());
                 }
                 return Err(error);
             }
@@ -300,6 +300,7 @@ impl Controller {
         let now = self.parts.clock.monotonic();
         {
             let mut memory = memory.lock();
+            memory.unanswered = None;
             memory
                 .writes
                 .wrote(WatchedKind::TrainingWorkload, &version, now);
