@@ -122,7 +122,7 @@ fn agent(
 impl View for AgentReport {
     fn screen(&self, look: &Look) -> String {
         if self.agents.is_empty() {
-            return "no node agents: gangs restart with new pods; `kubectl apply -k config/overlays/full` installs them\n".to_owned();
+            return "no node agents: failed gangs restart with new pods; install agents with `kubectl apply -k config/overlays/full`\n".to_owned();
         }
         let mut table = Table::new(&[
             "NODE",

@@ -20,6 +20,17 @@ pub enum Wish {
     Checkpoint(DateTime<Utc>),
 }
 
+impl Wish {
+    /// State of a workload that needs no change.
+    pub fn unchanged(self) -> &'static str {
+        match self {
+            Self::Suspend => "already suspended",
+            Self::Resume => "not suspended",
+            Self::Restart | Self::Checkpoint(_) => "already recorded",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
     pub field: String,
@@ -34,16 +45,16 @@ pub struct FieldChange {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Declined {
-    #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it again")]
+    #[error("{0:?} has finished ({1}) and cannot restart; delete the workload and apply it again")]
     Ended(String, &'static str),
     /// Another controller manages the workload.
-    #[error("spec.managedBy of {0:?} is {1:?}: Lockstep leaves it alone")]
+    #[error("spec.managedBy of {0:?} is {1:?}: Lockstep does not manage this workload")]
     Foreign(String, String),
     /// The workload is suspended, so nothing can restart.
-    #[error("{0:?} is suspended: `kubectl lockstep resume` lets it run")]
+    #[error("{0:?} is suspended: resume the workload with `kubectl lockstep resume`")]
     Suspended(String),
     /// The time of the checkpoint is in the future.
-    #[error("{0} is in the future: a checkpoint has a time that is over")]
+    #[error("checkpoint time {0} is in the future: pass the time when the state was saved")]
     Future(String),
 }
 
@@ -70,7 +81,7 @@ pub fn change(
             let (from, to) = (spec.restart_nonce, spec.restart_nonce.saturating_add(1));
             let patch =
                 json!({"metadata": {"resourceVersion": version}, "spec": {"restartNonce": to}});
-            let effect = "all members start again once, which costs nothing of the restart budget";
+            let effect = "all members restart once, without using the restart budget";
             Some(field(
                 "spec.restartNonce",
                 json!(from),
@@ -80,10 +91,10 @@ pub fn change(
             ))
         }
         Wish::Suspend => {
-            let effect = "its pods end gracefully and its nodes are released";
+            let effect = "its pods terminate gracefully and its nodes are released";
             suspend(workload, true, effect)
         }
-        Wish::Resume => suspend(workload, false, "it queues for capacity"),
+        Wish::Resume => suspend(workload, false, "the workload is queued for capacity"),
         Wish::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
         Wish::Checkpoint(at) => {
             let key = annotations::LAST_CHECKPOINT;
@@ -94,7 +105,7 @@ pub fn change(
                 .cloned();
             let to = time(at);
             let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: to}}});
-            let effect = "only work after it counts as lost in restarts and preemptions";
+            let effect = "only work after this time counts as lost in restarts and preemptions";
             let annotation = format!("metadata.annotations[{key}]");
             (from.as_ref() != Some(&to))
                 .then(|| field(&annotation, json!(from), json!(to), effect, patch))
@@ -176,19 +187,19 @@ mod tests {
         };
         assert_eq!(
             declined(&json!({}), Some("Failed"), Wish::Restart),
-            "\"llama\" has ended (Failed) and does not start again; delete it and apply it again"
+            "\"llama\" has finished (Failed) and cannot restart; delete the workload and apply it again"
         );
         assert_eq!(
             declined(&json!({"managedBy": "kueue"}), None, Wish::Suspend),
-            "spec.managedBy of \"llama\" is \"kueue\": Lockstep leaves it alone"
+            "spec.managedBy of \"llama\" is \"kueue\": Lockstep does not manage this workload"
         );
         assert_eq!(
             declined(&json!({"suspend": true}), Some("Suspended"), Wish::Restart),
-            "\"llama\" is suspended: `kubectl lockstep resume` lets it run"
+            "\"llama\" is suspended: resume the workload with `kubectl lockstep resume`"
         );
         assert_eq!(
             declined(&json!({}), None, Wish::Checkpoint(at(91))),
-            "1970-01-01T00:01:31Z is in the future: a checkpoint has a time that is over"
+            "checkpoint time 1970-01-01T00:01:31Z is in the future: pass the time when the state was saved"
         );
     }
 }

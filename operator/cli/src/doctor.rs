@@ -77,7 +77,7 @@ fn fail(message: impl Into<String>) -> Finding {
 }
 
 fn unseen(what: &str) -> Finding {
-    warn(format!("{what} may not be read by you: not looked at"))
+    warn(format!("skipped: no permission to read {what}"))
 }
 
 fn check(check: &'static str, (level, message): Finding, page: &'static str) -> Check {
@@ -121,20 +121,22 @@ fn minor(version: &str) -> Option<u32> {
 fn kubernetes(facts: &InstallFacts) -> Finding {
     let version = &facts.kubernetes;
     match minor(version) {
-        None => warn(format!("{version:?} is no version that can be judged")),
+        None => warn(format!(
+            "cannot parse version {version:?}; its features are not checked"
+        )),
         Some(minor) if minor < POLICIES_SINCE => fail(format!(
-            "{version} has no admission policies: nothing keeps others from writing what only the manager may; 1.{POLICIES_SINCE} is needed"
+            "{version} has no admission policies to protect the fields that only the manager may write; upgrade to 1.{POLICIES_SINCE} or later"
         )),
         Some(minor) if minor < IN_PLACE_SINCE => {
             let nominations = if minor < NOMINATIONS_SINCE {
                 format!(
-                    "; its kube-scheduler drops nominations that others make: pods of a gang that preempts stay gated until its victims are gone; 1.{NOMINATIONS_SINCE} keeps them"
+                    "; kube-scheduler before 1.{NOMINATIONS_SINCE} drops nominations of other controllers, so pods of a preempting gang stay gated until the victims are gone"
                 )
             } else {
                 String::new()
             };
             warn(format!(
-                "{version} cannot restart containers in place: failed gangs without a supervisor are recreated; 1.{IN_PLACE_SINCE} can{nominations}"
+                "{version} cannot restart containers in place: pods of failed gangs without a supervisor are recreated; upgrade to 1.{IN_PLACE_SINCE} or later{nominations}"
             ))
         }
         Some(_) => ok(version.clone()),
@@ -145,12 +147,15 @@ fn definitions(facts: &InstallFacts) -> Finding {
     let missing = RESOURCES.iter().filter(|r| !facts.served.contains(**r));
     let missing: Vec<&str> = missing.copied().collect();
     match missing.as_slice() {
-        [] => ok(format!("{} are served as v1alpha1", RESOURCES.len())),
+        [] => ok(format!(
+            "{} resources are served as v1alpha1",
+            RESOURCES.len()
+        )),
         missing if missing.len() == RESOURCES.len() => fail(
-            "none is served: Lockstep is not installed; `kubectl apply -k config/overlays/default`",
+            "Lockstep is not installed: the API server serves none of its resources; run `kubectl apply -k config/overlays/default`",
         ),
         missing => fail(format!(
-            "not served as v1alpha1: {}; `kubectl apply -k config/overlays/default`",
+            "resources not served as v1alpha1: {}; run `kubectl apply -k config/overlays/default`",
             missing.join(", ")
         )),
     }
@@ -167,25 +172,27 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .map(|p| p.name.as_str())
         .collect();
     let cause = pods.iter().find_map(|p| p.warning.as_deref());
-    let cause = cause.map_or(String::new(), |w| format!("; its last warning: {w}"));
+    let cause = cause.map_or(String::new(), |w| format!("; last warning: {w}"));
     match (pods.len(), ready) {
-        (0, _) => fail("no pod has the manager's labels: no manager acts on workloads"),
+        (0, _) => fail("no manager pod found: no workload is reconciled"),
         (1, 0) => fail(format!(
-            "the only one is not ready: `kubectl logs -n {} {}`{cause}",
+            "the only manager pod is not ready: see `kubectl logs -n {} {}`{cause}",
             pods[0].namespace, pods[0].name
         )),
         (all, 0) => fail(format!(
-            "none of {all} is ready: `kubectl logs -n {} {}`{cause}",
+            "0 of {all} manager pods are ready: see `kubectl logs -n {} {}`{cause}",
             pods[0].namespace, pods[0].name
         )),
-        (1, _) => warn("1 is ready: while it is away no manager acts on workloads; run two"),
+        (1, _) => warn(
+            "1 manager pod is ready; run two, so that workloads are still reconciled when one fails",
+        ),
         (all, ready) if ready < all => warn(format!(
-            "{ready} of {all} {} ready; not {}{cause}",
+            "{ready} of {all} manager pods {} ready; not ready: {}{cause}",
             are(ready),
             some(&missing)
         )),
         (all, _) => ok(format!(
-            "{all} are ready in namespace {}",
+            "{all} manager pods are ready in namespace {}",
             pods[0].namespace
         )),
     }
@@ -194,7 +201,9 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
 fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
     match &facts.lease {
         None => unseen("the lease of the manager"),
-        Some(None) => fail("there is no lease: no manager has ever led; look at its log"),
+        Some(None) => {
+            fail("lease not found: no manager has become the leader; see the log of the manager")
+        }
         Some(Some(LeaseFacts {
             holder,
             renewed,
@@ -204,10 +213,10 @@ fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
             let expired = renewed.is_none_or(|at| at + TimeDelta::seconds(*duration_seconds) < now);
             if expired {
                 fail(format!(
-                    "{holder} has not renewed it for {ago} ({duration_seconds}s allowed): no manager leads"
+                    "{holder} has not renewed the lease for {ago} (limit {duration_seconds}s): no manager is the leader"
                 ))
             } else {
-                ok(format!("{holder} leads, renewed {ago} ago"))
+                ok(format!("{holder} is the leader, lease renewed {ago} ago"))
             }
         }
     }
@@ -216,7 +225,10 @@ fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
 fn versions(facts: &InstallFacts) -> Finding {
     let skew = facts.versions.skew();
     if skew.is_empty() {
-        ok(format!("nothing differs from {}", facts.versions.client))
+        ok(format!(
+            "no component differs from version {}",
+            facts.versions.client
+        ))
     } else {
         warn(skew.join("; "))
     }
@@ -234,18 +246,18 @@ fn policies(facts: &InstallFacts) -> Finding {
         .collect();
     if !missing.is_empty() {
         return fail(format!(
-            "not in force: {}; anybody with a role for it may move pods of others: `kubectl apply -k config/policies`",
+            "policies not in force: {}; users with write access can move pods of other users; run `kubectl apply -k config/policies`",
             missing.join(", ")
         ));
     }
     let refused = facts.accounts.iter().find(|a| a.writes == Some(false));
     if let Some(refused) = refused {
         return fail(format!(
-            "they refuse {} its writes: it lacks the rights `write` on operatorobjects and members of admission.lockstep.dev, which the manager's ClusterRole in config/manager has",
+            "the policies deny the writes of {}: grant the verb `write` on operatorobjects and members of admission.lockstep.dev, as the manager's ClusterRole in config/manager does",
             refused.account
         ));
     }
-    ok(format!("{} are in force", policies.len()))
+    ok(format!("{} policies are in force", policies.len()))
 }
 
 fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding {
@@ -254,7 +266,7 @@ fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding 
     };
     if report.agents.is_empty() {
         return warn(
-            "none: gangs restart with new pods; `kubectl apply -k config/overlays/full` installs them",
+            "no node agents: failed gangs restart with new pods; install agents with `kubectl apply -k config/overlays/full`",
         );
     }
     if report.nodes_in(AgentState::Unknown).next().is_some() {
@@ -273,11 +285,15 @@ fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding 
             .collect(),
     };
     if without.is_empty() {
-        ok(format!("{} {} ready", ready.len(), are(ready.len())))
+        ok(format!(
+            "{} {} ready",
+            count(ready.len(), "agent"),
+            are(ready.len())
+        ))
     } else {
         warn(format!(
-            "{} {} ready; none is on {}: members there are recreated",
-            ready.len(),
+            "{} {} ready; no ready agent on {}: members on these nodes are recreated",
+            count(ready.len(), "agent"),
             are(ready.len()),
             some(&without)
         ))
@@ -292,13 +308,13 @@ fn nodes(facts: &InstallFacts) -> Finding {
     let declare = if able == 1 { "declares" } else { "declare" };
     if able == nodes.len() {
         let all = match able {
-            1 => "the only one".to_owned(),
-            able => format!("all {able}"),
+            1 => "the only node".to_owned(),
+            able => format!("all {able} nodes"),
         };
         ok(format!("{all} {declare} {RESTART_ALL_FEATURE}"))
     } else {
         warn(format!(
-            "{able} of {} {declare} {RESTART_ALL_FEATURE}: without a supervisor pods on the others restart one container at a time",
+            "{able} of {} nodes {declare} {RESTART_ALL_FEATURE}: pods without a supervisor on the other nodes restart one container at a time",
             nodes.len()
         ))
     }
@@ -312,22 +328,22 @@ fn rights(facts: &InstallFacts) -> Finding {
         .map(|r| r.verbs)
         .collect();
     if facts.rights.is_empty() {
-        warn("the API server does not say what you may do")
+        warn("the API server did not return your permissions")
     } else if denied.is_empty() {
-        ok("every verb of this program")
+        ok("all commands are allowed")
     } else {
-        warn(format!("not for you: {}", denied.join("; ")))
+        warn(format!("not allowed: {}", denied.join("; ")))
     }
 }
 
 fn names(facts: &InstallFacts) -> Finding {
     let others: Vec<&str> = facts.other_groups.iter().map(String::as_str).collect();
     if others.is_empty() {
-        ok("no other kind is called PodGroup or Workload")
+        ok("no other API group has a kind PodGroup or Workload")
     } else {
         let have = if others.len() == 1 { "has" } else { "have" };
         warn(format!(
-            "{} {have} kinds of the same name: say `lpg` or podgroups.scheduling.lockstep.dev",
+            "{} {have} kinds of the same name: use `lpg` or podgroups.scheduling.lockstep.dev",
             some(&others)
         ))
     }
@@ -337,7 +353,7 @@ fn native(facts: &InstallFacts) -> Finding {
     match facts.native.as_slice() {
         [] => ok("scheduling.k8s.io serves no pod groups"),
         versions => ok(format!(
-            "scheduling.k8s.io serves pod groups ({}): gangs are placed without them, those of others are read",
+            "scheduling.k8s.io serves pod groups ({}): Lockstep creates none and reads the pod groups of other controllers",
             versions.join(", ")
         )),
     }
@@ -347,9 +363,9 @@ fn kueue(facts: &InstallFacts) -> Finding {
     match facts.kueue {
         KueueFacts::Absent => ok("not installed"),
         KueueFacts::Unseen => unseen("Kueue's configuration"),
-        KueueFacts::LeavesThem => ok("leaves jobs without a queue alone"),
+        KueueFacts::LeavesThem => ok("Kueue does not manage jobs without a queue"),
         KueueFacts::TakesAll => warn(
-            "manageJobsWithoutQueueName is on: it gates the pods of placed gangs, which then wait for ever; exclude them",
+            "manageJobsWithoutQueueName is true: Kueue gates the pods of placed gangs for ever; exclude these pods in Kueue's configuration",
         ),
     }
 }
@@ -359,8 +375,8 @@ fn objects(facts: &InstallFacts) -> Finding {
     let unreadable: Vec<&String> = read().flat_map(|(_, unreadable)| unreadable).collect();
     if let Some(first) = unreadable.first() {
         let left = match unreadable.len() {
-            1 => "is left alone",
-            _ => "are left alone",
+            1 => "is ignored",
+            _ => "are ignored",
         };
         let objects = count(unreadable.len(), "object");
         return fail(format!("{objects} cannot be read and {left}: {first}"));

@@ -80,9 +80,9 @@ impl View for Listing {
         if self.workloads.is_empty() {
             return match &self.only_namespace {
                 Some(namespace) => format!(
-                    "no TrainingWorkload in namespace {namespace}; -A shows those of all namespaces\n"
+                    "no TrainingWorkload found in namespace {namespace}; -A lists all namespaces\n"
                 ),
-                None => "no TrainingWorkload\n".to_owned(),
+                None => "no TrainingWorkload found\n".to_owned(),
             };
         }
         // As in kubectl, the namespace column is shown only for several namespaces.

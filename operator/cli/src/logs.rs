@@ -48,9 +48,9 @@ pub struct LogSource {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoLog {
-    #[error("{name:?} has no pods now; `kubectl lockstep status {name} -n {namespace}` says why")]
+    #[error("{name:?} has no pods; `kubectl lockstep status {name} -n {namespace}` shows why")]
     NoPods { name: String, namespace: String },
-    #[error("no member of {name:?} is {wanted}; it has {there}")]
+    #[error("{name:?} has no member {wanted}; its members: {there}")]
     NoMember {
         name: String,
         /// The selection.
@@ -59,11 +59,11 @@ pub enum NoLog {
         there: String,
     },
     #[error(
-        "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows how it is"
+        "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows the present log"
     )]
     NothingFailed { name: String, namespace: String },
     /// The failed pod was replaced.
-    #[error("pod {pod:?}, which failed {when}, was replaced, and its log went with it: {why}")]
+    #[error("the log of pod {pod:?}, which failed {when}, was deleted with the pod: {why}")]
     Gone {
         pod: String,
         /// Time of the failure.
@@ -73,7 +73,7 @@ pub enum NoLog {
     },
     /// No workload has the labels.
     #[error(
-        "no TrainingWorkload{} has the labels {labels}; `kubectl lockstep list -A` shows those that there are",
+        "no TrainingWorkload{} has the labels {labels}; `kubectl lockstep list -A` lists all workloads",
         .namespace.as_ref().map(|n| format!(" in namespace {n:?}")).unwrap_or_default()
     )]
     NoWorkload {
@@ -82,7 +82,7 @@ pub enum NoLog {
         namespace: Option<String>,
     },
     /// None of several workloads has such a log; warnings gave the reasons.
-    #[error("none of {0} workloads has such a log")]
+    #[error("no matching log found in {0} workloads")]
     NoneOf(usize),
 }
 

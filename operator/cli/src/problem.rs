@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     #[error(
-        "cannot reach the API server at {server}: {why}; is it running, and are --context and --server right?"
+        "cannot reach the API server at {server}: {why}; check the server, --context and --server"
     )]
     Unreachable {
         server: String,
@@ -18,13 +18,13 @@ pub enum Problem {
         why: String,
     },
     #[error(
-        "the API server at {server} has not answered within {}s; a longer --request-timeout waits for it",
+        "the API server at {server} did not respond within {}s; check the server or increase --request-timeout",
         .after.as_secs()
     )]
     NoAnswer { server: String, after: Duration },
     /// The server's certificate is not trusted.
     #[error(
-        "the certificate of the API server at {server} is not trusted: {why}; --certificate-authority names a file with its authority"
+        "the certificate of the API server at {server} is not trusted: {why}; pass its certificate authority with --certificate-authority"
     )]
     Untrusted {
         server: String,
@@ -33,14 +33,14 @@ pub enum Problem {
     },
     /// The credentials are rejected or unavailable.
     #[error(
-        "the API server does not accept these credentials ({why}): they have expired or are of another cluster; sign in again, or choose with --context, --user or --token"
+        "the API server rejected the credentials ({why}): they have expired or belong to another cluster; log in again, or pass --context, --user or --token"
     )]
     NotSignedIn {
         /// Error about the credentials.
         why: String,
     },
     #[error(
-        "not allowed: {message}; docs/cli.md names the role that each command needs, and -n NAMESPACE asks for one namespace only"
+        "not allowed: {message}; docs/cli.md lists the role of each command, and -n NAMESPACE limits a command to one namespace"
     )]
     NotAllowed {
         /// Message of the API server.
@@ -48,14 +48,14 @@ pub enum Problem {
     },
     /// The API server does not serve the kind.
     #[error(
-        "Lockstep is not installed in this cluster: its API server does not know {kind}; `kubectl apply -k config/overlays/default` installs it"
+        "Lockstep is not installed in this cluster: the API server does not serve {kind}; install Lockstep with `kubectl apply -k config/overlays/default`"
     )]
     NotInstalled {
         /// Plural name of the kind.
         kind: String,
     },
     #[error(
-        "there is no {kind} {name:?} in namespace {namespace:?}; `kubectl lockstep list -A` shows those that there are"
+        "{kind} {name:?} not found in namespace {namespace:?}; `kubectl lockstep list -A` lists all workloads"
     )]
     NotFound {
         kind: String,
@@ -63,25 +63,25 @@ pub enum Problem {
         namespace: String,
     },
     /// The object was deleted after it was read.
-    #[error("{name:?} has gone meanwhile; look again and repeat the command")]
+    #[error("{name:?} was deleted while the command ran; check the workload and retry")]
     Gone { name: String },
     /// The object was changed after it was read.
     #[error(
-        "{name:?} has been changed meanwhile: nothing was written; look again and repeat the command"
+        "{name:?} was modified before the write: nothing was written; check the workload and retry"
     )]
     Changed { name: String },
     /// Conflict without a changed object, with the API server's message.
-    #[error("the API server refuses: {0}")]
+    #[error("the API server rejected the request: {0}")]
     Conflict(String),
     /// The kubeconfig is unusable.
     #[error("{0}")]
     Kubeconfig(String),
     /// Any other refusal, with the API server's message.
-    #[error("the API server refuses: {0}")]
+    #[error("the API server rejected the request: {0}")]
     Refused(String),
     /// The response is unreadable.
     #[error(
-        "the answer of the API server at {server} cannot be read: {why}; is it a Kubernetes API server?"
+        "cannot parse the response of {server}: {why}; check that --server is a Kubernetes API server"
     )]
     Unreadable {
         server: String,
@@ -144,16 +144,16 @@ pub fn kubeconfig(error: &KubeconfigError) -> Problem {
             "the kubeconfig has no current context; choose one with --context (`kubectl config get-contexts` lists them)".to_owned()
         }
         KubeconfigError::LoadContext(name) => format!(
-            "the kubeconfig has no context {name:?}; `kubectl config get-contexts` lists those that there are"
+            "the kubeconfig has no context {name:?}; `kubectl config get-contexts` lists all contexts"
         ),
         KubeconfigError::LoadClusterOfContext(name) => format!(
-            "the kubeconfig has no cluster {name:?}; `kubectl config get-clusters` lists those that there are"
+            "the kubeconfig has no cluster {name:?}; `kubectl config get-clusters` lists all clusters"
         ),
         KubeconfigError::ReadConfig(why, path) => {
             format!("kubeconfig {}: {}", path.display(), plain(&why.to_string()))
         }
         KubeconfigError::FindPath => {
-            "there is no kubeconfig; name one with --kubeconfig or $KUBECONFIG".to_owned()
+            "no kubeconfig found; pass --kubeconfig or set $KUBECONFIG".to_owned()
         }
         other => format!("the kubeconfig cannot be used: {}", root(other)),
     })

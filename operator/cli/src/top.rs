@@ -138,17 +138,17 @@ impl View for AcceleratorUse {
             Some(total) => {
                 let rest = (total - all.held).max(0);
                 format!(
-                    "Nodes have {total}; {rest} are free, held by other pods, or on nodes that take none.\n"
+                    "Nodes have {total}; {rest} are free, held by other pods, or on unschedulable nodes.\n"
                 )
             }
-            None => "What nodes have is not known: they may not be read.\n".to_owned(),
+            None => "The capacity of nodes is unknown: no permission to read nodes.\n".to_owned(),
         };
         out.push('\n');
         if !some {
             out.push_str(&nodes);
         }
         out.push_str(
-            "RUNNING and WAITING count workloads. ACCELERATORS are those of placed members, REQUESTED those still missing; utilization is not known here.\n",
+            "RUNNING and WAITING count workloads. ACCELERATORS are held by placed members, REQUESTED by members without a node. Utilization is not measured.\n",
         );
         out
     }

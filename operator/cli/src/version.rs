@@ -71,7 +71,7 @@ fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
 
 /// Cell for a forbidden value.
 fn unknown() -> Cell {
-    Cell::from("not known: it may not be read")
+    Cell::from("unknown: no permission to read")
 }
 
 impl View for VersionReport {
@@ -80,8 +80,8 @@ impl View for VersionReport {
         table.row([Cell::from("kubectl-lockstep"), self.client.clone().into()]);
         let kubernetes = self.kubernetes.clone().map_or_else(unknown, Cell::from);
         let api = listed(self.api.as_ref(), "not installed");
-        let managers = listed(self.managers.as_ref(), "none runs");
-        let agents = listed(self.agents.as_ref(), "none reports");
+        let managers = listed(self.managers.as_ref(), "none running");
+        let agents = listed(self.agents.as_ref(), "none reporting");
         table.row([Cell::from("Kubernetes"), kubernetes]);
         table.row([Cell::from("API"), api]);
         table.row([Cell::from("manager"), managers]);

@@ -128,7 +128,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     (r::RECONCILED, ""),
     (
         r::API_SERVER_ERROR,
-        "fix what the message names, such as a webhook that is down; the request is repeated",
+        "fix what the message names, such as an unavailable webhook; Lockstep retries the request",
     ),
     (r::PROGRESSING, ""),
     (r::SUPERVISED, ""),

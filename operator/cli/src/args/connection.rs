@@ -12,13 +12,13 @@ pub struct Connection {
     /// Kubeconfig. Default: $KUBECONFIG, else ~/.kube/config, else the service account of the pod.
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current one.
+    /// Context of the kubeconfig. Default: the current context.
     #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
-    /// Cluster of the kubeconfig. Default: that of the context.
+    /// Cluster of the kubeconfig. Default: the cluster of the context.
     #[arg(long, global = true, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// User of the kubeconfig. Default: that of the context.
+    /// User of the kubeconfig. Default: the user of the context.
     #[arg(long, global = true, value_name = "NAME")]
     pub user: Option<String>,
     /// User to impersonate.
@@ -27,16 +27,16 @@ pub struct Connection {
     /// Group to impersonate, with --as; may be repeated.
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     pub impersonate_groups: Vec<String>,
-    /// Bearer token, instead of the credentials of the user.
+    /// Bearer token. Overrides the credentials of the user.
     #[arg(long, global = true, value_name = "TOKEN")]
     pub token: Option<String>,
-    /// Address of the API server, instead of that of the cluster.
+    /// Address of the API server. Overrides the address of the cluster.
     #[arg(short, long, global = true, value_name = "URL")]
     pub server: Option<String>,
-    /// Longest wait for the answer to one request, such as 5s or 2m; 0 waits for ever.
+    /// Timeout of one request, such as 5s or 2m; 0 disables the timeout.
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub request_timeout: Duration,
-    /// Do not check the certificate of the API server.
+    /// Do not verify the certificate of the API server.
     #[arg(long, global = true)]
     pub insecure_skip_tls_verify: bool,
     /// File with the certificate authority of the API server.
@@ -53,7 +53,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|why| format!("not a duration such as 5s or 2m: {why}"))?;
     if parsed.is_negative() {
-        return Err("a duration is not negative".to_owned());
+        return Err("a duration must not be negative".to_owned());
     }
     Ok(parsed.into())
 }

@@ -16,11 +16,10 @@ pub use verbs::{
     WriteArgs,
 };
 
-/// Training jobs that are placed, restarted and preempted as gangs: how they are, why they wait, and
-/// what would happen.
+/// Show and control training jobs that are placed, restarted and preempted as gangs.
 ///
 /// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit
-/// (whatif), or something keeps Lockstep from working (doctor).
+/// (whatif), or a check of the installation fails (doctor).
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version = lockstep_version::LONG)]
 pub struct Args {
@@ -35,9 +34,9 @@ pub struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List workloads with their phase and why they are in it.
+    /// List workloads with their phase and its reason.
     ///
-    /// Of the namespace of the context, unless another or all are named.
+    /// Default: the workloads in the namespace of the context.
     #[command(
         visible_alias = "ls",
         after_help = "\
@@ -46,50 +45,49 @@ Examples:
   kubectl lockstep list -n ml -l team=vision -o wide"
     )]
     List(ListArgs),
-    /// Show one workload: where its members are, what happens, the last failures, restarts left, and
-    /// what to do.
+    /// Show one workload: nodes of its members, current restart, last failures, restarts left, and next
+    /// steps.
     #[command(after_help = "\
 Examples:
   kubectl lockstep status llama
   kubectl lockstep status llama -n ml --watch")]
     Status(StatusArgs),
-    /// Say why a workload waits, was preempted or preempts, from its status and events.
+    /// Explain from status and events why a workload is queued, was preempted, or preempts.
     #[command(after_help = "\
 Examples:
   kubectl lockstep explain llama
   kubectl lockstep explain llama -n ml -o json")]
     Explain(ExplainArgs),
-    /// Show which gangs wait, in the order in which the scheduler serves them, what is reserved for them,
-    /// and why they wait.
+    /// Show the queued gangs in scheduling order, with their reservations and the reason why they are
+    /// queued.
     ///
-    /// Of all namespaces, unless one is named; places are then those among the gangs of that one.
+    /// Default: all namespaces. With --namespace, places count only the gangs of that namespace.
     #[command(after_help = "\
 Examples:
   kubectl lockstep queue
   kubectl lockstep queue -l team=vision -o wide --watch")]
     Queue(QueueArgs),
-    /// Ask the engine whether a workload would fit, where, and whom it would evict. Exits with 2
-    /// when it does not fit.
+    /// Compute whether a workload would fit, on which nodes, and which victims it would evict. Exits with
+    /// 2 if the workload does not fit.
     #[command(after_help = "\
 Examples:
   kubectl lockstep whatif -f gang.yaml
   kubectl lockstep whatif -f gang.yaml --snapshot cluster.json.zst --order least-work")]
     Whatif(WhatifArgs),
-    /// Write what the engine knows of the cluster to a file, for `whatif --snapshot` and for bug
-    /// reports.
+    /// Write the scheduling state of the cluster to a file, for `whatif --snapshot` and for bug reports.
     ///
-    /// The file is compressed JSON. It has nodes with their labels and taints, what pods hold (no
+    /// The file is compressed JSON. It has nodes with their labels and taints, resources of pods (no
     /// images, environment, arguments or annotations), gangs, disruption budgets and priority
-    /// classes. Of all namespaces, unless one is named: what pods of others hold then counts as
-    /// free.
+    /// classes. Default: all namespaces. With --namespace, capacity of pods in other namespaces counts
+    /// as free.
     #[command(after_help = "\
 Examples:
   kubectl lockstep snapshot
   kubectl lockstep snapshot --hash-names -o - | zstd -dc | jq .nodes")]
     Snapshot(SnapshotArgs),
-    /// Print the log of a member: of the first, unless others are named.
+    /// Print the log of a member. Default: the first member.
     ///
-    /// Of one workload, or of all that have some labels.
+    /// Selects one workload by name, or several by labels.
     #[command(after_help = "\
 Examples:
   kubectl lockstep logs llama --failed
@@ -110,32 +108,31 @@ Examples:
   kubectl lockstep agents
   kubectl lockstep agents -o wide --agent-namespace lockstep-agent")]
     Agents(AgentsArgs),
-    /// Look whether the installation is healthy, as far as you may see it. Exits with 2 when something
-    /// keeps Lockstep from working.
+    /// Check the installation, as far as your permissions allow. Exits with 2 if a check fails.
     #[command(after_help = "\
 Examples:
   kubectl lockstep doctor
   kubectl lockstep doctor -o json")]
     Doctor(DoctorArgs),
-    /// Start all members of a workload again, once; that costs nothing of its restart budget.
+    /// Restart all members of a workload once. Does not use the restart budget.
     #[command(after_help = "\
 Examples:
   kubectl lockstep restart llama
   kubectl lockstep restart llama -n ml --dry-run=server")]
     Restart(WriteArgs),
-    /// End the pods of a workload and release its nodes, until it is resumed.
+    /// Terminate the pods of a workload and release its nodes until the workload is resumed.
     #[command(after_help = "\
 Examples:
   kubectl lockstep suspend llama
   kubectl lockstep suspend llama -n ml --dry-run=client")]
     Suspend(WriteArgs),
-    /// Let a suspended workload queue again.
+    /// Queue a suspended workload again.
     #[command(after_help = "\
 Examples:
   kubectl lockstep resume llama
   kubectl lockstep resume llama -n ml --dry-run=server")]
     Resume(WriteArgs),
-    /// Say that the state of a workload was saved: only work after it counts as lost.
+    /// Record a checkpoint of a workload: only work after the checkpoint counts as lost.
     #[command(after_help = "\
 Examples:
   kubectl lockstep checkpoint llama
@@ -147,8 +144,8 @@ Examples:
   kubectl lockstep version
   kubectl lockstep version -o json")]
     Version(VersionArgs),
-    /// Have kubectl complete `kubectl lockstep`, names in the cluster included, or print a script for a
-    /// shell that completes `kubectl-lockstep`.
+    /// Install completion of `kubectl lockstep` for kubectl, including names in the cluster, or print a
+    /// completion script of `kubectl-lockstep` for a shell.
     #[command(after_help = "\
 Examples:
   kubectl lockstep completion --kubectl /usr/local/bin

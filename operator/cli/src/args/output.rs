@@ -34,7 +34,9 @@ pub struct ScreenOutput {
 /// There are no names of objects in the answer.
 fn without_names(format: Format) -> Result<Format, &'static str> {
     match format {
-        Format::Name => Err("there are no objects to name: take table, wide, json or yaml"),
+        Format::Name => {
+            Err("this command returns no objects with names; use table, wide, json or yaml")
+        }
         other => Ok(other),
     }
 }

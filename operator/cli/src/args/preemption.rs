@@ -11,25 +11,23 @@ use lockstep_model::{Rules, VictimScope};
 /// configuration counts, where it may be read.
 #[derive(Clone, Debug, Default, Group)]
 pub struct PreemptionArgs {
-    /// How victims are chosen; as `algorithm` of the manager's configuration.
+    /// How victims are chosen; overrides `algorithm` of the manager's configuration.
     #[arg(long, value_enum)]
     pub algorithm: Option<AlgorithmArg>,
-    /// What comes first when priorities and lost work disagree; as `order` of the configuration.
+    /// Order of victims by priority or lost work; overrides `order` of the configuration.
     #[arg(long, value_enum)]
     pub order: Option<OrderArg>,
-    /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the
-    /// configuration.
+    /// Minimum runtime in seconds before eviction; overrides `minRuntimeSeconds` of the configuration.
     #[arg(long, value_name = "SECONDS")]
     pub min_runtime_seconds: Option<u64>,
-    /// Evictions caused in turn that count towards a victim's cost; as `followOnDepth` of the
-    /// configuration.
+    /// Depth of follow-on evictions in a victim's cost; overrides `followOnDepth` of the configuration.
     #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u8).range(0..=3))]
     pub follow_on_depth: Option<u8>,
-    /// Which work may be evicted; as `victims.scope` of the configuration.
+    /// Which pods may be evicted; overrides `victims.scope` of the configuration.
     #[arg(long, value_enum)]
     pub victims: Option<VictimsArg>,
-    /// For how many waiting gangs of each priority capacity is reserved; as
-    /// `reservations.perPriority` of the configuration.
+    /// Number of queued gangs with a reservation, per priority; overrides `reservations.perPriority` of
+    /// the configuration.
     #[arg(long, value_name = "NUMBER")]
     pub reservations_per_priority: Option<usize>,
 }
@@ -85,14 +83,14 @@ pub enum AlgorithmArg {
 pub enum OrderArg {
     /// The lowest priorities whose eviction frees enough capacity.
     StrictPriority,
-    /// The least work, whatever its priority.
+    /// The least lost work, regardless of priority.
     LeastWork,
 }
 
 /// Which work may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VictimsArg {
-    /// What holds an extended resource that the gang asks for.
+    /// Pods that hold an extended resource requested by the gang.
     Accelerators,
     /// Gangs only.
     Gangs,

@@ -39,7 +39,7 @@ pub struct ListArgs {
     /// Only workloads with these labels.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Show them again whenever they change.
+    /// Print the workloads again after each change.
     #[arg(short, long)]
     pub watch: bool,
     /// Format of the answer.
@@ -52,10 +52,10 @@ pub struct ListArgs {
 pub struct StatusArgs {
     /// Name of the TrainingWorkload.
     pub name: String,
-    /// Namespace. Default: that of the context.
+    /// Namespace. Default: the namespace of the context.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Show it again whenever it changes.
+    /// Print the output again after each change.
     #[arg(short, long)]
     pub watch: bool,
     /// Format of the answer.
@@ -68,7 +68,7 @@ pub struct StatusArgs {
 pub struct ExplainArgs {
     /// Name of the TrainingWorkload.
     pub name: String,
-    /// Namespace. Default: that of the context.
+    /// Namespace. Default: the namespace of the context.
     #[arg(short, long)]
     pub namespace: Option<String>,
     /// Format of the answer.
@@ -82,10 +82,10 @@ pub struct QueueArgs {
     /// Whose gangs.
     #[command(flatten)]
     pub scope: NamespaceArgs,
-    /// Only gangs of workloads with these labels; places stay those among all.
+    /// Only gangs of workloads with these labels; places count all gangs.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Show it again whenever it changes.
+    /// Print the output again after each change.
     #[arg(short, long)]
     pub watch: bool,
     /// Format of the answer.
@@ -99,14 +99,14 @@ pub struct WhatifArgs {
     /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
     #[arg(short, long, value_name = "FILE")]
     pub filename: PathBuf,
-    /// Judge over this file, written by `snapshot`, instead of the cluster.
+    /// Use this file, written by `snapshot`, instead of the cluster.
     #[arg(long, value_name = "FILE")]
     pub snapshot: Option<PathBuf>,
-    /// Namespace of a manifest that names none. Default: that of the context, `default` with
+    /// Namespace of a manifest without namespace. Default: the namespace of the context; `default` with
     /// --snapshot.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Namespace of the manager, whose configuration is taken. Default: found by the labels of its
+    /// Namespace of the manager whose configuration is used. Default: found by the labels of its
     /// Deployment.
     #[arg(long, value_name = "NAME")]
     pub manager_namespace: Option<String>,
@@ -125,7 +125,7 @@ pub struct SnapshotArgs {
     #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
     pub output: PathBuf,
     /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by
-    /// salted hashes. The salt is not kept. Values of node labels stay, since selectors ask for
+    /// salted hashes. The salt is not kept. Values of node labels are kept, because selectors use
     /// them.
     #[arg(long)]
     pub hash_names: bool,
@@ -148,8 +148,8 @@ pub struct CompletionArgs {
     /// The shell.
     #[arg(required_unless_present = "kubectl", conflicts_with = "kubectl")]
     pub shell: Option<Shell>,
-    /// Write the program that kubectl asks (`kubectl_complete-lockstep`) into this folder, which is to
-    /// be in PATH.
+    /// Write the program that kubectl runs for completion (`kubectl_complete-lockstep`) into this folder.
+    /// The folder must be in PATH.
     #[arg(long, value_name = "DIR")]
     pub kubectl: Option<PathBuf>,
 }
@@ -159,10 +159,10 @@ pub struct CompletionArgs {
 pub struct WriteArgs {
     /// Name of the TrainingWorkload.
     pub name: String,
-    /// Namespace. Default: that of the context.
+    /// Namespace. Default: the namespace of the context.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Say what would be written without writing it.
+    /// Print the change and write nothing.
     #[arg(
         long,
         value_enum,
@@ -211,38 +211,38 @@ pub struct LogsArgs {
     /// Whose workloads. Default: those of the context's namespace.
     #[command(flatten)]
     pub scope: NamespaceArgs,
-    /// Instead of one: all workloads with these labels, each line with its workload where there are several.
+    /// All workloads with these labels. Several workloads: each line starts with its workload.
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
     /// Members of this group.
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// The member with this rank; of each group or replica, where ranks start anew in each.
+    /// The member with this rank, in each group or replica that counts ranks from 0.
     #[arg(long, value_name = "NUMBER")]
     pub rank: Option<i32>,
     /// The member that failed first in the last failure: the log of its failed attempt, from the
     /// container that failed.
     #[arg(long, conflicts_with_all = ["group", "rank", "all", "follow"])]
     pub failed: bool,
-    /// All members, or all of the group.
+    /// All members, or all members of the group.
     #[arg(long)]
     pub all: bool,
     /// Begin each line with the member.
     #[arg(long)]
     pub prefix: bool,
-    /// Name of a container. Default: the one that trains, or that failed.
+    /// Name of a container. Default: the training container, or the failed container.
     #[arg(short, long, value_name = "NAME")]
     pub container: Option<String>,
-    /// The container before the present one.
+    /// The previous instance of the container.
     #[arg(short, long)]
     pub previous: bool,
-    /// Go on with what is written from now on.
+    /// Stream new lines.
     #[arg(short, long)]
     pub follow: bool,
-    /// So many of the last lines.
+    /// Number of last lines to print.
     #[arg(long, value_name = "LINES")]
     pub tail: Option<i64>,
-    /// What was written in the last time, such as 10m.
+    /// Only lines newer than this duration, such as 10m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub since: Option<Duration>,
 }

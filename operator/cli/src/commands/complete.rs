@@ -21,7 +21,7 @@ const NO_FILES: u8 = 4;
 const NO_SPACE: u8 = 2;
 /// Name of the program that kubectl calls for completion.
 const HOOK: &str = "kubectl_complete-lockstep";
-const HOOK_SCRIPT: &str = "#!/bin/sh\n# kubectl asks this program how `kubectl lockstep` goes on.\nexec kubectl-lockstep __complete \"$@\"\n";
+const HOOK_SCRIPT: &str = "#!/bin/sh\n# kubectl runs this program to complete `kubectl lockstep`.\nexec kubectl-lockstep __complete \"$@\"\n";
 
 /// Writes a completion script, or the program that kubectl calls.
 pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
@@ -35,7 +35,10 @@ pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
             let permissions = std::fs::Permissions::from_mode(0o755);
             std::fs::set_permissions(&path, permissions).with_context(file)?;
         }
-        eprintln!("{}: kubectl asks it when it is in PATH", file());
+        eprintln!(
+            "{}: kubectl runs this program if its folder is in PATH",
+            file()
+        );
     } else if let Some(shell) = wanted.shell {
         let mut script = Vec::new();
         let mut command = Args::command();

@@ -27,7 +27,7 @@ pub async fn whatif(
     let answer = ask(connection, args, clock()).await?;
     if let Some(namespace) = &answer.only_namespace {
         eprintln!(
-            "warning: only namespace {namespace} is known; what pods of others hold counts as free"
+            "warning: only namespace {namespace} is included; capacity of pods in other namespaces counts as free"
         );
     }
     show(&answer, args.output.format, clock)?;
@@ -85,13 +85,13 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
         Some((namespace, text)) => {
             published(text, namespace).map_err(|why| format!("in namespace {namespace}: {why}"))
         }
-        None => Err("it may not be read, or is not there".to_owned()),
+        None => Err("forbidden or not found".to_owned()),
     };
     let found = match read {
         Ok(found) => found,
         Err(why) => {
             eprintln!(
-                "warning: the manager's configuration: {why}; its defaults and the flags are taken"
+                "warning: cannot read the manager's configuration: {why}; using the defaults and the flags"
             );
             let mut rules = Rules::default();
             args.rules.change(&mut rules);
@@ -100,14 +100,14 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     };
     if !found.evicts {
         eprintln!(
-            "warning: the manager does not preempt (scheduler.preemption.enabled is false): a gang that needs victims waits"
+            "warning: preemption is disabled (scheduler.preemption.enabled is false): a gang that needs victims stays queued"
         );
     }
     let mut rules = found.rules;
     let differ = args.rules.change(&mut rules);
     if !differ.is_empty() {
         eprintln!(
-            "warning: {} differs from the manager's configuration: it will decide otherwise",
+            "warning: {} differs from the manager's configuration: the manager may decide differently",
             differ.join(", ")
         );
     }

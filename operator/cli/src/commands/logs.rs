@@ -44,7 +44,7 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
         .map(|source| Some(AttemptLog::new(source.up_to_attempt?, args.tail)))
         .collect();
     while let Some((number, line)) = lines.next().await {
-        let line = line.map_err(|why| anyhow!("the log has broken off: {}", root(&why)))?;
+        let line = line.map_err(|why| anyhow!("the log stream was interrupted: {}", root(&why)))?;
         if let Some(Some(attempt)) = attempts.get_mut(number) {
             attempt.push(line);
         } else if !write_line(sources.get(number).filter(|_| prefixed), &line)? {

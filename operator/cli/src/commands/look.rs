@@ -159,7 +159,7 @@ pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) 
     let namespace = args.scope.namespace.as_deref();
     if let Some(namespace) = namespace {
         eprintln!(
-            "warning: only namespace {namespace} is known; gangs of others may come before these"
+            "warning: only namespace {namespace} is included; gangs of other namespaces may be ahead of these gangs"
         );
     }
     let selector = args.selector.as_deref();

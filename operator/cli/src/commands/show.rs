@@ -72,6 +72,6 @@ pub async fn watch<V: View>(
 /// Prints warnings about unreadable objects to standard error.
 pub fn left_out(unread: impl IntoIterator<Item = impl std::fmt::Display>) {
     for why in unread {
-        eprintln!("warning: left out: {why}");
+        eprintln!("warning: skipped: {why}");
     }
 }

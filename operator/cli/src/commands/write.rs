@@ -29,7 +29,7 @@ pub async fn grant(
     let workload = cluster.workload(namespace, &args.name).await?;
     let name = format!("trainingworkload {namespace}/{}", args.name);
     let Some(change) = change(&workload, wish, now)? else {
-        write(&format!("{name}: unchanged, it is so already\n"))?;
+        write(&format!("{name}: no change, {}\n", wish.unchanged()))?;
         return Ok(Outcome::Done);
     };
     let how = match args.dry_run {

@@ -13,9 +13,7 @@ use crate::view::{Look, View, workload_name};
 impl View for WorkloadReport {
     fn screen(&self, look: &Look) -> String {
         let when = |time| age(time, look.now);
-        let phase = self
-            .phase
-            .map_or("not seen by the operator yet", Phase::as_str);
+        let phase = self.phase.map_or("not reconciled yet", Phase::as_str);
         let preempted = match self.preemptions {
             0 => "never preempted".to_owned(),
             1 => "preempted once".to_owned(),
@@ -121,6 +119,6 @@ fn details(out: &mut String, gang: &GangStory, look: &Look) {
         let _ = writeln!(out, "{name}: {} {ago} ago: {}", c.reason, c.message);
     }
     for (node, reason) in &gang.avoids {
-        let _ = writeln!(out, "{name}: stays away from node {node}: {reason}");
+        let _ = writeln!(out, "{name}: avoids node {node}: {reason}");
     }
 }

@@ -8,7 +8,7 @@ use crate::view::{Look, View, workload_name};
 impl View for QueueAnswer {
     fn screen(&self, look: &Look) -> String {
         if self.gangs.is_empty() {
-            return "no gang waits\n".to_owned();
+            return "no gang is queued\n".to_owned();
         }
         let mut table = Table::new(&[
             "PLACE",

@@ -20,48 +20,48 @@ pub fn next(
     let failed_log = format!("`kubectl lockstep logs {name} --failed -n {namespace}`");
     if workload.spec.managed_by != MANAGED_BY {
         return vec![format!(
-            "nothing here: spec.managedBy is {:?}, so Lockstep leaves it alone",
+            "no action needed: spec.managedBy is {:?}, so Lockstep does not manage this workload",
             workload.spec.managed_by
         )];
     }
     if status.reason == reasons::API_SERVER_ERROR {
         return vec![
-            "fix what the message names, such as a webhook that is down; the request is repeated"
+            "fix what the message names, such as an unavailable webhook; Lockstep retries the request"
                 .to_owned(),
         ];
     }
     let mut said = match status.phase {
         None => vec![
-            "the manager has not written a status yet: `kubectl lockstep doctor` shows whether a manager runs"
+            "the manager has not written a status yet; check the manager with `kubectl lockstep doctor`"
                 .to_owned(),
         ],
         Some(Phase::Pending) => vec![waiting(&status.reason, &run("explain"), &namespace)],
         Some(Phase::Starting) => vec![format!(
-            "nothing: pods that do not start within {}s give their nodes back; `kubectl get pods -n {namespace} -l training.lockstep.dev/workload={name}` shows what they wait for",
+            "no action needed: pods that do not start within {}s release their nodes; `kubectl get pods -n {namespace} -l training.lockstep.dev/workload={name}` shows the pods",
             workload.spec.failure_policy.start_deadline_seconds
         )],
         Some(Phase::Restarting) => vec![format!(
-            "nothing: it restarts by itself; {failed_log} has the log of the member that failed"
+            "no action needed: the workload is restarting; {failed_log} shows the log of the failed member"
         )],
         Some(Phase::Preempting) => vec![format!(
-            "nothing: it leaves for a gang of higher priority and queues again at its place; {} says which",
+            "no action needed: a gang of higher priority preempts the workload, which keeps its place in the queue; {} names that gang",
             run("explain")
         )],
-        Some(Phase::Suspended) => vec![format!("{} lets it run again", run("resume"))],
+        Some(Phase::Suspended) => vec![format!("{} resumes the workload", run("resume"))],
         Some(Phase::Stalled) => vec![
-            "change what the message names; nothing happens before that".to_owned(),
+            "fix what the message names; the workload is stalled until then".to_owned(),
             format!("`kubectl edit tw {name} -n {namespace}`"),
         ],
         Some(Phase::Failed) => vec![
             start_problem(&status.reason).map_or_else(
-                || format!("{failed_log} has the log of the member that failed"),
+                || format!("{failed_log} shows the log of the failed member"),
                 str::to_owned,
             ),
-            "a workload that has failed does not start again: delete it and apply it again"
+            "a failed workload cannot restart: delete the workload and apply it again"
                 .to_owned(),
         ],
-        Some(Phase::Succeeded) => vec!["nothing: it is complete".to_owned()],
-        Some(Phase::Running) => vec!["nothing: it runs".to_owned()],
+        Some(Phase::Succeeded) => vec!["no action needed: the workload is complete".to_owned()],
+        Some(Phase::Running) => vec!["no action needed: the workload is running".to_owned()],
     };
     let active = !matches!(status.phase, Some(Phase::Failed | Phase::Succeeded));
     let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
@@ -78,7 +78,7 @@ pub fn next(
     }
     if active && budget.left == 0 && budget.of > 0 {
         said.push(format!(
-            "the next failure that counts fails it: raise spec.failurePolicy.limits.maxRestarts ({}) if it is worth going on",
+            "the next counted failure fails the workload: to allow more restarts, raise spec.failurePolicy.limits.maxRestarts ({})",
             budget.of
         ));
     }
@@ -88,14 +88,14 @@ pub fn next(
 /// Remedy for a template that keeps members from starting.
 fn start_problem(reason: &str) -> Option<&'static str> {
     match reason {
-        reasons::IMAGE_UNAVAILABLE => Some(
-            "correct the image that the message names, or its imagePullSecrets, or the registry",
-        ),
+        reasons::IMAGE_UNAVAILABLE => {
+            Some("fix the image that the message names, its imagePullSecrets, or the registry")
+        }
         reasons::START_ERROR => {
-            Some("correct the command or the configuration of the container that the message names")
+            Some("fix the command or configuration of the container that the message names")
         }
         reasons::NOT_BOUND => Some(
-            "set schedulerName of the template to a scheduler that runs, or start that scheduler",
+            "set schedulerName of the template to a running scheduler, or start that scheduler",
         ),
         _ => None,
     }
@@ -104,21 +104,21 @@ fn start_problem(reason: &str) -> Option<&'static str> {
 fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
     match reason {
         reasons::QUOTA_EXCEEDED => format!(
-            "a quota of the namespace stops it: `kubectl describe quota -n {namespace}`; raise it, or end other work there"
+            "a quota of the namespace is exceeded: see `kubectl describe quota -n {namespace}`; raise the quota, or end other work in the namespace"
         ),
         reasons::VOLUME_MISSING => {
-            "make the claim, volume or storage class that the message names".to_owned()
+            "create the claim, volume or storage class that the message names".to_owned()
         }
         reasons::FORBIDDEN => {
-            "a policy refuses its pods: change the template as the message says, or ask who set the policy"
+            "an admission policy denies the pods: change the template as the message says, or contact the owner of the policy"
                 .to_owned()
         }
         reasons::WAITING_FOR_DEPENDENCY => {
-            "nothing: it starts once the groups that it depends on are there".to_owned()
+            "no action needed: the workload starts after the groups in dependsOn".to_owned()
         }
-        reasons::BACKING_OFF => "nothing: it is tried again after a pause".to_owned(),
+        reasons::BACKING_OFF => "no action needed: Lockstep retries after the back-off".to_owned(),
         _ => format!(
-            "nothing, or free capacity: {explain} says what is short, `kubectl lockstep queue` who is ahead"
+            "no action needed, or free capacity: {explain} shows the insufficient resources, `kubectl lockstep queue` the gangs ahead"
         ),
     }
 }

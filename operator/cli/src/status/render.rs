@@ -166,14 +166,14 @@ fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
 
 fn under_way(restart: &OpenRestart, look: &Look) -> String {
     let stage = match restart.stage {
-        IncidentStage::Decided => "decided: nothing has been stopped yet",
-        IncidentStage::Ordered => "ordered: members stop and come back",
-        IncidentStage::Arrived => "arrived: all members are back and start",
+        IncidentStage::Decided => "decided: no member is stopped yet",
+        IncidentStage::Ordered => "ordered: members stop and return to the barrier",
+        IncidentStage::Arrived => "arrived: all members are at the barrier and start",
     };
     let ago = age(Some(restart.since), look.now);
     let wait = restart.not_before.filter(|at| *at > look.now);
     let wait = wait.map_or_else(String::new, |at| {
-        format!(", begins in {} after a pause", span(at - look.now))
+        format!(", starts after a back-off of {}", span(at - look.now))
     });
     let domain = match restart.domain.as_str() {
         WHOLE => String::new(),
@@ -183,7 +183,7 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
         "Restarting {domain}to attempt {} ({}), since {ago}{wait}\n  {stage}\n",
         restart.attempt, restart.action
     );
-    let _ = writeln!(out, "  because {}", words(&restart.cause));
+    let _ = writeln!(out, "  cause: {}", words(&restart.cause));
     out
 }
 

@@ -17,7 +17,7 @@ impl View for Answer {
         let verdict = match (self.fits, victims) {
             (false, _) => "does not fit".to_owned(),
             (true, 0) => "fits".to_owned(),
-            (true, n) => format!("fits at the expense of {}", count(n, "victim")),
+            (true, n) => format!("fits after evicting {}", count(n, "victim")),
         };
         let tone = if self.fits { Tone::Good } else { Tone::Bad };
         let mut out = format!(
@@ -95,7 +95,7 @@ impl Verdict {
     fn words(self) -> &'static str {
         match self {
             Self::Fits => "fits",
-            Self::FitsOnceOthersHaveLeft => "fits once others have left",
+            Self::FitsOnceOthersHaveLeft => "fits after other pods have terminated",
             Self::Preempts => "preempts",
             Self::DoesNotFit => "does not fit",
         }

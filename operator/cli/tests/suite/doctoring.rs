@@ -99,20 +99,20 @@ fn a_healthy_installation_has_a_line_for_each_check() {
     assert_eq!(
         screen(&diagnosis),
         "\
-RESULT   CHECK         FOUND                                                READ
-ok       kubernetes    v1.36.2                                              -
-ok       definitions   5 are served as v1alpha1                             -
-ok       managers      2 are ready in namespace lockstep-system             -
-ok       lease         a_1 leads, renewed 2s ago                            -
-ok       versions      nothing differs from 0.1.0                           -
-ok       policies      3 are in force                                       -
-ok       agents        2 are ready                                          -
-ok       nodes         all 2 declare RestartAllContainersOnContainerExits   -
-ok       your rights   every verb of this program                           -
-ok       native        scheduling.k8s.io serves no pod groups               -
-ok       names         no other kind is called PodGroup or Workload         -
-ok       kueue         not installed                                        -
-ok       objects       workloads (5) and all other objects can be read      -
+RESULT   CHECK         FOUND                                                      READ
+ok       kubernetes    v1.36.2                                                    -
+ok       definitions   5 resources are served as v1alpha1                         -
+ok       managers      2 manager pods are ready in namespace lockstep-system      -
+ok       lease         a_1 is the leader, lease renewed 2s ago                    -
+ok       versions      no component differs from version 0.1.0                    -
+ok       policies      3 policies are in force                                    -
+ok       agents        2 agents are ready                                         -
+ok       nodes         all 2 nodes declare RestartAllContainersOnContainerExits   -
+ok       your rights   all commands are allowed                                   -
+ok       native        scheduling.k8s.io serves no pod groups                     -
+ok       names         no other API group has a kind PodGroup or Workload         -
+ok       kueue         not installed                                              -
+ok       objects       workloads (5) and all other objects can be read            -
 "
     );
 }
@@ -145,7 +145,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
         (
             "definitions",
             |f| f.served = BTreeSet::new(),
-            "none is served",
+            "Lockstep is not installed: the API server serves none of its resources",
         ),
         (
             "definitions",
@@ -155,7 +155,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
         (
             "managers",
             |f| f.managers = Some(Vec::new()),
-            "no manager acts on workloads",
+            "no manager pod found: no workload is reconciled",
         ),
         (
             "managers",
@@ -165,9 +165,13 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
                     .flatten()
                     .for_each(|m| m.ready = false);
             },
-            "none of 2 is ready: `kubectl logs -n lockstep-system a`",
+            "0 of 2 manager pods are ready: see `kubectl logs -n lockstep-system a`",
         ),
-        ("lease", |f| f.lease = Some(None), "no manager has ever led"),
+        (
+            "lease",
+            |f| f.lease = Some(None),
+            "no manager has become the leader",
+        ),
         (
             "lease",
             |f| {
@@ -176,7 +180,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
                     .flatten()
                     .for_each(|l| l.renewed = Some(now() - TimeDelta::seconds(90)));
             },
-            "a_1 has not renewed it for 90s (15s allowed): no manager leads",
+            "a_1 has not renewed the lease for 90s (limit 15s): no manager is the leader",
         ),
         (
             "policies",
@@ -193,12 +197,12 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
             |f| {
                 f.accounts.iter_mut().for_each(|a| a.writes = Some(false));
             },
-            "they refuse system:serviceaccount:ops:m its writes: it lacks the rights `write` on operatorobjects and members of admission.lockstep.dev",
+            "the policies deny the writes of system:serviceaccount:ops:m: grant the verb `write` on operatorobjects and members of admission.lockstep.dev",
         ),
         (
             "objects",
             |f| f.objects[0].read = Some((4, vec!["trainingworkload ml/a: x".into()])),
-            "1 object cannot be read and is left alone: trainingworkload ml/a: x",
+            "1 object cannot be read and is ignored: trainingworkload ml/a: x",
         ),
     ];
     for (check, change, expected) in cases {
@@ -215,32 +219,32 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "kubernetes",
             |f| f.kubernetes = "next".into(),
-            "\"next\" is no version that can be judged",
+            "cannot parse version \"next\"",
         ),
         (
             "managers",
             |f| f.managers = Some(vec![manager("a")]),
-            "1 is ready: while it is away no manager acts",
+            "1 manager pod is ready; run two",
         ),
         (
             "your rights",
             |f| f.rights.clear(),
-            "does not say what you may do",
+            "did not return your permissions",
         ),
         (
             "kueue",
             |f| f.kueue = KueueFacts::Unseen,
-            "Kueue's configuration may not be read by you",
+            "no permission to read Kueue's configuration",
         ),
         (
             "kubernetes",
             |f| f.kubernetes = "v1.33.0".into(),
-            "failed gangs without a supervisor are recreated; 1.35 can",
+            "pods of failed gangs without a supervisor are recreated; upgrade to 1.35",
         ),
         (
             "objects",
             |f| f.objects[1].read = None,
-            "nodeagents may not be read by you: not looked at",
+            "skipped: no permission to read nodeagents",
         ),
         (
             "managers",
@@ -251,7 +255,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     .take(1)
                     .for_each(|m| m.ready = false);
             },
-            "1 of 2 is ready; not a",
+            "1 of 2 manager pods is ready; not ready: a",
         ),
         (
             "versions",
@@ -261,7 +265,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "agents",
             |f| f.agents = Some(AgentReport { agents: Vec::new() }),
-            "none: gangs restart with new pods",
+            "no node agents: failed gangs restart with new pods",
         ),
         (
             "agents",
@@ -273,7 +277,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     ],
                 });
             },
-            "1 is ready; none is on n2: members there are recreated",
+            "1 agent is ready; no ready agent on n2: members on these nodes are recreated",
         ),
         (
             "nodes",
@@ -284,12 +288,12 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     .take(1)
                     .for_each(|n| n.restarts_all = false);
             },
-            "1 of 2 declares",
+            "1 of 2 nodes declares",
         ),
         (
             "your rights",
             |f| f.rights[0].allowed = false,
-            "not for you: logs (get pods/log)",
+            "not allowed: logs (get pods/log)",
         ),
         (
             "names",
@@ -299,7 +303,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "kueue",
             |f| f.kueue = KueueFacts::TakesAll,
-            "manageJobsWithoutQueueName is on",
+            "manageJobsWithoutQueueName is true",
         ),
     ];
     for (check, change, expected) in cases {
@@ -328,7 +332,7 @@ fn agents_without_pods_and_pods_without_agents_are_no_agents() {
         assert_eq!(level, CheckLevel::Warn);
         assert_eq!(
             message,
-            "1 is ready; none is on n2: members there are recreated"
+            "1 agent is ready; no ready agent on n2: members on these nodes are recreated"
         );
     }
 }
@@ -352,13 +356,13 @@ fn checks_without_permission_are_listed_as_skipped_and_do_not_fail() {
     let unseen = diagnosis
         .checks
         .iter()
-        .filter(|c| c.message.ends_with("not looked at"));
+        .filter(|c| c.message.starts_with("skipped: no permission to read "));
     assert_eq!(unseen.count(), 6);
 }
 
 #[test]
 fn write_access_of_the_manager_is_omitted_if_the_review_is_forbidden() {
     let unknown = |f: &mut InstallFacts| f.accounts.iter_mut().for_each(|a| a.writes = None);
-    let expected = (CheckLevel::Ok, "3 are in force".to_owned());
+    let expected = (CheckLevel::Ok, "3 policies are in force".to_owned());
     assert_eq!(found("policies", unknown), expected);
 }

@@ -63,7 +63,7 @@ GANG       STATE   PRIORITY   QUEUED   MEMBERS   NODES
 workload   waits   100        120m     0         0
 
 workload: needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed
-workload: stays away from node n7: NodeLost
+workload: avoids node n7: NodeLost
 
 AGE   TYPE      REASON          OBJECT                   COUNT   EVENT
 0s    Warning   Unschedulable   trainingworkload/llama   3       waits
@@ -138,6 +138,6 @@ fn a_workload_without_status_is_explained_as_not_yet_reconciled() {
     told.groups.clear();
     assert_eq!(
         screen(&explain(&told)),
-        "ml/llama: not seen by the operator yet, never preempted\n\nno events\n"
+        "ml/llama: not reconciled yet, never preempted\n\nno events\n"
     );
 }

@@ -56,7 +56,7 @@ fn members_are_chosen_by_rank_by_group_or_all_in_the_order_of_ranks() {
     let none = chosen(&running, &pods(), &wanted(|w| w.rank = Some(9))).unwrap_err();
     assert_eq!(
         none.to_string(),
-        "no member of \"llama\" is of rank 9; it has 4 in group \"workers\""
+        "\"llama\" has no member of rank 9; its members: 4 in group \"workers\""
     );
     // An elastic gang without its second member: ranks have no gap.
     let elastic = json!({"groups": [{"name": "workers", "worldIndexes": "0,2-3"}]});
@@ -132,10 +132,8 @@ fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
         .unwrap_err()
         .to_string();
     assert!(
-        gone.starts_with("pod \"llama-workers-2\", which failed ")
-            && gone.ends_with(
-                "was replaced, and its log went with it: container sidecar exited with code 3"
-            ),
+        gone.starts_with("the log of pod \"llama-workers-2\", which failed ")
+            && gone.ends_with("was deleted with the pod: container sidecar exited with code 3"),
         "{gone}"
     );
     let never = chosen(&json!({}), &pods(), &failed)
@@ -143,7 +141,7 @@ fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
         .to_string();
     assert_eq!(
         never,
-        "no member of \"llama\" has failed; `kubectl lockstep logs llama -n ml` shows how it is"
+        "no member of \"llama\" has failed; `kubectl lockstep logs llama -n ml` shows the present log"
     );
 }
 
@@ -290,21 +288,21 @@ fn a_workload_without_a_log_does_not_hide_other_logs() {
     assert_eq!(
         stderr(&out),
         "\
-warning: left out: \"waits\" has no pods now; `kubectl lockstep status waits -n ml` says why
-warning: left out: the API server refuses: container \"t\" in pod \"starts-workers-0\" is waiting to start: ContainerCreating
+warning: skipped: \"waits\" has no pods; `kubectl lockstep status waits -n ml` shows why
+warning: skipped: the API server rejected the request: container \"t\" in pod \"starts-workers-0\" is waiting to start: ContainerCreating
 "
     );
     let nobody = two_workloads(&["waits"]);
     let out = ask(&nobody.address, &["logs", "-l", "team=x", "-n", "ml"]);
     assert_eq!(
         sentence(&out),
-        "error: \"waits\" has no pods now; `kubectl lockstep status waits -n ml` says why"
+        "error: \"waits\" has no pods; `kubectl lockstep status waits -n ml` shows why"
     );
     let none = two_workloads(&[]);
     let out = ask(&none.address, &["logs", "-l", "team=x", "-n", "ml"]);
     assert_eq!(
         sentence(&out),
-        "error: no TrainingWorkload in namespace \"ml\" has the labels team=x; `kubectl lockstep list -A` shows those that there are"
+        "error: no TrainingWorkload in namespace \"ml\" has the labels team=x; `kubectl lockstep list -A` lists all workloads"
     );
 }
 
@@ -362,12 +360,12 @@ ml          100        0         0              1         16
 ml          10         2         16             0         0
 (all)       -          2         16             1         16
 
-Nodes have 32; 16 are free, held by other pods, or on nodes that take none.
-RUNNING and WAITING count workloads. ACCELERATORS are those of placed members, REQUESTED those still missing; utilization is not known here.
+Nodes have 32; 16 are free, held by other pods, or on unschedulable nodes.
+RUNNING and WAITING count workloads. ACCELERATORS are held by placed members, REQUESTED by members without a node. Utilization is not measured.
 "
     );
     let unknown = screen(&top(&[], &[], None));
-    let expected = "no workload holds or requests accelerators\n\nWhat nodes have is not known: they may not be read.\n";
+    let expected = "no workload holds or requests accelerators\n\nThe capacity of nodes is unknown: no permission to read nodes.\n";
     assert!(unknown.starts_with(expected), "{unknown}");
 }
 

@@ -261,7 +261,7 @@ const MISTAKES: &[Mistake] = &[
             }
         },
         "Fail",
-        "none of 2 is ready: `kubectl logs -n lockstep-system a`",
+        "0 of 2 manager pods are ready: see `kubectl logs -n lockstep-system a`",
     ),
     (
         "managers",
@@ -270,31 +270,31 @@ const MISTAKES: &[Mistake] = &[
             c.log = LOG_OF_FAILED_WATCHES;
         },
         "Warn",
-        "1 of 2 is ready; not a; its last warning: watch failed: Pod: forbidden by policy",
+        "1 of 2 manager pods is ready; not ready: a; last warning: watch failed: Pod: forbidden by policy",
     ),
     (
         "managers",
         |c| drop(c.list(PODS).remove(0)),
         "Warn",
-        "1 is ready",
+        "1 manager pod is ready",
     ),
     (
         "managers",
         |c| c.forbidden.push(PODS),
         "Warn",
-        "may not be read by you",
+        "no permission to read pods of the manager",
     ),
     (
         "lease",
         |c| c.list(LEASES).clear(),
         "Fail",
-        "no manager has ever led",
+        "no manager has become the leader",
     ),
     (
         "lease",
         |c| c.list(LEASES)[0]["spec"]["renewTime"] = json!("2026-01-01T00:00:00.000000Z"),
         "Fail",
-        "no manager leads",
+        "no manager is the leader",
     ),
     (
         "versions",
@@ -324,37 +324,37 @@ const MISTAKES: &[Mistake] = &[
         "policies",
         |c| c.manager_may_write = false,
         "Fail",
-        "refuse system:serviceaccount:lockstep-system:lockstep-manager its writes",
+        "the policies deny the writes of system:serviceaccount:lockstep-system:lockstep-manager",
     ),
     (
         "agents",
         |c| c.list(AGENTS).clear(),
         "Warn",
-        "0 are ready; none is on n1, n2",
+        "0 agents are ready; no ready agent on n1, n2",
     ),
     (
         "agents",
         |c| c.list(PODS)[3]["status"]["conditions"][0]["status"] = json!("False"),
         "Warn",
-        "none is on n2",
+        "no ready agent on n2",
     ),
     (
         "agents",
         |c| drop(c.list(PODS).pop()),
         "Warn",
-        "none is on n2",
+        "no ready agent on n2",
     ),
     (
         "nodes",
         |c| c.list(NODES)[1]["status"] = json!({}),
         "Warn",
-        "1 of 2 declares",
+        "1 of 2 nodes declares",
     ),
     (
         "your rights",
         |c| c.user_may_not = "pods",
         "Warn",
-        "not for you: logs (get pods/log)",
+        "not allowed: logs (get pods/log)",
     ),
     (
         "names",
@@ -384,7 +384,7 @@ const MISTAKES: &[Mistake] = &[
             c.list(WORKLOADS).push(broken);
         },
         "Fail",
-        "1 object cannot be read and is left alone: trainingworkload ml/a",
+        "1 object cannot be read and is ignored: trainingworkload ml/a",
     ),
     (
         "objects",
@@ -394,7 +394,7 @@ const MISTAKES: &[Mistake] = &[
             c.objects.insert(GROUPS, vec![broken]);
         },
         "Fail",
-        "1 object cannot be read and is left alone: podgroup ml/g",
+        "1 object cannot be read and is ignored: podgroup ml/g",
     ),
     (
         "objects",
@@ -404,7 +404,7 @@ const MISTAKES: &[Mistake] = &[
             c.objects.insert(ORDERS, vec![broken]);
         },
         "Fail",
-        "1 object cannot be read and is left alone: restartorder ml/a",
+        "1 object cannot be read and is ignored: restartorder ml/a",
     ),
     (
         "objects",
@@ -414,7 +414,7 @@ const MISTAKES: &[Mistake] = &[
             c.list(AGENTS).push(broken);
         },
         "Fail",
-        "1 object cannot be read and is left alone: nodeagent n3",
+        "1 object cannot be read and is ignored: nodeagent n3",
     ),
 ];
 
@@ -466,11 +466,11 @@ fn what_kueue_does_with_jobs_that_name_no_queue_is_read_from_its_configuration()
     let (level, message) = kueue(Some("manageJobsWithoutQueueName: false\n"));
     assert_eq!(
         (level.as_str(), message.as_str()),
-        ("Ok", "leaves jobs without a queue alone")
+        ("Ok", "Kueue does not manage jobs without a queue")
     );
     let (level, message) = kueue(None);
     assert!(
-        level == "Warn" && message.contains("not looked at"),
+        level == "Warn" && message.contains("no permission to read"),
         "{message}"
     );
 }

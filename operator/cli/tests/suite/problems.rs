@@ -90,7 +90,7 @@ fn a_server_that_is_not_there_is_named_with_what_the_system_says() {
     assert_eq!(
         sentence(&ask(&server, &["explain", "llama"])),
         format!(
-            "error: cannot reach the API server at {server}: connection refused; is it running, and are --context and --server right?"
+            "error: cannot reach the API server at {server}: connection refused; check the server, --context and --server"
         )
     );
 }
@@ -103,7 +103,7 @@ fn an_unresponsive_server_is_awaited_no_longer_than_the_request_timeout() {
     assert_eq!(
         sentence(&out),
         format!(
-            "error: the API server at {server} has not answered within 1s; a longer --request-timeout waits for it"
+            "error: the API server at {server} did not respond within 1s; check the server or increase --request-timeout"
         )
     );
 }
@@ -113,7 +113,7 @@ fn refusals_say_what_to_do() {
     let cases = [
         (
             refusal(401, "Unauthorized", "Unauthorized"),
-            "error: the API server does not accept these credentials (Unauthorized): they have expired or are of another cluster; sign in again, or choose with --context, --user or --token",
+            "error: the API server rejected the credentials (Unauthorized): they have expired or belong to another cluster; log in again, or pass --context, --user or --token",
         ),
         (
             refusal(
@@ -121,7 +121,7 @@ fn refusals_say_what_to_do() {
                 "Forbidden",
                 "trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"",
             ),
-            "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; docs/cli.md names the role that each command needs, and -n NAMESPACE asks for one namespace only",
+            "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; docs/cli.md lists the role of each command, and -n NAMESPACE limits a command to one namespace",
         ),
         (
             refusal(
@@ -129,11 +129,11 @@ fn refusals_say_what_to_do() {
                 "NotFound",
                 "the server could not find the requested resource",
             ),
-            "error: Lockstep is not installed in this cluster: its API server does not know trainingworkloads; `kubectl apply -k config/overlays/default` installs it",
+            "error: Lockstep is not installed in this cluster: the API server does not serve trainingworkloads; install Lockstep with `kubectl apply -k config/overlays/default`",
         ),
         (
             (200, json!("<html>")),
-            "error: the answer of the API server at SERVER cannot be read: expected value at line 1 column 1; is it a Kubernetes API server?",
+            "error: cannot parse the response of SERVER: expected value at line 1 column 1; check that --server is a Kubernetes API server",
         ),
     ];
     for (answer, expected) in cases {
@@ -150,13 +150,13 @@ fn a_missing_workload_is_distinguished_from_a_cluster_without_lockstep() {
     let server = ApiServer::with(&[(WORKLOADS, Vec::new())]);
     assert_eq!(
         sentence(&ask(&server.address, &["explain", "llama", "-n", "ml"])),
-        "error: there is no TrainingWorkload \"llama\" in namespace \"ml\"; `kubectl lockstep list -A` shows those that there are"
+        "error: TrainingWorkload \"llama\" not found in namespace \"ml\"; `kubectl lockstep list -A` lists all workloads"
     );
 }
 
 #[test]
 fn kubeconfigs_that_lead_nowhere_say_where() {
-    let missing = "error: there is no kubeconfig; name one with --kubeconfig or $KUBECONFIG";
+    let missing = "error: no kubeconfig found; pass --kubeconfig or set $KUBECONFIG";
     assert_eq!(sentence(&run(&["explain", "llama"])), missing);
     let named = "error: kubeconfig /nonexistent/c: no such file or directory";
     let args = ["explain", "llama", "--kubeconfig", "/nonexistent/c"];
@@ -173,7 +173,7 @@ fn kubeconfigs_that_lead_nowhere_say_where() {
     );
     assert_eq!(
         sentence(&run(&[&args[..], &["--context", "prod"]].concat())),
-        "error: the kubeconfig has no context \"prod\"; `kubectl config get-contexts` lists those that there are"
+        "error: the kubeconfig has no context \"prod\"; `kubectl config get-contexts` lists all contexts"
     );
 }
 

@@ -94,5 +94,5 @@ fn the_table_has_a_row_per_gang_with_its_reservation_and_the_words_of_the_schedu
     ] {
         assert!(rows[1].contains(part), "{part:?} is missing: {text}");
     }
-    assert_eq!(screen(&answer(&[])), "no gang waits\n");
+    assert_eq!(screen(&answer(&[])), "no gang is queued\n");
 }

@@ -102,15 +102,15 @@ n1     r1     2/2     workers/0/0-1
 n2     r2     1/2     workers/0/2-3
 
 Restarting to attempt 4 (RestartGang), since 3s
-  ordered: members stop and come back
-  because container t exited with code 137 (OOMKilled) in pod llama-workers-0-2-9c1e77aa on node n2
+  ordered: members stop and return to the barrier
+  cause: container t exited with code 137 (OOMKilled) in pod llama-workers-0-2-9c1e77aa on node n2
 
 FAILED     ATTEMPT   ACTION        COUNTED   BACK AFTER   LOST            CAUSE
 10m ago    3         RestartGang   yes       2.0s         2.5 GPU-hours   container t exited with code 1 (Error) in pod llama-workers-0-2-9c1e77aa on node n2
 120m ago   1         RestartGang   no        2.0s         2.5 GPU-hours   NodeLost on node n9
 
 Restarts left: 8 of 10 within 24h
-Next: nothing: it restarts by itself; `kubectl lockstep logs llama --failed -n ml` has the log of the member that failed
+Next: no action needed: the workload is restarting; `kubectl lockstep logs llama --failed -n ml` shows the log of the failed member
 "
     );
 }
@@ -143,7 +143,7 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         (json!({}), "kubectl lockstep doctor"),
         (
             json!({"phase": "Pending", "reason": "Unschedulable"}),
-            "`kubectl lockstep explain llama -n ml` says what is short",
+            "`kubectl lockstep explain llama -n ml` shows the insufficient resources",
         ),
         (
             json!({"phase": "Pending", "reason": "QuotaExceeded"}),
@@ -155,7 +155,7 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         ),
         (
             json!({"phase": "Stalled", "reason": "InvalidTemplate"}),
-            "change what the message names",
+            "fix what the message names",
         ),
         (
             json!({"phase": "Failed"}),
@@ -163,7 +163,7 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         ),
         (
             json!({"phase": "Starting", "reason": "ImageUnavailable"}),
-            "correct the image that the message names",
+            "fix the image that the message names",
         ),
         (
             json!({"phase": "Pending", "reason": "StartError"}),
@@ -171,11 +171,11 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         ),
         (
             json!({"phase": "Starting", "reason": "NotBound"}),
-            "set schedulerName of the template to a scheduler that runs",
+            "set schedulerName of the template to a running scheduler",
         ),
         (
             json!({"phase": "Failed", "reason": "ImageUnavailable"}),
-            "correct the image that the message names",
+            "fix the image that the message names",
         ),
         (
             json!({"phase": "Running", "restarts": {"countedAt": vec![ago(5); 10]}}),
@@ -191,7 +191,9 @@ fn what_to_do_follows_the_phase_and_the_reason() {
     let said = status(&foreign, now()).next;
     assert_eq!(
         said,
-        ["nothing here: spec.managedBy is \"kueue\", so Lockstep leaves it alone"]
+        [
+            "no action needed: spec.managedBy is \"kueue\", so Lockstep does not manage this workload"
+        ]
     );
 }
 
@@ -230,6 +232,6 @@ ml          new     Unseen       -       0          0              -            
     let none = screen(&list(&[], Some("ml")));
     assert_eq!(
         none,
-        "no TrainingWorkload in namespace ml; -A shows those of all namespaces\n"
+        "no TrainingWorkload found in namespace ml; -A lists all namespaces\n"
     );
 }

@@ -52,7 +52,7 @@ fn workloads_that_cannot_be_read_are_named_and_left_out() {
     assert_eq!(stdout(&out).lines().count(), 2);
     let said = stderr(&out);
     assert!(
-        said.starts_with("warning: left out: trainingworkload ml/broken: "),
+        said.starts_with("warning: skipped: trainingworkload ml/broken: "),
         "{said}"
     );
 }
@@ -166,14 +166,14 @@ fn a_verb_that_writes_sends_one_field_with_the_version_that_was_read_and_says_so
             &[&args[..1], &fixed[..], &args[1..]].concat(),
         ))
     };
-    let restart = "trainingworkload ml/llama: spec.restartNonce 0 -> 1: all members start again once, which costs nothing of the restart budget";
+    let restart = "trainingworkload ml/llama: spec.restartNonce 0 -> 1: all members restart once, without using the restart budget";
     assert_eq!(
         said(&["restart", "--dry-run"]),
         format!("{restart} (client dry run: nothing was sent)\n")
     );
     assert_eq!(
         said(&["resume"]),
-        "trainingworkload ml/llama: unchanged, it is so already\n"
+        "trainingworkload ml/llama: no change, not suspended\n"
     );
     assert_eq!(patches(&server), []);
     assert_eq!(
@@ -199,7 +199,7 @@ fn a_workload_that_was_changed_meanwhile_is_not_written() {
     let out = ask(&server.address, &["suspend", "llama", "-n", "ml"]);
     assert_eq!(
         stderr(&out),
-        "error: \"llama\" has been changed meanwhile: nothing was written; look again and repeat the command\n"
+        "error: \"llama\" was modified before the write: nothing was written; check the workload and retry\n"
     );
 }
 
@@ -246,18 +246,18 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
     assert_eq!(said(least_work(), &["--order", "least-work"]), "");
     assert_eq!(
         said(least_work(), &["--order", "strict-priority"]),
-        "warning: --order differs from the manager's configuration: it will decide otherwise\n"
+        "warning: --order differs from the manager's configuration: the manager may decide differently\n"
     );
     assert_eq!(
         said(
             vec![config("scheduler: {preemption: {enabled: false}}")],
             &[]
         ),
-        "warning: the manager does not preempt (scheduler.preemption.enabled is false): a gang that needs victims waits\n"
+        "warning: preemption is disabled (scheduler.preemption.enabled is false): a gang that needs victims stays queued\n"
     );
     assert_eq!(
         said(Vec::new(), &[]),
-        "warning: the manager's configuration: it may not be read, or is not there; its defaults and the flags are taken\n"
+        "warning: cannot read the manager's configuration: forbidden or not found; using the defaults and the flags\n"
     );
 }
 
@@ -267,7 +267,7 @@ fn logs_of_a_deleted_pod_are_not_reported_as_a_cluster_without_lockstep() {
     let out = ask(&server.address, &["logs", "llama", "-n", "ml"]);
     assert_eq!(
         stderr(&out),
-        "error: \"llama-workers-0\" has gone meanwhile; look again and repeat the command\n"
+        "error: \"llama-workers-0\" was deleted while the command ran; check the workload and retry\n"
     );
 }
 

@@ -34,7 +34,7 @@ fn the_lowest_priority_leaves_first_however_much_it_loses() {
     assert_eq!(
         screen(&answer),
         "\
-ml/new (priority 100): fits at the expense of 1 victim
+ml/new (priority 100): fits after evicting 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   preempts   1/1       1        1       1         4.3 GPU-hours
@@ -63,7 +63,7 @@ fn by_least_work_the_youngest_gang_is_evicted_and_the_next_best_set_is_shown() {
     assert_eq!(
         screen(&answer),
         "\
-ml/new (priority 100): fits at the expense of 1 victim
+ml/new (priority 100): fits after evicting 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   preempts   1/1       1        1       1         1.6 GPU-hours

@@ -89,7 +89,11 @@ async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
     let said = said
         .context("a manager without pods is healthy")?
         .to_string();
-    for line in ["3 are in force", " leads, renewed ", agents] {
+    for line in [
+        "3 policies are in force",
+        " is the leader, lease renewed ",
+        agents,
+    ] {
         ensure!(said.contains(line), "{line}: {said}");
     }
     ensure!(said.matches("FAIL").count() == 1, "{said}");
@@ -217,7 +221,7 @@ async fn by_overlay([prefix, namespace, agents]: [&str; 3]) -> Result<()> {
     flow_control_is_for(&cluster, &accounts).await?;
     scenario(&cluster, "renamed", &shape(), async |t| {
         story(t).await?;
-        doctor_finds(t.cluster, "2 are ready").await
+        doctor_finds(t.cluster, "2 agents are ready").await
     })
     .await
 }
@@ -344,7 +348,7 @@ async fn by_olm(namespace: &str) -> Result<()> {
     let _manager = cluster.start_manager("a").await?;
     scenario(&cluster, "olm", &shape(), async |t| {
         story(t).await?;
-        doctor_finds(t.cluster, "2 are ready").await?;
+        doctor_finds(t.cluster, "2 agents are ready").await?;
         // Before its namespace goes: what is written there then is refused.
         for account in [MANAGER, AGENT] {
             rights_suffice(t.cluster, namespace, account)?;

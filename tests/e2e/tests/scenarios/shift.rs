@@ -113,16 +113,13 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
             .context("a manager without pods is healthy")?
             .to_string();
         let healthy = [
-            "5 are served as v1alpha1",
-            "3 are in force",
-            " leads, renewed ",
-            "every verb of this program",
+            "5 resources are served as v1alpha1",
+            "3 policies are in force",
+            " is the leader, lease renewed ",
+            "all commands are allowed",
         ];
         says(&said, &healthy)?;
-        says(
-            &said,
-            &["FAIL     managers      no pod has the manager's labels"],
-        )?;
+        says(&said, &["FAIL     managers      no manager pod found"])?;
         says(
             &t.cluster.lockstep(&["agents"]).await?,
             &["NODE", "doctor-0000"],
@@ -194,7 +191,7 @@ async fn a_list_that_is_watched_shows_what_changes() -> Result<()> {
             .spawn()?;
         let mut lines = BufReader::new(list.stdout.take().context("its output")?).lines();
         let first = lines.next_line().await?.context("a first line")?;
-        says(&first, &["no TrainingWorkload in namespace watched"])?;
+        says(&first, &["no TrainingWorkload found in namespace watched"])?;
         t.create(gang("llama", 1, 8, json!({}))).await?;
         let running = async {
             while let Some(line) = lines.next_line().await? {
@@ -307,12 +304,16 @@ async fn the_shipped_roles_suffice_for_whatif_and_on_call_commands() -> Result<(
         let asked = [&["doctor"][..], &["agents"], &["top"], &["version"]];
         let answers = with_role(t, ON_CALL, "lockstep-oncall", &asked).await?;
         ensure!(
-            !answers.iter().any(|a| a.contains("not looked at")),
+            !answers.iter().any(|a| a.contains("no permission to read")),
             "{answers:?}"
         );
         says(
             &answers[0],
-            &["are in force", " leads, renewed ", "not for you: restart"],
+            &[
+                "policies are in force",
+                " is the leader, lease renewed ",
+                "not allowed: restart",
+            ],
         )?;
         says(&answers[2], &[&t.name, "Nodes have"])
     })
