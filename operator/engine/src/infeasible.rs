@@ -60,14 +60,18 @@ impl Infeasible {
             .domain
             .map(|(key, domain)| format!(" in {}", names.domain(key, domain)));
         format!(
-            "needs {} more {}{} for {} {}{}{}",
-            short.short_by,
+            "insufficient {}{}: {} {} {} more{}{}",
             names.resource(short.dim),
             domain.unwrap_or_default(),
             short.pods,
-            if short.pods == 1 { "pod" } else { "pods" },
+            if short.pods == 1 {
+                "pod needs"
+            } else {
+                "pods need"
+            },
+            short.short_by,
             if short.evicting {
-                ", after evicting everything allowed"
+                "; preemption cannot free enough"
             } else {
                 ""
             },
@@ -102,7 +106,7 @@ impl std::fmt::Display for ByOrdinal<'_> {
             write!(f, " in domain {domain} of key {key}, which comes closest")?;
         }
         if s.evicting {
-            write!(f, " after evicting everything allowed")?;
+            write!(f, "; preemption cannot free enough")?;
         }
         Ok(())
     }

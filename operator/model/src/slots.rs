@@ -17,8 +17,8 @@ pub fn is_slot(name: &str) -> bool {
 pub(crate) fn described(name: &str) -> Option<String> {
     let slot = name.strip_prefix(PREFIX)?;
     Some(match slot.strip_prefix("port:") {
-        Some(port) => format!("free host port {port}"),
-        None => "node without another member (pod anti-affinity)".to_owned(),
+        Some(port) => format!("host port {port}"),
+        None => "nodes without another member (pod anti-affinity)".to_owned(),
     })
 }
 
@@ -72,10 +72,7 @@ mod tests {
 
     #[test]
     fn a_port_is_described_as_one() {
-        assert_eq!(
-            described("slot:port:9:TCP").unwrap(),
-            "free host port 9:TCP"
-        );
+        assert_eq!(described("slot:port:9:TCP").unwrap(), "host port 9:TCP");
         assert!(described("cpu").is_none() && is_slot("slot:port:9:TCP") && !is_slot("pods"));
     }
 }

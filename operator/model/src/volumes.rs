@@ -100,7 +100,7 @@ pub enum MissingVolume {
     #[error("persistentvolumeclaim {0:?} not found: create it in the namespace of the workload")]
     NoClaim(String),
     #[error(
-        "persistentvolumeclaim {0:?} is being deleted: create it again once it is gone, or mount another"
+        "persistentvolumeclaim {0:?} is being deleted: recreate the claim after its deletion, or mount another claim"
     )]
     Deleting(String),
     #[error(
@@ -110,30 +110,30 @@ pub enum MissingVolume {
     Lost { claim: String, volume: String },
     /// The claim has immediate binding and is not bound.
     #[error(
-        "pod has unbound immediate PersistentVolumeClaims: persistentvolumeclaim {0:?} has no volume yet; its events say why"
+        "pod has unbound immediate PersistentVolumeClaims: persistentvolumeclaim {0:?} has no volume yet; see the events of the claim"
     )]
     Unbound(String),
     /// The storage class of an unbound claim does not exist.
     #[error(
         "pod has unbound immediate PersistentVolumeClaims: storageclass.storage.k8s.io {class:?} of persistentvolumeclaim \
-         {claim:?} not found: create one of them, or a volume for the claim"
+         {claim:?} not found: create the class, or a volume for the claim"
     )]
     NoClassOfClaim { claim: String, class: String },
     /// The storage class of ephemeral volumes does not exist, and no volume has it.
     #[error(
-        "storageclass.storage.k8s.io {0:?} of an ephemeral volume not found: create it, or name another in the template"
+        "storageclass.storage.k8s.io {0:?} of an ephemeral volume not found: create the class, or name another one in the template"
     )]
     NoClass(String),
     /// The storage class has no provisioner and no free volume.
     #[error(
-        "node(s) didn't find available persistent volumes to bind: storageclass.storage.k8s.io {0:?} makes no volumes and \
-         none of its volumes is free: create one"
+        "node(s) didn't find available persistent volumes to bind: storageclass.storage.k8s.io {0:?} provisions no \
+         volumes and has no free volume: create a volume"
     )]
     NoVolume(String),
     /// Several required members mount a `ReadWriteOncePod` claim.
     #[error(
         "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode: {members} members mount \
-         persistentvolumeclaim {claim:?}: let one of them mount it, or use access mode ReadWriteMany"
+         persistentvolumeclaim {claim:?}: mount the claim in one member only, or use access mode ReadWriteMany"
     )]
     OnePod {
         claim: String,
@@ -220,9 +220,7 @@ impl Storage {
         };
         let mut volumes = self.volumes.values();
         if volumes.any(|volume| volume.will_do(name, claim)) {
-            out.not_modelled = Some(format!(
-                "claim for one of the volumes of storageclass {name:?}"
-            ));
+            out.not_modelled = Some(format!("claim for a volume of storageclass {name:?}"));
         } else if class.provisions {
             out.nodes.extend(class.nodes.clone());
         } else {

@@ -36,17 +36,17 @@ pub(crate) fn queued_again(gang: &GangState) -> String {
     let before = &gang.input.group.status;
     let nodes = before.placement.as_ref().map_or(0, |p| p.nodes.len());
     if nodes == 0 {
-        return "in the queue again".to_owned();
+        return "queued again".to_owned();
     }
     let nodes = count(nodes, "node");
     let why = if is_true(&before.conditions, types::DISRUPTION_TARGET) {
-        "preempted, "
+        "preempted; "
     } else if gang.input.released() {
-        "all its pods have ended, "
+        "all pods have ended; "
     } else {
         ""
     };
-    format!("{why}gave back {nodes}; in the queue again")
+    format!("{why}released {nodes}; queued again")
 }
 
 /// Name of a gang for users. A `PodGroup`'s name contains a hash, and a workload may have many.
@@ -87,7 +87,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::TooLarge(too_large) => does_not_fit(too_large),
         Pending::Terminations { short } => {
             let short = short.describe(names);
-            format!("{short}; enough of it is free once terminating pods have ended")
+            format!("{short}; terminating pods will free enough")
         }
         Pending::RejectingNodes {
             node,
@@ -110,14 +110,14 @@ pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> Stri
 
 fn rejecting(node: &str, others: usize, next_try: DateTime<Utc>) -> String {
     let nodes = match others {
-        0 => format!("{node}, whose kubelet rejected a pod of it"),
+        0 => format!("{node}, whose kubelet rejected a pod of this gang"),
         n => format!(
-            "{node} and {}, whose kubelets rejected pods of it",
+            "{node} and {}, whose kubelets rejected pods of this gang",
             count(n, "other node")
         ),
     };
     format!(
-        "would fit with node {nodes}; tried again at {}",
+        "would fit only with node {nodes}; retry at {}",
         time(next_try)
     )
 }
@@ -134,8 +134,8 @@ fn does_not_fit(too_large: &TooLarge) -> String {
         n => format!(" and {}", count(*n, "victim")),
     };
     format!(
-        "its placement of {}{victims} takes {bytes} bytes, and no more than {limit} fit into one object: \
-         spec.scheduling.gang.scope: Replica makes a gang of each replica",
+        "the placement of {}{victims} takes {bytes} bytes of the PodGroup's status, more than the limit of \
+         {limit}: set spec.scheduling.gang.scope to Replica for one gang per replica",
         count(*members, "member")
     )
 }
@@ -144,9 +144,9 @@ fn does_not_fit(too_large: &TooLarge) -> String {
 fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
-        "not known whether all pods fit together: a search of {steps} steps found no placement and no proof \
-         that there is none; no workload is preempted meanwhile and its place in the queue is kept; \
-         searched again for ten times as long at {next_try}"
+        "unknown whether all pods fit: {steps} search steps found neither a placement nor a proof that none \
+         exists; the gang keeps its place in the queue and preempts no workload; next search, with 10 times \
+         the steps, at {next_try}"
     )
 }
 
@@ -154,10 +154,10 @@ fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
 fn reserved_for(gang: &GangName, others: usize) -> String {
     let more = match others {
         0 => String::new(),
-        n => format!(" and for {} more", count(n, "gang")),
+        n => format!(" and {}", count(n, "other gang")),
     };
     format!(
-        "would fit, but the capacity is reserved for {}, ahead of it in the queue{more}",
+        "queued behind {}{more}: the capacity that would fit this gang is reserved",
         gang_name(gang)
     )
 }
@@ -165,7 +165,7 @@ fn reserved_for(gang: &GangName, others: usize) -> String {
 /// For the gang of an exchange that releases its nodes first.
 fn exchange(to: &GangName) -> String {
     format!(
-        "its nodes go to {} first; it gets others at once",
+        "releases its nodes to {}; next, this gang gets other nodes",
         gang_name(to)
     )
 }
@@ -175,20 +175,20 @@ pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> Str
     let nodes = count(reservation.nodes.len(), "node");
     let start = reservation.starts_at.map(|at| {
         let at = time(at);
-        format!(", which it can use from {at} at the latest")
+        format!(", available by {at}")
     });
     format!(
-        "{waiting}; capacity on {nodes} is reserved for it{}",
+        "{waiting}; capacity on {nodes} is reserved for this gang{}",
         start.unwrap_or_default()
     )
 }
 
 fn held(hold: &Hold) -> String {
     match hold {
-        Hold::Volume(missing) => format!("not placed before it can run: {missing}"),
+        Hold::Volume(missing) => format!("not placed: {missing}"),
         Hold::Quota(excess) => {
             format!(
-                "{excess}; not placed before that allows it, and no workload is preempted for quota"
+                "{excess}; not placed until the quota allows all pods; no workload is preempted for quota"
             )
         }
     }
@@ -199,19 +199,19 @@ fn no_preemption(why: &NoPreemption) -> String {
         NoPreemption::Disabled => PREEMPTION_DISABLED.to_owned(),
         NoPreemption::Missing(missing) => missing.to_string(),
         NoPreemption::NotModelled(what) => format!(
-            "no workload is preempted for it: only kube-scheduler knows whether its {what} would then be met"
+            "no workload is preempted for this gang: only kube-scheduler can evaluate the {what}"
         ),
         NoPreemption::Refused(refusal) => format!(
-            "no workload is preempted for it: {}, which is not a lack of capacity",
+            "no workload is preempted for this gang, because capacity is not the problem: {}",
             refuses(refusal)
         ),
         NoPreemption::Failed { failures, next_try } => format!(
-            "no workload is preempted for it before {} or a change of its spec: it did not run after {}",
+            "no workload is preempted for this gang before {} or a spec change: the gang did not run after {}",
             time(*next_try),
             count(*failures as usize, "preemption")
         ),
         NoPreemption::NotAdmitted(why) => format!(
-            "no workload is preempted for it: what the API server makes of its pods is not known ({why})"
+            "no workload is preempted for this gang: the result of the pods' dry run is unknown ({why})"
         ),
         NoPreemption::Paced(reached) => paced(reached),
     }
@@ -220,7 +220,7 @@ fn no_preemption(why: &NoPreemption) -> String {
 /// Names the key of the manager's configuration.
 pub(crate) fn paced(reached: &LimitReached) -> String {
     format!(
-        "its victims ({}) are not evicted before {}: within a minute no more than {} \
+        "victims ({}) are not evicted before {}: the limit is {} per minute \
          (scheduler.preemption.maxEvictionsPerMinute)",
         count(reached.pods as usize, "pod"),
         time(reached.next_try),
@@ -231,7 +231,7 @@ pub(crate) fn paced(reached: &LimitReached) -> String {
 fn refused(refusal: &Refusal, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
-        "{}; not a lack of capacity, so no workload is preempted for it; next try at {next_try}",
+        "{}; capacity is not the problem, so no workload is preempted for this gang; retry at {next_try}",
         refuses(refusal)
     )
 }
@@ -255,7 +255,9 @@ pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assi
     let mut pods = unbound
         .iter()
         .filter_map(|(m, n)| Some((gang.waiting_pod(m, n)?, n)));
-    let first = pods.next().map(|(pod, n)| format!(", {} on {n}", pod.name));
+    let first = pods
+        .next()
+        .map(|(pod, n)| format!(", for example {} on {n}", pod.name));
     format!(
         "scheduler {} (template.spec.schedulerName of group {}) has neither bound nor refused {} within {}{}",
         schedulers(gang, unbound),
@@ -276,7 +278,7 @@ pub(crate) fn binding(
     let unbound = gang.unbound();
     let all = gang.unfinished_assigned().count();
     format!(
-        "; its victims are gone and {} of {} bound since {}; preemption withdrawn at {} unless {} binds or refuses a pod by then",
+        "; all victims are gone, and {} of {} are bound since {}; preemption withdrawn at {} unless {} binds or refuses a pod by then",
         all - unbound.len(),
         count(all, "member"),
         time(progress.since),
@@ -312,7 +314,7 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
 /// evictions.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
-        "{}; {} of work lost in all",
+        "{}; {} of work lost in total",
         named(&intent.victims, victim),
         lost_work(intent.cost)
     );
@@ -322,7 +324,7 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
     }
     if caused > 0 {
         let caused = lost_work(i64::try_from(caused).unwrap_or(i64::MAX));
-        text = format!("{text}, {caused} of it because victims evict others in turn");
+        text = format!("{text}, {caused} of it in evictions by these victims");
     }
     text = format!("{text}; {}", verdict(intent));
     match &intent.next_best {
@@ -340,7 +342,7 @@ fn verdict(intent: &Preemption) -> String {
     if intent.proven {
         "no cheaper set frees enough capacity".to_owned()
     } else if intent.at_least <= 0 {
-        "it is not known whether a cheaper set frees enough capacity".to_owned()
+        "a cheaper set may exist".to_owned()
     } else {
         format!(
             "no set that costs less than {} frees enough capacity",
@@ -365,7 +367,7 @@ pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     let victims = named(victims, victim);
     format!(
-        "{victims}; {} of work lost in all; other victims stay, since capacity has become free",
+        "{victims}; {} of work lost in total; other victims stay, because capacity became free",
         lost_work(cost)
     )
 }
@@ -380,20 +382,20 @@ fn no_victims(
     if guarded > 0 {
         let pods = count(guarded, "pod");
         return format!(
-            "{short}; disruption budgets keep {pods} of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)"
+            "{short}; disruption budgets protect {pods} of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)"
         );
     }
     if out_of_reach > 0 {
         let pods = count(out_of_reach, "pod");
         return format!(
-            "{short}; {pods} of lower priority may not be evicted for it (scheduler.preemption.victims)"
+            "{short}; {pods} of lower priority may not be evicted (scheduler.preemption.victims)"
         );
     }
     match until {
         Some(until) => {
             let until = time(until);
             format!(
-                "{short}; some of lower priority may not be evicted before {until} (scheduler.preemption.minRuntimeSeconds)"
+                "{short}; some pods of lower priority may not be evicted before {until} (scheduler.preemption.minRuntimeSeconds)"
             )
         }
         None => short.to_owned(),
@@ -434,7 +436,7 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(
         "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {} \
-         of work lost here, {} in all",
+         of work lost here, {} in total",
         key.namespace,
         key.name,
         intent.id,

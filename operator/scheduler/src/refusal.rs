@@ -34,7 +34,7 @@ const OWN_CLAIMS: Duration = Duration::from_mins(5);
 /// single one.
 const REFUSALS: i32 = 3;
 /// Constraint of a claim that another pod mounts.
-const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
+const CLAIM_IN_USE: &str = "ReadWriteOncePod claim that another pod mounts";
 
 /// Excludes nodes that kube-scheduler refuses for pinned pods for too long, and records the reason.
 /// Adds the UIDs of all refused pods to `refused`.

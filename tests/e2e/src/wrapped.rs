@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_long_cell_wraps_within_its_column() {
-        let message = "needs 16 more nvidia.com/gpu for 2 pods ".repeat(4);
+        let message = "insufficient nvidia.com/gpu: 2 pods need 16 more ".repeat(4);
         let row = format!("1       \u{1b}[33mwaits\u{1b}[0m   {message}");
         let text = format!("PLACE   STATE   MESSAGE\n{row}\n");
         let out = wrapped(&text, 100);

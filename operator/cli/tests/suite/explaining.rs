@@ -32,7 +32,7 @@ fn story(status: &Value, group_status: &Value) -> Story {
 #[test]
 fn a_waiting_workload_is_explained_by_what_is_short() {
     let short =
-        "needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed";
+        "insufficient nvidia.com/gpu in rack r3: 1 pod needs 8 more; preemption cannot free enough";
     let mut told = story(
         &json!({"phase": "Pending", "conditions": [
             condition("Admitted", "False", "Unschedulable", short),
@@ -57,12 +57,12 @@ fn a_waiting_workload_is_explained_by_what_is_short() {
 ml/llama: Pending, never preempted
 
 CONDITION   STATUS   REASON          SINCE   MESSAGE
-Admitted    False    Unschedulable   60m     needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed
+Admitted    False    Unschedulable   60m     insufficient nvidia.com/gpu in rack r3: 1 pod needs 8 more; preemption cannot free enough
 
 GANG       STATE   PRIORITY   QUEUED   MEMBERS   NODES
 workload   waits   100        120m     0         0
 
-workload: needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed
+workload: insufficient nvidia.com/gpu in rack r3: 1 pod needs 8 more; preemption cannot free enough
 workload: avoids node n7: NodeLost
 
 AGE   TYPE      REASON          OBJECT                   COUNT   EVENT

@@ -39,14 +39,22 @@ fn reserves(nodes: &[&str]) -> Value {
         .iter()
         .map(|node| json!({"node": node, "members": {"workers": 1}}))
         .collect();
-    let mut status = waits("Unschedulable", "needs 8 more nvidia.com/gpu");
+    let mut status = waits(
+        "Unschedulable",
+        "insufficient nvidia.com/gpu: 1 pod needs 8 more",
+    );
     status["reservation"] = json!({"since": "2026-11-21T10:00:00Z", "nodes": nodes});
     status
 }
 
 #[test]
 fn gangs_are_shown_in_the_order_of_the_queue_and_those_that_are_held_after_it() {
-    let unschedulable = || waits("Unschedulable", "needs 8 more nvidia.com/gpu");
+    let unschedulable = || {
+        waits(
+            "Unschedulable",
+            "insufficient nvidia.com/gpu: 1 pod needs 8 more",
+        )
+    };
     let answer = answer(&[
         ("last", 5, unschedulable()),
         ("second", 5, reserves(&["n1"])),
@@ -90,7 +98,7 @@ fn the_table_has_a_row_per_gang_with_its_reservation_and_the_words_of_the_schedu
         " 16m ",
         "reserves",
         "n1 and 3 more",
-        "needs 8 more nvidia.com/gpu",
+        "insufficient nvidia.com/gpu: 1 pod needs 8 more",
     ] {
         assert!(rows[1].contains(part), "{part:?} is missing: {text}");
     }

@@ -140,14 +140,14 @@ ml/new (priority 100): does not fit
 GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   does not fit   0/2       2        0       0         0 GPU-hours
 
-workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)
+workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)
 "
     );
     let answer = ask(full_cluster(), 3, 8, &json!({"topology": {"key": RACK}}));
     let reason = answer.gangs[0].reason.as_deref().unwrap();
     assert_eq!(
         reason,
-        "needs 8 more nvidia.com/gpu in rack a for 1 pod, after evicting everything allowed"
+        "insufficient nvidia.com/gpu in rack a: 1 pod needs 8 more; preemption cannot free enough"
     );
 }
 
@@ -192,7 +192,7 @@ fn a_gang_that_waits_longer_is_not_overtaken() {
     assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit);
     let reason = answer.gangs[0].reason.as_deref().unwrap();
     assert!(
-        reason.contains("is reserved for workload ml/first"),
+        reason.contains("queued behind workload ml/first"),
         "{reason}"
     );
 }

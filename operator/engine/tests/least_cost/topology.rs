@@ -127,7 +127,7 @@ fn a_preemptor_that_fits_nowhere_gets_the_rack_with_the_smallest_shortfall() {
     .unwrap_err();
     assert_eq!(
         reason.describe(&Words),
-        "needs 16 more GPUs in rack r0 for 2 pods, after evicting everything allowed"
+        "insufficient GPUs in rack r0: 2 pods need 16 more; preemption cannot free enough"
     );
 }
 

@@ -48,7 +48,7 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             "InProgress",
             "0/20",
             "Unschedulable",
-            "needs",
+            "insufficient nvidia.com/gpu",
         ),
         (
             Phase::Starting,

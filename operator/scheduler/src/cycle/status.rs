@@ -144,7 +144,7 @@ fn scheduled(
             let nodes = bound.map_or_else(count, |bound| bound.nodes);
             let mut text = messages::placed(assigned.len(), nodes);
             if let Some(pending) = pending {
-                text = format!("{text}; more members wait: {pending}");
+                text = format!("{text}; other members are pending: {pending}");
             }
             // The condition stays false until the gang has enough members for the first time.
             let lacks = || gang.unfinished_assigned().count() < gang.min_count() as usize;

@@ -22,10 +22,10 @@ use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInpu
 use crate::growth::MembersInput;
 
 /// Message for pods without a dry run.
-const NOT_ASKED: &str = "it has not been asked yet";
+const NOT_ASKED: &str = "no dry run yet";
 
 /// Constraint of a claim that several pods mount.
-const ONE_POD: &str = "ReadWriteOncePod claim, which several members mount,";
+const ONE_POD: &str = "ReadWriteOncePod claim that several members mount";
 
 /// Source of the pods of a workload.
 #[derive(Clone, Copy, Debug)]

@@ -98,7 +98,7 @@ fn if_a_webhook_does_not_support_dry_runs_the_template_counts_and_no_pod_is_evic
     run(&mut world, 120);
     assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
     let message = world.condition("high").message;
-    let expected = "no workload is preempted for it: what the API server makes of its pods is not known (admission \
+    let expected = "no workload is preempted for this gang: the result of the pods' dry run is unknown (admission \
         webhook \"mesh.example.com\" does not support dry run)";
     assert!(message.contains(expected), "{message}");
 }

@@ -51,7 +51,7 @@ fn what_a_budget_guards_is_no_candidate_unless_deletion_is_allowed() {
         (None, None)
     );
     let message = world.condition("high").message;
-    let says = "disruption budgets keep 1 pod of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)";
+    let says = "disruption budgets protect 1 pod of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)";
     assert!(message.contains(says), "{message}");
     world.scheduler_settings().delete_after = Some(Duration::from_secs(30));
     world.crash();
@@ -85,7 +85,7 @@ fn pods_that_one_budget_guards_together_are_no_victims_together() {
     run(&mut world, 30);
     assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
     let message = world.condition("high").message;
-    assert!(message.contains("disruption budgets keep"), "{message}");
+    assert!(message.contains("disruption budgets protect"), "{message}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_preemption_whose_victims_do_not_go_is_withdrawn() {
     );
     let message = world.condition("high").message;
     assert!(
-        message.contains("it did not run after 1 preemption"),
+        message.contains("the gang did not run after 1 preemption"),
         "{message}"
     );
     world.gang("low", Spec { priority: 1, ..ONE });
@@ -213,7 +213,7 @@ fn pods_with_a_grace_period_above_the_wait_limit_are_no_candidates_and_are_repor
     run(&mut world, 30);
     assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
     let message = world.condition("high").message;
-    let says = "of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    let says = "of lower priority may not be evicted (scheduler.preemption.victims)";
     assert!(message.ends_with(says), "{message}");
 }
 
@@ -241,7 +241,7 @@ fn a_pod_with_two_budgets_that_would_both_let_it_go_is_no_candidate() {
             assert_eq!((running, stays), (0, true));
             let message = world.condition("high").message;
             assert!(
-                message.contains("disruption budgets keep 1 pod"),
+                message.contains("disruption budgets protect 1 pod"),
                 "{message}"
             );
         }
@@ -282,7 +282,7 @@ fn what_a_budget_allows_is_spent_by_one_preemption_and_not_by_each() {
     };
     let message = world.condition(waits).message;
     assert!(
-        message.contains("disruption budgets keep 5 pods"),
+        message.contains("disruption budgets protect 5 pods"),
         "{message}"
     );
 }

@@ -19,7 +19,7 @@ fn no_intent_is_made_while_preemption_is_disabled_and_the_condition_names_the_ke
     assert_eq!((world.intent("high"), world.running("low")), (None, 2));
     let message = world.condition("high").message;
     for part in [
-        "needs 2 more nvidia.com/gpu",
+        "insufficient nvidia.com/gpu: 2 pods need 2 more",
         "preemption is disabled (scheduler.preemption.enabled)",
     ] {
         assert!(message.contains(part), "{part:?} is missing: {message}");

@@ -164,7 +164,7 @@ fn a_temporary_kubelet_rejection_for_capacity_evicts_no_pod() {
     let again = time(world.now() + TimeDelta::seconds(30));
     let message = world.condition("a").message;
     let said = format!(
-        "would fit with node n2, whose kubelet rejected a pod of it; tried again at {again}"
+        "would fit only with node n2, whose kubelet rejected a pod of this gang; retry at {again}"
     );
     assert!(message.starts_with(&said), "{message}");
     world.later(30);

@@ -146,7 +146,7 @@ fn the_condition_has_the_time_of_the_next_preemption() {
     let last = world.status("high").last_preemption.unwrap();
     let next = last.failed_at.unwrap() + chrono::TimeDelta::minutes(10);
     let expected = format!(
-        "no workload is preempted for it before {} or a change of its spec: it did not run after 1 preemption",
+        "no workload is preempted for this gang before {} or a spec change: the gang did not run after 1 preemption",
         lockstep_api::words::time(next)
     );
     let message = world.condition("high").message;

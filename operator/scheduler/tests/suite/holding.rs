@@ -242,7 +242,7 @@ fn a_gang_with_an_unbound_claim_that_no_node_can_serve_evicts_no_pod() {
     assert_eq!(harm(&world), (0, 0, 4));
     let condition = world.condition("high");
     assert_eq!(condition.reason, reasons::VOLUME_MISSING);
-    let expected = "didn't find available persistent volumes to bind: storageclass.storage.k8s.io \"local\" makes no volumes";
+    let expected = "didn't find available persistent volumes to bind: storageclass.storage.k8s.io \"local\" provisions no volumes";
     assert!(
         condition.message.contains(expected),
         "{}",
@@ -260,7 +260,8 @@ fn a_gang_whose_claim_fits_an_existing_volume_is_placed_without_evictions() {
     run(&mut world, 600);
     assert_eq!(harm(&world), (0, 0, 4));
     let message = world.condition("high").message;
-    let expected = "only kube-scheduler knows whether its claim for one of the volumes of storageclass \"local\"";
+    let expected =
+        "only kube-scheduler can evaluate the claim for a volume of storageclass \"local\"";
     assert!(message.contains(expected), "{message}");
     let running = Key::new("ml", "a");
     world.remove(WatchedKind::TrainingWorkload, &running);
@@ -358,7 +359,7 @@ fn a_gang_whose_claim_another_pod_mounts_evicts_no_pod_until_that_pod_is_gone() 
     assert_eq!(harm(&world), (0, 0, 4));
     let message = world.condition("high").message;
     assert!(
-        message.contains("ReadWriteOncePod claim, which another pod mounts"),
+        message.contains("ReadWriteOncePod claim that another pod mounts"),
         "{message}"
     );
     world.remove(WatchedKind::Pod, &Key::new("ml", "reader"));

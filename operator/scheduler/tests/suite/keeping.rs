@@ -241,7 +241,7 @@ fn a_gang_that_runs_keeps_its_nodes_while_no_replacement_is_found() {
     world.schedule();
     assert_eq!(world.assigned("a").len(), 3);
     let message = world.condition("a").message;
-    assert!(message.contains("more members wait"), "{message}");
+    assert!(message.contains("other members are pending"), "{message}");
     assert_eq!(world.schedule().requests, 0);
 }
 

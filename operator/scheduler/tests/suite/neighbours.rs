@@ -48,8 +48,8 @@ fn members_with_a_host_port_or_that_avoid_each_other_get_a_node_each() {
 #[test]
 fn without_enough_nodes_no_pod_is_evicted_and_the_condition_explains_it() {
     for (more, words) in [
-        (with_port(), "free host port 29500"),
-        (keeping_from("llama"), "node without another member"),
+        (with_port(), "host port 29500"),
+        (keeping_from("llama"), "nodes without another member"),
     ] {
         let mut world = Gangs::new(&[("n1", 2)]);
         world.gang("low", LOW);

@@ -37,9 +37,9 @@ fn a_preemption_beyond_the_limit_waits_and_the_condition_names_the_time_and_the_
     assert_eq!(world.intent("second"), None, "no node is taken for it");
     let message = world.condition("second").message;
     for part in [
-        "needs 2 more nvidia.com/gpu",
-        "its victims (2 pods) are not evicted before ",
-        "within a minute no more than 2 pods",
+        "insufficient nvidia.com/gpu: 2 pods need 2 more",
+        "victims (2 pods) are not evicted before ",
+        "the limit is 2 pods per minute",
         KEY,
     ] {
         assert!(message.contains(part), "{part:?} is missing: {message}");

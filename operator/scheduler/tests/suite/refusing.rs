@@ -74,7 +74,7 @@ fn a_gang_that_was_refused_on_free_nodes_evicts_no_victim() {
     );
     let message = world.condition("high").message;
     assert!(
-        message.contains("no workload is preempted for it: kube-scheduler refuses pod"),
+        message.contains("no workload is preempted for this gang, because capacity is not the problem: kube-scheduler refuses pod"),
         "{message}"
     );
 }
@@ -87,8 +87,8 @@ fn the_condition_has_the_words_of_kube_scheduler_and_the_time_of_the_next_placem
     let refusal = world.status("high").refusal.unwrap();
     let next = lockstep_api::words::time(refusal.at + chrono::TimeDelta::seconds(5));
     let expected = format!(
-        "kube-scheduler refuses pod {} on n1: persistentvolumeclaim \"data-high\" not found; not a lack of capacity, so no \
-         workload is preempted for it; next try at {next}",
+        "kube-scheduler refuses pod {} on n1: persistentvolumeclaim \"data-high\" not found; capacity is not the problem, \
+         so no workload is preempted for this gang; retry at {next}",
         refusal.pod
     );
     assert_eq!(message, expected);
@@ -250,7 +250,7 @@ fn a_gang_that_is_refused_for_capacity_after_it_has_preempted_backs_off() {
     assert_eq!(world.status("high").refusal, None, "it was about capacity");
     let message = world.condition("high").message;
     assert!(
-        message.contains("needs") && message.contains("did not run after 1 preemption"),
+        message.contains("insufficient") && message.contains("did not run after 1 preemption"),
         "{message}"
     );
 }

@@ -109,13 +109,13 @@ fn a_waiting_gang_reports_its_reservation_and_gangs_behind_it_name_it() {
     later(&mut world, "small", SMALL);
     let said = world.condition("waits").message;
     assert!(
-        said.ends_with("; capacity on 2 nodes is reserved for it"),
+        said.ends_with("; capacity on 2 nodes is reserved for this gang"),
         "{said}"
     );
     let said = world.condition("small").message;
     assert_eq!(
         said,
-        "would fit, but the capacity is reserved for workload ml/waits, ahead of it in the queue"
+        "queued behind workload ml/waits: the capacity that would fit this gang is reserved"
     );
     for pod in ["on-n0", "on-n1"] {
         end(&mut world, pod);
@@ -374,7 +374,7 @@ fn a_gang_that_ends_in_time_uses_what_is_reserved_for_later() {
     let start = world.status("waits").reservation.and_then(|r| r.starts_at);
     assert!(start.is_some());
     let said = world.condition("waits").message;
-    assert!(said.contains("which it can use from"), "{said}");
+    assert!(said.contains("available by "), "{said}");
     world.gang_with("long", SMALL, &ends_after(590));
     world.gang("endless", SMALL);
     world.gang_with("short", SMALL, &ends_after(300));

@@ -181,7 +181,7 @@ fn conditions_name_the_silent_scheduler_the_deadline_and_the_remedy() {
     run(&mut world, 130);
     let since = progress(&world).unwrap().since;
     let waits = format!(
-        "; its victims are gone and 1 of 2 members bound since {}; preemption withdrawn at {} unless \
+        "; all victims are gone, and 1 of 2 members are bound since {}; preemption withdrawn at {} unless \
          absent binds or refuses a pod by then",
         time(since),
         time(since + TimeDelta::minutes(15)),
@@ -193,14 +193,14 @@ fn conditions_name_the_silent_scheduler_the_deadline_and_the_remedy() {
     let refusal = world.status("high").refusal.unwrap();
     let said = format!(
         "scheduler absent (template.spec.schedulerName of group g0) has neither bound nor refused 1 pod within 15 min, \
-         {pod} on n1"
+         for example {pod} on n1"
     );
     assert_eq!((&refusal.message, refusal.unanswered), (&said, true));
     let message = world.condition("high").message;
     let next = time(refusal.at + TimeDelta::seconds(5));
     assert!(
         message.contains(&format!(
-            "{said}; not a lack of capacity, so no workload is preempted for it; next try at {next}"
+            "{said}; capacity is not the problem, so no workload is preempted for this gang; retry at {next}"
         )),
         "{message}"
     );

@@ -130,7 +130,7 @@ async fn a_gang_whose_host_port_a_daemon_uses_evicts_no_pod_before_the_port_is_f
             "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": 8}},
             "ports": [{"containerPort": 9999, "hostPort": 9999}]});
         let members = json!({"containers": [container]});
-        let said = "free host port 9999";
+        let said = "host port 9999";
         let before = spares(t, members, reasons::UNSCHEDULABLE, said).await?;
         delete_daemons(t, &before[0]).await?;
         runs_at_the_expense_of_one(t, &before).await
@@ -201,7 +201,13 @@ async fn a_gang_with_a_volume_in_a_zone_without_nodes_evicts_no_pod_until_a_node
         source["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": zone, "operator": "Exists"}]}]}});
         bound_claim(t, source).await?;
-        let before = spares(t, with_claim(), reasons::UNSCHEDULABLE, "needs").await?;
+        let before = spares(
+            t,
+            with_claim(),
+            reasons::UNSCHEDULABLE,
+            "insufficient nvidia.com/gpu",
+        )
+        .await?;
         label_nodes(t, zone, &before[0]).await?;
         runs_at_the_expense_of_one(t, &before).await
     })

@@ -108,10 +108,10 @@ async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Re
             let why = t
                 .condition_is(name, types::ADMITTED, false, reasons::UNSCHEDULABLE)
                 .await?;
-            ensure!(why.contains("ahead of it in the queue"), "{name}: {why}");
+            ensure!(why.contains("queued behind"), "{name}: {why}");
         }
         let said = t.lockstep(&["explain", "small-a"]).await?;
-        ensure!(said.contains("ahead of it in the queue"), "{said}");
+        ensure!(said.contains("queued behind"), "{said}");
         for pod in &pods {
             t.exit(pod, 0).await?;
         }

@@ -185,8 +185,8 @@ async fn a_gang_refused_for_its_volumes_preempts_once_and_reports_the_refusal() 
                 .message;
             for part in [
                 "exceed max volume count",
-                "no workload is preempted for it",
-                "next try at",
+                "no workload is preempted for this gang",
+                "retry at",
             ] {
                 ensure!(said.contains(part), "{part:?} is missing: {said}");
             }
@@ -276,7 +276,9 @@ async fn exhausted_disruption_budgets_keep_a_preemptor_waiting_until_one_budget_
             let conditions = &w.status.as_ref().context("status")?.conditions;
             let admitted = find(conditions, types::ADMITTED).context("condition Admitted")?;
             ensure!(
-                admitted.message.contains("disruption budgets keep 4 pods"),
+                admitted
+                    .message
+                    .contains("disruption budgets protect 4 pods"),
                 "{admitted:?}"
             );
             Ok(())

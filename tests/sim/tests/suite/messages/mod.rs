@@ -198,8 +198,8 @@ const BARE_FIELDS: [&str; 2] = ["activeDeadlineSeconds", "minCount"];
 const PROMISES: [&str; 8] = [
     "retry",
     "tried again",
-    "next try",
-    "searched again",
+    "next search",
+    "available by",
     "withdrawn at",
     "not evicted before",
     "not requesting capacity before",
@@ -253,7 +253,9 @@ fn is_definite(message: &str) -> bool {
 #[test]
 fn a_message_without_a_number_or_an_object_is_noticed() {
     assert!(!is_definite("waiting for capacity"));
-    assert!(is_definite("needs 8 more nvidia.com/gpu"));
+    assert!(is_definite(
+        "insufficient nvidia.com/gpu: 1 pod needs 8 more"
+    ));
 }
 
 #[test]
