@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_engine::NodeIx;
 use lockstep_engine::queue::within_min_runtime;
 
 use crate::foreign_units::ForeignUnits;
@@ -79,7 +80,7 @@ impl<'a> Occupancy<'a> {
         let unit = self.unit(number, gang, counts);
         let mut requests = unit.holds.iter().map(|h| &*h.requests);
         if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, &mut requests) {
-            builder.out_of_reach(unit.holds.len());
+            builder.out_of_reach(unit.holds.iter().map(|held| held.node));
             return;
         }
         let overstays = counts < gang.victim_priority();
@@ -99,7 +100,8 @@ impl<'a> Occupancy<'a> {
         let running: Vec<&Arc<Pod>> = pods.filter(|p| self.evictable(p)).collect();
         let requests = running.iter().map(|p| &*p.requests);
         if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
-            builder.out_of_reach(running.len());
+            let nodes = running.iter().filter_map(|p| builder.node_of(p));
+            builder.out_of_reach(nodes.collect::<Vec<_>>());
             return;
         }
         let together = gang.disruption == Disruption::Together;
@@ -111,7 +113,7 @@ impl<'a> Occupancy<'a> {
         let cascade = together.then(|| builder.cascade(loss));
         for pod in running {
             if filter.refused.contains(pod.uid.as_str()) {
-                builder.guarded(1);
+                builder.guarded(builder.node_of(pod));
             } else if together || !self.shielded(pod.started, builder) {
                 let (loss, eligible) = (self.loss(gang, pod), gang.eligible.clone());
                 builder.add_pod(pod, counts, loss, cascade, eligible);
@@ -135,9 +137,9 @@ impl<'a> Occupancy<'a> {
             }
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
             if !in_scope || filter.rules.leave_alone(pod) {
-                builder.out_of_reach(1);
+                builder.out_of_reach(builder.node_of(pod));
             } else if filter.refused.contains(pod.uid.as_str()) {
-                builder.guarded(1);
+                builder.guarded(builder.node_of(pod));
             } else if !self.shielded(pod.started, builder) {
                 let loss = costs.loss_of_pod(pod, self.now);
                 let cascade = together.cascade(pod, builder);
@@ -177,14 +179,17 @@ impl<'a> Occupancy<'a> {
             return;
         }
         let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
+        let nodes = |builder: &UnitsBuilder<'_>| -> Vec<NodeIx> {
+            pods.iter().filter_map(|p| builder.node_of(p)).collect()
+        };
         let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
         if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
-            builder.out_of_reach(pods.len());
+            builder.out_of_reach(nodes(builder));
         } else if pods
             .iter()
             .any(|pod| filter.refused.contains(pod.uid.as_str()))
         {
-            builder.guarded(pods.len());
+            builder.guarded(nodes(builder));
         } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
             let costs = &self.rules.costs;
             let losses = pods.iter().map(|pod| costs.loss_of_pod(pod, self.now));

@@ -18,10 +18,10 @@ pub struct UnitTable {
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
-    /// Pods left out because [`crate::victims::VictimRules`] protect them.
-    pub out_of_reach: usize,
-    /// Pods left out because their disruption budgets protect them.
-    pub guarded: usize,
+    /// Nodes of the pods left out because [`crate::victims::VictimRules`] protect them.
+    pub out_of_reach: Vec<NodeIx>,
+    /// Nodes of the pods left out because their disruption budgets protect them.
+    pub guarded: Vec<NodeIx>,
     /// Earliest end of the guaranteed run time of a unit that was left out for it, if any.
     pub shielded_until: Option<DateTime<Utc>>,
 }
@@ -170,7 +170,7 @@ impl<'a> UnitsBuilder<'a> {
         cascade: Option<usize>,
         eligible: Option<Arc<NodeSet>>,
     ) {
-        let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else {
+        let Some(node) = self.node_of(pod) else {
             return;
         };
         let unit = Unit {
@@ -195,7 +195,7 @@ impl<'a> UnitsBuilder<'a> {
         let mut held: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
         for pod in pods {
-            if let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) {
+            if let Some(node) = self.node_of(pod) {
                 let amounts = self.snapshot.dims().amounts(&pod.requests);
                 held.entry(amounts).or_default().push(node);
             }
@@ -235,14 +235,19 @@ impl<'a> UnitsBuilder<'a> {
         *first = Some(first.map_or(end, |f| f.min(end)));
     }
 
-    /// Counts pods that the rules protect.
-    pub fn out_of_reach(&mut self, pods: usize) {
-        self.table.out_of_reach += pods;
+    /// Notes the nodes of pods that the rules protect.
+    pub fn out_of_reach(&mut self, nodes: impl IntoIterator<Item = NodeIx>) {
+        self.table.out_of_reach.extend(nodes);
     }
 
-    /// Counts pods that disruption budgets protect.
-    pub fn guarded(&mut self, pods: usize) {
-        self.table.guarded += pods;
+    /// Notes the nodes of pods that disruption budgets protect.
+    pub fn guarded(&mut self, nodes: impl IntoIterator<Item = NodeIx>) {
+        self.table.guarded.extend(nodes);
+    }
+
+    /// The node whose capacity a pod takes.
+    pub fn node_of(&self, pod: &Pod) -> Option<NodeIx> {
+        self.snapshot.ordinal(pod.holds()?)
     }
 
     pub fn build(self) -> UnitTable {
@@ -270,7 +275,7 @@ impl<'a> UnitsBuilder<'a> {
         };
         let kept = unit.pdbs.iter().any(beyond) || twice;
         if !self.beyond_budgets && kept {
-            self.guarded(unit.pod_count() as usize);
+            self.guarded(unit.pods.into_iter().flat_map(|pods| pods.nodes));
             return;
         }
         self.table.units.units.push(unit);
@@ -354,6 +359,6 @@ mod tests {
         strict.add_pod(&pods[0], 3, 1, None, None);
         let table = strict.build();
         assert!(matches!(table.sources.as_slice(), [Source::Pod(_)]));
-        assert_eq!(table.guarded, 3);
+        assert_eq!(table.guarded, [0, 0, 0]);
     }
 }

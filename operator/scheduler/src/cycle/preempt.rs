@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, place};
+use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, NodeIx, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
@@ -294,9 +294,19 @@ fn search_victims(
     filter: VictimFilter<'_>,
 ) -> Result<Eviction, NoVictimsFound> {
     let rules = &context.settings.rules;
+    // Evictions from other nodes do not help the gang.
+    let may_use = |node: NodeIx| {
+        let mut shapes = attempt.demand.shapes.iter();
+        shapes.any(|shape| attempt.demand.admits(shape, node))
+    };
     let search = |filter: VictimFilter<'_>| {
         let table = everything.units(Some(at), attempt.demand.priority, filter);
-        let left_out = (table.shielded_until, table.out_of_reach, table.guarded);
+        let usable = |nodes: &[NodeIx]| nodes.iter().filter(|n| may_use(**n)).count();
+        let left_out = (
+            table.shielded_until,
+            usable(&table.out_of_reach),
+            usable(&table.guarded),
+        );
         (attempt.by_preemption(free, table, rules), left_out)
     };
     let (found, (until, mut out_of_reach, mut guarded)) = search(filter);

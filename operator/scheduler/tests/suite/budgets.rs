@@ -6,6 +6,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use lockstep_sim::api::{DeleteOptions, Refused, Rule, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+use serde_json::json;
 
 use crate::run;
 
@@ -57,6 +58,23 @@ fn what_a_budget_guards_is_no_candidate_unless_deletion_is_allowed() {
     world.crash();
     run(&mut world, 120);
     assert_eq!(world.running("high"), 1);
+}
+
+#[test]
+fn only_pods_on_nodes_that_the_gang_may_use_are_counted() {
+    let mut world = Gangs::new(&[]);
+    for zone in ["a", "b"] {
+        world.zone(zone, 1, &json!({"zone": zone}));
+        world.guarded(&format!("web-{zone}"), zone);
+    }
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let spec = json!({"nodeSelector": {"zone": "a"}, "containers": [container]});
+    let groups = json!([{"name": "g", "replicas": 1, "template": {"spec": spec}}]);
+    world.gang_with("high", ONE, &json!({"groups": groups}));
+    run(&mut world, 30);
+    let message = world.condition("high").message;
+    let says = "disruption budgets keep 1 pod of lower priority";
+    assert!(message.contains(says), "{message}");
 }
 
 #[test]

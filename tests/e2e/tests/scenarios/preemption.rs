@@ -13,7 +13,7 @@ use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{cluster, fresh, patient, time_of_day};
+use lockstep_e2e::{cluster, time_of_day};
 use serde_json::{Value, json};
 
 use crate::claims::{unattachable_claim, with_claim};
@@ -260,13 +260,7 @@ async fn keep(t: &Scenario<'_>, gang: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn exhausted_disruption_budgets_keep_a_preemptor_waiting_until_one_budget_allows_it()
 -> Result<()> {
-    // The message counts pods that budgets keep on every node, those of other scenarios included.
-    let cluster = fresh("guarded", patient()).await?;
-    if !cluster.is_ours("a cluster without budgets of other tests") {
-        return Ok(());
-    }
-    let _manager = cluster.start_manager("a").await?;
-    scenario(&cluster, "guarded", &Shape::default(), async |t| {
+    scenario(cluster().await?, "guarded", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         for gang in ["a", "b"] {
             keep(t, gang).await?;
