@@ -145,11 +145,13 @@ fn are_one_on(pods: &[Arc<Pod>], node: &NodeName) -> bool {
 }
 
 fn by_member(gang: &GangInput, among: &[Arc<Pod>]) -> PodsByMember {
-    let key = &gang.key;
+    let members: BTreeSet<&Member> = gang.gang.members().collect();
     let mut out = PodsByMember::new();
     for pod in among {
-        let ours = pod.pod_group.as_ref() == Some(&key.name) && pod.namespace == key.namespace;
-        if let Some(member) = pod.member.as_ref().filter(|_| ours) {
+        // A pod that has lost the label of its group still takes the capacity of its member.
+        let labelled = pod.pod_group.as_ref() == Some(&gang.key.name);
+        let ours = |m: &&Member| labelled || members.contains(m);
+        if let Some(member) = pod.member.as_ref().filter(ours) {
             out.entry(member.clone()).or_default().push(Arc::clone(pod));
         }
     }

@@ -195,8 +195,9 @@ fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
 }
 
 fn is_of(gang: &GangState, pod: &Pod) -> bool {
+    let mut members = gang.input.gang.members();
     pod.owner.as_ref() == Some(&gang.input.workload.uid)
-        && pod.pod_group.as_ref() == Some(&gang.input.key.name)
+        && members.any(|m| Some(m) == pod.member.as_ref())
 }
 
 /// Records that an intent has evicted work. Earlier failures still count.

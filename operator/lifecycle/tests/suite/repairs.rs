@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
 use lockstep_api::RestartOrder;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
 use lockstep_sim::pods::{env, leaving, published};
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Solo, WatchedKind};
 use serde_json::json;
 
 use super::placements::two_groups;
@@ -21,6 +21,29 @@ fn run_for(w: &mut Solo, seconds: i64) {
         w.round();
         w.later(1);
     }
+}
+
+#[test]
+fn a_service_whose_label_was_taken_off_gets_it_back_and_delays_no_replacement() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let key = w.key().clone();
+    w.cluster.edit::<Service>(&key, |service| {
+        let labels = service.metadata.labels.as_mut().unwrap();
+        labels.remove(labels::WORKLOAD_UID);
+    });
+    // A watch by label shows an object that has lost the label as deleted.
+    w.store().relist(WatchedKind::Service);
+    w.delete_pod("g", 0);
+    run_for(&mut w, 60);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_eq!(w.uids().len(), 2);
+    let service = w.cluster.get::<Service>(&key).unwrap();
+    let labels = service.metadata.labels.unwrap();
+    assert_eq!(
+        labels.get(labels::WORKLOAD_UID).map(String::as_str),
+        Some("w-uid")
+    );
 }
 
 #[test]

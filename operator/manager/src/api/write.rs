@@ -88,6 +88,29 @@ where
     Written::of(&api.create(&params, object).await?)
 }
 
+/// Puts a label back on an object that does not have it with this value.
+pub async fn restore_label<K>(
+    api: &Api<K>,
+    found: &K,
+    label: &str,
+    value: &str,
+) -> Result<Written, ApiError>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let metadata = found.meta();
+    let present = metadata.labels.as_ref().and_then(|l| l.get(label));
+    if present.is_some_and(|v| v == value) {
+        return Written::of(found);
+    }
+    let patch = json!({"metadata": {"uid": metadata.uid, "labels": {label: value}}});
+    let name = metadata.name.as_deref().unwrap_or_default();
+    Written::of(
+        &api.patch(name, &field_manager(), &Patch::Merge(patch))
+            .await?,
+    )
+}
+
 pub async fn patch_spec<K>(
     api: &Api<K>,
     name: &str,

@@ -1,9 +1,10 @@
 //! Forged intents and owners evict nothing and protect nothing.
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::names::labels;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_scheduler::intent_id;
-use lockstep_sim::{Gangs, Spec};
+use lockstep_sim::{Gangs, Key, Spec};
 use serde_json::json;
 
 use crate::run;
@@ -227,4 +228,33 @@ fn a_pod_whose_owner_is_no_workload_of_ours_is_evicted_whatever_uid_it_names() {
     let victims = world.intent("high").unwrap().victims;
     let uids: Vec<&str> = victims.iter().map(|v| v.uid.as_str()).collect();
     assert_eq!(uids, ["uid-shielded"]);
+}
+
+#[test]
+fn a_member_without_the_label_of_its_group_keeps_its_node_in_the_placement() {
+    let mut world = Gangs::new(&[("n0", 1), ("n1", 1)]);
+    world.gang(
+        "one",
+        Spec {
+            priority: 10,
+            members: 1,
+            gpus: 1,
+        },
+    );
+    world.settle();
+    let node = world.nodes("one").remove(0);
+    let key = Key::of(&world.pods_of("one")[0]);
+    world.cluster.edit::<Pod>(&key, |pod| {
+        pod.metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .remove(labels::POD_GROUP);
+    });
+    world.cluster.edit::<Node>(&Key::new("", &node), |n| {
+        n.spec.get_or_insert_default().unschedulable = Some(true);
+    });
+    run(&mut world, 60);
+    let placement = world.placement("one").unwrap();
+    assert_eq!((world.nodes("one"), placement.members), (vec![node], 1));
 }

@@ -18,6 +18,7 @@ use super::{ActionResult, ActionSender};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
+    restore_label,
 };
 use crate::index::{WatchedKind, controller_uid};
 
@@ -208,10 +209,14 @@ impl ActionSender {
         };
         let leaving = found.meta().deletion_timestamp.is_some() || ended(&found);
         match controller_uid(&found) {
-            Some(uid) if uid == view.uid() && !leaving => match Written::of(&found) {
-                Ok(written) => accepted(target, kind, written),
-                Err(error) => ActionResult::Failed(error),
-            },
+            Some(uid) if uid == view.uid() && !leaving => {
+                // Without the label by which its kind is watched the cache does not show the object.
+                let api: Api<K> = self.actor.writes(view.namespace());
+                match restore_label(&api, &found, labels::WORKLOAD_UID, uid).await {
+                    Ok(written) => accepted(target, kind, written),
+                    Err(error) => ActionResult::Failed(error),
+                }
+            }
             Some(uid) if uid == view.uid() || left_over(view, &found) => {
                 still_leaving(kind, object)
             }
