@@ -1,6 +1,8 @@
 //! Adds the supervisor to a pod: an init container copies it to a volume, and the training
 //! container's command starts through it (docs/supervisor.md).
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, PodSpec, Probe, ResourceRequirements,
     SeccompProfile, SecurityContext, Volume, VolumeMount,
@@ -13,8 +15,8 @@ use lockstep_supervisor_protocol::SET_BY_SUPERVISOR;
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;
 
-/// Requests and limits of the init container. Equal, so that a Guaranteed pod keeps its class.
-const RESOURCES: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
+/// Resources that the init container requests like the training container.
+const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -65,12 +67,6 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     }
 }
 
-/// False for pods of class BestEffort.
-fn asks(pod: &PodSpec) -> bool {
-    let mut resources = pod.containers.iter().filter_map(|c| c.resources.as_ref());
-    resources.any(|r| r.requests.is_some() || r.limits.is_some())
-}
-
 fn mounts(container: &Container) -> impl Iterator<Item = &str> {
     container.volume_mounts.iter().flatten().map(path)
 }
@@ -81,10 +77,10 @@ fn path(mount: &VolumeMount) -> &str {
 
 /// Must run before environment variables are injected, because the user's variables are kept.
 pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
-    let asks = asks(pod);
     let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
         return;
     };
+    let resources = container.resources.as_ref().and_then(init_resources);
     let program = format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}");
     let own = container.env.iter().flatten();
     let kept = own.filter(|v| SET_BY_SUPERVISOR.contains(&v.name.as_str()));
@@ -115,7 +111,7 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
     let inits = pod.init_containers.get_or_insert_with(Vec::new);
     let mounts = [Some(mount), shared_memory].into_iter().flatten().collect();
     let mut init = copying(image, mounts, root);
-    init.resources = asks.then(resources);
+    init.resources = resources;
     inits.insert(0, init);
     pod.volumes.get_or_insert_with(Vec::new).push(Volume {
         name: SUPERVISOR_VOLUME.into(),
@@ -144,13 +140,21 @@ fn wrap(probe: &mut Option<Probe>, program: &str, kind: &str) {
     exec.command = Some(wrapped.into_iter().chain(command).collect());
 }
 
-fn resources() -> ResourceRequirements {
-    let amounts = RESOURCES.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
-    ResourceRequirements {
-        limits: Some(amounts.clone().into()),
-        requests: Some(amounts.into()),
+/// Resources of the init container, which runs before the training container. With the amounts of that
+/// container the pod requests no more, keeps its QoS class, and meets each `LimitRange` that it met before.
+fn init_resources(training: &ResourceRequirements) -> Option<ResourceRequirements> {
+    let copied = |amounts: &Option<BTreeMap<String, Quantity>>| {
+        let amounts = amounts.iter().flatten();
+        let amounts = amounts.filter(|(name, _)| RESOURCES.contains(&name.as_str()));
+        let amounts: BTreeMap<_, _> = amounts.map(|(n, q)| (n.clone(), q.clone())).collect();
+        (!amounts.is_empty()).then_some(amounts)
+    };
+    let (requests, limits) = (copied(&training.requests), copied(&training.limits));
+    (requests.is_some() || limits.is_some()).then(|| ResourceRequirements {
+        requests,
+        limits,
         ..ResourceRequirements::default()
-    }
+    })
 }
 
 /// Satisfies Pod Security `restricted`. `root`: the pod's containers run as root by default.

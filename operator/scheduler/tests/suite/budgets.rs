@@ -73,7 +73,7 @@ fn only_pods_on_nodes_that_the_gang_may_use_are_counted() {
     world.gang_with("high", ONE, &json!({"groups": groups}));
     run(&mut world, 30);
     let message = world.condition("high").message;
-    let says = "disruption budgets keep 1 pod of lower priority";
+    let says = "disruption budgets protect 1 pod of lower priority";
     assert!(message.contains(says), "{message}");
 }
 

@@ -41,7 +41,8 @@ fn the_command_is_started_by_the_supervisor_and_its_arguments_keep_their_meaning
 
 #[test]
 fn the_supervisor_is_copied_before_anything_else_starts() {
-    let asks = json!({"resources": {"limits": {"nvidia.com/gpu": "8"}}});
+    let limits = json!({"cpu": "8", "memory": "1Gi", "nvidia.com/gpu": "8"});
+    let asks = json!({"resources": {"limits": limits, "requests": limits}});
     let pod =
         supervised(json!({"initContainers": [{"name": "data"}], "containers": [container(&asks)]}));
     let names: Vec<&Value> = pod["initContainers"]
@@ -80,14 +81,20 @@ fn the_copy_container_reads_the_shared_memory_volume_of_the_training_container()
 }
 
 #[test]
-fn a_supervised_pod_without_requests_has_no_requests() {
+fn the_init_container_requests_cpu_and_memory_like_the_training_container() {
     let class = |container: Value| {
         let pod = supervised(json!({"containers": [container]}));
         pod["initContainers"][0]["resources"].clone()
     };
     assert_eq!(class(container(&json!({}))), Value::Null);
     let asks = json!({"resources": {"limits": {"nvidia.com/gpu": "8"}}});
-    assert!(class(container(&asks)).is_object());
+    assert_eq!(class(container(&asks)), Value::Null);
+    let asks = json!({"resources": {"requests": {"cpu": "2", "memory": "64Mi"},
+        "limits": {"memory": "1Gi", "nvidia.com/gpu": "8"}}});
+    assert_eq!(
+        class(container(&asks)),
+        json!({"requests": {"cpu": "2", "memory": "64Mi"}, "limits": {"memory": "1Gi"}})
+    );
 }
 
 #[test]
