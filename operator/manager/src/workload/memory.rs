@@ -185,8 +185,10 @@ mod tests {
             Arc::new(workload)
         };
         let read = workload("1", "Starting");
-        let mut memory = Remembered::default();
-        memory.unanswered = Some(read.clone());
+        let mut memory = Remembered {
+            unanswered: Some(read.clone()),
+            ..Remembered::default()
+        };
         assert!(memory.stored_unanswered(&read).is_none(), "not seen yet");
         let stored = workload("2", "Ready");
         let before = memory.stored_unanswered(&stored);
