@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lockstep_cluster::Cluster;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::eventually;
+use lockstep_cluster::manifests::merge;
 use lockstep_cluster::process::{Launch, Process, run};
 use lockstep_containers::config::{self, Places};
 use lockstep_containers::containerd::PAUSE;
@@ -46,10 +47,7 @@ impl Node {
         fs::rename(cluster.kubeconfig_for(&format!("node:{name}")).await?, own)?;
         let write = |file: &str, text: String| fs::write(folder.join(file), text);
         write("resolv.conf", format!("nameserver {DNS}\n"))?;
-        write(
-            "kubelet.json",
-            kubelet(&folder, &address, &json!({})).to_string(),
-        )?;
+        write("kubelet.json", kubelet(&folder, &address).to_string())?;
         write("cni/pods.conflist", network(last).to_string())?;
         let places = Places {
             root: "/var/lib/containerd".into(),
@@ -150,9 +148,11 @@ impl Node {
         Ok(())
     }
 
-    /// Restarts the kubelet with these feature gates beside its defaults.
-    pub fn set_gates(&self, gates: &Value) -> Result<()> {
-        let text = kubelet(&self.folder, &self.address, gates).to_string();
+    /// Restarts the kubelet with these fields in its configuration. Fields of earlier calls are reset.
+    pub fn configure(&self, fields: Value) -> Result<()> {
+        let mut config = kubelet(&self.folder, &self.address);
+        merge(&mut config, fields);
+        let text = config.to_string();
         fs::write(self.folder.join("kubelet.json"), text)?;
         self.kill("kubelet")
     }
@@ -233,9 +233,8 @@ pub(crate) async fn ip(args: &[&str]) -> Result<()> {
     run(Path::new("ip"), args, &[], CALL).await.map(drop)
 }
 
-fn kubelet(folder: &Path, address: &str, gates: &Value) -> Value {
+fn kubelet(folder: &Path, address: &str) -> Value {
     json!({
-        "featureGates": gates,
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": address,

@@ -1,15 +1,19 @@
 //! Agents, kubelets and runtimes that are away for a while.
 
+use std::fs;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
-use lockstep_cluster::install;
+use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::scenario::{kept, node};
+use lockstep_cluster::{eventually, install};
+use lockstep_containers::containerd::IMAGE;
 use lockstep_containers::job::now;
 use lockstep_nodes::RealCluster;
-use lockstep_nodes::real_cluster::supervises;
+use lockstep_nodes::real_cluster::{LIMIT, supervises};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -40,6 +44,35 @@ async fn a_restart_survives_the_agent_that_is_replaced_meanwhile() -> Result<()>
         apart(&job)?;
         let agents = Api::<NodeAgent>::all(t.client.clone());
         supervises(&agents, &node(&before[2])).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_place_survives_an_upgrade_of_all_agents() -> Result<()> {
+    on_nodes("upgrade", async |real, t| {
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
+        let (namespace, name) = install::AGENT;
+        let agents = format!("daemonset/{name}");
+        let on =
+            |verb: &'static str| ["rollout", verb, &*agents, "-n", namespace].map(str::to_owned);
+        let restart = on("restart");
+        t.cluster
+            .kubectl(&restart.each_ref().map(String::as_str))
+            .await?;
+        let killed = now()?;
+        real.signal(&before[0], Signal::KILL)?;
+        let after = job.trains(t, killed).await?;
+        restarted(t, "gpt", 1).await?;
+        kept(&before, &after, 0)?;
+        apart(&job)?;
+        let status = on("status");
+        eventually("the agents to be replaced", LIMIT, async || {
+            let status = status.each_ref().map(String::as_str);
+            t.cluster.kubectl(&status).await
+        })
+        .await?;
+        kept(&before, &t.running("gpt").await?, 0)
     })
     .await
 }
@@ -96,6 +129,43 @@ async fn a_restart_in_place_needs_no_containerd() -> Result<()> {
         restarted(t, "gpt", 1).await?;
         kept(&before, &after, 0)?;
         apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_waits_for_its_full_log_restarts_in_place() -> Result<()> {
+    on_nodes("log", async |real, t| {
+        let mut object = gang("gpt", 2, 8, json!({"failurePolicy": {}}));
+        let writes =
+            json!({"image": IMAGE, "command": ["sh", "-c", "while :; do echo step; done"]});
+        let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
+        merge(&mut pod["containers"][0], writes);
+        t.create(object).await?;
+        let before = t.running("gpt").await?;
+        let blocked = real.node_of(&before[0])?;
+        // Without containerd nothing reads the log of its containers.
+        blocked.hold("containerd")?;
+        let process = real.process(&before[0], "sh")?;
+        eventually("the member to wait for its log", LIMIT, async || {
+            let waits_in = fs::read_to_string(format!("/proc/{process}/wchan"))?;
+            ensure!(waits_in.contains("pipe"), "{waits_in}");
+            Ok(())
+        })
+        .await?;
+        let killed = real.process(&before[1], "sh")?;
+        lockstep_containers::processes::signal(killed, Signal::KILL)?;
+        let outcome = restarted(t, "gpt", 1).await;
+        blocked.release("containerd")?;
+        outcome?;
+        real.ready(&blocked.name).await?;
+        let after = t.running("gpt").await?;
+        kept(&before, &after, 0)?;
+        ensure!(
+            real.process(&after[0], "sh")? != process,
+            "the process is the old one"
+        );
+        Ok(())
     })
     .await
 }

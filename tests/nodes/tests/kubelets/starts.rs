@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use kube::api::DeleteParams;
 use lockstep_api::condition::types;
+use lockstep_api::workload::Phase;
 use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_containers::containerd::IMAGE;
@@ -49,6 +50,25 @@ async fn ready_names_an_image_that_cannot_be_pulled() -> Result<()> {
 async fn ready_names_a_config_map_that_is_missing() -> Result<()> {
     let env = json!({"envFrom": [{"configMapRef": {"name": "absent"}}]});
     not_ready_says("config", env, "absent").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_names_a_command_that_cannot_start() -> Result<()> {
+    on_nodes("command", async |_, t| {
+        let mut object = gang("gpt", 2, 4, json!({"failurePolicy": {"maxRestarts": 1}}));
+        let training = &mut object["spec"]["groups"][0]["template"]["spec"]["containers"][0];
+        merge(training, json!({"image": IMAGE, "command": ["/absent"]}));
+        t.create(object).await?;
+        t.workload("gpt", "to fail", |w| {
+            let status = w.status.as_ref().context("a status")?;
+            ensure!(status.phase == Some(Phase::Failed), "{:?}", status.phase);
+            ensure!(status.message.contains("/absent"), "{}", status.message);
+            Ok(())
+        })
+        .await?;
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

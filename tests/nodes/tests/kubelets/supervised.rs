@@ -1,11 +1,16 @@
 //! Tier Supervised: restarts inside the containers.
 
+use std::fs;
+
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use lockstep_api::condition::{reasons, types};
-use lockstep_cluster::scenario::kept;
+use lockstep_cluster::eventually;
+use lockstep_cluster::scenario::{kept, uids};
 use lockstep_containers::Job;
-use lockstep_containers::job::now;
+use lockstep_containers::job::{TRAINER, now};
+use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -86,6 +91,69 @@ async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Resul
             ensure!(again.is_none(), "{again:?}");
         }
         apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_let_a_member_restart_in_place_and_end_one_that_is_sick() -> Result<()> {
+    on_nodes("probes", async |real, t| {
+        let probe = |command: &str| {
+            let command = ["sh", "-c", command];
+            json!({"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 2})
+        };
+        let runs = "test -e /job/journal-$PET_NODE_RANK";
+        let probes = json!({
+            "startupProbe": probe(runs),
+            "readinessProbe": probe(runs),
+            "livenessProbe": probe("test ! -e /job/sick-$PET_NODE_RANK"),
+        });
+        let (job, before) = started(t, 4, json!({}), probes).await?;
+        let killed = now()?;
+        real.signal(&before[1], Signal::KILL)?;
+        let after = job.trains(t, killed).await?;
+        restarted(t, "gpt", 1).await?;
+        kept(&before, &after, 0)?;
+
+        let sick = job.folder().join("sick-2");
+        let ends = now()?;
+        fs::write(&sick, "")?;
+        let of_kubelet = real.process(&before[2], TRAINER)?;
+        eventually("the kubelet to end the container", LIMIT, async || {
+            let left = real.process(&before[2], TRAINER).ok() == Some(of_kubelet);
+            ensure!(!left, "process {of_kubelet} runs");
+            Ok(())
+        })
+        .await?;
+        fs::remove_file(&sick)?;
+        let after = job.trains(t, ends).await?;
+        let (_, cause) = restarted(t, "gpt", 2).await?;
+        ensure!(cause.pod == before[2].name_any(), "{cause:?}");
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_members_run_their_hook_and_save_their_work() -> Result<()> {
+    on_nodes("hooks", async |_, t| {
+        let hook = ["sh", "-c", "touch /job/hook-$PET_NODE_RANK"];
+        let hooks = json!({"lifecycle": {"preStop": {"exec": {"command": hook}}}});
+        let (job, _) = started(t, 2, json!({}), hooks).await?;
+        t.workloads()
+            .delete("gpt", &DeleteParams::default())
+            .await?;
+        eventually("hooks and a checkpoint", LIMIT, async || {
+            for rank in 0..2 {
+                let hook = job.folder().join(format!("hook-{rank}"));
+                ensure!(hook.exists(), "the hook of rank {rank} has not run");
+            }
+            let (occasion, _) = job.checkpoint()?;
+            ensure!(occasion == "stop", "the last checkpoint was {occasion}");
+            Ok(())
+        })
+        .await
     })
     .await
 }

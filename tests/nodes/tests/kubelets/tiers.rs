@@ -41,7 +41,7 @@ async fn restarts_in_place(real: &RealCluster, t: &Scenario<'_>, tier: &str) -> 
 async fn with_gates(name: &str, tier: &str, gates: Value) -> Result<()> {
     on_nodes(name, async |real, t| {
         for node in &real.nodes {
-            node.set_gates(&gates)?;
+            node.configure(json!({"featureGates": gates}))?;
         }
         let outcome = async {
             declared(real, tier).await?;
@@ -49,7 +49,7 @@ async fn with_gates(name: &str, tier: &str, gates: Value) -> Result<()> {
         }
         .await;
         for node in &real.nodes {
-            node.set_gates(&json!({}))?;
+            node.configure(json!({}))?;
         }
         declared(real, "restart-all").await?;
         outcome
