@@ -62,7 +62,7 @@ pub mod annotations {
 /// Default name of the managers' lease.
 pub const LEASE: &str = "lockstep-leader";
 
-/// Name of the supervisor program, and of the init container that copies it.
+/// Name of the supervisor program, and of the init container or image volume that provides it.
 pub const SUPERVISOR_PROGRAM: &str = "lockstep-run";
 
 /// Feature in `status.declaredFeatures` of a node whose kubelet can restart all containers of a pod
@@ -75,6 +75,9 @@ pub const SUPERVISOR_VOLUME: &str = "lockstep";
 
 /// Mount path of the volume in the pod's containers.
 pub const SUPERVISOR_DIR: &str = "/lockstep";
+
+/// Mount path of the supervisor's image where the node mounts images.
+pub const SUPERVISOR_IMAGE_DIR: &str = "/lockstep-run";
 
 /// Scheduler of pods without `schedulerName`.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";

@@ -22,6 +22,8 @@ pub struct NodeInfo {
     pub declared_features: Vec<String>,
     /// `status.nodeInfo.kubeletVersion`, such as `v1.37.2`.
     pub kubelet_version: String,
+    /// `status.nodeInfo.containerRuntimeVersion`, such as `containerd://2.4.2`.
+    pub runtime_version: String,
 }
 
 impl NodeInfo {
@@ -36,10 +38,33 @@ impl NodeInfo {
         self
     }
 
+    /// True if the node mounts images as volumes (KEP-4639). The feature cannot be switched off from
+    /// Kubernetes 1.36. containerd supports it from 2.1, CRI-O from 1.31.
+    pub fn mounts_images(&self) -> bool {
+        let runtime = self.runtime_version.split_once("://");
+        let runtime = runtime.and_then(|(name, version)| {
+            let oldest = match name {
+                "containerd" => (2, 1),
+                "cri-o" => (1, 31),
+                _ => return None,
+            };
+            Some(version_of(version)? >= oldest)
+        });
+        runtime == Some(true) && version_of(&self.kubelet_version).is_some_and(|v| v >= (1, 36))
+    }
+
     /// True if the node is Ready and not out of service, so that its reports are current.
     pub fn answers(&self) -> bool {
         self.not_ready_since.is_none() && !self.out_of_service
     }
+}
+
+/// Major and minor version of a string such as `v1.37.2` or `1.33.5-gke.1`.
+pub(crate) fn version_of(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.trim_start_matches('v').split('.');
+    let major = parts.next()?.parse().ok()?;
+    let digits = parts.next()?.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major, digits.parse().ok()?))
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,4 +125,30 @@ fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: Dat
 /// True for the same attempt of the same domain.
 fn is_same(a: &Arrival, b: &Arrival) -> bool {
     (&a.workload_uid, &a.domain, a.attempt) == (&b.workload_uid, &b.domain, b.attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_mounts_images_if_its_kubelet_and_its_runtime_do() {
+        for (kubelet, runtime, expected) in [
+            ("v1.37.2", "containerd://2.4.2", true),
+            ("v1.36.0-gke.1", "containerd://2.1.0-rc.1", true),
+            ("v1.36.1", "cri-o://1.36.0", true),
+            ("v1.35.4", "containerd://2.4.2", false),
+            ("v1.37.2", "containerd://2.0.9", false),
+            ("v1.37.2", "containerd://1.7.28", false),
+            ("v1.37.2", "docker://29.0.1", false),
+            ("v1.37.2", "", false),
+        ] {
+            let node = NodeInfo {
+                kubelet_version: kubelet.into(),
+                runtime_version: runtime.into(),
+                ..NodeInfo::default()
+            };
+            assert_eq!(node.mounts_images(), expected, "{kubelet} {runtime}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::worded;
 
-use crate::nodes::NodeInfo;
+use crate::nodes::{NodeInfo, version_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTier;
@@ -69,7 +69,7 @@ impl Tier {
     pub fn of(node: &NodeInfo, server: Self) -> Self {
         let mut features = node.declared_features.iter();
         let able = features.any(|f| f == RESTART_ALL_FEATURE);
-        let has_rules = able || minor(&node.kubelet_version).is_some_and(|m| m >= 35);
+        let has_rules = able || version_of(&node.kubelet_version).is_some_and(|v| v >= (1, 35));
         match server {
             Self::RestartAll if able => Self::RestartAll,
             Self::Supervised | Self::RestartAll | Self::RestartRules if has_rules => {
@@ -79,18 +79,6 @@ impl Tier {
             Self::Supervised | Self::RestartAll | Self::RestartRules | Self::Plain => Self::Plain,
         }
     }
-}
-
-/// Minor version of a string such as `v1.37.2` or `v1.33.5-gke.1`.
-fn minor(version: &str) -> Option<u32> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    (parts.next()? == "1").then_some(())?;
-    let digits = parts.next()?;
-    digits
-        .split(|c: char| !c.is_ascii_digit())
-        .next()?
-        .parse()
-        .ok()
 }
 
 impl fmt::Display for Tier {

@@ -151,6 +151,8 @@ pub struct PartialNodeStatus {
 pub struct PartialNodeInfo {
     /// For example `v1.37.2`.
     pub kubelet_version: String,
+    /// For example `containerd://2.4.2`.
+    pub container_runtime_version: String,
 }
 
 impl PartialNode {

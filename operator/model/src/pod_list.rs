@@ -15,7 +15,7 @@ use crate::resources::Resources;
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is an answer of the pod that is asked for by itself"
+    reason = "each is an independent property of the pod"
 )]
 pub struct ListedPod {
     pub node: NodeIx,

@@ -14,6 +14,7 @@ use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
+use crate::objects::supervise::Delivery;
 use crate::plan::Action;
 use crate::pods::{PodView, bare_id};
 use crate::tier::Tier;
@@ -163,7 +164,7 @@ impl GangPods<'_, '_> {
                         replaces: None,
                         gated,
                         tier: Tier::Plain,
-                        supervised: may_have_supervisors(self.gang),
+                        supervised: may_have_supervisors(self.gang).then_some(Delivery::Copied),
                         has_peers: has_peers(domain),
                     };
                     out.extend(self.create_one(plan, wake));
@@ -216,14 +217,14 @@ impl GangPods<'_, '_> {
             return None;
         }
         let due = facts.agent_due(plan.member, node);
-        if plan.supervised && due.is_some_and(|due| !due.passed(wake)) {
+        if plan.supervised.is_some() && due.is_some_and(|due| !due.passed(wake)) {
             return None;
         }
         let plan = PodPlan {
             place: Some((node, self.placement)),
             replaces: old_pods.last().map(|p| p.uid.as_str()),
             tier: self.tier(node),
-            supervised: plan.supervised && facts.can_supervise(node),
+            supervised: plan.supervised.and_then(|_| facts.delivery(node)),
             ..plan
         };
         Some(Action::CreatePod {

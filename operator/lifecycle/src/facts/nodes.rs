@@ -5,7 +5,7 @@ use lockstep_api::node_agent::capabilities;
 use super::Facts;
 use crate::ledger::GangLedger;
 use crate::nodes::AgentInfo;
-use crate::objects::supervise::supervisor_image;
+use crate::objects::supervise::{Delivery, supervisor_image};
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 
@@ -42,8 +42,15 @@ impl<'a> Facts<'a> {
         self.is_capable(node, capabilities::STOP)
     }
 
-    pub fn can_supervise(&self, node: &str) -> bool {
-        self.is_capable(node, capabilities::SUPERVISE)
+    /// How members on the node get their supervisor. `None`: its agent is not linked to supervisors.
+    pub fn delivery(&self, node: &str) -> Option<Delivery> {
+        let info = self.view.nodes().get(node);
+        self.is_capable(node, capabilities::SUPERVISE).then(|| {
+            match info.is_some_and(|n| n.mounts_images()) {
+                true => Delivery::Mounted,
+                false => Delivery::Copied,
+            }
+        })
     }
 
     fn is_capable(&self, node: &str, capability: &str) -> bool {

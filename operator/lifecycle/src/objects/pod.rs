@@ -11,7 +11,7 @@ use lockstep_api::workload::{FailureAction, Group};
 use super::hash::spec_hash;
 use super::metadata::metadata;
 use super::restart::{Codes, compile};
-use super::supervise::{supervise, supervisor_image};
+use super::supervise::{Delivery, supervise, supervisor_image};
 use super::training::training_container;
 use super::{affinity, env};
 use crate::meeting::may_keep_pods;
@@ -34,7 +34,8 @@ pub(crate) struct PodPlan<'a> {
     /// Waits for victims of a preemption.
     pub gated: bool,
     pub tier: Tier,
-    pub supervised: bool,
+    /// `None`: without a supervisor.
+    pub supervised: Option<Delivery>,
     pub has_peers: bool,
 }
 
@@ -53,15 +54,16 @@ pub(crate) fn pod(
     let template = &group.template.0;
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
-    let image = supervisor_image(view.settings(), view.spec(), group).filter(|_| plan.supervised);
-    let tier = image.map_or(plan.tier, |_| Tier::Supervised);
+    let image = supervisor_image(view.settings(), view.spec(), group);
+    let supervisor = image.zip(plan.supervised);
+    let tier = supervisor.map_or(plan.tier, |_| Tier::Supervised);
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let policy = &view.spec().failure_policy;
     let keeps_pods = may_keep_pods(&policy.in_place, plan.has_peers, tier.has_barrier());
     let codes = Codes::of(policy, &group.name, training, default, keeps_pods);
     compile(&mut spec, training, &codes, plan.tier);
-    if let Some(image) = image {
-        supervise(&mut spec, training, image);
+    if let Some((image, delivery)) = supervisor {
+        supervise(&mut spec, training, image, delivery);
     }
     let mut containers = spec.containers.iter();
     let accelerators = containers
@@ -231,7 +233,7 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
                 replaces: Some("dry-run"),
                 gated: false,
                 tier,
-                supervised: true,
+                supervised: Some(Delivery::Copied),
                 has_peers: true,
             };
             pod(view, &membership, plan)

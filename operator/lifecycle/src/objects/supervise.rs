@@ -1,14 +1,16 @@
-//! Adds the supervisor to a pod: an init container copies it to a volume, and the training
-//! container's command starts through it (docs/supervisor.md).
+//! Adds the supervisor to a pod: the node mounts its image, or an init container copies it to a
+//! volume. The training container's command starts through it (docs/supervisor.md).
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, PodSpec, Probe, ResourceRequirements,
-    SeccompProfile, SecurityContext, Volume, VolumeMount,
+    Capabilities, Container, EmptyDirVolumeSource, ImageVolumeSource, PodSpec,
+    ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM, SUPERVISOR_VOLUME};
+use lockstep_api::names::{
+    SUPERVISOR_DIR, SUPERVISOR_IMAGE_DIR, SUPERVISOR_PROGRAM, SUPERVISOR_VOLUME,
+};
 use lockstep_api::workload::{Group, SupervisorMode, TrainingWorkloadSpec};
 use lockstep_supervisor_protocol::SET_BY_SUPERVISOR;
 
@@ -19,6 +21,16 @@ use crate::settings::LifecycleSettings;
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 const SHARED_MEMORY: &str = "/dev/shm";
+
+/// How the supervisor gets into a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// An init container copies it to the volume.
+    Copied,
+    /// The node mounts its image. Pods with init containers of their own get a copy, whose init
+    /// container lists shared memory before they run.
+    Mounted,
+}
 
 /// `None`: members run without a supervisor.
 pub(crate) fn supervisor_image<'s>(
@@ -45,11 +57,11 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
     // A paused process listens on no port.
     let by_port = [&container.liveness_probe, &container.startup_probe];
     let mut by_port = by_port.into_iter().flatten().filter(|p| p.exec.is_none());
-    let taken = volumes.any(|v| v.name == SUPERVISOR_VOLUME)
+    let taken = volumes.any(|v| [SUPERVISOR_VOLUME, SUPERVISOR_PROGRAM].contains(&&*v.name))
         || inits
             .chain(&pod.containers)
             .any(|c| c.name == SUPERVISOR_PROGRAM)
-        || mounts(container).any(|path| path == SUPERVISOR_DIR);
+        || mounts(container).any(|path| [SUPERVISOR_DIR, SUPERVISOR_IMAGE_DIR].contains(&path));
     let windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
     match () {
         () if windows => Some("it runs on Windows"),
@@ -76,48 +88,79 @@ fn path(mount: &VolumeMount) -> &str {
 }
 
 /// Must run before environment variables are injected, because the user's variables are kept.
-pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
+pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str, delivery: Delivery) {
+    let has_inits = pod.init_containers.iter().flatten().next().is_some();
     let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
         return;
     };
-    let resources = container.resources.as_ref().and_then(init_resources);
-    let program = format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}");
-    let own = container.env.iter().flatten();
-    let kept = own.filter(|v| SET_BY_SUPERVISOR.contains(&v.name.as_str()));
-    let mut command = vec![program.clone(), "exec".to_owned()];
-    for variable in kept {
-        command.extend(["--keep-env".to_owned(), variable.name.clone()]);
+    let mounts = container.volume_mounts.get_or_insert_with(Vec::new);
+    let shared_memory = mounts.iter().find_map(read_shared_memory);
+    let own = mount(SUPERVISOR_VOLUME, SUPERVISOR_DIR);
+    mounts.push(own.clone());
+    let volumes = pod.volumes.get_or_insert_with(Vec::new);
+    volumes.push(Volume {
+        name: SUPERVISOR_VOLUME.into(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    if delivery == Delivery::Mounted && !has_inits {
+        mounts.push(mount(SUPERVISOR_PROGRAM, SUPERVISOR_IMAGE_DIR));
+        volumes.push(Volume {
+            name: SUPERVISOR_PROGRAM.into(),
+            image: Some(ImageVolumeSource {
+                reference: Some(image.into()),
+                ..ImageVolumeSource::default()
+            }),
+            ..Volume::default()
+        });
+        let program = format!("{SUPERVISOR_IMAGE_DIR}/usr/bin/{SUPERVISOR_PROGRAM}");
+        wrap(container, &program, &["--dir", SUPERVISOR_DIR]);
+        return;
     }
-    command.push("--".to_owned());
-    command.extend(container.command.take().unwrap_or_default());
-    container.command = Some(command);
+    let user = pod.security_context.as_ref().and_then(|c| c.run_as_user);
+    let mounts = [Some(own), shared_memory].into_iter().flatten().collect();
+    let mut init = copying(image, mounts, user == Some(0));
+    init.resources = container.resources.as_ref().and_then(init_resources);
+    let inits = pod.init_containers.get_or_insert_with(Vec::new);
+    inits.insert(0, init);
+    wrap(
+        container,
+        &format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}"),
+        &[],
+    );
+}
+
+fn mount(volume: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        name: volume.into(),
+        mount_path: path.into(),
+        ..VolumeMount::default()
+    }
+}
+
+/// Starts the command and the probes of a container through the supervisor. `options`: of each call.
+fn wrap(container: &mut Container, program: &str, options: &[&str]) {
+    let own = container.env.iter().flatten().map(|v| v.name.as_str());
+    let kept = own.filter(|name| SET_BY_SUPERVISOR.contains(name));
+    let kept = kept.flat_map(|name| ["--keep-env", name]);
+    let exec: Vec<&str> = [program, "exec"].into_iter().chain(kept).collect();
+    container.command = Some(call(&[&exec, options], container.command.take()));
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),
         ("startup", &mut container.startup_probe),
         ("readiness", &mut container.readiness_probe),
     ] {
-        wrap(probe, &program, kind);
+        if let Some(probe) = probe.as_mut().and_then(|p| p.exec.as_mut()) {
+            let words = [program, "probe", kind];
+            probe.command = Some(call(&[&words, options], probe.command.take()));
+        }
     }
-    let mount = VolumeMount {
-        name: SUPERVISOR_VOLUME.into(),
-        mount_path: SUPERVISOR_DIR.into(),
-        ..VolumeMount::default()
-    };
-    let mounts = container.volume_mounts.get_or_insert_with(Vec::new);
-    let shared_memory = mounts.iter().find_map(read_shared_memory);
-    mounts.push(mount.clone());
-    let user = pod.security_context.as_ref().and_then(|c| c.run_as_user);
-    let root = user == Some(0);
-    let inits = pod.init_containers.get_or_insert_with(Vec::new);
-    let mounts = [Some(mount), shared_memory].into_iter().flatten().collect();
-    let mut init = copying(image, mounts, root);
-    init.resources = resources;
-    inits.insert(0, init);
-    pod.volumes.get_or_insert_with(Vec::new).push(Volume {
-        name: SUPERVISOR_VOLUME.into(),
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..Volume::default()
-    });
+}
+
+fn call(supervisor: &[&[&str]], command: Option<Vec<String>>) -> Vec<String> {
+    let words = [supervisor, &[&["--"]]].concat().concat();
+    let words = words.into_iter().map(str::to_owned);
+    words.chain(command.unwrap_or_default()).collect()
 }
 
 /// The init container records the content of the shared memory volume.
@@ -129,15 +172,6 @@ fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
         mount_propagation: None,
         ..mount.clone()
     })
-}
-
-fn wrap(probe: &mut Option<Probe>, program: &str, kind: &str) {
-    let Some(exec) = probe.as_mut().and_then(|p| p.exec.as_mut()) else {
-        return;
-    };
-    let command = exec.command.take().unwrap_or_default();
-    let wrapped = [program, "probe", kind, "--"].map(str::to_owned);
-    exec.command = Some(wrapped.into_iter().chain(command).collect());
 }
 
 /// Resources of the init container, which runs before the training container. With the amounts of that

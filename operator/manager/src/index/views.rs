@@ -124,6 +124,7 @@ pub fn node_info(partial: &PartialNode) -> NodeInfo {
         zone: zone_of(partial.metadata.labels.as_ref()),
         declared_features: partial.status.declared_features.clone(),
         kubelet_version: partial.status.node_info.kubelet_version.clone(),
+        runtime_version: partial.status.node_info.container_runtime_version.clone(),
     }
 }
 

@@ -2,6 +2,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+const IMAGE: &str = "registry/lockstep-supervisor:1";
+
 fn group(pod: &Value) -> Group {
     serde_json::from_value(json!({"name": "workers", "size": 2, "template": {"spec": pod}}))
         .unwrap()
@@ -16,8 +18,53 @@ fn container(extra: &Value) -> Value {
 
 fn supervised(pod: Value) -> Value {
     let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-    supervise(&mut pod, "trainer", "registry/lockstep-supervisor:1");
+    supervise(&mut pod, "trainer", IMAGE, Delivery::Copied);
     serde_json::to_value(pod).unwrap()
+}
+
+#[test]
+fn a_node_that_mounts_images_needs_no_init_container() {
+    let mounted = |pod: Value| {
+        let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
+        supervise(&mut pod, "trainer", IMAGE, Delivery::Mounted);
+        serde_json::to_value(pod).unwrap()
+    };
+    let probe = json!({"exec": {"command": ["check"]}});
+    let pod = mounted(json!({"containers": [container(&json!({"startupProbe": probe}))]}));
+    assert_eq!(pod.get("initContainers"), None);
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "lockstep", "emptyDir": {}}, {"name": "lockstep-run", "image": {"reference": IMAGE}}])
+    );
+    let trainer = &pod["containers"][0];
+    assert_eq!(
+        trainer["volumeMounts"],
+        json!([{"name": "lockstep", "mountPath": "/lockstep"}, {"name": "lockstep-run", "mountPath": "/lockstep-run"}])
+    );
+    let program = "/lockstep-run/usr/bin/lockstep-run";
+    assert_eq!(
+        trainer["command"],
+        json!([program, "exec", "--dir", "/lockstep", "--", "torchrun"])
+    );
+    assert_eq!(
+        trainer["startupProbe"]["exec"]["command"],
+        json!([
+            program,
+            "probe",
+            "startup",
+            "--dir",
+            "/lockstep",
+            "--",
+            "check"
+        ])
+    );
+    let own = json!([{"name": "data"}]);
+    let pod = mounted(json!({"initContainers": own, "containers": [container(&json!({}))]}));
+    assert_eq!(pod["initContainers"][0]["name"], "lockstep-run");
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "lockstep", "emptyDir": {}}])
+    );
 }
 
 #[test]
