@@ -18,7 +18,7 @@ pub const MAX_REPORTS: usize = 1024;
     plural = "nodeagents",
     status = "NodeAgentStatus",
     derive = "PartialEq",
-    doc = "What the agent of one node tells the manager. Named after its node; written by that node's agent only.",
+    doc = "Report of the agent of one node for the manager. Named after its node; written by that node's agent only.",
     printcolumn(json_path = ".status.agentVersion", name = "Version", type_ = "string"),
     printcolumn(json_path = ".status.runtime", name = "Runtime", type_ = "string"),
     printcolumn(

@@ -17,7 +17,7 @@ use crate::workload::ProgressPolicy;
     plural = "restartorders",
     namespaced,
     derive = "PartialEq",
-    doc = "What the manager tells the node agents about one workload. Written by the operator."
+    doc = "Orders of the manager for node agents, for one workload. Written by the operator."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RestartOrderSpec {

@@ -39,7 +39,7 @@ pub(super) fn domain_limit() -> Rule {
 
 pub(super) fn basic_is_single() -> Rule {
     Rule::new("self.scheduling.policy != 'Basic' || !has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == 'Single'")
-        .message("scheduling.disruptionMode All needs scheduling.policy Gang: with policy Basic each pod stands alone (KEP-5710)")
+        .message("scheduling.disruptionMode All needs scheduling.policy Gang: with policy Basic each pod is scheduled by itself (KEP-5710)")
 }
 
 pub(super) fn progress_needs_gang() -> Rule {
@@ -78,7 +78,7 @@ pub(super) fn depends_on_earlier() -> Rule {
     // Of the two groups, the dependency must come first in the list. An unknown name leaves only
     // the dependent group.
     Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.filter(e, e.name == d.group || e.name == g.name)[0].name == d.group))")
-        .message("dependsOn may only name groups that stand earlier in spec.groups")
+        .message("dependsOn may only name groups that precede this group in spec.groups")
 }
 
 pub(super) fn no_system_class() -> Rule {

@@ -99,11 +99,11 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
         ),
         (
             json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "b"}]})), group("b", 1, 1)]}),
-            "stand earlier",
+            "precede this group",
         ),
         (
             json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "absent"}]}))]}),
-            "stand earlier",
+            "precede this group",
         ),
         (
             json!({"priorityClassName": "system-node-critical"}),

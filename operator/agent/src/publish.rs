@@ -197,7 +197,7 @@ impl Publisher {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "nobody else writes the object, so a field that this version does not know is one of another version's"
+        reason = "the agent is the only writer, so a field that this version does not know is of another version"
     )]
     async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {
         // An update instead of a patch: the server would decode a patch, merge it and decode again.
@@ -295,7 +295,7 @@ impl Publisher {
         }
         debug!(
             node,
-            "the agent's object was changed or deleted meanwhile, reading it again"
+            "the agent's object was changed or deleted, reading it again"
         );
         match self.read().await {
             Ok(found) => found == *status,

@@ -241,7 +241,7 @@ fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
     attempt - i64::from(action.raises_attempt())
 }
 
-/// Whether the container that is shown is a later one than that which failed.
+/// True if the shown container is later than the failed one.
 fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     let statuses = pod.status.iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();
@@ -251,8 +251,8 @@ fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     of_container.any(|s| s.restart_count > 0 && began_after(s, failed_at))
 }
 
-/// Whether the container that runs, or has ended, was started after this time. The kubelet keeps whole
-/// seconds: a container that ended within the same second is the one that failed.
+/// True if the current or last container was started after this time. The kubelet keeps whole seconds, so
+/// a container that ended within the same second is the failed one.
 fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
     let Some(state) = &status.state else {
         return false;

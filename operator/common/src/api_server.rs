@@ -27,7 +27,7 @@ pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
 
 /// The server or a proxy was overloaded and requests a retry after `wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("status {status}; the server asks to come back in {}s", .wait.as_secs())]
+#[error("status {status}; the server requests a retry in {}s", .wait.as_secs())]
 pub struct ComeBack {
     /// HTTP status. Only 429 guarantees that the request was not executed.
     pub status: u16,

@@ -25,7 +25,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
                         info!(
                             version = version.git_version,
                             kept,
-                            "whether kube-scheduler keeps a nominatedNodeName that others set"
+                            "whether kube-scheduler keeps a nominatedNodeName that another component has set"
                         );
                     }
                     *known = kept;

@@ -59,7 +59,7 @@ impl Events {
                 }
                 State::Asked(answer) => match answer.await {
                     Ok(stream) => {
-                        info!("the runtime tells of container events");
+                        info!("the runtime streams container events");
                         self.pause = self.first_pause;
                         self.state = State::Open(Box::new(stream));
                     }

@@ -181,7 +181,7 @@ impl Link {
         match frame(&tell.word) {
             // If the queue is full, the write times out and a new link repeats the word.
             Some(frame) => {
-                info!(pod = tell.pod_uid, word, attempt, "telling a supervisor");
+                info!(pod = tell.pod_uid, word, attempt, "sending to a supervisor");
                 let _ = up.outbox.try_send(frame);
             }
             None => {

@@ -137,12 +137,12 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
     (
         "16-cycle",
         422,
-        "dependsOn may only name groups that stand earlier in spec.groups",
+        "dependsOn may only name groups that precede this group in spec.groups",
     ),
     (
         "16-unknown-group",
         422,
-        "dependsOn may only name groups that stand earlier in spec.groups",
+        "dependsOn may only name groups that precede this group in spec.groups",
     ),
     (
         "16-dependency-within-a-gang",
