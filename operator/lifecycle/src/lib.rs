@@ -6,7 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`view`], [`pods`], [`nodes`], [`zones`], [`settings`] | input: one workload and all objects that belong to it |
+//! | [`view`], [`gangs`], [`pods`], [`nodes`], [`zones`], [`settings`] | input: one workload and all objects that belong to it |
 //! | [`plan`] | output: a ledger to record, or actions, never both |
 //! | `pass` | driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
 //! | `changes`, `status` | ledger changes shared by stages; conversion of ledger and summary to a status |
@@ -19,6 +19,7 @@ mod changes;
 mod diff;
 mod facts;
 mod failure;
+pub mod gangs;
 mod ledger;
 mod meeting;
 pub mod nodes;

@@ -7,6 +7,7 @@ use lockstep_api::scheduling::PodGroup;
 use lockstep_api::workload::TrainingWorkloadSpec;
 use lockstep_api::{RestartOrderSpec, WorkloadSpec};
 
+use crate::gangs::GangView;
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
@@ -65,6 +66,11 @@ impl<'a> Observed<'a> {
         &self.view.pods
     }
 
+    pub fn gangs(self) -> &'a BTreeMap<GangKey, GangView> {
+        &self.view.gangs
+    }
+
+    /// For the creation and deletion of these objects only.
     pub fn pod_groups(self) -> &'a BTreeMap<GangKey, Arc<PodGroup>> {
         &self.view.pod_groups
     }

@@ -10,6 +10,7 @@ use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
 
+use crate::gangs::GangView;
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
@@ -25,7 +26,9 @@ pub struct WorkloadView {
     /// Pods that the workload controls, by the owner's UID. May contain pods of other owners, which
     /// are ignored.
     pub pods: Vec<Arc<PodView>>,
-    /// Pod groups that the workload owns, by gang key.
+    /// Gangs that the scheduler knows.
+    pub gangs: BTreeMap<GangKey, GangView>,
+    /// Pod groups that the workload owns, by gang key. Only updates of these objects read them.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
     /// The Workload of this name, of any owner.
     pub scheduling: Option<Held<WorkloadSpec>>,

@@ -59,7 +59,7 @@ pub(crate) fn scheduling_timed_out(facts: &Facts<'_>, ledger: &Ledger, wake: &mu
         return false;
     }
     for key in ledger.gangs.keys() {
-        let queued_at = facts.pod_group_status(key).and_then(|s| s.queued_at);
+        let queued_at = facts.gang_view(key).and_then(|g| g.queued_at);
         let Some(queued_at) = queued_at else { continue };
         if facts.placement(ledger, key).is_none()
             && facts

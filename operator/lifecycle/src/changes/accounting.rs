@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::GangKey;
-use lockstep_api::scheduling::Placement;
 
 use crate::facts::Facts;
+use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
 
 impl Ledger {
@@ -66,20 +66,15 @@ impl Ledger {
     /// False while victims occupy the nodes.
     fn holds_nodes(&self, facts: &Facts<'_>, key: &GangKey) -> bool {
         let gang = facts.gang(key);
-        facts.placement(self, key).is_some_and(|placement| {
-            gang.is_none_or(|gang| !self.awaits_victims(facts, gang, placement))
-        })
+        facts
+            .placement(self, key)
+            .is_some_and(|placement| gang.is_none_or(|gang| !self.awaits_victims(gang, placement)))
     }
 
     /// True if victims occupy the nodes of a placement. A running gang that preempts for more
     /// members keeps its nodes.
-    pub(super) fn awaits_victims(
-        &self,
-        facts: &Facts<'_>,
-        gang: &Gang,
-        placement: &Placement,
-    ) -> bool {
-        facts.is_preempting(&gang.key, &placement.id) && !self.is_under_way(gang)
+    pub(super) fn awaits_victims(&self, gang: &Gang, placement: &PlacementView) -> bool {
+        placement.preempting.is_some() && !self.is_under_way(gang)
     }
 
     /// False while suspended, before the start, or while the gang depends on another group.

@@ -226,12 +226,12 @@ impl Ledger {
         alone: bool,
     ) -> Option<DateTime<Utc>> {
         let gang = facts.gang_of(domain)?;
-        let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
+        let placement = facts.any_placement(&gang.key)?;
         let joined = cause.kind == CauseKind::Resize || alone && placement.decided_at < cause.time;
         Some(match self.gang(&gang.key)?.held_since {
             Some(since) if joined => since.max(placement.decided_at),
             Some(since) => since,
-            None if self.awaits_victims(facts, gang, placement) => facts.now,
+            None if self.awaits_victims(gang, placement) => facts.now,
             None => placement.decided_at,
         })
     }

@@ -78,8 +78,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                     gang,
                     entry,
                     membership: &membership,
-                    assigned: facts.assigned_nodes(&gang.key),
-                    placement: &placement.id,
+                    placement,
                 };
                 placed.repair(out, wake);
                 if complete && entry.started && entry.backoff.is_none() {
@@ -128,7 +127,11 @@ fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedg
         PlacementState::Placed(_) => {
             let assigned = facts.assigned_nodes(&gang.key);
             let mut unfinished = gang.members().filter(|m| !ledger.completed.contains(*m));
-            unfinished.any(|m| assigned.get(m).is_none_or(|n| !facts.usable(entry, n)))
+            unfinished.any(|m| {
+                assigned
+                    .get(m)
+                    .is_none_or(|n| !facts.usable(entry, n.as_str()))
+            })
         }
     }
 }
@@ -172,7 +175,7 @@ fn vacate(
         if stays_when_released(ledger, pod) {
             continue;
         }
-        if let Some(message) = &preemptor {
+        if let Some(message) = preemptor {
             out.extend(removal::mark_disrupted(pod, message));
         }
         out.extend(delete_awaited(facts, pod, longest, wake));

@@ -72,15 +72,8 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
 
 /// True if kube-scheduler has refused pods since the dry run, which then may be outdated.
 fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
-    let groups = facts.view.pod_groups().values();
-    let mut statuses = groups.filter_map(|g| g.status.as_ref());
-    let refused = statuses.any(|status| {
-        match &status.refusal {
-            Some(refusal) => refusal.at > asked,
-            // Refused for lack of expected capacity.
-            None => !status.excluded_nodes.is_empty(),
-        }
-    });
+    let mut gangs = facts.view.gangs().values();
+    let refused = gangs.any(|gang| gang.refused_at.map_or(gang.avoids_nodes, |at| at > asked));
     refused && facts.due(asked + ASKED_AGAIN_AFTER).passed(wake)
 }
 

@@ -1,15 +1,17 @@
 //! Actions for the pods of one placed gang.
 
 use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
-use crate::facts::{AssignedNodes, Facts};
+use crate::facts::Facts;
 use crate::failure::detect::may_take_charge_back;
 use crate::failure::members::awaits_node;
+use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
 use crate::nodes::NodeInfo;
@@ -27,8 +29,7 @@ pub(super) struct GangPods<'v, 'a> {
     pub gang: &'v Gang,
     pub entry: &'v GangLedger,
     pub membership: &'v Membership<'a>,
-    pub assigned: &'v AssignedNodes<'a>,
-    pub placement: &'a str,
+    pub placement: &'a PlacementView,
 }
 
 impl GangPods<'_, '_> {
@@ -60,7 +61,13 @@ impl GangPods<'_, '_> {
                     } else {
                         if self.membership.contains(member)
                             && !self.gang.degrades()
-                            && awaits_node(self.facts, self.entry, self.assigned, member, pod)
+                            && awaits_node(
+                                self.facts,
+                                self.entry,
+                                &self.placement.nodes,
+                                member,
+                                pod,
+                            )
                         {
                             continue;
                         }
@@ -90,7 +97,7 @@ impl GangPods<'_, '_> {
         if pod.terminating() {
             return;
         }
-        let node = self.assigned.get(member).copied();
+        let node = self.placement.nodes.get(member).map(NodeName::as_str);
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
         // A sidecar keeps the pod running after training.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
@@ -119,7 +126,7 @@ impl GangPods<'_, '_> {
     }
 
     fn is_preempting(&self) -> bool {
-        self.facts.is_preempting(&self.gang.key, self.placement)
+        self.placement.preempting.is_some()
     }
 
     /// Up to `limit` actions in total.
@@ -208,7 +215,7 @@ impl GangPods<'_, '_> {
     /// `None` while an old pod, the node or its agent prevents the creation.
     fn create_one(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Action> {
         let facts = self.facts;
-        let node = self.assigned.get(plan.member).copied()?;
+        let node = self.placement.nodes.get(plan.member)?.as_str();
         let old_pods = facts.pods_of(plan.member);
         let mut blocking = old_pods.iter();
         if blocking.any(|p| self.blocks_replacement(p, node, wake))
@@ -221,7 +228,7 @@ impl GangPods<'_, '_> {
             return None;
         }
         let plan = PodPlan {
-            place: Some((node, self.placement)),
+            place: Some((node, self.placement.id.as_str())),
             replaces: old_pods.last().map(|p| p.uid.as_str()),
             tier: self.tier(node),
             supervised: plan.supervised.and_then(|_| facts.delivery(node)),

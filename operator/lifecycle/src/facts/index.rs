@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::member::Member;
 use lockstep_api::node_agent::Report;
-use lockstep_api::scheduling::Placement;
 use lockstep_api::workload::TrainingWorkloadSpec;
 
 use crate::nodes::NodeInfo;
@@ -16,19 +15,6 @@ use crate::zones::ZoneInfo;
 /// How long pods may be shown as unready after their node has recovered. The node lifecycle
 /// controller has marked all of them, and the kubelet corrects them one by one.
 const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
-
-pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
-
-/// An entry that does not parse assigns no member; the scheduler writes it again.
-pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
-    let mut out = AssignedNodes::new();
-    for n in &placement.nodes {
-        for member in MemberSet::parse(&n.members).unwrap_or_default() {
-            out.insert(member, n.node.as_str());
-        }
-    }
-    out
-}
 
 /// True if a node is out of service, or has been NotReady for `limit`. During an outage of its
 /// zone, its silence does not count.

@@ -6,16 +6,15 @@ mod refusals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::gangs::{Domain, Gang, gangs};
 use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::Report;
 use lockstep_api::restart_order::DomainOrder;
-use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::TrainingWorkloadSpec;
 
 use crate::arrivals::Arrivals;
+use crate::gangs::{AssignedNodes, GangView, PlacementView};
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::nodes::AgentInfo;
 use crate::observed::Observed;
@@ -23,11 +22,11 @@ use crate::pods::PodView;
 use crate::view::{RefusedRequest, Target};
 use crate::wake::{Due, Wake};
 use index::{
-    PodsByMember, assigned_nodes, is_lost, pods_of_ours, reports_by_pod, shows_readiness,
-    training_containers,
+    PodsByMember, is_lost, pods_of_ours, reports_by_pod, shows_readiness, training_containers,
 };
 
-pub(crate) use index::AssignedNodes;
+/// For callers that ignore nodes.
+pub(crate) static NO_NODES: AssignedNodes = AssignedNodes::new();
 
 pub(crate) struct Facts<'a> {
     pub view: Observed<'a>,
@@ -41,8 +40,6 @@ pub(crate) struct Facts<'a> {
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
-    assigned: BTreeMap<&'a GangKey, AssignedNodes<'a>>,
-    nowhere: AssignedNodes<'a>,
     lost: BTreeSet<&'a str>,
     /// Agents that are not known to be gone.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
@@ -56,7 +53,7 @@ pub(crate) struct Facts<'a> {
 pub(crate) enum PlacementState<'a> {
     Unplaced,
     Released,
-    Placed(&'a Placement),
+    Placed(&'a PlacementView),
 }
 
 impl<'a> Facts<'a> {
@@ -106,15 +103,6 @@ impl<'a> Facts<'a> {
             reports: reports_by_pod(view),
             arrivals: Arrivals::new(view),
             training: training_containers(view.spec()),
-            assigned: view
-                .pod_groups()
-                .iter()
-                .filter_map(|(key, g)| {
-                    let placement = g.status.as_ref()?.placement.as_ref()?;
-                    Some((key, assigned_nodes(placement)))
-                })
-                .collect(),
-            nowhere: AssignedNodes::new(),
             lost,
             agents,
         }
@@ -220,22 +208,24 @@ impl<'a> Facts<'a> {
         self.gangs.get(gang)?.domains.get(at)
     }
 
-    pub fn pod_group_status(&self, gang: &GangKey) -> Option<&'a PodGroupStatus> {
-        self.view.pod_groups().get(gang)?.status.as_ref()
+    pub fn gang_view(&self, key: &GangKey) -> Option<&'a GangView> {
+        self.view.gangs().get(key)
+    }
+
+    /// The placement may be released.
+    pub fn any_placement(&self, key: &GangKey) -> Option<&'a PlacementView> {
+        self.gang_view(key)?.placement.as_ref()
     }
 
     pub fn placement_state(&self, key: &GangKey, gang: &GangLedger) -> PlacementState<'a> {
-        let placement = self
-            .pod_group_status(key)
-            .and_then(|s| s.placement.as_ref());
-        match placement {
+        match self.any_placement(key) {
             None => PlacementState::Unplaced,
             Some(p) if gang.released.as_ref() == Some(&p.id) => PlacementState::Released,
             Some(p) => PlacementState::Placed(p),
         }
     }
 
-    pub fn placement(&self, ledger: &Ledger, key: &GangKey) -> Option<&'a Placement> {
+    pub fn placement(&self, ledger: &Ledger, key: &GangKey) -> Option<&'a PlacementView> {
         match self.placement_state(key, ledger.gang(key)?) {
             PlacementState::Placed(placement) => Some(placement),
             PlacementState::Unplaced | PlacementState::Released => None,
@@ -243,29 +233,14 @@ impl<'a> Facts<'a> {
     }
 
     /// The placement may be released.
-    pub fn assigned_nodes(&self, key: &GangKey) -> &AssignedNodes<'a> {
-        self.assigned.get(key).unwrap_or(&self.nowhere)
+    pub fn assigned_nodes(&self, key: &GangKey) -> &'a AssignedNodes {
+        self.any_placement(key).map_or(&NO_NODES, |p| &p.nodes)
     }
 
-    /// For callers that ignore nodes.
-    pub fn nowhere(&self) -> &AssignedNodes<'a> {
-        &self.nowhere
-    }
-
-    /// True if victims of the gang's preemption have not left its placement.
-    pub fn is_preempting(&self, key: &GangKey, placement: &str) -> bool {
-        self.pod_group_status(key)
-            .and_then(|s| s.preemption.as_ref())
-            .is_some_and(|p| p.placement == placement)
-    }
-
-    /// Message of the pod group's `DisruptionTarget`. It concerns the current placement: the
-    /// scheduler withdraws both in one write.
-    pub fn preemptor(&self, gang: &GangKey) -> Option<String> {
-        let status = self.pod_group_status(gang)?;
-        status.placement.as_ref()?;
-        let condition = find(&status.conditions, types::DISRUPTION_TARGET)?;
-        let present = is_true(&status.conditions, types::DISRUPTION_TARGET);
-        present.then(|| condition.message.clone())
+    /// Message of the preemptor of a placed gang.
+    pub fn preemptor(&self, key: &GangKey) -> Option<&'a str> {
+        let gang = self.gang_view(key)?;
+        gang.placement.as_ref()?;
+        gang.preempted_by.as_deref()
     }
 }

@@ -1,7 +1,9 @@
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::IncidentStage;
 
-use crate::facts::{AssignedNodes, Facts};
+use crate::facts::Facts;
+use crate::gangs::AssignedNodes;
 use crate::ledger::{DomainLedger, GangLedger};
 use crate::pods::{ContainerView, PodView};
 
@@ -22,12 +24,12 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
 pub(crate) fn awaits_node(
     facts: &Facts<'_>,
     gang: &GangLedger,
-    assigned: &AssignedNodes<'_>,
+    assigned: &AssignedNodes,
     member: &Member,
     pod: &PodView,
 ) -> bool {
     let silent = pod.node.as_deref().is_some_and(|node| facts.silent(node));
-    let usable = |node: &&str| facts.usable(gang, node);
+    let usable = |node: &NodeName| facts.usable(gang, node.as_str());
     silent
         && !pod.terminal()
         && !pod.terminating()
@@ -40,7 +42,7 @@ pub(crate) fn awaits_node(
 pub(crate) fn awaits_nodes<'m>(
     facts: &Facts<'_>,
     gang: &GangLedger,
-    assigned: &AssignedNodes<'_>,
+    assigned: &AssignedNodes,
     domain: &DomainLedger,
     members: impl IntoIterator<Item = &'m Member>,
 ) -> bool {

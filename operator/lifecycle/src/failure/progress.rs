@@ -1,6 +1,5 @@
 use chrono::TimeDelta;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::Placement;
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
 
@@ -9,6 +8,7 @@ use super::members::{all_up, awaits_nodes, restart_count, restarts_in_place};
 use super::refund::take_back;
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
+use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, Ledger, OpenIncident};
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
@@ -129,7 +129,7 @@ fn replacement_timeout(
     let mut unplaced: Vec<String> = Vec::new();
     for &member in &scope.unfinished {
         let node = scope.assigned.get(member);
-        let placed = node.is_some_and(|n| facts.usable(gang, n));
+        let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
         let refusal = refused_on(facts, member, placement).map(|r| r.message.as_str());
         let refusal = refusal.or(prevented);
         if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
@@ -157,7 +157,7 @@ fn replacement_timeout(
 fn refused_on<'a>(
     facts: &Facts<'a>,
     member: &Member,
-    placement: &Placement,
+    placement: &PlacementView,
 ) -> Option<&'a RefusedRequest> {
     let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
     let found = refusals.find(|r| r.placement.as_ref() == Some(&placement.id));

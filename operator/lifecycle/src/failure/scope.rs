@@ -3,7 +3,8 @@ use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 
-use crate::facts::{AssignedNodes, Facts};
+use crate::facts::{Facts, NO_NODES};
+use crate::gangs::AssignedNodes;
 use crate::ledger::Ledger;
 
 /// A domain with its gang and the members that should run.
@@ -12,7 +13,7 @@ pub(crate) struct DomainScope<'s> {
     pub domain: &'s Domain,
     pub all: Vec<&'s Member>,
     pub unfinished: Vec<&'s Member>,
-    pub assigned: &'s AssignedNodes<'s>,
+    pub assigned: &'s AssignedNodes,
 }
 
 /// What a domain's failures cause beyond a restart of the domain.
@@ -79,7 +80,7 @@ impl<'s> DomainScope<'s> {
             domain,
             unfinished: all.clone(),
             all,
-            assigned: facts.nowhere(),
+            assigned: &NO_NODES,
         }
     }
 

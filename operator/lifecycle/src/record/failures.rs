@@ -1,5 +1,7 @@
 //! Stage 08: failures of placed gangs and their incidents.
 
+use lockstep_api::ids::NodeName;
+
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
 use crate::failure::incident::{join, open, over_budget};
@@ -141,7 +143,7 @@ fn failures(
                 .domain_incident()
                 .is_some_and(|i| facts.is_past_barrier(scope.key(), i.attempt));
             if (ran || released) && !scope.gang.basic {
-                let node = scope.assigned.get(member).copied().unwrap_or_default();
+                let node = scope.assigned.get(member).map_or("", NodeName::as_str);
                 new.push(detect::vanished(member, node, facts.now));
             }
             continue;

@@ -53,7 +53,7 @@ struct Bound {
 /// which have the scheduler's deadline, and Basic groups.
 fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Bound> {
     let placement = facts.placement(ledger, &gang.key)?;
-    if gang.basic || ledger.is_under_way(gang) || facts.is_preempting(&gang.key, &placement.id) {
+    if gang.basic || ledger.is_under_way(gang) || placement.preempting.is_some() {
         return None;
     }
     let goes_on = |m: &Member| !ledger.completed.contains(m);

@@ -5,10 +5,10 @@
 
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
-use lockstep_api::scheduling::Placement;
 use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
 
 use crate::facts::Facts;
+use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
 
 pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
@@ -18,6 +18,7 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
         };
         let by = facts
             .preemptor(&gang.key)
+            .map(str::to_owned)
             .or_else(|| taken_member(facts, gang, placement));
         let Some(message) = by else { continue };
         let cause = Cause {
@@ -36,7 +37,7 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
 
 /// If kube-scheduler preempted a member in the current placement. Pods of earlier placements may be
 /// stuck on a lost node.
-fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &Placement) -> Option<String> {
+fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &PlacementView) -> Option<String> {
     match gang.disruption {
         DisruptionMode::All => {}
         DisruptionMode::Single => return None,

@@ -3,10 +3,10 @@
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
-use lockstep_api::scheduling::Placement;
 
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
+use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
 use crate::view::{RefusalKind, RefusedRequest, Target};
 
@@ -36,7 +36,7 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
 fn refused_pod<'a>(
     facts: &Facts<'a>,
     gang: &Gang,
-    placement: &Placement,
+    placement: &PlacementView,
 ) -> Option<&'a RefusedRequest> {
     facts.view.refusals().iter().find(|refusal| {
         let of_gang = match &refusal.target {

@@ -298,8 +298,8 @@ fn start(
             ..StartFailure::of_node(member, node, problem.reason, problem.message)
         });
     }
-    let intent = facts.pod_group_status(&scope.gang.key);
-    if pod.node.is_none() && intent.is_some_and(|s| s.preemption.is_some()) {
+    let placement = facts.any_placement(&scope.gang.key);
+    if pod.node.is_none() && placement.is_some_and(|p| p.preempting.is_some()) {
         // The scheduler watches the deadline of victims.
         return Start::UnderWay;
     }

@@ -1,14 +1,14 @@
 //! The condition `Admitted`: whether all gangs are placed, or what the first one waits for.
 
 use chrono::TimeDelta;
-use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::Preemption;
 use lockstep_api::words::{count, time};
 
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
+use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
@@ -70,17 +70,16 @@ impl Admission<'_, '_> {
     fn wait_of(&self, gang: &Gang, entry: &GangLedger, wake: &mut Wake) -> Option<ConditionValue> {
         let (facts, key) = (self.facts, &gang.key);
         let others = self.ledger.gangs.len() > 1;
-        let group = facts.pod_group_status(key);
+        let view = facts.gang_view(key);
         if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
             // A gang that has run stays admitted until it releases its capacity. Ready and
             // Restarting show lost members.
             if self.ledger.is_under_way(gang) {
                 return None;
             }
-            let intent = group.and_then(|g| g.preemption.as_ref());
-            if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
-                let unbound = self.unbound(gang, intent, wake).unwrap_or_default();
-                let message = format!("preempting {}{unbound}", intent.explanation);
+            if let Some(preemption) = &placement.preempting {
+                let unbound = self.unbound(gang, placement, wake).unwrap_or_default();
+                let message = format!("preempting {}{unbound}", preemption.explanation);
                 let message = of_gang(key.as_str(), others, &message);
                 return Some(condition(false, reasons::PREEMPTING, message));
             }
@@ -102,11 +101,8 @@ impl Admission<'_, '_> {
             let message = of_gang(key.as_str(), others, &message);
             return Some(condition(false, &backoff.reason, message));
         }
-        if let Some(by) = group
-            .and_then(|s| find(&s.conditions, types::DISRUPTION_TARGET))
-            .filter(|c| c.status == true.into())
-        {
-            let message = of_gang(key.as_str(), others, &by.message);
+        if let Some(message) = view.and_then(|v| v.preempted_by.as_ref()) {
+            let message = of_gang(key.as_str(), others, message);
             return Some(condition(false, reasons::PREEMPTED, message));
         }
         let late = if scheduling_timed_out(facts, self.ledger, wake) {
@@ -114,17 +110,17 @@ impl Admission<'_, '_> {
         } else {
             ""
         };
-        let answer = group.and_then(|s| find(&s.conditions, types::POD_GROUP_INITIALLY_SCHEDULED));
+        let waiting = view.and_then(|v| v.waiting.as_ref());
         let part = if is_coming_up(facts, self.ledger, gang) {
             let (assigned, size) = (facts.assigned_nodes(key).len(), gang.size());
             format!("{assigned} of {size} members have a node; ")
         } else {
             String::new()
         };
-        Some(match answer {
-            Some(c) if c.status != true.into() && !NOT_REQUESTING.contains(&c.reason.as_str()) => {
-                let message = of_gang(key.as_str(), others, &format!("{part}{}{late}", c.message));
-                condition(false, &c.reason, message)
+        Some(match waiting {
+            Some(wait) if !NOT_REQUESTING.contains(&wait.reason.as_str()) => {
+                let message = format!("{part}{}{late}", wait.message);
+                condition(false, &wait.reason, of_gang(key.as_str(), others, &message))
             }
             Some(_) | None => {
                 let message = of_gang(
@@ -139,15 +135,14 @@ impl Admission<'_, '_> {
 
     /// Members that are still unbound after the victims are gone. Mentions the scheduler only if
     /// all members wait for binding alone.
-    fn unbound(&self, gang: &Gang, intent: &Preemption, wake: &mut Wake) -> Option<String> {
-        let progress = intent.binding.as_ref()?;
+    fn unbound(&self, gang: &Gang, placement: &PlacementView, wake: &mut Wake) -> Option<String> {
+        let progress = placement.preempting.as_ref()?.binding?;
         if !self.facts.due(progress.since + TO_BIND).passed(wake) {
             return None;
         }
-        let assigned = self.facts.assigned_nodes(&gang.key);
         let mut pods = self.facts.current_pods(self.ledger, gang);
         let may_be_bound = pods.all(|(member, pod)| {
-            !assigned.contains_key(member)
+            !placement.nodes.contains_key(member)
                 || self.ledger.completed.contains(member)
                 || pod.is_some_and(|p| !p.gated)
         });
@@ -158,7 +153,7 @@ impl Admission<'_, '_> {
         };
         Some(format!(
             "; its victims are gone and {} bound since {}{question}",
-            count(progress.bound.max(0) as usize, "member"),
+            count(progress.bound, "member"),
             time(progress.since)
         ))
     }
@@ -171,8 +166,7 @@ pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> b
         return false;
     };
     let mut pods = facts.current_pods(ledger, gang);
-    !facts.is_preempting(&gang.key, &placement.id)
-        && pods.any(|(_, pod)| pod.is_some_and(|p| p.node.is_some()))
+    placement.preempting.is_none() && pods.any(|(_, pod)| pod.is_some_and(|p| p.node.is_some()))
 }
 
 /// Members that partially placed gangs lack.

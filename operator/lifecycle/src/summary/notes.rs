@@ -20,10 +20,10 @@ fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodVi
 pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {
     let mut differ: Vec<(&PodView, i32, i32)> = Vec::new();
     for gang in &facts.gangs {
-        let Some(group) = facts.view.pod_groups().get(&gang.key) else {
+        let Some(view) = facts.gang_view(&gang.key) else {
             continue;
         };
-        let wanted = group.spec.gang.priority;
+        let wanted = view.priority;
         for pod in live(facts, ledger, gang) {
             let other = pod.priority.filter(|is| *is != wanted);
             differ.extend(other.map(|is| (pod, is, wanted)));

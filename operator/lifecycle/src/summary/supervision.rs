@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Domain;
+use lockstep_api::ids::NodeName;
 use lockstep_api::words::count;
 use lockstep_api::workload::SupervisorMode;
 
@@ -85,7 +86,8 @@ fn nodes_without_agent<'f>(
         let entry = ledger.domain(&domain.key);
         let entry = entry.filter(|_| may_have_supervisors(gang));
         for member in &domain.members {
-            let Some(node) = assigned.get(member).filter(|n| !facts.can_stop(n)) else {
+            let node = assigned.get(member).map(NodeName::as_str);
+            let Some(node) = node.filter(|n| !facts.can_stop(n)) else {
                 continue;
             };
             let missing = entry.is_some_and(|e| facts.current(e, member).is_none());

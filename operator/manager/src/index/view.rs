@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockstep_api::ids::{GangKey, Uid};
+use lockstep_api::ids::{GangKey, NodeName, Uid};
 use lockstep_api::names::pod_group_prefix;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::view::{DryRun, FailedRequest, Held, Priority, RefusedRequest, WorkloadId};
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 use lockstep_model::PriorityClass;
@@ -30,7 +31,10 @@ impl State {
         let members = self.members_of(&key.namespace, id.uid.as_str());
         let pods: Vec<Arc<PodView>> = members.cloned().collect();
         let pod_groups = self.gangs_of(&id);
-        let names = node_names(&pods, &pod_groups);
+        let gangs = pod_groups.iter();
+        let gangs = gangs.map(|(key, group)| (key.clone(), GangView::read(group)));
+        let gangs: BTreeMap<GangKey, GangView> = gangs.collect();
+        let names = node_names(&pods, &gangs);
         let service = workload.spec.network.subdomain_of(&key.name);
         Some(WorkloadView {
             scheduling: self
@@ -66,6 +70,7 @@ impl State {
             failed: known.failed,
             settings: known.settings,
             pods,
+            gangs,
             pod_groups,
             workload,
             id,
@@ -106,16 +111,10 @@ fn held<K: kube::Resource, T>(object: &Identified<K>, workload: &Uid, content: T
     }
 }
 
-fn node_names(
-    pods: &[Arc<PodView>],
-    pod_groups: &BTreeMap<GangKey, Arc<PodGroup>>,
-) -> BTreeSet<String> {
+fn node_names(pods: &[Arc<PodView>], gangs: &BTreeMap<GangKey, GangView>) -> BTreeSet<String> {
     let of_pods = pods.iter().flat_map(|p| p.node.iter().chain(&p.pinned));
-    let placements = pod_groups
-        .values()
-        .filter_map(|g| g.status.as_ref()?.placement.as_ref());
-    of_pods
-        .chain(placements.flat_map(|p| p.nodes.iter().map(|n| &n.node)))
-        .cloned()
-        .collect()
+    let placements = gangs.values().filter_map(|g| g.placement.as_ref());
+    let assigned = placements.flat_map(|p| p.nodes.values().map(NodeName::as_str));
+    let names: BTreeSet<&str> = of_pods.map(String::as_str).chain(assigned).collect();
+    names.into_iter().map(str::to_owned).collect()
 }

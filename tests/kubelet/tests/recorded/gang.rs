@@ -14,6 +14,7 @@ use lockstep_api::scheduling::{NodePlacement, Placement, PreemptionPolicy};
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_api::{NodeAgentStatus, PodGroup, TrainingWorkload};
 use lockstep_kubelet::traces::Seen;
+use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
@@ -321,6 +322,7 @@ impl Gang {
             id: id.clone(),
             workload: Arc::new(self.workload.clone()),
             pods: Vec::new(),
+            gangs: BTreeMap::new(),
             pod_groups: BTreeMap::new(),
             scheduling: None,
             service: None,
@@ -338,9 +340,12 @@ impl Gang {
             failed: None,
             settings: Arc::new(LifecycleSettings::default()),
         };
+        let gangs = self.groups.iter();
+        let gangs = gangs.map(|(key, group)| (key.clone(), GangView::read(group)));
         WorkloadView {
             workload: Arc::new(self.workload.clone()),
             pods: self.pods.iter().flatten().cloned().collect(),
+            gangs: gangs.collect(),
             pod_groups: self.groups.clone(),
             nodes: self.nodes(),
             agents: self.agents(),

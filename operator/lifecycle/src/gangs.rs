@@ -1,0 +1,125 @@
+//! Gangs as decisions read them: their placements, and their waits in the scheduling queue.
+//!
+//! Decisions read no status of a scheduling object, so that another scheduler can place gangs.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::PodGroup;
+use lockstep_api::condition::{find, types};
+use lockstep_api::ids::NodeName;
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
+
+/// Node of each placed member.
+pub type AssignedNodes = BTreeMap<Member, NodeName>;
+
+/// A gang in the scheduling queue, with its placement.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GangView {
+    /// Priority that orders the queue and decides preemption.
+    pub priority: i32,
+    pub placement: Option<PlacementView>,
+    pub queued_at: Option<DateTime<Utc>>,
+    /// Why the scheduler has not placed all members.
+    pub waiting: Option<WaitReason>,
+    /// Message about the preemption by another gang. It ends with the placement.
+    pub preempted_by: Option<String>,
+    /// When kube-scheduler last refused placed pods for another reason than capacity.
+    pub refused_at: Option<DateTime<Utc>>,
+    /// True if kube-scheduler refused pods on nodes that the gang therefore avoids.
+    pub avoids_nodes: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementView {
+    /// Id of the decision. A change of nodes gets a new id.
+    pub id: String,
+    pub decided_at: DateTime<Utc>,
+    pub nodes: AssignedNodes,
+    /// Set while victims occupy the nodes.
+    pub preempting: Option<PreemptionView>,
+}
+
+/// A preemption that frees the nodes of a placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreemptionView {
+    pub explanation: String,
+    /// Set once all victims are gone.
+    pub binding: Option<BindingView>,
+}
+
+/// Members that are bound to their nodes, and since when the number has not grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindingView {
+    pub bound: usize,
+    pub since: DateTime<Utc>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitReason {
+    /// From the table of condition reasons.
+    pub reason: String,
+    pub message: String,
+}
+
+impl GangView {
+    /// Reads a gang that Lockstep's scheduler places.
+    pub fn read(group: &PodGroup) -> Self {
+        let priority = group.spec.gang.priority;
+        let Some(status) = &group.status else {
+            return Self {
+                priority,
+                ..Self::default()
+            };
+        };
+        let conditions = &status.conditions;
+        let scheduled = find(conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+        let disrupted = find(conditions, types::DISRUPTION_TARGET);
+        let waiting = scheduled.filter(|c| c.status != true.into());
+        let preempted = disrupted.filter(|c| c.status == true.into());
+        Self {
+            priority,
+            placement: status.placement.as_ref().map(|p| placement(p, status)),
+            queued_at: status.queued_at,
+            waiting: waiting.map(|c| WaitReason {
+                reason: c.reason.clone(),
+                message: c.message.clone(),
+            }),
+            preempted_by: preempted.map(|c| c.message.clone()),
+            refused_at: status.refusal.as_ref().map(|r| r.at),
+            avoids_nodes: !status.excluded_nodes.is_empty(),
+        }
+    }
+}
+
+fn placement(placement: &Placement, status: &PodGroupStatus) -> PlacementView {
+    let intent = status.preemption.as_ref();
+    let intent = intent.filter(|intent| intent.placement == placement.id);
+    PlacementView {
+        id: placement.id.clone(),
+        decided_at: placement.decided_at,
+        nodes: assigned_nodes(placement),
+        preempting: intent.map(|intent| PreemptionView {
+            explanation: intent.explanation.clone(),
+            binding: intent.binding.map(|b| BindingView {
+                bound: b.bound.max(0) as usize,
+                since: b.since,
+            }),
+        }),
+    }
+}
+
+/// An entry that does not parse assigns no member; the scheduler writes it again.
+fn assigned_nodes(placement: &Placement) -> AssignedNodes {
+    let mut out = AssignedNodes::new();
+    for entry in &placement.nodes {
+        let Some(node) = NodeName::read(Some(&entry.node)) else {
+            continue;
+        };
+        for member in MemberSet::parse(&entry.members).unwrap_or_default() {
+            out.insert(member, node.clone());
+        }
+    }
+    out
+}
