@@ -13,11 +13,14 @@ pub(crate) struct Arrivals<'a> {
     late: BTreeMap<&'a str, (&'a str, i64)>,
 }
 
-struct Arrival<'a> {
+/// The last arrival of a pod.
+pub(crate) struct Arrival<'a> {
     node: &'a str,
-    attempt: i64,
-    container: &'a str,
-    restarts: i32,
+    pub attempt: i64,
+    /// Runtime id of its training container then.
+    pub container: &'a str,
+    /// Its restart count then.
+    pub restarts: i32,
     heard_at: DateTime<Utc>,
 }
 
@@ -49,22 +52,9 @@ impl<'a> Arrivals<'a> {
         all
     }
 
-    fn of(&self, pod: &PodView) -> Option<&Arrival<'a>> {
+    pub fn of(&self, pod: &PodView) -> Option<&Arrival<'a>> {
         let arrival = self.by_pod.get(pod.uid.as_str())?;
         (pod.node.as_deref() == Some(arrival.node)).then_some(arrival)
-    }
-
-    /// Runtime id of the training container that arrived at the attempt (or a later one), and its
-    /// restart count then.
-    pub fn container(&self, pod: &PodView, attempt: i64) -> Option<(&'a str, i32)> {
-        let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
-        Some((arrival.container, arrival.restarts))
-    }
-
-    /// The last attempt at which a pod arrived, and its restart count then.
-    pub fn last(&self, pod: &PodView) -> Option<(i64, i32)> {
-        let arrival = self.of(pod)?;
-        Some((arrival.attempt, arrival.restarts))
     }
 
     /// When the arrival at the attempt (or a later one) was received.

@@ -9,9 +9,10 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::membership::completion_index;
 use lockstep_api::names::annotations;
 use lockstep_api::workload::{
-    Backoff, Cause, CauseKind, FailureAction, HistoryEntry, Phases, TrainingWorkloadSpec,
+    Backoff, Cause, CauseKind, FailureAction, Group, HistoryEntry, Phases, TrainingWorkloadSpec,
 };
 
 use crate::facts::{Facts, PlacementState};
@@ -114,24 +115,41 @@ impl Ledger {
         self.push_history(entry);
     }
 
-    /// Records restarts by the kubelet. `within_budget`: the members continue to run.
+    /// Records restarts by the kubelet. `recovered_at`: set if the members continue to run.
     pub fn record_kubelet_restarts(
         &mut self,
-        facts: &Facts<'_>,
         domain: &DomainKey,
         cause: &Cause,
         action: FailureAction,
         counted: bool,
-        within_budget: bool,
+        recovered_at: Option<DateTime<Utc>>,
     ) {
         let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
             return;
         };
         self.push_history(HistoryEntry {
             counted,
-            recovered_at: within_budget.then_some(facts.now),
+            recovered_at,
             ..history_entry(domain, attempt, cause, action)
         });
+    }
+
+    /// Sets which members of an elastic or resized group run together.
+    pub fn set_running(&mut self, group: &Group, runs: impl Fn(&Member) -> bool) {
+        let mut running = BTreeSet::new();
+        for replica in 0..group.replicas {
+            for index in 0..group.size {
+                let member = Member::new(group.name.as_str(), replica, index);
+                if runs(&member) {
+                    running.insert(completion_index(group, &member));
+                }
+            }
+        }
+        if running.len() < group.members().max(0) as usize {
+            self.running.insert(group.name.clone(), running);
+        } else {
+            self.running.remove(&group.name);
+        }
     }
 
     fn push_history(&mut self, entry: HistoryEntry) {

@@ -73,7 +73,8 @@ fn failed_process<'s>(
     let pod = facts.current(ledger.domain(&domain.key)?, member)?;
     let container = facts.trainer(member, pod).filter(|c| c.running())?;
     let id = container.runtime_id().map(bare_id)?;
-    let mut reports = facts.reports(member, pod).filter(|r| r.supervised);
+    let observed = facts.observe(member, pod);
+    let mut reports = observed.training_reports().filter(|r| r.supervised);
     let failed = reports.any(|r| r.container_id == id && r.exit_code != 0 && r.attempt >= released);
     failed.then_some(pod)
 }

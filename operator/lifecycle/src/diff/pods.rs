@@ -9,8 +9,7 @@ use lockstep_api::workload::IncidentStage;
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::facts::Facts;
-use crate::failure::detect::may_take_charge_back;
-use crate::failure::members::awaits_node;
+use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
@@ -74,7 +73,7 @@ impl GangPods<'_, '_> {
                         out.extend(unpublish(pod));
                         let incident = entry.incident.as_ref();
                         if incident
-                            .is_some_and(|i| may_take_charge_back(self.facts, i, member, pod, wake))
+                            .is_some_and(|i| self.facts.observe(member, pod).may_refund(i, wake))
                         {
                             continue;
                         }
@@ -202,7 +201,8 @@ impl GangPods<'_, '_> {
         let container = self.facts.trainer(member, pod);
         let runs = container.is_some_and(|c| {
             let id = c.id.as_deref().map(bare_id);
-            let mut reports = self.facts.reports(member, pod);
+            let observed = self.facts.observe(member, pod);
+            let mut reports = observed.training_reports();
             // A supervisor's report concerns a child; its container continues to run.
             c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });

@@ -1,14 +1,29 @@
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::condition::types;
 use lockstep_api::member::Member;
-use lockstep_api::node_agent::Report;
+use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::FailureAction;
 
 use super::Facts;
+use crate::arrivals::Arrival;
 use crate::ledger::OpenIncident;
 use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
+
+/// Longest time for the kubelet to end the other containers of a pod that it restarts: two seconds
+/// each, whatever their grace period.
+const POD_RESTART_TAKES: TimeDelta = TimeDelta::seconds(30);
+
+/// A member's pod, with the reports and the last arrival from the agent of its node.
+pub(crate) struct MemberObservation<'o> {
+    pub facts: &'o Facts<'o>,
+    pub member: &'o Member,
+    pub pod: &'o PodView,
+    /// Of all containers.
+    pub reports: Vec<&'o Report>,
+    pub arrival: Option<&'o Arrival<'o>>,
+}
 
 impl<'a> Facts<'a> {
     pub fn trainer<'p>(&self, member: &Member, pod: &'p PodView) -> Option<&'p ContainerView> {
@@ -29,73 +44,23 @@ impl<'a> Facts<'a> {
         containers.map(of).fold(0, i64::saturating_add)
     }
 
-    /// From the agent of the pod's node.
-    pub fn reports<'s>(
-        &'s self,
-        member: &Member,
-        pod: &'s PodView,
-    ) -> impl Iterator<Item = &'a Report> + 's {
-        let container = self.training(&member.group);
-        self.pod_reports(pod)
-            .filter(move |r| r.container == container)
-    }
-
-    /// From the agent of the pod's node.
-    pub fn pod_reports<'s>(&'s self, pod: &'s PodView) -> impl Iterator<Item = &'a Report> + 's {
-        let all = self.reports.get(pod.uid.as_str()).into_iter().flatten();
-        all.filter(move |(node, _)| pod.node.as_deref() == Some(node))
-            .map(|(_, r)| *r)
-    }
-
-    pub fn is_reported(&self, pod: &PodView) -> bool {
+    pub fn observe<'o>(&'o self, member: &'o Member, pod: &'o PodView) -> MemberObservation<'o> {
         let node = pod.node.as_deref();
-        node.is_some_and(|n| self.agent(n).is_some())
+        let reports = self.reports.get(pod.uid.as_str()).into_iter().flatten();
+        let of_node = reports.filter(|(reporter, _)| node == Some(*reporter));
+        MemberObservation {
+            facts: self,
+            member,
+            pod,
+            reports: of_node.map(|(_, report)| *report).collect(),
+            arrival: self.arrivals.of(pod),
+        }
     }
 
     pub fn template(&self, group: &str) -> Option<&'a PodTemplateSpec> {
         let groups = &self.view.spec().groups;
         let group = groups.iter().find(|g| g.name == group)?;
         Some(&group.template.0)
-    }
-
-    /// Runtime id of the training container that arrived at the attempt (or a later one).
-    pub fn arrival(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
-        let (container, _) = self.arrivals.container(pod, attempt)?;
-        Some(container)
-    }
-
-    /// True if the training container in pod status arrived at the attempt (or a later one), or was
-    /// started later. Pod status may lag behind the agent.
-    pub fn is_container_at(
-        &self,
-        member: &Member,
-        pod: &PodView,
-        attempt: i64,
-        shown: &ContainerView,
-    ) -> bool {
-        let Some((arrived, restarts)) = self.arrivals.container(pod, attempt) else {
-            return false;
-        };
-        if shown.runtime_id().map(bare_id) == Some(arrived) || shown.restart_count > restarts {
-            return true;
-        }
-        // A kubelet that lost its disk counts restarts from zero, so compare times. Pod status has
-        // whole seconds.
-        let since = shown.running_since().map(|at| at + TimeDelta::seconds(1));
-        let mut reports = self.reports(member, pod);
-        reports.any(|r| r.container_id == arrived && since.is_some_and(|since| since > r.time))
-    }
-
-    /// True if a pod has arrived at the attempt (or a later one) and, if supervised, its container
-    /// has not ended since.
-    pub fn is_at(&self, member: &Member, pod: &PodView, attempt: i64) -> bool {
-        let arrived = self.arrival(pod, attempt);
-        arrived.is_some_and(|id| !pod.is_supervised() || !self.has_ended(member, pod, id))
-    }
-
-    fn has_ended(&self, member: &Member, pod: &PodView, container_id: &str) -> bool {
-        let mut reports = self.reports(member, pod);
-        reports.any(|r| !r.supervised && r.container_id == container_id)
     }
 
     /// If a pod is being deleted or disrupted, an exit with 0 follows SIGTERM and is no success.
@@ -122,6 +87,123 @@ impl<'a> Facts<'a> {
                 .trainer(member, pod)
                 .is_some_and(ContainerView::running)
     }
+}
+
+impl<'o> MemberObservation<'o> {
+    /// Name of the training container.
+    pub fn training(&self) -> &'o str {
+        self.facts.training(&self.member.group)
+    }
+
+    pub fn trainer(&self) -> Option<&'o ContainerView> {
+        self.pod.containers.get(self.training())
+    }
+
+    /// Of the training container.
+    pub fn training_reports(&self) -> impl Iterator<Item = &'o Report> {
+        let training = self.training();
+        let reports = self.reports.iter().copied();
+        reports.filter(move |r| r.container == training)
+    }
+
+    /// True if an agent on the pod's node can report.
+    pub fn has_agent(&self) -> bool {
+        let node = self.pod.node.as_deref();
+        node.is_some_and(|n| self.facts.agent(n).is_some())
+    }
+
+    /// The report of a container's exit. The supervisor reports the exit of each attempt. The agent
+    /// reports the exit of the container, unless the supervisor has already reported it.
+    pub fn report_of(&self, container: &str, id: Option<&str>) -> Option<&'o Report> {
+        let id = bare_id(id?);
+        self.report_where(container, |r| r.container_id == id)
+    }
+
+    /// Ignores outdated reports of a supervised container, which has arrived at a later attempt.
+    pub fn report_where(
+        &self,
+        container: &str,
+        is_wanted: impl Fn(&Report) -> bool,
+    ) -> Option<&'o Report> {
+        let is_outdated = |r: &Report| {
+            let later = |a: &Arrival<'_>| a.attempt > r.attempt && a.restarts == r.restarts;
+            r.supervised && self.arrival.is_some_and(later)
+        };
+        let reports = self.reports.iter().copied();
+        reports
+            .filter(|r| r.container == container && is_wanted(r) && !is_outdated(r))
+            .max_by_key(|r| (!r.supervised, r.attempt))
+    }
+
+    /// True if the training container in pod status arrived at the attempt (or a later one), or was
+    /// started later. Pod status may lag behind the agent.
+    pub fn is_container_at(&self, attempt: i64, shown: &ContainerView) -> bool {
+        let Some(arrival) = self.arrival.filter(|a| a.attempt >= attempt) else {
+            return false;
+        };
+        let arrived = arrival.container;
+        if shown.runtime_id().map(bare_id) == Some(arrived)
+            || shown.restart_count > arrival.restarts
+        {
+            return true;
+        }
+        // A kubelet that lost its disk counts restarts from zero, so compare times. Pod status has
+        // whole seconds.
+        let since = shown.running_since().map(|at| at + TimeDelta::seconds(1));
+        let mut reports = self.training_reports();
+        reports.any(|r| r.container_id == arrived && since.is_some_and(|since| since > r.time))
+    }
+
+    /// True if the pod has arrived at the attempt (or a later one) and, if supervised, its
+    /// container has not ended since.
+    pub fn is_at(&self, attempt: i64) -> bool {
+        let arrival = self.arrival.filter(|a| a.attempt >= attempt);
+        arrival.is_some_and(|a| !self.pod.is_supervised() || !self.has_ended(a.container))
+    }
+
+    fn has_ended(&self, container_id: &str) -> bool {
+        let mut reports = self.training_reports();
+        reports.any(|r| !r.supervised && r.container_id == container_id)
+    }
+
+    /// True if a user's rule restarts all containers of the pod at this exit, including the
+    /// training container (KEP-5532). The resulting exit of training is no failure.
+    pub fn restarts_pod(&self, container: &str, code: i32) -> bool {
+        let rule = |template| restart_by_rule(template, container, code);
+        let action = self.facts.template(&self.member.group).and_then(rule);
+        container != self.training() && action.is_some_and(FailureAction::restarts_pod)
+    }
+
+    /// Reported exits that restarted the pod.
+    fn pod_restarts(&self) -> impl Iterator<Item = &'o Report> {
+        let reports = self.reports.iter().copied();
+        reports.filter(|r| {
+            r.kind == ReportKind::Exited && self.restarts_pod(&r.container, r.exit_code)
+        })
+    }
+
+    /// The exit that caused the last restart of the pod in its status.
+    pub fn last_pod_restart(&self) -> Option<&'o Report> {
+        let is_last = |r: &&Report| {
+            let shown = self.pod.containers.get(&r.container);
+            shown.is_some_and(|c| c.restart_count == r.restarts.saturating_add(1))
+        };
+        self.pod_restarts().filter(is_last).min_by_key(|r| r.time)
+    }
+
+    /// The exit that caused the restart by which the training container of a report ended. That end
+    /// is the first after the cause.
+    pub fn pod_restart_before(&self, report: &Report) -> Option<&'o Report> {
+        self.pod_restarts().find(|cause| {
+            let between = |r: &Report| r.time >= cause.time && r.time < report.time;
+            may_end(cause.time, report.time) && !self.training_reports().any(between)
+        })
+    }
+}
+
+/// True if a pod restart that began at `start` may have ended a container at `end`.
+pub(crate) fn may_end(start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
+    end >= start && end - start <= POD_RESTART_TAKES
 }
 
 impl OpenIncident {

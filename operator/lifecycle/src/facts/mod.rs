@@ -25,6 +25,8 @@ use index::{
     PodsByMember, is_lost, pods_of_ours, reports_by_pod, shows_readiness, training_containers,
 };
 
+pub(crate) use members::{MemberObservation, may_end};
+
 /// For callers that ignore nodes.
 pub(crate) static NO_NODES: AssignedNodes = AssignedNodes::new();
 

@@ -1,3 +1,5 @@
+//! Failures of a member, detected from its pod's status and the reports of its agent.
+
 use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
@@ -6,10 +8,9 @@ use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::{Cause, CauseKind};
 
-use super::policy::{Failure, Reach, verdict};
-use super::restart_all::is_swept;
+use super::policy::{Failure, FailureImpact, verdict};
 use crate::cause::looks_killed;
-use crate::facts::Facts;
+use crate::facts::{Facts, MemberObservation, may_end};
 use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
@@ -21,70 +22,320 @@ const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// Reasons of pods that the kubelet ended on behalf of the node.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
-/// A failure of a member's pod at the current attempt. A rejection by the kubelet is a failure of
-/// the placement instead.
-pub(crate) fn failure_of(
-    facts: &Facts<'_>,
-    domain: &DomainLedger,
-    member: &Member,
-    pod: &PodView,
-) -> Option<Failure> {
-    pod_failure(facts, member, pod).or_else(|| exit_at_attempt(facts, domain, member, pod))
-}
+impl MemberObservation<'_> {
+    /// A failure of the pod at the current attempt. A rejection by the kubelet is a failure of the
+    /// placement instead.
+    pub fn failure(&self, domain: &DomainLedger) -> Option<Failure> {
+        self.pod_failure().or_else(|| self.exit_at_attempt(domain))
+    }
 
-/// The pod is lost, deleted or failed.
-pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
-    let node = pod.node.as_deref()?;
-    let disrupted = pod.condition(types::DISRUPTION_TARGET);
-    let said = disrupted.map(|c| (c.reason.clone(), c.message.clone()));
-    let (kind, reason, message) = if pod.phase == PodPhase::Failed && !ended_by_deletion(pod) {
-        if !pod.has_run() {
+    /// The pod is lost, deleted or failed.
+    pub fn pod_failure(&self) -> Option<Failure> {
+        let (facts, pod) = (self.facts, self.pod);
+        let node = pod.node.as_deref()?;
+        let disrupted = pod.condition(types::DISRUPTION_TARGET);
+        let said = disrupted.map(|c| (c.reason.clone(), c.message.clone()));
+        let (kind, reason, message) = if pod.phase == PodPhase::Failed && !ended_by_deletion(pod) {
+            if !pod.has_run() {
+                return None;
+            }
+            let for_node = NODE_REASONS.contains(&pod.reason.as_str());
+            if !for_node && disrupted.is_none() {
+                let exit = self.failed_exit();
+                if exit.is_some() {
+                    return exit;
+                }
+            }
+            // If the kubelet ended the pod for another pod, only the condition has a reason.
+            let (reason, message) = said
+                .filter(|_| pod.reason.is_empty())
+                .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
+            (CauseKind::PodFailed, reason, message)
+        } else if pod.terminating() {
+            let (reason, message) = said.unwrap_or_default();
+            (CauseKind::PodDeleted, reason, message)
+        } else if !pod.terminal() && facts.lost(node) {
+            let state = match facts.view.nodes().get(node) {
+                None => "was deleted",
+                Some(n) if n.out_of_service => "is out of service",
+                Some(_) => "is not ready",
+            };
+            (
+                CauseKind::NodeLost,
+                "NodeLost".into(),
+                format!("node {node} {state}"),
+            )
+        } else {
+            return None;
+        };
+        let uncounted =
+            !kind.is_counted() || disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
+        let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
+        let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
+        let time = began_at.map_or(facts.now, |t| t.min(facts.now));
+        let cause = Cause {
+            pod: pod.name.clone(),
+            node: node.to_owned(),
+            reason,
+            message,
+            ..Cause::new(kind, time)
+        };
+        Some(Failure {
+            uncounted,
+            usable: false,
+            ..self.failure_by(cause)
+        })
+    }
+
+    /// Until when pod status may explain an exit that looks like a kill. While it shows the
+    /// container as running, the kubelet may be ending the pod. If the container failed alone, pod
+    /// status shows it within two seconds.
+    fn confirmed_by(&self, r: &Report) -> Option<DateTime<Utc>> {
+        let shown = self.trainer()?;
+        let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
+        let open = runs && !self.pod.terminal() && !self.pod.terminating();
+        // The supervisor observes its child directly. Only a signal that it forwards may come from
+        // the kubelet.
+        let of_child = r.supervised && r.exit_code != 143;
+        (open && looks_killed(r.exit_code, &r.reason) && !of_child)
+            .then(|| r.time.min(self.facts.now) + self.facts.view.settings().status_grace)
+    }
+
+    /// True if the pod of a charged exit may still report that its node ended it. Deleting the pod
+    /// could remove that report unread.
+    pub fn may_refund(&self, incident: &OpenIncident, wake: &mut Wake) -> bool {
+        incident.counted
+            && incident.cause.pod == self.pod.name
+            && self.training_reports().any(|r| {
+                let by = self.confirmed_by(r);
+                by.is_some_and(|by| !self.facts.due(by).passed(wake))
+            })
+    }
+
+    /// The exit that failed the pod: of the training container, else of an init container that
+    /// prevented its start, else the first of another container.
+    fn failed_exit(&self) -> Option<Failure> {
+        let training = self.training();
+        let began = self.trainer().is_some_and(ContainerView::started);
+        let ended = self.pod.containers.iter().filter_map(|(name, c)| {
+            let exit = c.terminated().filter(|t| t.exit_code != 0)?;
+            // A started training container was not prevented by any init container.
+            let rank = match c.init {
+                _ if name == training => 0,
+                true if began => return None,
+                true => 1,
+                false => 2,
+            };
+            Some((rank, exit.finished_at, name, exit))
+        });
+        let (_, _, name, exit) = ended.min_by_key(|(rank, at, name, _)| (*rank, *at, *name))?;
+        let known = self.report_of(name, exit.id.as_deref());
+        Some(Failure {
+            usable: false,
+            ..self.exit_failure(name, exit, known)
+        })
+    }
+
+    /// A failed exit of the training container at the current attempt: reported by the agent, or
+    /// shown in pod status.
+    pub fn exit_at_attempt(&self, domain: &DomainLedger) -> Option<Failure> {
+        if let Some(reported) = self.worst_report(|attempt| attempt >= domain.attempt) {
+            return Some(reported);
+        }
+        let container = self.trainer()?;
+        let down = container.terminated().filter(|t| t.exit_code != 0)?;
+        let known = self.report_of(self.training(), down.id.as_deref());
+        if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
             return None;
         }
-        let for_node = NODE_REASONS.contains(&pod.reason.as_str());
-        if !for_node && disrupted.is_none() {
-            let exit = failed_exit(facts, member, pod);
-            if exit.is_some() {
-                return exit;
-            }
+        // During an incident, only a container that has arrived at its attempt can fail at it.
+        if domain
+            .domain_incident()
+            .is_some_and(|i| !i.replace.contains(self.member))
+            && !self.is_container_at(domain.attempt, container)
+        {
+            return None;
         }
-        // If the kubelet ended the pod for another pod, only the condition has a reason.
-        let (reason, message) = said
-            .filter(|_| pod.reason.is_empty())
-            .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
-        (CauseKind::PodFailed, reason, message)
-    } else if pod.terminating() {
-        let (reason, message) = said.unwrap_or_default();
-        (CauseKind::PodDeleted, reason, message)
-    } else if !pod.terminal() && facts.lost(node) {
-        let state = match facts.view.nodes().get(node) {
-            None => "was deleted",
-            Some(n) if n.out_of_service => "is out of service",
-            Some(_) => "is not ready",
+        Some(self.exit_failure(self.training(), down, known))
+    }
+
+    /// A late report on the previous attempt, which belongs to the open incident.
+    pub fn late_exit(&self, attempt: i64) -> Option<Failure> {
+        self.worst_report(|at| at == attempt - 1)
+    }
+
+    /// The earliest of the failures with the most severe action, among the agent's reports for some
+    /// attempts. Exits that follow from a restart of the whole pod are no failures.
+    fn worst_report(&self, attempts: impl Fn(i64) -> bool) -> Option<Failure> {
+        let spec = self.facts.spec();
+        self.training_reports()
+            .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
+            .filter(|r| self.pod_restart_before(r).is_none())
+            .map(|r| self.reported_failure(r))
+            .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
+    }
+
+    pub fn reported_failure(&self, r: &Report) -> Failure {
+        let exit = Termination {
+            exit_code: r.exit_code,
+            reason: r.reason.clone(),
+            message: String::new(),
+            finished_at: Some(r.time),
+            id: Some(r.container_id.clone()),
         };
-        (
-            CauseKind::NodeLost,
-            "NodeLost".into(),
-            format!("node {node} {state}"),
-        )
-    } else {
-        return None;
-    };
-    let uncounted =
-        !kind.is_counted() || disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
-    let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
-    let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
-    let time = began_at.map_or(facts.now, |t| t.min(facts.now));
-    let cause = Cause {
-        pod: pod.name.clone(),
-        node: node.to_owned(),
-        reason,
-        message,
-        ..Cause::new(kind, time)
-    };
-    Some(Failure {
-        uncounted,
-        ..failure(member, pod, cause, false)
+        Failure {
+            confirmed_by: self.confirmed_by(r),
+            ..self.exit_failure(&r.container, &exit, Some(r))
+        }
+    }
+
+    pub fn exit_failure(
+        &self,
+        container: &str,
+        exit: &Termination,
+        known: Option<&Report>,
+    ) -> Failure {
+        let pod = self.pod;
+        let (code, reason, time) = match known {
+            Some(r) => (r.exit_code, r.reason.clone(), r.time),
+            None => (
+                exit.exit_code,
+                exit.reason.clone(),
+                exit.finished_at.unwrap_or(self.facts.now),
+            ),
+        };
+        // When one container restarts the whole pod, the kubelet kills all other containers with
+        // 137.
+        let last = self.trainer().and_then(|c| c.last.as_ref());
+        let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
+        let masked = code == 137
+            && reason != "OOMKilled"
+            && (reason == RESTARTING_ALL || swept || pod.restarts_all());
+        let hangs = known.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
+        let kind = if hangs {
+            CauseKind::Hang
+        } else {
+            CauseKind::ContainerExit
+        };
+        let reported = known.map(|r| &r.message).filter(|m| !m.is_empty());
+        let cause = Cause {
+            pod: pod.name.clone(),
+            node: pod.node.clone().unwrap_or_default(),
+            container: container.to_owned(),
+            // After a hang, the supervisor's own signal determines the code.
+            exit_code: (!hangs).then_some(code),
+            reason,
+            message: reported.unwrap_or(&exit.message).clone(),
+            ..Cause::new(kind, time)
+        };
+        Failure {
+            masked,
+            ..self.failure_by(cause)
+        }
+    }
+
+    fn failure_by(&self, cause: Cause) -> Failure {
+        let conditions = self.pod.conditions.iter();
+        let conditions = conditions.map(|(t, c)| (t.clone(), c.status.clone()));
+        Failure {
+            member: self.member.clone(),
+            pod_uid: Some(self.pod.uid.clone()),
+            cause,
+            usable: true,
+            masked: false,
+            uncounted: false,
+            confirmed_by: None,
+            impact: FailureImpact::TrainingContainer,
+            conditions: conditions.collect(),
+        }
+    }
+
+    /// The error that prevented the start of the training container, unless a rule matches it. The
+    /// runtime lacks the program, device or mount, so the workload's code has not run.
+    pub fn start_error(&self) -> Option<Failure> {
+        let container = self.trainer()?;
+        let waits = matches!(container.state, ContainerState::Waiting { .. });
+        let last = container.last.as_ref().filter(|_| waits);
+        let exit = container.terminated().or(last)?;
+        let failure = self.exit_failure(self.training(), exit, None);
+        is_start_error(self.facts, &failure).then_some(failure)
+    }
+
+    /// Exits of other containers that are failures of the member: a rule names the container, or
+    /// the exit restarts the whole pod. Restart policies handle all other exits.
+    ///
+    /// `restarting`: an incident restarts the pod in place.
+    pub fn exits_beside_training(&self, domain: &DomainLedger, restarting: bool) -> Vec<Failure> {
+        let mut out = if self.has_agent() {
+            self.reported_beside_training(domain)
+        } else if restarting {
+            Vec::new()
+        } else {
+            self.shown_beside_training(domain)
+        };
+        let spec = self.facts.spec();
+        out.retain(|f| {
+            f.impact == FailureImpact::TrainingContainer || verdict(spec, f).rule.is_some()
+        });
+        out
+    }
+
+    fn impact(&self, container: &str, code: i32) -> FailureImpact {
+        if self.restarts_pod(container, code) {
+            FailureImpact::TrainingContainer
+        } else {
+            FailureImpact::Container
+        }
+    }
+
+    /// Agents' reports contain the attempt, unlike pod status.
+    fn reported_beside_training(&self, domain: &DomainLedger) -> Vec<Failure> {
+        let training = self.training();
+        let reports = self.reports.iter();
+        reports
+            .filter(|r| r.container != training && r.attempt >= domain.attempt)
+            .filter(|r| r.kind == ReportKind::Exited && r.exit_code != 0)
+            .map(|r| Failure {
+                impact: self.impact(&r.container, r.exit_code),
+                confirmed_by: None,
+                ..self.reported_failure(r)
+            })
+            .collect()
+    }
+
+    /// From pod status, without agent. A restart of the gang then replaces the pod, so that its
+    /// status shows no older attempt.
+    fn shown_beside_training(&self, domain: &DomainLedger) -> Vec<Failure> {
+        let training = self.training();
+        let mut out = Vec::new();
+        let containers = self.pod.containers.iter();
+        for (name, container) in containers.filter(|(name, _)| *name != training) {
+            let Some(exit) = container.terminated().or(container.last.as_ref()) else {
+                continue;
+            };
+            let reported = self.reports.iter().any(|r| {
+                let id = exit.id.as_deref().map(bare_id);
+                id == Some(&r.container_id) && r.attempt < domain.attempt
+            });
+            let ended = exit.exit_code == 0 && exit.reason != "OOMKilled";
+            if reported || ended || looks_killed(exit.exit_code, &exit.reason) {
+                continue;
+            }
+            out.push(Failure {
+                impact: self.impact(name, exit.exit_code),
+                ..self.exit_failure(name, exit, None)
+            });
+        }
+        out
+    }
+}
+
+/// True if the training container ended because another container restarted the whole pod.
+pub(crate) fn is_consequence(failure: &Failure, beside_training: &[Failure]) -> bool {
+    let own = failure.cause.exit_code.is_some() && failure.usable;
+    let mut others = beside_training.iter();
+    own && others.any(|f| {
+        f.impact == FailureImpact::TrainingContainer && may_end(f.cause.time, failure.cause.time)
     })
 }
 
@@ -144,257 +395,6 @@ pub(crate) fn killed_for_node(
     })
 }
 
-/// Until when pod status may explain an exit that looks like a kill. While it shows the container
-/// as running, the kubelet may be ending the pod. If the container failed alone, pod status shows
-/// it within two seconds.
-fn confirmed_by(
-    facts: &Facts<'_>,
-    member: &Member,
-    pod: &PodView,
-    r: &Report,
-) -> Option<DateTime<Utc>> {
-    let shown = facts.trainer(member, pod)?;
-    let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
-    let open = runs && !pod.terminal() && !pod.terminating();
-    // The supervisor observes its child directly. Only a signal that it forwards may come from the
-    // kubelet.
-    let told_by_supervisor = r.supervised && r.exit_code != 143;
-    (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
-        .then(|| r.time.min(facts.now) + facts.view.settings().status_grace)
-}
-
-/// True if the pod of a charged exit may still report that its node ended it. Deleting the pod
-/// could remove that report unread.
-pub(crate) fn may_take_charge_back(
-    facts: &Facts<'_>,
-    incident: &OpenIncident,
-    member: &Member,
-    pod: &PodView,
-    wake: &mut Wake,
-) -> bool {
-    let mut reports = facts.reports(member, pod);
-    incident.counted
-        && incident.cause.pod == pod.name
-        && reports.any(|r| {
-            let by = confirmed_by(facts, member, pod, r);
-            by.is_some_and(|by| !facts.due(by).passed(wake))
-        })
-}
-
-/// The exit that failed a pod: of the training container, else of an init container that prevented
-/// its start, else the first of another container.
-fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
-    let training = facts.training(&member.group);
-    let began = pod
-        .containers
-        .get(training)
-        .is_some_and(ContainerView::started);
-    let ended = pod.containers.iter().filter_map(|(name, c)| {
-        let exit = c.terminated().filter(|t| t.exit_code != 0)?;
-        // A started training container was not prevented by any init container.
-        let rank = match c.init {
-            _ if name == training => 0,
-            true if began => return None,
-            true => 1,
-            false => 2,
-        };
-        Some((rank, exit.finished_at, name, exit))
-    });
-    let (_, _, name, exit) = ended.min_by_key(|(rank, at, name, _)| (*rank, *at, *name))?;
-    let known = report_of(facts, pod, name, exit.id.as_deref());
-    Some(Failure {
-        usable: false,
-        ..exit_failure(facts, member, pod, name, exit, known)
-    })
-}
-
-/// A failed exit of the training container at the current attempt: reported by the agent, or shown
-/// in pod status.
-pub(crate) fn exit_at_attempt(
-    facts: &Facts<'_>,
-    domain: &DomainLedger,
-    member: &Member,
-    pod: &PodView,
-) -> Option<Failure> {
-    if let Some(reported) = worst_report(facts, member, pod, |attempt| attempt >= domain.attempt) {
-        return Some(reported);
-    }
-    let training = facts.training(&member.group);
-    let container = pod.containers.get(training)?;
-    let down = container.terminated().filter(|t| t.exit_code != 0)?;
-    let known = report_of(facts, pod, training, down.id.as_deref());
-    if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
-        return None;
-    }
-    // During an incident, only a container that has arrived at its attempt can fail at it.
-    if domain
-        .domain_incident()
-        .is_some_and(|i| !i.replace.contains(member))
-        && !facts.is_container_at(member, pod, domain.attempt, container)
-    {
-        return None;
-    }
-    Some(exit_failure(facts, member, pod, training, down, known))
-}
-
-/// A late report on the previous attempt, which belongs to the open incident.
-pub(crate) fn late_exit(
-    facts: &Facts<'_>,
-    attempt: i64,
-    member: &Member,
-    pod: &PodView,
-) -> Option<Failure> {
-    worst_report(facts, member, pod, |at| at == attempt - 1)
-}
-
-/// The earliest of the failures with the most severe action, among the agent's reports for some
-/// attempts. Exits that follow from a restart of the whole pod are no failures.
-fn worst_report(
-    facts: &Facts<'_>,
-    member: &Member,
-    pod: &PodView,
-    attempts: impl Fn(i64) -> bool,
-) -> Option<Failure> {
-    let spec = facts.spec();
-    facts
-        .reports(member, pod)
-        .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
-        .filter(|r| !is_swept(facts, member, pod, r))
-        .map(|r| reported_failure(facts, member, pod, r))
-        .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
-}
-
-pub(super) fn report_of<'a>(
-    facts: &Facts<'a>,
-    pod: &PodView,
-    container: &str,
-    id: Option<&str>,
-) -> Option<&'a Report> {
-    let id = bare_id(id?);
-    report_where(facts, pod, container, |r| r.container_id == id)
-}
-
-pub(super) fn report_where<'a>(
-    facts: &Facts<'a>,
-    pod: &PodView,
-    container: &str,
-    of_it: impl Fn(&Report) -> bool,
-) -> Option<&'a Report> {
-    let reports = facts.pod_reports(pod);
-    // The supervisor reports the exit of each attempt. The agent reports the exit of the container,
-    // unless the supervisor has already reported it. Reports are outdated after the container has
-    // arrived at a later attempt.
-    let came = facts.arrivals.last(pod);
-    reports
-        .filter(|r| r.container == container && of_it(r) && !has_ended_anew(r, came))
-        .max_by_key(|r| (!r.supervised, r.attempt))
-}
-
-/// True if a supervised container has arrived at a later attempt since this report. `came`: the
-/// pod's last attempt and its restart count.
-fn has_ended_anew(report: &Report, came: Option<(i64, i32)>) -> bool {
-    let later = |(attempt, restarts)| attempt > report.attempt && restarts == report.restarts;
-    report.supervised && came.is_some_and(later)
-}
-
-pub(crate) fn reported_failure(
-    facts: &Facts<'_>,
-    member: &Member,
-    pod: &PodView,
-    r: &Report,
-) -> Failure {
-    let exit = Termination {
-        exit_code: r.exit_code,
-        reason: r.reason.clone(),
-        message: String::new(),
-        finished_at: Some(r.time),
-        id: Some(r.container_id.clone()),
-    };
-    Failure {
-        confirmed_by: confirmed_by(facts, member, pod, r),
-        ..exit_failure(facts, member, pod, &r.container, &exit, Some(r))
-    }
-}
-
-pub(super) fn exit_failure(
-    facts: &Facts<'_>,
-    member: &Member,
-    pod: &PodView,
-    container: &str,
-    exit: &Termination,
-    known: Option<&Report>,
-) -> Failure {
-    let (code, reason, time) = match known {
-        Some(r) => (r.exit_code, r.reason.clone(), r.time),
-        None => (
-            exit.exit_code,
-            exit.reason.clone(),
-            exit.finished_at.unwrap_or(facts.now),
-        ),
-    };
-    // When one container restarts the whole pod, the kubelet kills all other containers with 137.
-    let last = pod
-        .containers
-        .get(facts.training(&member.group))
-        .and_then(|c| c.last.as_ref());
-    let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
-    let masked = code == 137
-        && reason != "OOMKilled"
-        && (reason == RESTARTING_ALL || swept || pod.restarts_all());
-    let hangs = known.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
-    let kind = if hangs {
-        CauseKind::Hang
-    } else {
-        CauseKind::ContainerExit
-    };
-    let reported = known.map(|r| &r.message).filter(|m| !m.is_empty());
-    let cause = Cause {
-        pod: pod.name.clone(),
-        node: pod.node.clone().unwrap_or_default(),
-        container: container.to_owned(),
-        // After a hang, the supervisor's own signal determines the code.
-        exit_code: (!hangs).then_some(code),
-        reason,
-        message: reported.unwrap_or(&exit.message).clone(),
-        ..Cause::new(kind, time)
-    };
-    Failure {
-        masked,
-        ..failure(member, pod, cause, true)
-    }
-}
-
-fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failure {
-    let conditions = pod
-        .conditions
-        .iter()
-        .map(|(t, c)| (t.clone(), c.status.clone()))
-        .collect();
-    Failure {
-        member: member.clone(),
-        pod_uid: Some(pod.uid.clone()),
-        cause,
-        usable,
-        masked: false,
-        uncounted: false,
-        confirmed_by: None,
-        reach: Reach::Training,
-        conditions,
-    }
-}
-
-/// The error that prevented the start of a training container, unless a rule matches it. The
-/// runtime lacks the program, device or mount, so the workload's code has not run.
-pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
-    let container = facts.trainer(member, pod)?;
-    let waits = matches!(container.state, ContainerState::Waiting { .. });
-    let last = container.last.as_ref().filter(|_| waits);
-    let exit = container.terminated().or(last)?;
-    let training = facts.training(&member.group);
-    let failure = exit_failure(facts, member, pod, training, exit, None);
-    is_start_error(facts, &failure).then_some(failure)
-}
-
 pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
     failure.cause.exit_code == Some(128)
         && START_REASONS.contains(&failure.cause.reason.as_str())
@@ -433,7 +433,7 @@ pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failu
         masked: false,
         uncounted: true,
         confirmed_by: None,
-        reach: Reach::Training,
+        impact: FailureImpact::TrainingContainer,
         conditions: Vec::new(),
     }
 }

@@ -1,20 +1,19 @@
-//! Opens, extends and supersedes incidents.
+//! Opens, extends and supersedes incidents, and restarts domains without a failure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::words::{count, span};
+use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
-use super::members::restarts_in_place;
-use super::policy::Failure;
-use super::refund::take_back;
-use super::respond::{Response, began, respond};
-use super::scope::{Consequence, DomainScope};
+use super::budget::refund;
+use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
+use super::policy::{Failure, Response, began, respond};
 use crate::cause::describe;
 use crate::changes::Tries;
 use crate::facts::Facts;
@@ -25,9 +24,6 @@ use crate::tier::Tier;
 
 /// First and longest wait of the kubelet's back-off.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
-
-/// Domains that lose the same node within this time are charged once.
-const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
 
 /// After this many consecutive uncounted restarts, the failed member moves to another node.
 const UNCOUNTED_TRIES: i32 = 2;
@@ -40,55 +36,228 @@ struct Superseded {
     tries: Tries,
 }
 
-/// Returns a consequence instead if more than a restart is needed.
-pub(crate) fn open(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    scope: &DomainScope<'_>,
-    response: Response,
-) -> Option<Consequence> {
-    let superseded = supersede(facts, ledger, scope);
-    match charge(facts, ledger, &response, &superseded) {
-        ControlFlow::Break(consequence) => {
-            ledger.record_interruption(facts, scope.key(), &response.cause, response.action);
-            Some(consequence)
-        }
-        ControlFlow::Continue(charged) => {
-            begin(facts, ledger, scope, response, superseded, charged);
-            None
+impl DomainPass<'_> {
+    /// Returns a consequence instead if more than a restart is needed.
+    pub fn open_incident(&mut self, response: Response) -> Option<Consequence> {
+        let superseded = self.supersede();
+        let tries = superseded.tries.counted;
+        match self.charge(&response, superseded.incident.as_ref(), tries) {
+            ControlFlow::Break(consequence) => {
+                let (cause, action) = (&response.cause, response.action);
+                self.ledger
+                    .record_interruption(self.facts, self.scope.key(), cause, action);
+                Some(consequence)
+            }
+            ControlFlow::Continue(charged) => {
+                self.restart(response, superseded, charged);
+                None
+            }
         }
     }
-}
 
-/// Opens an incident without a failure or a charge.
-pub(crate) fn open_uncounted(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    scope: &DomainScope<'_>,
-    action: FailureAction,
-    cause: Cause,
-    replace: BTreeSet<Member>,
-) {
-    let response = Response {
-        action,
-        cause,
-        counted: false,
-        failed: None,
-        replace,
-        avoid: Vec::new(),
-    };
-    let superseded = supersede(facts, ledger, scope);
-    begin(facts, ledger, scope, response, superseded, false);
-}
+    /// Opens an incident without a failure or a charge.
+    fn open_uncounted(&mut self, action: FailureAction, cause: Cause, replace: BTreeSet<Member>) {
+        let response = Response {
+            action,
+            cause,
+            counted: false,
+            failed: None,
+            replace,
+            avoid: Vec::new(),
+        };
+        let superseded = self.supersede();
+        self.restart(response, superseded, false);
+    }
 
-fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) -> Superseded {
-    let domain = ledger.domain(scope.key());
-    let owed = domain.map_or(Vec::new(), |d| owed(facts, scope, d));
-    let tries = domain.map_or(Tries::default(), |d| consecutive_tries(facts, d));
-    Superseded {
-        incident: ledger.close_incident(facts, scope.key(), false),
-        owed,
-        tries,
+    fn supersede(&mut self) -> Superseded {
+        let domain = self.entry();
+        let owed = domain.map_or(Vec::new(), |d| self.owed(d));
+        let tries = domain.map_or(Tries::default(), |d| consecutive_tries(self.facts, d));
+        Superseded {
+            incident: self.ledger.close_incident(self.facts, self.key(), false),
+            owed,
+            tries,
+        }
+    }
+
+    /// Members that the open incident replaces and that have no new pod yet. The superseding
+    /// incident must replace them.
+    fn owed(&self, domain: &DomainLedger) -> Vec<Member> {
+        let Some(incident) = domain.domain_incident() else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        for &member in &self.scope.all {
+            let missing = self.facts.current(domain, member).is_none();
+            if incident.replace.contains(member) && missing {
+                out.push(member.clone());
+            }
+        }
+        out
+    }
+
+    fn restart(&mut self, response: Response, superseded: Superseded, charged: bool) {
+        let (facts, key) = (self.facts, self.key());
+        let Some(domain) = self.entry() else {
+            return;
+        };
+        let Superseded {
+            incident: before,
+            owed,
+            tries,
+        } = superseded;
+        let action = self.escalate(domain, response.action, tries.all());
+        let mut replace = response.replace;
+        replace.extend(owed);
+        for &member in &self.scope.all {
+            if gets_new_pod(facts, domain, action, member) {
+                replace.insert(member.clone());
+            }
+        }
+        // Requests and failed starts are no failures of the program.
+        let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
+        let mut after = tries;
+        let wait = if response.counted {
+            after.counted = tries.counted.saturating_add(1);
+            tries.counted
+        } else if repeats {
+            after.uncounted = tries.uncounted.saturating_add(1);
+            tries.uncounted
+        } else {
+            0
+        };
+        let mut incident = new_incident(facts, domain.attempt, &response.cause, action, wait);
+        if action.raises_attempt() {
+            // Attempts never decrease, even if another client has changed the order.
+            let ordered = facts.order(key).map_or(0, |o| o.attempt);
+            incident.attempt = domain.attempt.max(ordered).saturating_add(1);
+        }
+        incident.counted = charged;
+        let mut avoid = response.avoid;
+        if repeats && tries.uncounted >= UNCOUNTED_TRIES {
+            // On the same node, this sequence of uncounted restarts would never end.
+            replace.extend(response.failed);
+            avoid.extend(node_of(facts, &response.cause));
+        }
+        if let Some(before) = before
+            && before.affects_single_pods()
+            && action.affects_single_pod()
+        {
+            // Concurrent replacements of single pods share one incident.
+            replace.extend(before.replace);
+            incident.old_pods = before.old_pods;
+        }
+        incident.replace_members(facts, replace);
+        self.avoid_nodes(avoid);
+        self.ledger.open_incident(key, incident, after);
+        if action.replaces_pods() {
+            self.ledger.note_recreation(key);
+        }
+        if action.raises_attempt() {
+            let DomainScope {
+                gang, domain, all, ..
+            } = &self.scope;
+            self.ledger
+                .forget_unfinished(facts.spec(), gang, domain, all.iter().copied());
+        }
+    }
+
+    fn avoid_nodes(&mut self, avoid: Vec<(NodeName, Avoidance)>) {
+        for (node, avoidance) in avoid {
+            self.ledger
+                .avoid_node(&self.scope.gang.key, node, avoidance);
+        }
+    }
+
+    /// Replaces a restart in place by new pods in three cases. The policy requires a barrier and
+    /// the pods have none. The in-place tries are used up. The kubelet's back-off, which also
+    /// doubles, would take longer than a new pod.
+    fn escalate(&self, domain: &DomainLedger, action: FailureAction, tries: i32) -> FailureAction {
+        let facts = self.facts;
+        let in_place = &facts.spec().failure_policy.in_place;
+        // `None`: the tier is unknown.
+        let current = |m: &&Member| facts.current(domain, m);
+        let pods = self.scope.unfinished.iter().filter_map(current);
+        let tiers: Vec<Option<Tier>> = pods.map(|pod| pod.identity.tier).collect();
+        let has_barrier =
+            !tiers.is_empty() && tiers.iter().all(|t| t.is_some_and(Tier::has_barrier));
+        let denied = !may_keep_pods(in_place, has_peers(self.scope.domain), has_barrier);
+        let (first, longest) = KUBELET_BACKOFF;
+        let held_back = doubling(first, longest, tries) > facts.view.settings().recreate_takes;
+        let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));
+        if denied || tries >= in_place.max_tries || slow {
+            action.with_new_pods()
+        } else {
+            action
+        }
+    }
+
+    /// Adds failures of the ended attempt to the open incident.
+    pub fn merge_into_incident(&mut self, failures: &[Failure]) -> Option<Consequence> {
+        let (facts, key) = (self.facts, self.key());
+        let response = respond(facts, failures)?;
+        let mut incident = self.incident()?.clone();
+        if response.action.ends_workload() {
+            return Some(Consequence::FailWorkload(
+                reasons::FAILURE_POLICY,
+                describe(&response.cause),
+            ));
+        }
+        let mut consequence = None;
+        if is_better_cause(facts, &incident, &response.cause) {
+            incident.cause = response.cause;
+            if incident.counted && !response.counted {
+                // The earlier, uncounted cause led to the charged failure.
+                refund(self.ledger, key, &mut incident);
+            }
+            let paid = incident.counted || self.ledger.follows_charged(key, &incident);
+            if response.counted && !paid {
+                incident.counted = true;
+                let limits = &facts.spec().failure_policy.limits;
+                if !self.ledger.budget.charge(limits, facts.now) {
+                    consequence = Some(self.over_budget(&incident.cause));
+                }
+            }
+        }
+        self.avoid_nodes(response.avoid);
+        let mut members = response.replace;
+        let action = incident.action.or_more_severe(response.action);
+        let escalates = action.replaces_pods() && !incident.action.replaces_pods();
+        incident.action = action;
+        if escalates {
+            // Members with new pods get new pods again, because the coordinator's address changes.
+            self.ledger.note_recreation(key);
+            members.extend(self.scope.unfinished.iter().map(|m| (*m).clone()));
+        } else {
+            members.retain(|m| !incident.replace.contains(m));
+        }
+        incident.replace_members(facts, members);
+        if let Some(domain) = self.entry_mut() {
+            domain.incident = Some(incident);
+        }
+        consequence
+    }
+
+    /// Restarts the domain with new pods, because the number or the ranks of its members change.
+    /// An open incident serves as that restart.
+    fn recreate(&mut self, message: &str) {
+        let (facts, key) = (self.facts, self.key());
+        let members: BTreeSet<Member> = self.scope.all.iter().map(|m| (*m).clone()).collect();
+        let Some(domain) = self.entry_mut() else {
+            return;
+        };
+        if let Some(incident) = &mut domain.incident
+            && !incident.affects_single_pods()
+        {
+            incident.action = incident.action.or_more_severe(FailureAction::RecreateGang);
+            incident.replace_members(facts, members);
+            self.ledger.note_recreation(key);
+            return;
+        }
+        if members.iter().any(|m| facts.current(domain, m).is_some()) {
+            let cause = Cause::requested(CauseKind::Resize, facts.now, message);
+            self.open_uncounted(FailureAction::RecreateGang, cause, BTreeSet::new());
+        }
     }
 }
 
@@ -104,144 +273,6 @@ fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     Tries {
         counted: domain.tries,
         uncounted: domain.uncounted_tries,
-    }
-}
-
-/// Members that the open incident replaces and that have no new pod yet. The superseding incident
-/// must replace them.
-fn owed(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Member> {
-    let Some(incident) = domain.domain_incident() else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    for &member in &scope.all {
-        if incident.replace.contains(member) && facts.current(domain, member).is_none() {
-            out.push(member.clone());
-        }
-    }
-    out
-}
-
-/// Returns whether a unit was used, or the consequence that replaces the incident.
-fn charge(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    response: &Response,
-    superseded: &Superseded,
-) -> ControlFlow<Consequence, bool> {
-    let policy = &facts.spec().failure_policy;
-    let cause = describe(&response.cause);
-    if response.action.ends_workload() {
-        return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
-    }
-    // Until all members have recovered from a charged incident, further failures are free
-    // (docs/decisions/0006).
-    let superseded_paid = superseded
-        .incident
-        .as_ref()
-        .is_some_and(|i| i.counted && !i.affects_single_pods());
-    let paid = superseded_paid || has_paid_for_node(facts, ledger, &response.cause);
-    let charged = response.counted && !paid;
-    if charged && !ledger.budget.charge(&policy.limits, facts.now) {
-        return ControlFlow::Break(over_budget(facts, ledger, &response.cause));
-    }
-    let most = policy.in_place.max_tries + facts.view.settings().recreate_tries;
-    let tries = superseded.tries.counted;
-    if response.counted && !response.action.affects_single_pod() && tries >= most {
-        let message = format!("{tries} consecutive restarts failed; {cause}");
-        return ControlFlow::Break(Consequence::ReleaseGang(
-            reasons::RESTARTS_EXHAUSTED,
-            message,
-        ));
-    }
-    ControlFlow::Continue(charged)
-}
-
-/// True if the loss of this node was recently charged to another domain.
-fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool {
-    let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
-    let open = ledger
-        .domains
-        .values()
-        .filter_map(|d| d.incident.as_ref())
-        .filter(|i| i.counted && same(&i.cause))
-        .map(|i| i.detected_at);
-    let closed = ledger
-        .history
-        .iter()
-        .filter(|h| h.counted && same(&h.cause))
-        .map(|h| h.time);
-    cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| facts.now - at <= ONE_LOSS)
-}
-
-fn begin(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    scope: &DomainScope<'_>,
-    response: Response,
-    superseded: Superseded,
-    charged: bool,
-) {
-    let Some(domain) = ledger.domain(scope.key()) else {
-        return;
-    };
-    let Superseded {
-        incident: before,
-        owed,
-        tries,
-    } = superseded;
-    let action = escalate(facts, scope, domain, response.action, tries.all());
-    let mut replace = response.replace;
-    replace.extend(owed);
-    for &member in &scope.all {
-        if gets_new_pod(facts, domain, action, member) {
-            replace.insert(member.clone());
-        }
-    }
-    // Requests and failed starts are no failures of the program.
-    let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
-    let mut after = tries;
-    let wait = if response.counted {
-        after.counted = tries.counted.saturating_add(1);
-        tries.counted
-    } else if repeats {
-        after.uncounted = tries.uncounted.saturating_add(1);
-        tries.uncounted
-    } else {
-        0
-    };
-    let mut incident = build(facts, domain, &response.cause, action, wait);
-    if action.raises_attempt() {
-        // Attempts never decrease, even if another client has changed the order.
-        let ordered = facts.order(scope.key()).map_or(0, |o| o.attempt);
-        incident.attempt = domain.attempt.max(ordered).saturating_add(1);
-    }
-    incident.counted = charged;
-    let mut avoid = response.avoid;
-    if repeats && tries.uncounted >= UNCOUNTED_TRIES {
-        // On the same node, this sequence of uncounted restarts would never end.
-        replace.extend(response.failed);
-        avoid.extend(node_of(facts, &response.cause));
-    }
-    if let Some(before) = before
-        && before.affects_single_pods()
-        && action.affects_single_pod()
-    {
-        // Concurrent replacements of single pods share one incident.
-        replace.extend(before.replace);
-        incident.old_pods = before.old_pods;
-    }
-    incident.replace_members(facts, replace);
-    for (node, avoidance) in avoid {
-        ledger.avoid_node(&scope.gang.key, node, avoidance);
-    }
-    ledger.open_incident(scope.key(), incident, after);
-    if action.replaces_pods() {
-        ledger.note_recreation(scope.key());
-    }
-    if action.raises_attempt() {
-        let members = scope.all.iter().copied();
-        ledger.forget_unfinished(facts.spec(), scope.gang, scope.domain, members);
     }
 }
 
@@ -283,9 +314,9 @@ fn gets_new_pod(
 }
 
 /// `tries`: consecutive restarts, which determine the back-off.
-fn build(
+fn new_incident(
     facts: &Facts<'_>,
-    domain: &DomainLedger,
+    attempt: i64,
     cause: &Cause,
     action: FailureAction,
     tries: i32,
@@ -297,7 +328,7 @@ fn build(
         tries,
     );
     OpenIncident {
-        attempt: domain.attempt,
+        attempt,
         cause: cause.clone(),
         action,
         counted: false,
@@ -310,91 +341,6 @@ fn build(
         ordered_at: None,
         arrived_at: None,
     }
-}
-
-/// Replaces a restart in place by new pods in three cases. The policy requires a barrier and the
-/// pods have none. The in-place tries are used up. The kubelet's back-off, which also doubles,
-/// would take longer than a new pod.
-fn escalate(
-    facts: &Facts<'_>,
-    scope: &DomainScope<'_>,
-    domain: &DomainLedger,
-    action: FailureAction,
-    tries: i32,
-) -> FailureAction {
-    let in_place = &facts.spec().failure_policy.in_place;
-    let tiers = tiers(facts, scope, domain);
-    let has_barrier = !tiers.is_empty() && tiers.iter().all(|t| t.is_some_and(Tier::has_barrier));
-    let denied = !may_keep_pods(in_place, has_peers(scope.domain), has_barrier);
-    let (first, longest) = KUBELET_BACKOFF;
-    let held_back = doubling(first, longest, tries) > facts.view.settings().recreate_takes;
-    let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));
-    if denied || tries >= in_place.max_tries || slow {
-        action.with_new_pods()
-    } else {
-        action
-    }
-}
-
-/// Restart tiers of the pods of unfinished members. `None`: unknown.
-fn tiers(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Option<Tier>> {
-    scope
-        .unfinished
-        .iter()
-        .filter_map(|m| Some(facts.current(domain, m)?.identity.tier))
-        .collect()
-}
-
-/// Adds failures of the ended attempt to the open incident.
-pub(crate) fn join(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    scope: &DomainScope<'_>,
-    failures: &[Failure],
-) -> Option<Consequence> {
-    let response = respond(facts, failures)?;
-    let mut incident = ledger.incident(scope.key())?.clone();
-    if response.action.ends_workload() {
-        return Some(Consequence::FailWorkload(
-            reasons::FAILURE_POLICY,
-            describe(&response.cause),
-        ));
-    }
-    let mut consequence = None;
-    if is_better_cause(facts, &incident, &response.cause) {
-        incident.cause = response.cause;
-        if incident.counted && !response.counted {
-            // The earlier, uncounted cause led to the charged failure.
-            take_back(ledger, scope.key(), &mut incident);
-        }
-        if response.counted && !incident.counted && !ledger.follows_charged(scope.key(), &incident)
-        {
-            incident.counted = true;
-            let limits = &facts.spec().failure_policy.limits;
-            if !ledger.budget.charge(limits, facts.now) {
-                consequence = Some(over_budget(facts, ledger, &incident.cause));
-            }
-        }
-    }
-    for (node, avoidance) in response.avoid {
-        ledger.avoid_node(&scope.gang.key, node, avoidance);
-    }
-    let mut members = response.replace;
-    let action = incident.action.or_more_severe(response.action);
-    let escalates = action.replaces_pods() && !incident.action.replaces_pods();
-    incident.action = action;
-    if escalates {
-        // Members with new pods get new pods again, because the coordinator's address changes.
-        ledger.note_recreation(scope.key());
-        members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
-    } else {
-        members.retain(|m| !incident.replace.contains(m));
-    }
-    incident.replace_members(facts, members);
-    if let Some(domain) = ledger.domains.get_mut(scope.key()) {
-        domain.incident = Some(incident);
-    }
-    consequence
 }
 
 /// True if a later known cause replaces the cause of the incident.
@@ -412,15 +358,93 @@ fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) ->
             < began(facts, &incident.cause, detected, detected)
 }
 
-pub(crate) fn over_budget(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> Consequence {
-    let limits = &facts.spec().failure_policy.limits;
-    let failures = ledger.budget.used(limits, facts.now) + 1;
-    let message = format!(
-        "restart limit reached: {} within {} (failurePolicy.limits.maxRestarts is {}); {}",
-        count(failures, "counted failure"),
-        span(limits.window_seconds),
-        limits.max_restarts,
-        describe(cause)
-    );
-    Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
+/// Restarts all placed domains with pods.
+pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause) {
+    let membership = ledger.membership(facts.spec());
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
+            let mut pass = DomainPass::new(facts, ledger, scope);
+            // All requests of one pass share one restart.
+            let incident = pass.entry().and_then(DomainLedger::domain_incident);
+            let opened = incident.is_some_and(|i| i.detected_at == facts.now);
+            let mut members = pass.scope.all.iter();
+            let has_pods = members.any(|m| !facts.pods_of(m).is_empty());
+            if has_pods && !opened {
+                pass.open_uncounted(FailureAction::RestartGang, cause.clone(), BTreeSet::new());
+            }
+        }
+    }
+}
+
+/// Moves members that their nodes did not start. The other members keep their nodes.
+pub(crate) fn place_elsewhere(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    gang: &Gang,
+    failures: Vec<Failure>,
+) {
+    let membership = ledger.membership(facts.spec());
+    let domains = gang.domains.iter();
+    let domain_of: BTreeMap<&Member, &Domain> = domains
+        .flat_map(|d| d.members.iter().map(move |m| (m, d)))
+        .collect();
+    for Failure { member, cause, .. } in failures {
+        let Some(&domain) = domain_of.get(&member) else {
+            continue;
+        };
+        let Some(entry) = ledger.domains.get_mut(domain.key.as_str()) else {
+            continue;
+        };
+        if let Some(incident) = &mut entry.incident {
+            incident.replace_members(facts, [member]);
+            continue;
+        }
+        let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
+        let mut pass = DomainPass::new(facts, ledger, scope);
+        let replace = BTreeSet::from([member]);
+        pass.open_uncounted(FailureAction::RestartPod, cause, replace);
+    }
+}
+
+/// Restarts, with new pods, domains with added members or changed ranks or coordinators. These are
+/// environment variables, which cannot change in place.
+pub(crate) fn restart_changed(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    was: &Membership<'_>,
+    is: &Membership<'_>,
+    message: &str,
+) {
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
+            // Pods may be left from before a resize that was not handled yet.
+            let entry = ledger.domain(scope.key());
+            let has_pod = |m: &Member| entry.is_some_and(|e| facts.current(e, m).is_some());
+            let begun = domain.members.iter().any(|m| was.contains(m) || has_pod(m));
+            let moved = scope
+                .all
+                .iter()
+                .any(|m| position(was, m) != position(is, m));
+            let over = domain.members.iter().all(|m| !is.contains(m));
+            if over {
+                ledger.close_incident(facts, scope.key(), false);
+                ledger.vacate_domain(facts, scope.key());
+            } else if begun && moved && !gang.basic {
+                DomainPass::new(facts, ledger, scope).recreate(message);
+            }
+        }
+    }
+}
+
+/// `None` while a member does not run.
+fn position(membership: &Membership<'_>, member: &Member) -> Option<(Rank, Member)> {
+    Some((membership.place(member)?, membership.coordinator(member)))
 }

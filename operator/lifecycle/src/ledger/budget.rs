@@ -15,7 +15,7 @@ impl RestartBudget {
     }
 
     /// Refunds the unit of that time, or the last unit.
-    pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
+    pub fn refund(&mut self, charged_at: DateTime<Utc>) {
         let at = self.counted_at.iter().rposition(|at| *at == charged_at);
         if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
             self.counted_at.remove(at);

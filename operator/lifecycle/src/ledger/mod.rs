@@ -159,10 +159,6 @@ impl Ledger {
         gang.members().all(|m| self.completed.contains(m))
     }
 
-    pub fn incident(&self, domain: &DomainKey) -> Option<&OpenIncident> {
-        self.domain(domain)?.incident.as_ref()
-    }
-
     pub fn membership<'s>(&self, spec: &'s TrainingWorkloadSpec) -> Membership<'s> {
         let replicas: Vec<i32> = spec.groups.iter().map(|g| g.replicas).collect();
         Membership::new(spec, &replicas, &self.running)

@@ -341,7 +341,7 @@ fn what_does_not_parse_is_absent_and_the_rest_is_read() {
     let read = Ledger::read(&status, &sample());
     assert_eq!((read.domains.len(), read.completed.len()), (1, 0));
     assert!(read.running.is_empty(), "all members belong together");
-    let incident = read.incident(&"b.0".parse().unwrap()).unwrap();
+    let incident = read.domains["b.0"].incident.as_ref().unwrap();
     assert_eq!((incident.replace.len(), incident.old_pods.len()), (0, 1));
     assert!(incident.counted);
 }

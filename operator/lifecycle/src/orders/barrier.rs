@@ -10,10 +10,8 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
 use lockstep_api::workload::SuccessOperator;
 
-use crate::facts::Facts;
-use crate::failure::detect::reported_failure;
-use crate::failure::respond::is_left_to_kubelet;
-use crate::failure::restart_all::trigger_of;
+use crate::facts::{Facts, MemberObservation};
+use crate::failure::policy::is_left_to_kubelet;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::meeting::{may_have_supervisors, meets_alone};
 use crate::objects::env::port;
@@ -220,7 +218,7 @@ fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Me
     if pod.is_supervised() || in_place {
         // An exit with 0 may belong to the previous attempt.
         let over = !in_place && facts.succeeded(member, pod);
-        over || facts.is_at(member, pod, entry.attempt)
+        over || facts.observe(member, pod).is_at(entry.attempt)
     } else {
         facts.running(member, pod) || facts.succeeded(member, pod)
     }
@@ -273,21 +271,20 @@ fn place(
     }
 }
 
-/// At the current attempt, for a supervised member.
-fn reports<'a>(
-    facts: &'a Facts<'_>,
+/// A supervised member with its current pod.
+fn supervised<'o>(
+    facts: &'o Facts<'_>,
     meeting: Meeting<'_>,
-    member: &'a Member,
-) -> impl Iterator<Item = (&'a PodView, &'a Report)> {
-    let attempt = meeting.entry.attempt;
+    member: &'o Member,
+) -> Option<MemberObservation<'o>> {
     let pod = facts.current(meeting.entry, member);
-    let pod = pod.filter(|p| p.is_supervised());
-    pod.into_iter().flat_map(move |pod| {
-        let reports = facts.reports(member, pod);
-        reports
-            .filter(move |r| r.attempt == attempt && r.kind == ReportKind::Exited)
-            .map(move |r| (pod, r))
-    })
+    let pod = pod.filter(|p| p.is_supervised())?;
+    Some(facts.observe(member, pod))
+}
+
+fn exits<'o>(observed: &MemberObservation<'o>, attempt: i64) -> impl Iterator<Item = &'o Report> {
+    let reports = observed.training_reports();
+    reports.filter(move |r| r.attempt == attempt && r.kind == ReportKind::Exited)
 }
 
 /// Members that the kubelet restarts alone, with the restart counts of the failed containers.
@@ -300,12 +297,16 @@ fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<Re
         }
     }
     // No process has run before the release, but containers may have ended.
-    let released = order.released_attempt == meeting.entry.attempt;
+    let attempt = meeting.entry.attempt;
+    let released = order.released_attempt == attempt;
     for &member in meeting.running {
-        let ends = reports(facts, meeting, member)
-            .filter(|(_, report)| released || !report.supervised)
-            .filter(|(pod, report)| goes_on_alone(facts, member, pod, report));
-        if let Some(restarts) = ends.map(|(_, report)| report.restarts).max() {
+        let Some(observed) = supervised(facts, meeting, member) else {
+            continue;
+        };
+        let ends = exits(&observed, attempt)
+            .filter(|report| released || !report.supervised)
+            .filter(|report| restarts_alone(&observed, report));
+        if let Some(restarts) = ends.map(|report| report.restarts).max() {
             by_member.insert(member.clone(), restarts);
         }
     }
@@ -329,20 +330,23 @@ pub(super) fn listed(by_restarts: BTreeMap<i32, MemberSet>) -> Vec<RestartsSeen>
 
 /// True if the kubelet handles the exit for its pod alone. If another container restarted the whole
 /// pod, its exit decides.
-fn goes_on_alone(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
-    let trigger = trigger_of(facts, member, pod, report);
-    let swept = trigger.is_some();
-    let failure = reported_failure(facts, member, pod, trigger.unwrap_or(report));
-    (swept || report.exit_code != 0) && is_left_to_kubelet(facts, &failure)
+fn restarts_alone(observed: &MemberObservation<'_>, report: &Report) -> bool {
+    let pod_restart = observed.pod_restart_before(report);
+    let failure = observed.reported_failure(pod_restart.unwrap_or(report));
+    (pod_restart.is_some() || report.exit_code != 0) && is_left_to_kubelet(observed.facts, &failure)
 }
 
 /// True if a member has exited with 0 at the attempt. Until all have, a crash during shutdown can
 /// still restart all.
 fn is_done(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
-    let mut reported = reports(facts, meeting, member);
+    let reported = || {
+        let observed = supervised(facts, meeting, member);
+        let exits_with_0 = |r: &Report| r.supervised && r.exit_code == 0;
+        observed.is_some_and(|o| exits(&o, meeting.entry.attempt).any(exits_with_0))
+    };
     ledger.completed.contains(member)
         || facts
             .current(meeting.entry, member)
             .is_some_and(|p| facts.succeeded(member, p))
-        || reported.any(|(_, r)| r.supervised && r.exit_code == 0)
+        || reported()
 }

@@ -1,18 +1,15 @@
 //! Stage 08: failures of placed gangs and their incidents.
 
 use lockstep_api::ids::NodeName;
+use lockstep_api::member::Member;
 
 use crate::changes::ReleaseReason;
-use crate::facts::Facts;
-use crate::failure::incident::{join, open, over_budget};
-use crate::failure::others::{beside_training, follows};
-use crate::failure::policy::{Failure, Reach, verdict};
-use crate::failure::refund::take_charge_back;
-use crate::failure::respond::respond;
-use crate::failure::scope::{Consequence, DomainScope};
-use crate::failure::unreported::{Unreported, count_kubelet_restarts};
-use crate::failure::{detect, progress};
-use crate::ledger::{DomainLedger, Ledger, Outcome};
+use crate::facts::{Facts, MemberObservation};
+use crate::failure::budget::Unreported;
+use crate::failure::detect::{is_consequence, is_start_error, vanished};
+use crate::failure::domain::{Consequence, DomainPass, DomainScope};
+use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
+use crate::ledger::{Ledger, Outcome};
 use crate::wake::Wake;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
@@ -24,7 +21,10 @@ pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         }
         for domain in &gang.domains {
             let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
-            match step(facts, ledger, &scope, &mut wake) {
+            let mut pass = DomainPass::new(facts, ledger, scope);
+            let consequence = step(&mut pass);
+            wake = wake.min(pass.wake);
+            match consequence {
                 Some(Consequence::FailWorkload(reason, message)) => {
                     ledger.finish(facts, Outcome::Failed, reason, message);
                     return wake;
@@ -41,142 +41,132 @@ pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake
 }
 
-fn step(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    scope: &DomainScope<'_>,
-    wake: &mut Wake,
-) -> Option<Consequence> {
-    take_charge_back(facts, ledger, scope);
-    let (mut late, mut new) = failures(facts, scope, ledger.domain(scope.key())?);
+fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
+    let facts = pass.facts;
+    pass.refund_node_failure();
+    pass.entry()?;
+    let members = pass.observe();
+    let (mut late, mut new) = failures(pass, &members);
     // Handled by the previous stage.
-    late.retain(|f| !detect::is_start_error(facts, f));
-    new.retain(|f| !detect::is_start_error(facts, f));
-    degrade(facts, ledger, scope, &mut new);
+    late.retain(|f| !is_start_error(facts, f));
+    new.retain(|f| !is_start_error(facts, f));
+    degrade(pass, &mut new);
     let before = late.len() + new.len();
-    late.retain(|f| !waits_for_status(facts, ledger, f, wake));
-    new.retain(|f| !waits_for_status(facts, ledger, f, wake));
+    late.retain(|f| !waits_for_status(pass, f));
+    new.retain(|f| !waits_for_status(pass, f));
     let limits = &facts.spec().failure_policy.limits;
-    if before > late.len() + new.len() && !ledger.budget.has_unit_left(limits, facts.now) {
+    if before > late.len() + new.len() && !pass.ledger.budget.has_unit_left(limits, facts.now) {
         // Other failures may be consequences of the unclear one.
         return None;
     }
     if !late.is_empty() {
-        let consequence = join(facts, ledger, scope, &late);
+        let consequence = pass.merge_into_incident(&late);
         if consequence.is_some() {
             return consequence;
         }
     }
     if let Some(response) = respond(facts, &new) {
-        return open(facts, ledger, scope, response);
+        return pass.open_incident(response);
     }
-    if ledger.incident(scope.key()).is_none() {
-        match count_kubelet_restarts(facts, ledger, scope, wake) {
+    if pass.incident().is_none() {
+        match pass.count_kubelet_restarts(&members) {
             Unreported::Nothing => {}
             Unreported::OverBudget(cause) => {
-                return Some(over_budget(facts, ledger, &cause));
+                return Some(pass.over_budget(&cause));
             }
             Unreported::Failure(failure) => {
                 if let Some(response) = respond(facts, &[*failure]) {
-                    return open(facts, ledger, scope, response);
+                    return pass.open_incident(response);
                 }
             }
         }
     }
-    progress::advance(facts, ledger, scope, wake)
+    pass.advance()
 }
 
 /// Marks losses that a degrading gang survives.
-fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mut [Failure]) {
-    if !scope.gang.degrades() {
+fn degrade(pass: &DomainPass<'_>, new: &mut [Failure]) {
+    let gang = pass.scope.gang;
+    if !gang.degrades() {
         return;
     }
     let mut left = 0;
-    for domain in &scope.gang.domains {
-        let Some(entry) = ledger.domain(&domain.key) else {
-            continue;
-        };
-        for member in &domain.members {
-            let pod = facts.current(entry, member);
-            let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
-            let fails = new.iter().any(|f| f.member == *member);
-            left += i32::from(stays && !fails);
-        }
+    for (member, pod) in pass.facts.current_pods(pass.ledger, gang) {
+        let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
+        let fails = new.iter().any(|f| f.member == *member);
+        left += i32::from(stays && !fails);
     }
-    if left >= scope.gang.min_count {
+    if left >= gang.min_count {
         for failure in new.iter_mut().filter(|f| f.is_loss()) {
-            failure.reach = Reach::Member;
+            failure.impact = FailureImpact::Member;
         }
     }
 }
 
 /// True if the response is irreversible, and pod status may still attribute the failure to the
 /// node, which is not charged.
-fn waits_for_status(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    failure: &Failure,
-    wake: &mut Wake,
-) -> bool {
+fn waits_for_status(pass: &mut DomainPass<'_>, failure: &Failure) -> bool {
     let Some(by) = failure.confirmed_by else {
         return false;
     };
-    let verdict = verdict(facts.spec(), failure);
-    let limits = &facts.spec().failure_policy.limits;
-    let spent = verdict.counted && !ledger.budget.has_unit_left(limits, facts.now);
+    let (spec, now) = (pass.facts.spec(), pass.facts.now);
+    let verdict = verdict(spec, failure);
+    let limits = &spec.failure_policy.limits;
+    let spent = verdict.counted && !pass.ledger.budget.has_unit_left(limits, now);
     let action = verdict.action;
-    (action.ends_workload() || action.replaces_pods() || spent) && !facts.due(by).passed(wake)
+    let is_final = action.ends_workload() || action.replaces_pods() || spent;
+    is_final && !pass.facts.due(by).passed(&mut pass.wake)
 }
 
 /// Failures of the open incident, and of the current attempt.
 fn failures(
-    facts: &Facts<'_>,
-    scope: &DomainScope<'_>,
-    domain: &DomainLedger,
+    pass: &DomainPass<'_>,
+    members: &[(&Member, Option<MemberObservation<'_>>)],
 ) -> (Vec<Failure>, Vec<Failure>) {
     let (mut late, mut new) = (Vec::new(), Vec::new());
-    for &member in &scope.unfinished {
-        let Some(pod) = facts.current(domain, member) else {
+    let (facts, scope) = (pass.facts, &pass.scope);
+    let Some(domain) = pass.entry() else {
+        return (late, new);
+    };
+    let incident = domain.domain_incident();
+    for (member, observed) in members {
+        let Some(observed) = observed else {
             // Basic members end independently. In a gang that ran, a missing pod ended unobserved.
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
-            let released = domain
-                .domain_incident()
-                .is_some_and(|i| facts.is_past_barrier(scope.key(), i.attempt));
+            let released = incident.is_some_and(|i| facts.is_past_barrier(pass.key(), i.attempt));
             if (ran || released) && !scope.gang.basic {
-                let node = scope.assigned.get(member).map_or("", NodeName::as_str);
-                new.push(detect::vanished(member, node, facts.now));
+                let node = scope.assigned.get(*member).map_or("", NodeName::as_str);
+                new.push(vanished(member, node, facts.now));
             }
             continue;
         };
-        let restarting = domain
-            .domain_incident()
-            .filter(|i| !i.replace.contains(member));
-        let in_place = restarting.is_some();
+        let pod = observed.pod;
+        let restarting = incident.filter(|i| !i.replace.contains(member));
         let mut others = Vec::new();
         if !pod.terminal() && !pod.terminating() {
-            others = beside_training(facts, domain, member, pod, in_place);
+            others = observed.exits_beside_training(domain, restarting.is_some());
         }
         let Some(incident) = restarting else {
-            let own = detect::failure_of(facts, domain, member, pod);
-            new.extend(own.filter(|f| !follows(f, &others)));
+            let own = observed.failure(domain);
+            new.extend(own.filter(|f| !is_consequence(f, &others)));
             new.extend(others);
             continue;
         };
-        let exit = detect::exit_at_attempt(facts, domain, member, pod);
-        if let Some(exit) = exit.filter(|f| !follows(f, &others)) {
+        let exit = observed.exit_at_attempt(domain);
+        if let Some(exit) = exit.filter(|f| !is_consequence(f, &others)) {
             new.push(exit);
             new.extend(others);
         } else if !others.is_empty() {
             new.extend(others);
-        } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
+        } else if let Some(dead) = observed.pod_failure() {
             // The other members run without it.
-            if pod.is_supervised() && facts.is_released(scope.key(), incident.attempt) {
+            if pod.is_supervised() && facts.is_released(pass.key(), incident.attempt) {
                 new.push(dead);
             } else {
                 late.push(dead);
             }
         } else {
-            late.extend(detect::late_exit(facts, incident.attempt, member, pod));
+            late.extend(observed.late_exit(incident.attempt));
         }
     }
     (late, new)

@@ -10,7 +10,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::workload::TrainingWorkloadSpec;
 
 use crate::facts::Facts;
-use crate::failure::resize::{restart_changed, set_running};
+use crate::failure::incident::restart_changed;
 use crate::ledger::Ledger;
 
 pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
@@ -27,7 +27,7 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
     for group in &spec.groups {
         if runs.keys().any(|m| m.group == group.name) {
-            set_running(ledger, group, |m| {
+            ledger.set_running(group, |m| {
                 runs.get(m).copied().unwrap_or_else(|| was.contains(m))
             });
         }

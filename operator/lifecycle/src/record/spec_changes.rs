@@ -1,12 +1,13 @@
 //! Stage 01: first application of the spec, suspension, edits, resizing and requested restarts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::Duration;
+use lockstep_api::gangs::Gang;
 use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
 
 use crate::facts::Facts;
-use crate::failure::{requested, resize};
+use crate::failure::incident::{restart_changed, restart_on_request};
 use crate::ledger::{DomainLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::view::Priority;
@@ -39,7 +40,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     ledger.applied = Some(wanted);
     align_entries(facts, ledger);
     if resized {
-        resize::follow_replicas(facts, ledger, &applied.replicas);
+        follow_replicas(facts, ledger, &applied.replicas);
     }
     if restart_requested {
         let cause = Cause::requested(
@@ -47,7 +48,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
             facts.now,
             "spec.restartNonce was raised",
         );
-        requested::restart_on_request(facts, ledger, &cause);
+        restart_on_request(facts, ledger, &cause);
     }
 }
 
@@ -94,6 +95,28 @@ fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
     ledger.gangs = gangs;
     ledger.domains = domains;
+}
+
+/// Added members join once they are placed. If members are removed, the remaining members restart
+/// at once.
+fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
+    let spec = facts.spec();
+    let was = ledger.membership_before(spec, before);
+    let placed: BTreeSet<&str> = facts
+        .gangs
+        .iter()
+        .filter(|g| !g.basic && facts.placement(ledger, &g.key).is_some())
+        .flat_map(Gang::members)
+        .map(|m| m.group.as_str())
+        .collect();
+    for (group, before) in spec.groups.iter().zip(before) {
+        let joins_later = group.replicas > *before && placed.contains(group.name.as_str());
+        if joins_later || ledger.running.contains_key(&group.name) {
+            ledger.set_running(group, |m| was.contains(m));
+        }
+    }
+    let is = ledger.membership(spec);
+    restart_changed(facts, ledger, &was, &is, "replicas changed");
 }
 
 fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {

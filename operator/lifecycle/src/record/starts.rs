@@ -18,9 +18,10 @@ use lockstep_api::words::span;
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
-use crate::facts::Facts;
-use crate::failure::scope::DomainScope;
-use crate::failure::{detect, late, requested};
+use crate::facts::{Facts, MemberObservation};
+use crate::failure::domain::DomainScope;
+use crate::failure::incident::place_elsewhere;
+use crate::failure::{barrier, detect};
 use crate::ledger::{Avoidance, DomainLedger, Ledger, Outcome};
 use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::start_problem::{self, Fault, unbound_since, waiting_container};
@@ -102,7 +103,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
             .collect();
-        requested::place_elsewhere(facts, ledger, gang, failures);
+        place_elsewhere(facts, ledger, gang, failures);
     } else if let Some(failure) = of_template.or(failures.first()) {
         release(facts, ledger, gang, failure, of_template.is_some());
     }
@@ -184,7 +185,7 @@ fn start_failures(
         }
     }
     let allowed = if alone {
-        late::at_once(scope).saturating_sub(under_way)
+        barrier::at_once(scope).saturating_sub(under_way)
     } else {
         late.len()
     };
@@ -239,11 +240,11 @@ fn deadline(
     }
     let attempt = pod.identity.attempt;
     let members = scope.unfinished.iter().copied();
-    let since = since.max(late::last_arrival(facts, entry, members, attempt));
-    let patience = late::patience(facts, pod, attempt)?;
+    let since = since.max(barrier::last_arrival(facts, entry, members, attempt));
+    let deadline = barrier::arrival_deadline(facts, pod, attempt)?;
     Some(Deadline {
-        at: patience.deadline(since, limit),
-        deadlines: patience.deadlines,
+        at: deadline.at(since, limit),
+        deadlines: deadline.deadlines,
     })
 }
 
@@ -263,17 +264,18 @@ fn start(
         return Start::UnderWay;
     };
     let attempt = pod.identity.attempt;
+    let observed = facts.observe(member, pod);
     // Arrivals are removed over time, releases are kept.
     let released = facts.is_released(scope.key(), attempt);
-    let held = pod.is_supervised() && !facts.is_at(member, pod, attempt) && !released;
-    let trainer = facts.trainer(member, pod);
+    let held = pod.is_supervised() && !observed.is_at(attempt) && !released;
+    let trainer = observed.trainer();
     let started = trainer.is_some_and(ContainerView::started);
     if pod.phase == PodPhase::Failed && !pod.has_run() {
         let message = format!("{}: {}", pod.reason, pod.message);
         let reason = reasons::REJECTED_BY_NODE;
         return Start::Failed(StartFailure::of_node(member, node, reason, message));
     }
-    if let Some(failure) = detect::start_error(facts, member, pod) {
+    if let Some(failure) = observed.start_error() {
         return Start::Failed(StartFailure {
             fault: Fault::of_program(&failure.cause.message),
             ..StartFailure::of_node(
@@ -305,27 +307,21 @@ fn start(
     }
     let waits = held && trainer.is_some_and(ContainerView::running);
     match deadline(facts, scope, entry, pod, waits) {
-        Some(deadline) if facts.due(deadline.at).passed(wake) => Start::Late(not_in_time(
-            facts,
-            member,
-            node,
-            pod,
-            held,
-            deadline.deadlines,
-        )),
+        Some(deadline) if facts.due(deadline.at).passed(wake) => {
+            Start::Late(not_in_time(&observed, node, held, deadline.deadlines))
+        }
         Some(_) | None => Start::UnderWay,
     }
 }
 
 /// `held`: the member is not released. A waiting container is reported instead of the supervisor.
 fn not_in_time(
-    facts: &Facts<'_>,
-    member: &Member,
+    observed: &MemberObservation<'_>,
     node: &str,
-    pod: &PodView,
     held: bool,
     deadlines: i32,
 ) -> StartFailure {
+    let (facts, member, pod) = (observed.facts, observed.member, observed.pod);
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let within = span(limit.saturating_mul(i64::from(deadlines)));
     let times = if deadlines == 1 {

@@ -1,0 +1,337 @@
+//! Progress of an open incident: members arrive at the barrier, overdue members get new pods, and
+//! the domain recovers.
+//!
+//! A deadline on missing reports would make a slow control plane expensive: it replaces running
+//! members, which delays reports further. Therefore a member is replaced only if its own node
+//! reports that it does not arrive, and only after a time without any arrival in its domain. Only a
+//! share is replaced at a time (docs/decisions/0034).
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::member::Member;
+use lockstep_api::words::span;
+use lockstep_api::workload::{CauseKind, IncidentStage};
+
+use super::budget::refund;
+use super::domain::{Consequence, DomainPass, DomainScope, awaits_nodes, is_up, restarts_in_place};
+use crate::facts::Facts;
+use crate::gangs::PlacementView;
+use crate::ledger::{DomainLedger, OpenIncident};
+use crate::pods::{ContainerView, PodView};
+use crate::view::{RefusedRequest, Target};
+
+/// One in this many members is replaced at a time, at least one. New pods load a slow control
+/// plane, and the first of them show whether replacement helps.
+const SHARE: usize = 10;
+
+/// After this many deadlines without any arrival, a silent agent on a ready node counts as hanging.
+/// Outages of the API server are rarely as long.
+const SILENCE: i32 = 5;
+
+impl DomainPass<'_> {
+    /// Without new failures.
+    pub fn advance(&mut self) -> Option<Consequence> {
+        if self.incident().is_some() {
+            self.keep_returned_members();
+            self.note_order();
+            self.replace_overdue_members();
+            let consequence = self.replacement_timeout();
+            if consequence.is_some() {
+                return consequence;
+            }
+            self.note_arrival();
+        }
+        self.note_recovery();
+        None
+    }
+
+    fn note_order(&mut self) {
+        let (facts, key) = (self.facts, self.key());
+        let Some(domain) = self.ledger.domains.get_mut(key) else {
+            return;
+        };
+        let ordered = facts.is_ordered(key, domain.attempt);
+        if let Some(incident) = &mut domain.incident
+            && incident.stage == IncidentStage::Decided
+            && ordered
+            && incident
+                .not_before
+                .is_none_or(|t| facts.due(t).passed(&mut self.wake))
+        {
+            incident.stage = IncidentStage::Ordered;
+            incident.ordered_at = Some(facts.now);
+        }
+    }
+
+    /// If a lost node returns before its members got other nodes, they restart in their pods. If no
+    /// pod remains to be replaced, the charge is refunded.
+    fn keep_returned_members(&mut self) {
+        let (facts, key) = (self.facts, self.key());
+        let may_keep = |incident: &&OpenIncident| {
+            incident.cause.kind == CauseKind::NodeLost
+                && incident.stage == IncidentStage::Decided
+                && !incident.action.replaces_pods()
+                && !incident.affects_single_pods()
+                && !facts.is_ordered(key, incident.attempt)
+        };
+        let incident = self.incident().filter(may_keep).cloned();
+        let gang = self.ledger.gang(&self.scope.gang.key);
+        let (Some(mut incident), Some(gang)) = (incident, gang) else {
+            return;
+        };
+        let returned = |member: &Member| {
+            let pod = facts.pods_of(member).last().copied();
+            pod.is_some_and(|p| {
+                restarts_in_place(facts, member, p)
+                    && p.node.as_deref().is_some_and(|n| facts.usable(gang, n))
+            })
+        };
+        let replaced = incident.replace.iter();
+        let (kept, replace) = replaced.cloned().partition::<Vec<_>, _>(returned);
+        if kept.is_empty() {
+            return;
+        }
+        for pod in kept.iter().flat_map(|m| facts.pods_of(m)) {
+            incident.old_pods.remove(&pod.uid);
+        }
+        incident.replace = replace.into_iter().collect();
+        if incident.replace.is_empty() {
+            refund(self.ledger, key, &mut incident);
+        }
+        if let Some(domain) = self.entry_mut() {
+            domain.incident = Some(incident);
+        }
+    }
+
+    fn replace_overdue_members(&mut self) {
+        let facts = self.facts;
+        let overdue = self.overdue_members();
+        if let Some(incident) = self.entry_mut().and_then(|d| d.incident.as_mut())
+            && !overdue.is_empty()
+        {
+            incident.replace_members(facts, overdue);
+        }
+    }
+
+    /// A member whose first start is in progress has a separate, longer deadline.
+    fn overdue_members(&mut self) -> Vec<Member> {
+        let (facts, scope) = (self.facts, &self.scope);
+        let domain = self.ledger.domain(scope.key());
+        let Some((domain, incident)) = domain.and_then(|d| Some((d, d.domain_incident()?))) else {
+            return Vec::new();
+        };
+        let Some(ordered_at) = incident.ordered_at else {
+            return Vec::new();
+        };
+        let members = in_place(scope, incident);
+        let last = last_arrival(facts, domain, members, incident.attempt);
+        let since = ordered_at.max(last);
+        let limit = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+        let mut overdue = Vec::new();
+        for member in missing(facts, scope, domain) {
+            let deadline = match facts.current(domain, member) {
+                // The API server confirms that there is no pod.
+                None => Some(since + limit),
+                Some(pod) if !has_started(facts, member, pod) => None,
+                Some(pod) => {
+                    arrival_deadline(facts, pod, incident.attempt).map(|d| d.at(since, limit))
+                }
+            };
+            if deadline.is_some_and(|at| facts.due(at).passed(&mut self.wake)) {
+                overdue.push(member);
+            }
+        }
+        let replaced = scope.unfinished.iter();
+        let replaced = replaced.filter(|m| incident.replace.contains(m));
+        let under_way = replaced.filter(|m| !is_back(facts, domain, m)).count();
+        let allowed = at_once(scope).saturating_sub(under_way);
+        overdue.into_iter().take(allowed).cloned().collect()
+    }
+
+    /// Survivors keep their nodes during the search for a replacement, up to a timeout.
+    fn replacement_timeout(&mut self) -> Option<Consequence> {
+        let (facts, scope) = (self.facts, &self.scope);
+        let domain = self.ledger.domain(scope.key())?;
+        let gang = self.ledger.gang(&scope.gang.key)?;
+        let incident = domain.incident.as_ref()?;
+        let since = incident.ordered_at.or_else(|| {
+            let members = scope.unfinished.iter().copied();
+            let waits = awaits_nodes(facts, gang, scope.assigned, domain, members);
+            waits.then_some(incident.decided_at)
+        })?;
+        let placement = facts.placement(self.ledger, &scope.gang.key)?;
+        let prevented = facts.prevents_pods(&mut self.wake);
+        let mut unplaced: Vec<String> = Vec::new();
+        for &member in &scope.unfinished {
+            let node = scope.assigned.get(member);
+            let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
+            let refusal = refused_on(facts, member, placement).map(|r| r.message.as_str());
+            let refusal = refusal.or(prevented);
+            if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
+                let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
+                unplaced.push(format!("{member}{why}"));
+            }
+        }
+        let limit = facts.spec().failure_policy.replacement_timeout_seconds;
+        let deadline = since + TimeDelta::seconds(limit);
+        if unplaced.is_empty() || !facts.due(deadline).passed(&mut self.wake) {
+            return None;
+        }
+        let message = format!(
+            "no replacement within {} (failurePolicy.replacementTimeoutSeconds) for {}",
+            span(limit),
+            unplaced.join(", ")
+        );
+        Some(Consequence::ReleaseGang(
+            facts.release_reason(&mut self.wake),
+            message,
+        ))
+    }
+
+    fn note_arrival(&mut self) {
+        let (facts, key) = (self.facts, self.key());
+        let Some(domain) = self.ledger.domains.get_mut(key) else {
+            return;
+        };
+        let all_here = missing(facts, &self.scope, domain).is_empty();
+        if let Some(incident) = &mut domain.incident
+            && incident.stage == IncidentStage::Ordered
+            && all_here
+        {
+            incident.stage = IncidentStage::Arrived;
+            incident.arrived_at = Some(facts.now);
+        }
+    }
+
+    /// Closes the incident, or records the first start, when all members run.
+    fn note_recovery(&mut self) {
+        let (facts, key) = (self.facts, self.key());
+        let Some(domain) = self.entry() else {
+            return;
+        };
+        let incident = domain.incident.as_ref();
+        let begun = incident.is_none_or(|i| i.stage == IncidentStage::Arrived);
+        let unfinished = &self.scope.unfinished;
+        if domain.healthy_since.is_some() || !begun || unfinished.is_empty() {
+            return;
+        }
+        if !facts.is_released(key, domain.attempt) {
+            return;
+        }
+        // All members were at the barrier, so whatever happens now is a failure.
+        let begins = incident.is_none() && facts.is_past_barrier(key, domain.attempt);
+        if !begins && !unfinished.iter().all(|m| is_up(facts, domain, m)) {
+            return;
+        }
+        let restarts = self.restart_count();
+        if let Some(domain) = self.entry_mut() {
+            domain.restarts_seen = restarts;
+            domain.healthy_since = Some(facts.now);
+        }
+        self.ledger.close_incident(facts, key, true);
+        if let Some(gang) = self.ledger.gangs.get_mut(self.scope.gang.key.as_str()) {
+            gang.placement_tries = 0;
+            gang.start_tries = 0;
+        }
+    }
+}
+
+/// Members that restart in place and have not arrived.
+fn missing<'s>(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'s>,
+    domain: &DomainLedger,
+) -> Vec<&'s Member> {
+    let Some(incident) = domain.domain_incident() else {
+        return Vec::new();
+    };
+    let has_arrived = |member: &&Member| {
+        let pod = facts.current(domain, member);
+        pod.is_some_and(|p| facts.observe(member, p).is_at(incident.attempt))
+    };
+    let members = in_place(scope, incident);
+    members.filter(|m| !has_arrived(m)).collect()
+}
+
+fn in_place<'s>(
+    scope: &DomainScope<'s>,
+    incident: &OpenIncident,
+) -> impl Iterator<Item = &'s Member> {
+    let members = scope.unfinished.iter().copied();
+    members.filter(|m| !incident.replace.contains(m))
+}
+
+/// How many members of a domain may be replaced at a time.
+pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
+    scope.unfinished.len().div_ceil(SHARE)
+}
+
+/// Deadline of a member's arrival, if its container runs on a ready node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArrivalDeadline {
+    /// Number of `inPlace.deadlineSeconds` after the last arrival in the domain.
+    pub deadlines: i32,
+    /// When the node became ready.
+    not_before: Option<DateTime<Utc>>,
+}
+
+impl ArrivalDeadline {
+    /// When the deadline passes without arrivals after `since`.
+    pub fn at(self, since: DateTime<Utc>, limit: TimeDelta) -> DateTime<Utc> {
+        self.not_before.map_or(since, |at| since.max(at)) + limit * self.deadlines
+    }
+}
+
+/// `None`: the node is not ready, so that another deadline applies.
+pub(crate) fn arrival_deadline(
+    facts: &Facts<'_>,
+    pod: &PodView,
+    attempt: i64,
+) -> Option<ArrivalDeadline> {
+    let node = pod.node.as_deref()?;
+    let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
+    Some(if facts.arrivals.is_late(pod, attempt) {
+        ArrivalDeadline {
+            deadlines: 1,
+            not_before: None,
+        }
+    } else {
+        // No report. A present agent could report, so wait longer.
+        ArrivalDeadline {
+            deadlines: facts.agent(node).map_or(1, |_| SILENCE),
+            not_before: info.ready_since,
+        }
+    })
+}
+
+/// When the last of these members' arrivals was received.
+pub(crate) fn last_arrival<'m>(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    members: impl IntoIterator<Item = &'m Member>,
+    attempt: i64,
+) -> DateTime<Utc> {
+    let heard = |m| facts.arrivals.heard_at(facts.current(domain, m)?, attempt);
+    let last = members.into_iter().filter_map(heard).max();
+    last.unwrap_or(DateTime::UNIX_EPOCH)
+}
+
+/// The last refusal of a member's pod of this placement. A success clears it.
+fn refused_on<'a>(
+    facts: &Facts<'a>,
+    member: &Member,
+    placement: &PlacementView,
+) -> Option<&'a RefusedRequest> {
+    let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
+    let found = refusals.find(|r| r.placement.as_ref() == Some(&placement.id));
+    found.copied()
+}
+
+fn is_back(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
+    let pod = facts.current(domain, member);
+    pod.is_some_and(|p| facts.running(member, p) || facts.succeeded(member, p))
+}
+
+fn has_started(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
+    let trainer = facts.trainer(member, pod);
+    trainer.is_none_or(ContainerView::started)
+}

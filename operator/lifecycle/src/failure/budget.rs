@@ -1,0 +1,251 @@
+//! The restart budget: charges, refunds, and restarts by kubelets that no agent has reported.
+
+use std::mem::take;
+use std::ops::ControlFlow;
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::ids::DomainKey;
+use lockstep_api::member::Member;
+use lockstep_api::words::{count, span};
+use lockstep_api::workload::{Cause, CauseKind, FailureAction};
+
+use super::detect::{RESTARTING_ALL, is_start_error, killed_for_node};
+use super::domain::{Consequence, DomainPass};
+use super::policy::{Failure, Response, verdict};
+use crate::cause::describe;
+use crate::facts::{Facts, MemberObservation};
+use crate::ledger::{Ledger, OpenIncident};
+use crate::pods::Termination;
+use crate::wake::Wake;
+
+/// Domains that lose the same node within this time are charged once.
+const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
+
+pub(crate) enum Unreported {
+    /// None, or all are accounted for.
+    Nothing,
+    /// They exceed the restart budget.
+    OverBudget(Cause),
+    /// The policy requires more than the restart.
+    Failure(Box<Failure>),
+}
+
+/// The last restart of a member's training container.
+enum LastRestart {
+    /// None, or of an older attempt.
+    Nothing,
+    /// The report is expected: the agent observes an exit before the kubelet publishes it.
+    Awaited,
+    Ended(Box<Failure>),
+}
+
+impl DomainPass<'_> {
+    /// Returns whether a unit was used, or the consequence that replaces the incident.
+    ///
+    /// `superseded`: the incident that the new one supersedes. `tries`: its counted restarts.
+    pub(super) fn charge(
+        &mut self,
+        response: &Response,
+        superseded: Option<&OpenIncident>,
+        tries: i32,
+    ) -> ControlFlow<Consequence, bool> {
+        let policy = &self.facts.spec().failure_policy;
+        let cause = describe(&response.cause);
+        if response.action.ends_workload() {
+            return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
+        }
+        // Until all members have recovered from a charged incident, further failures are free
+        // (docs/decisions/0006).
+        let superseded_paid = superseded.is_some_and(|i| i.counted && !i.affects_single_pods());
+        let paid = superseded_paid || self.has_paid_for_node(&response.cause);
+        let charged = response.counted && !paid;
+        if charged && !self.ledger.budget.charge(&policy.limits, self.facts.now) {
+            return ControlFlow::Break(self.over_budget(&response.cause));
+        }
+        let most = policy.in_place.max_tries + self.facts.view.settings().recreate_tries;
+        if response.counted && !response.action.affects_single_pod() && tries >= most {
+            let message = format!("{tries} consecutive restarts failed; {cause}");
+            return ControlFlow::Break(Consequence::ReleaseGang(
+                reasons::RESTARTS_EXHAUSTED,
+                message,
+            ));
+        }
+        ControlFlow::Continue(charged)
+    }
+
+    /// True if the loss of this node was recently charged to another domain.
+    fn has_paid_for_node(&self, cause: &Cause) -> bool {
+        let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
+        let domains = self.ledger.domains.values();
+        let open = domains
+            .filter_map(|d| d.incident.as_ref())
+            .filter(|i| i.counted && same(&i.cause))
+            .map(|i| i.detected_at);
+        let history = self.ledger.history.iter();
+        let closed = history
+            .filter(|h| h.counted && same(&h.cause))
+            .map(|h| h.time);
+        let now = self.facts.now;
+        cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| now - at <= ONE_LOSS)
+    }
+
+    pub fn over_budget(&self, cause: &Cause) -> Consequence {
+        let limits = &self.facts.spec().failure_policy.limits;
+        let failures = self.ledger.budget.used(limits, self.facts.now) + 1;
+        let message = format!(
+            "restart limit reached: {} within {} (failurePolicy.limits.maxRestarts is {}); {}",
+            count(failures, "counted failure"),
+            span(limits.window_seconds),
+            limits.max_restarts,
+            describe(cause)
+        );
+        Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
+    }
+
+    /// Refunds a charge if pod status now shows that the node or an eviction ended the pod.
+    pub fn refund_node_failure(&mut self) {
+        let Some(mut incident) = self.incident().cloned() else {
+            return;
+        };
+        let members = &self.scope.domain.members;
+        let Some(cause) = killed_for_node(self.facts, members, &incident.cause) else {
+            return;
+        };
+        incident.cause = cause;
+        refund(self.ledger, self.key(), &mut incident);
+        if let Some(domain) = self.entry_mut() {
+            domain.incident = Some(incident);
+        }
+    }
+
+    /// Counts restarts by kubelets since the last pass, by restart counts in pod status.
+    pub fn count_kubelet_restarts(
+        &mut self,
+        members: &[(&Member, Option<MemberObservation<'_>>)],
+    ) -> Unreported {
+        let count = self.restart_count();
+        let Some(domain) = self.entry_mut() else {
+            return Unreported::Nothing;
+        };
+        let new = count - domain.restarts_seen;
+        if new <= 0 {
+            domain.restarts_seen = count;
+            return Unreported::Nothing;
+        }
+        let (attempt, healthy_since) = (domain.attempt, domain.healthy_since);
+        let (mut latest, mut awaited): (Option<Failure>, bool) = (None, false);
+        for observed in members.iter().filter_map(|(_, pod)| pod.as_ref()) {
+            match last_restart(observed, attempt, &mut self.wake) {
+                LastRestart::Nothing => {}
+                LastRestart::Awaited => awaited = true,
+                LastRestart::Ended(failure) => {
+                    let later = |l: &Failure| failure.cause.time >= l.cause.time;
+                    if !is_start_error(self.facts, &failure) && latest.as_ref().is_none_or(later) {
+                        latest = Some(*failure);
+                    }
+                }
+            }
+        }
+        let Some(failure) = latest else {
+            return Unreported::Nothing;
+        };
+        let verdict = verdict(self.facts.spec(), &failure);
+        let is_task = is_end_of_task(self.facts, &failure);
+        let ends_attempt = !is_task && !verdict.action.affects_single_pod();
+        let ended_since = |since| failure.cause.time > since;
+        if awaited && !(ends_attempt && healthy_since.is_some_and(ended_since)) {
+            // The known exit may have been counted before.
+            return Unreported::Nothing;
+        }
+        if let Some(domain) = self.entry_mut() {
+            domain.restarts_seen = count;
+        }
+        if is_task {
+            return Unreported::Nothing;
+        }
+        if ends_attempt {
+            return Unreported::Failure(Box::new(failure));
+        }
+        let (facts, budget) = (self.facts, &mut self.ledger.budget);
+        budget.total += new;
+        budget.in_place += new;
+        let limits = &facts.spec().failure_policy.limits;
+        let within_budget = !verdict.counted || (0..new).all(|_| budget.charge(limits, facts.now));
+        let cause = Cause {
+            rule: verdict.rule_name(),
+            ..failure.cause.clone()
+        };
+        let (key, recovered_at) = (self.key(), within_budget.then_some(facts.now));
+        self.ledger.record_kubelet_restarts(
+            key,
+            &cause,
+            verdict.action,
+            verdict.counted,
+            recovered_at,
+        );
+        if within_budget {
+            Unreported::Nothing
+        } else {
+            Unreported::OverBudget(cause)
+        }
+    }
+}
+
+pub(super) fn refund(ledger: &mut Ledger, domain: &DomainKey, incident: &mut OpenIncident) {
+    if !take(&mut incident.counted) {
+        return;
+    }
+    if let Some(domain) = ledger.domains.get_mut(domain) {
+        domain.tries = (domain.tries - 1).max(0);
+        domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
+    }
+    ledger.budget.refund(incident.detected_at);
+}
+
+/// Exits of older attempts were handled then.
+fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake) -> LastRestart {
+    let (facts, training) = (observed.facts, observed.training());
+    let Some(container) = observed.trainer() else {
+        return LastRestart::Nothing;
+    };
+    let Some(last) = &container.last else {
+        return LastRestart::Nothing;
+    };
+    let pod_restart = observed.last_pod_restart();
+    let pod_restart = pod_restart.filter(|_| last.reason == RESTARTING_ALL);
+    // The kubelet shows no id after a restart of the whole pod.
+    let known = pod_restart.or_else(|| match &last.id {
+        Some(id) => observed.report_of(training, Some(id)),
+        None => observed.report_where(training, |r| r.restarts == container.restart_count - 1),
+    });
+    if known.is_some_and(|r| r.attempt < attempt) {
+        return LastRestart::Nothing;
+    }
+    if let Some(exit) = pod_restart {
+        return LastRestart::Ended(Box::new(observed.reported_failure(exit)));
+    }
+    // The kubelet shows no times after a restart of the whole pod.
+    let ended_by = last.finished_at.or(container.running_since());
+    if known.is_none() && observed.has_agent() {
+        let grace = facts.view.settings().report_grace;
+        // With a clock far ahead, the time of the exit is unknown.
+        let deadline = ended_by.filter(|at| *at < facts.now + grace);
+        if deadline.is_some_and(|at| !facts.due(at + grace).passed(wake)) {
+            return LastRestart::Awaited;
+        }
+    }
+    let last = Termination {
+        finished_at: ended_by,
+        ..last.clone()
+    };
+    LastRestart::Ended(Box::new(observed.exit_failure(training, &last, known)))
+}
+
+/// True if the exit ended one task and the user's rule starts the next. If the rule restarts all
+/// containers and the code is unknown, the exit may be a failure, but is not charged.
+fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
+    let rule = facts.after_success(&failure.member.group);
+    let hidden = failure.masked && rule.is_some_and(FailureAction::restarts_pod);
+    failure.cause.exit_code == Some(0) || hidden
+}

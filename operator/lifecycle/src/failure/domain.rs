@@ -1,0 +1,222 @@
+//! A restart domain in one pass, and the states of its members.
+
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::ids::{DomainKey, NodeName};
+use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::IncidentStage;
+
+use crate::facts::{Facts, MemberObservation, NO_NODES};
+use crate::gangs::AssignedNodes;
+use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
+use crate::pods::{ContainerView, PodView};
+use crate::wake::Wake;
+
+/// The handling of one domain's failures: observations, ledger, members, and the next deadline.
+pub(crate) struct DomainPass<'p> {
+    pub facts: &'p Facts<'p>,
+    pub ledger: &'p mut Ledger,
+    pub scope: DomainScope<'p>,
+    pub wake: Wake,
+}
+
+/// A domain with its gang and the members that should run.
+pub(crate) struct DomainScope<'s> {
+    pub gang: &'s Gang,
+    pub domain: &'s Domain,
+    pub all: Vec<&'s Member>,
+    pub unfinished: Vec<&'s Member>,
+    pub assigned: &'s AssignedNodes,
+}
+
+/// What a domain's failures cause beyond a restart of the domain.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Consequence {
+    ReleaseGang(&'static str, String),
+    FailWorkload(&'static str, String),
+}
+
+impl<'p> DomainPass<'p> {
+    pub fn new(facts: &'p Facts<'p>, ledger: &'p mut Ledger, scope: DomainScope<'p>) -> Self {
+        Self {
+            facts,
+            ledger,
+            scope,
+            wake: Wake::NEVER,
+        }
+    }
+
+    pub fn key(&self) -> &'p DomainKey {
+        self.scope.key()
+    }
+
+    pub fn entry(&self) -> Option<&DomainLedger> {
+        self.ledger.domain(self.key())
+    }
+
+    pub fn entry_mut(&mut self) -> Option<&mut DomainLedger> {
+        self.ledger.domains.get_mut(self.scope.key())
+    }
+
+    pub fn incident(&self) -> Option<&OpenIncident> {
+        self.entry()?.incident.as_ref()
+    }
+
+    /// Each unfinished member, with its current pod.
+    pub fn observe(&self) -> Vec<(&'p Member, Option<MemberObservation<'p>>)> {
+        let entry = self.entry();
+        let members = self.scope.unfinished.iter().copied();
+        let observed = members.map(|member| {
+            let pod = entry.and_then(|e| self.facts.current(e, member));
+            (member, pod.map(|pod| self.facts.observe(member, pod)))
+        });
+        observed.collect()
+    }
+
+    /// Restarts of training containers by kubelets.
+    pub fn restart_count(&self) -> i64 {
+        let entry = self.entry();
+        let current = |m| entry.and_then(|e| self.facts.current(e, m));
+        let members = self.scope.domain.members.iter();
+        let trainers = members.filter_map(|m| self.facts.trainer(m, current(m)?));
+        trainers.map(|c| i64::from(c.restart_count)).sum()
+    }
+}
+
+impl<'s> DomainScope<'s> {
+    pub fn placed(
+        facts: &'s Facts<'s>,
+        ledger: &Ledger,
+        membership: &Membership<'_>,
+        gang: &'s Gang,
+        domain: &'s Domain,
+    ) -> Self {
+        let assigned = facts.assigned_nodes(&gang.key);
+        let mut all = Vec::new();
+        for member in &domain.members {
+            // Members of Basic groups run independently. A degrading gang continues without members
+            // that have no capacity.
+            let runs = if gang.basic || (gang.degrades() && membership.contains(member)) {
+                assigned.contains_key(member)
+            } else {
+                membership.contains(member)
+            };
+            if runs {
+                all.push(member);
+            }
+        }
+        let unfinished = all
+            .iter()
+            .copied()
+            .filter(|m| !ledger.completed.contains(*m))
+            .collect();
+        Self {
+            gang,
+            domain,
+            all,
+            unfinished,
+            assigned,
+        }
+    }
+
+    /// Ignores nodes, and excludes members that do not run again.
+    pub fn of_restart(
+        facts: &'s Facts<'s>,
+        ledger: &Ledger,
+        membership: &Membership<'_>,
+        gang: &'s Gang,
+        domain: &'s Domain,
+    ) -> Self {
+        let done = ledger.done_members(facts.spec(), gang, domain);
+        let mut all = Vec::new();
+        for member in &domain.members {
+            if membership.contains(member) && !done.contains(member) {
+                all.push(member);
+            }
+        }
+        Self {
+            gang,
+            domain,
+            unfinished: all.clone(),
+            all,
+            assigned: &NO_NODES,
+        }
+    }
+
+    pub fn key(&self) -> &'s DomainKey {
+        &self.domain.key
+    }
+}
+
+/// True if the training container can be stopped and its kubelet then starts it again.
+pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
+    let Some(node) = pod.place() else {
+        return false;
+    };
+    let finished = facts
+        .trainer(member, pod)
+        .and_then(ContainerView::terminated)
+        .is_some_and(|t| t.exit_code == 0);
+    !pod.terminal() && !pod.terminating() && !finished && !facts.lost(node) && facts.can_stop(node)
+}
+
+/// True if a pod on a silent node is kept: its member has no other node yet, while other members
+/// have. The node may return before a replacement exists.
+pub(crate) fn awaits_node(
+    facts: &Facts<'_>,
+    gang: &GangLedger,
+    assigned: &AssignedNodes,
+    member: &Member,
+    pod: &PodView,
+) -> bool {
+    let silent = pod.node.as_deref().is_some_and(|node| facts.silent(node));
+    let usable = |node: &NodeName| facts.usable(gang, node.as_str());
+    silent
+        && !pod.terminal()
+        && !pod.terminating()
+        && !assigned.get(member).is_some_and(usable)
+        && assigned.values().any(usable)
+}
+
+/// True if the incident of a domain waits until members on silent nodes get other nodes or the
+/// nodes return. The survivors run until then.
+pub(crate) fn awaits_nodes<'m>(
+    facts: &Facts<'_>,
+    gang: &GangLedger,
+    assigned: &AssignedNodes,
+    domain: &DomainLedger,
+    members: impl IntoIterator<Item = &'m Member>,
+) -> bool {
+    let Some(incident) = domain.domain_incident() else {
+        return false;
+    };
+    let mut replaced = members.into_iter().filter(|m| incident.replace.contains(m));
+    incident.stage == IncidentStage::Decided
+        && replaced.any(|member| {
+            let mut pods = facts.pods_of(member).iter();
+            pods.any(|pod| awaits_node(facts, gang, assigned, member, pod))
+        })
+}
+
+/// True if the member runs at the current attempt, or has succeeded.
+pub(super) fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
+    let Some(pod) = facts.current(domain, member) else {
+        return false;
+    };
+    if !facts.running(member, pod) && !facts.succeeded(member, pod) {
+        return false;
+    }
+    let Some(incident) = domain.domain_incident() else {
+        return true;
+    };
+    if incident.replace.contains(member) {
+        return true;
+    }
+    let shown = facts.trainer(member, pod);
+    shown.is_some_and(|c| {
+        facts
+            .observe(member, pod)
+            .is_container_at(incident.attempt, c)
+    })
+}
