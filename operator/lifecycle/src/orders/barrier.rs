@@ -22,206 +22,266 @@ use crate::wake::Wake;
 /// Most replaced pods in an order, at 36 bytes each.
 const MOST_REPLACED: usize = 1000;
 
-#[derive(Clone, Copy)]
-pub(super) struct Meeting<'m> {
+/// Members of a domain that share a barrier.
+pub(super) struct BarrierGroup<'m> {
+    pub facts: &'m Facts<'m>,
+    pub ledger: &'m Ledger,
+    pub membership: &'m Membership<'m>,
     pub gang: &'m Gang,
     pub domain: &'m Domain,
     pub entry: &'m DomainLedger,
-    pub running: &'m [&'m Member],
+    pub running: Vec<&'m Member>,
 }
 
-impl Meeting<'_> {
+impl<'m> BarrierGroup<'m> {
     pub fn in_place(&self) -> MemberSet {
         let replace = self.entry.incident.as_ref().map(|i| &i.replace);
         let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
         let members = self.running.iter().filter(stays);
         members.map(|m| (*m).clone()).collect()
     }
-}
 
-/// True if members wait for a release: they have supervisors or will get them.
-pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
-    let mut groups = facts.spec().groups.iter();
-    let settings = facts.view.settings();
-    let members = &meeting.domain.members;
-    let may_be = may_have_supervisors(meeting.gang)
-        && groups.any(|g| {
-            members.iter().any(|m| m.group == g.name)
-                && supervisor_image(settings, facts.spec(), g).is_some()
-        });
-    may_be || is_supervised(facts, meeting)
-}
-
-fn is_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
-    let mut pods = meeting
-        .running
-        .iter()
-        .filter_map(|m| facts.current(meeting.entry, m));
-    pods.any(PodView::is_supervised)
-}
-
-/// False without pods.
-fn all_are_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
-    let mut pods = meeting
-        .running
-        .iter()
-        .filter_map(|m| facts.current(meeting.entry, m));
-    is_supervised(facts, meeting) && pods.all(PodView::is_supervised)
-}
-
-/// True if every process waits at barriers: an order then stops members and starts none.
-pub(super) fn all_are_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
-    let pods = meeting.running.iter().flat_map(|m| facts.pods_of(m));
-    is_held(facts, meeting) && pods.copied().all(PodView::is_supervised)
-}
-
-pub(super) fn follow(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    membership: &Membership<'_>,
-    meeting: Meeting<'_>,
-    order: &mut DomainOrder,
-    wake: &mut Wake,
-) {
-    let attempt = meeting.entry.attempt;
-    if order.attempt != attempt {
-        return;
+    /// True if members wait for a release: they have supervisors or will get them.
+    pub fn is_held(&self) -> bool {
+        let mut groups = self.facts.spec().groups.iter();
+        let settings = self.facts.view.settings();
+        let members = &self.domain.members;
+        let may_be = may_have_supervisors(self.gang)
+            && groups.any(|g| {
+                members.iter().any(|m| m.group == g.name)
+                    && supervisor_image(settings, self.facts.spec(), g).is_some()
+            });
+        may_be || self.is_supervised()
     }
-    if !is_held(facts, meeting) {
-        order.released_attempt = attempt;
-        return;
+
+    fn is_supervised(&self) -> bool {
+        let mut pods = self
+            .running
+            .iter()
+            .filter_map(|m| self.facts.current(self.entry, m));
+        pods.any(PodView::is_supervised)
     }
-    let expected = expected(facts, meeting);
-    if expected.is_empty() {
-        return;
+
+    /// False without pods.
+    fn all_are_supervised(&self) -> bool {
+        let mut pods = self
+            .running
+            .iter()
+            .filter_map(|m| self.facts.current(self.entry, m));
+        self.is_supervised() && pods.all(PodView::is_supervised)
     }
-    let supervised = is_supervised(facts, meeting);
-    order.replaced_pods = replaced_pods(facts, meeting, order);
-    // Unsupervised members use the coordinator of the pod's environment, and so must all others.
-    let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
-    let moves = (has_moved || all_are_supervised(facts, meeting))
-        && meets_alone(facts.spec(), membership, meeting.domain);
-    let place = moves.then(|| place(facts, ledger, membership, meeting, order));
-    // A release without the address would send members to the environment's coordinator.
-    let known = !matches!(place, Some(Place::Unknown));
-    let incident = meeting.entry.incident.as_ref();
-    if order.released_attempt == attempt {
-        if !order.peers.is_empty() {
-            order.peers = ranges(&expected);
+
+    /// True if every process waits at barriers: an order then stops members and starts none.
+    pub fn all_are_held(&self) -> bool {
+        let pods = self.running.iter().flat_map(|m| self.facts.pods_of(m));
+        self.is_held() && pods.copied().all(PodView::is_supervised)
+    }
+
+    pub fn follow(&self, order: &mut DomainOrder, wake: &mut Wake) {
+        let attempt = self.entry.attempt;
+        if order.attempt != attempt {
+            return;
         }
-    } else if known && may_start(facts, ledger, meeting, &expected, wake) {
-        order.released_attempt = attempt;
-        order.peers = ranges(&expected);
-    } else if incident.is_some() && supervised {
-        // A member that now gets a new pod must not start in the old one.
-        order.members = meeting.in_place().to_ranges();
+        if !self.is_held() {
+            order.released_attempt = attempt;
+            return;
+        }
+        let expected = self.expected();
+        if expected.is_empty() {
+            return;
+        }
+        let supervised = self.is_supervised();
+        order.replaced_pods = self.replaced_pods(order);
+        // Unsupervised members use the coordinator of the pod's environment, and so must all other
+        // members.
+        let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
+        let moves = (has_moved || self.all_are_supervised())
+            && meets_alone(self.facts.spec(), self.membership, self.domain);
+        let place = moves.then(|| self.place(order));
+        // A release without the address would send members to the environment's coordinator.
+        let known = !matches!(place, Some(Place::Unknown));
+        let incident = self.entry.incident.as_ref();
+        if order.released_attempt == attempt {
+            if !order.peers.is_empty() {
+                order.peers = ranges(&expected);
+            }
+        } else if known && self.may_start(&expected, wake) {
+            order.released_attempt = attempt;
+            order.peers = ranges(&expected);
+        } else if incident.is_some() && supervised {
+            // A member that now gets a new pod must not start in the old one.
+            order.members = self.in_place().to_ranges();
+        }
+        if !supervised {
+            return;
+        }
+        if order.released_attempt == attempt {
+            order.coordinator = place.and_then(Place::address);
+            order.progress = self.facts.spec().failure_policy.progress;
+        }
+        order.alone = self.alone(order);
+        if order.completed_attempt < attempt && incident.is_none() && self.is_enough(&expected) {
+            order.completed_attempt = attempt;
+        }
     }
-    if !supervised {
-        return;
-    }
-    if order.released_attempt == attempt {
-        order.coordinator = place.and_then(Place::address);
-        order.progress = facts.spec().failure_policy.progress;
-    }
-    order.alone = alone(facts, meeting, order);
-    if order.completed_attempt < attempt
-        && incident.is_none()
-        && is_enough(facts, ledger, meeting, &expected)
-    {
-        order.completed_attempt = attempt;
-    }
-}
 
-/// Pods that an agent alone would take for current pods: they were created for the attempt or
-/// restart in place, but were replaced. Their nodes may receive the order before the deletion.
-/// Entries stay, because a pod deleted by force may still run.
-fn replaced_pods(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<String> {
-    let mut all = order.replaced_pods.clone();
-    let in_place = |member| is_in_ranges(&order.members, member).unwrap_or(false);
-    for &member in meeting.running {
-        let current = facts.current(meeting.entry, member).map(|p| &p.uid);
-        let others = facts.pods_of(member).iter();
-        for pod in others.filter(|p| Some(&p.uid) != current && !p.terminal()) {
-            let comes = pod.identity.attempt == order.attempt || in_place(member);
-            if comes && pod.is_supervised() && all.iter().all(|uid| pod.uid != **uid) {
-                all.push(pod.uid.to_string());
+    /// Pods that an agent alone would take for current pods: they were created for the attempt or
+    /// restart in place, but were replaced. Their nodes may receive the order before the deletion.
+    /// Entries stay, because a pod deleted by force may still run.
+    fn replaced_pods(&self, order: &DomainOrder) -> Vec<String> {
+        let mut all = order.replaced_pods.clone();
+        let in_place = |member| is_in_ranges(&order.members, member).unwrap_or(false);
+        for &member in &self.running {
+            let current = self.facts.current(self.entry, member).map(|p| &p.uid);
+            let others = self.facts.pods_of(member).iter();
+            for pod in others.filter(|p| Some(&p.uid) != current && !p.terminal()) {
+                let comes = pod.identity.attempt == order.attempt || in_place(member);
+                if comes && pod.is_supervised() && all.iter().all(|uid| pod.uid != **uid) {
+                    all.push(pod.uid.to_string());
+                }
             }
         }
+        let excess = all.len().saturating_sub(MOST_REPLACED);
+        all.drain(..excess);
+        all
     }
-    let excess = all.len().saturating_sub(MOST_REPLACED);
-    all.drain(..excess);
-    all
+
+    /// True if the back-off is over and all members have arrived. If the gang releases its nodes,
+    /// the barrier stays closed, because later members would not wait for each other.
+    fn may_start(&self, expected: &[&Member], wake: &mut Wake) -> bool {
+        let incident = self.entry.incident.as_ref();
+        let waits = incident.and_then(|i| i.not_before);
+        self.facts.placement(self.ledger, &self.gang.key).is_some()
+            && waits.is_none_or(|t| self.facts.due(t).passed(wake))
+            && expected.iter().all(|m| self.is_here(m))
+    }
+
+    /// True if the members that the success policy waits for have exited 0. Members of groups that
+    /// `successPolicy` does not select may be servers that never end. If the policy selects no group
+    /// of the domain, all members of the domain must have exited 0.
+    fn is_enough(&self, expected: &[&'m Member]) -> bool {
+        let policy = &self.facts.spec().success_policy;
+        let is_selected = |m: &Member| policy.groups.is_empty() || policy.groups.contains(&m.group);
+        let selects_none = !expected.iter().any(|m| is_selected(m));
+        let mut groups: BTreeMap<&str, bool> = BTreeMap::new();
+        for member in expected.iter().filter(|m| selects_none || is_selected(m)) {
+            let done = groups.entry(&member.group).or_insert(true);
+            *done = *done && self.is_done(member);
+        }
+        match policy.operator {
+            SuccessOperator::Any if !selects_none => groups.values().any(|done| *done),
+            SuccessOperator::Any | SuccessOperator::All => groups.values().all(|done| *done),
+        }
+    }
+
+    /// A degrading gang continues without members that have no capacity.
+    fn expected(&self) -> Vec<&'m Member> {
+        let assigned = self.facts.assigned_nodes(&self.gang.key);
+        let runs = |m: &&&Member| !self.gang.degrades() || assigned.contains_key(**m);
+        self.running.iter().filter(runs).copied().collect()
+    }
+
+    /// By the member's own identity: a count of arrivals could include other members.
+    fn is_here(&self, member: &Member) -> bool {
+        let entry = self.entry;
+        if self.ledger.completed.contains(member) {
+            return true;
+        }
+        let Some(pod) = self.facts.current(entry, member) else {
+            return false;
+        };
+        let restarts = entry.domain_incident();
+        let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
+        if pod.is_supervised() || in_place {
+            // An exit with 0 may belong to the previous attempt.
+            let over = !in_place && self.facts.succeeded(member, pod);
+            over || self.facts.observe(member, pod).is_at(entry.attempt)
+        } else {
+            self.facts.running(member, pod) || self.facts.succeeded(member, pod)
+        }
+    }
+
+    /// `OfPods` without one common coordinator. Later members must not be sent to a pod that no
+    /// longer exists.
+    fn place(&self, order: &DomainOrder) -> Place {
+        let mut places = self.running.iter().map(|m| self.membership.coordinator(m));
+        let Some(first) = places.next() else {
+            return Place::OfPods;
+        };
+        if places.any(|other| other != first) {
+            return Place::OfPods;
+        }
+        let Some(pod) = self.facts.current(self.entry, &first) else {
+            let kept = order.coordinator.clone();
+            let kept = kept.filter(|_| self.ledger.completed.contains(&first));
+            return kept.map_or(Place::OfPods, Place::At);
+        };
+        match &pod.pod_ip {
+            Some(ip) if !ip.is_empty() => Place::At(CoordinatorAddress {
+                pod_ip: ip.clone(),
+                port: port(self.facts.spec().network.port, self.entry.attempt - 1),
+            }),
+            _ => Place::Unknown,
+        }
+    }
+
+    /// A supervised member with its current pod.
+    fn supervised(&self, member: &'m Member) -> Option<MemberObservation<'m>> {
+        let pod = self.facts.current(self.entry, member);
+        let pod = pod.filter(|p| p.is_supervised())?;
+        Some(self.facts.observe(member, pod))
+    }
+
+    /// Members that the kubelet restarts alone, with the restart counts of the failed containers.
+    /// Earlier entries stay, because reports are removed over time.
+    fn alone(&self, order: &DomainOrder) -> Vec<RestartsSeen> {
+        let mut by_member: BTreeMap<Member, i32> = BTreeMap::new();
+        for entry in &order.alone {
+            for member in MemberSet::parse(&entry.members).unwrap_or_default() {
+                by_member.insert(member, entry.restarts);
+            }
+        }
+        // No process has run before the release, but containers may have ended.
+        let attempt = self.entry.attempt;
+        let released = order.released_attempt == attempt;
+        for &member in &self.running {
+            let Some(observed) = self.supervised(member) else {
+                continue;
+            };
+            let ends = exits(&observed, attempt)
+                .filter(|report| released || !report.supervised)
+                .filter(|report| restarts_alone(&observed, report));
+            if let Some(restarts) = ends.map(|report| report.restarts).max() {
+                by_member.insert(member.clone(), restarts);
+            }
+        }
+        let mut by_restarts: BTreeMap<i32, MemberSet> = BTreeMap::new();
+        for (member, restarts) in by_member {
+            by_restarts.entry(restarts).or_default().insert(member);
+        }
+        listed(by_restarts)
+    }
+
+    /// True if a member has exited with 0 at the attempt. Until all have, a crash during shutdown
+    /// can still restart all.
+    fn is_done(&self, member: &'m Member) -> bool {
+        let reported = || {
+            let observed = self.supervised(member);
+            let exits_with_0 = |r: &Report| r.supervised && r.exit_code == 0;
+            observed.is_some_and(|o| exits(&o, self.entry.attempt).any(exits_with_0))
+        };
+        self.ledger.completed.contains(member)
+            || self
+                .facts
+                .current(self.entry, member)
+                .is_some_and(|p| self.facts.succeeded(member, p))
+            || reported()
+    }
 }
 
 fn ranges(members: &[&Member]) -> Vec<String> {
     let members = members.iter().map(|m| (*m).clone());
     members.collect::<MemberSet>().to_ranges()
-}
-
-/// True if the back-off is over and all members have arrived. If the gang releases its nodes, the
-/// barrier stays closed, because later members would not wait for each other.
-fn may_start(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    meeting: Meeting<'_>,
-    expected: &[&Member],
-    wake: &mut Wake,
-) -> bool {
-    let incident = meeting.entry.incident.as_ref();
-    let waits = incident.and_then(|i| i.not_before);
-    facts.placement(ledger, &meeting.gang.key).is_some()
-        && waits.is_none_or(|t| facts.due(t).passed(wake))
-        && expected.iter().all(|m| is_here(facts, ledger, meeting, m))
-}
-
-/// True if the members that the success policy waits for have exited 0. Members of groups that
-/// `successPolicy` does not select may be servers that never end. If the policy selects no group of
-/// the domain, all members of the domain must have exited 0.
-fn is_enough(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    meeting: Meeting<'_>,
-    expected: &[&Member],
-) -> bool {
-    let policy = &facts.spec().success_policy;
-    let is_selected = |m: &Member| policy.groups.is_empty() || policy.groups.contains(&m.group);
-    let selects_none = !expected.iter().any(|m| is_selected(m));
-    let mut groups: BTreeMap<&str, bool> = BTreeMap::new();
-    for member in expected.iter().filter(|m| selects_none || is_selected(m)) {
-        let done = groups.entry(&member.group).or_insert(true);
-        *done = *done && is_done(facts, ledger, meeting, member);
-    }
-    match policy.operator {
-        SuccessOperator::Any if !selects_none => groups.values().any(|done| *done),
-        SuccessOperator::Any | SuccessOperator::All => groups.values().all(|done| *done),
-    }
-}
-
-/// A degrading gang continues without members that have no capacity.
-fn expected<'m>(facts: &Facts<'_>, meeting: Meeting<'m>) -> Vec<&'m Member> {
-    let assigned = facts.assigned_nodes(&meeting.gang.key);
-    let runs = |m: &&&Member| !meeting.gang.degrades() || assigned.contains_key(**m);
-    meeting.running.iter().filter(runs).copied().collect()
-}
-
-/// By the member's own identity: a count of arrivals could include other members.
-fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
-    let entry = meeting.entry;
-    if ledger.completed.contains(member) {
-        return true;
-    }
-    let Some(pod) = facts.current(entry, member) else {
-        return false;
-    };
-    let restarts = entry.domain_incident();
-    let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
-    if pod.is_supervised() || in_place {
-        // An exit with 0 may belong to the previous attempt.
-        let over = !in_place && facts.succeeded(member, pod);
-        over || facts.observe(member, pod).is_at(entry.attempt)
-    } else {
-        facts.running(member, pod) || facts.succeeded(member, pod)
-    }
 }
 
 enum Place {
@@ -241,80 +301,9 @@ impl Place {
     }
 }
 
-/// `OfPods` without one common coordinator. Later members must not be sent to a pod that no longer
-/// exists.
-fn place(
-    facts: &Facts<'_>,
-    ledger: &Ledger,
-    membership: &Membership<'_>,
-    meeting: Meeting<'_>,
-    order: &DomainOrder,
-) -> Place {
-    let mut places = meeting.running.iter().map(|m| membership.coordinator(m));
-    let Some(first) = places.next() else {
-        return Place::OfPods;
-    };
-    if places.any(|other| other != first) {
-        return Place::OfPods;
-    }
-    let Some(pod) = facts.current(meeting.entry, &first) else {
-        let kept = order.coordinator.clone();
-        let kept = kept.filter(|_| ledger.completed.contains(&first));
-        return kept.map_or(Place::OfPods, Place::At);
-    };
-    match &pod.pod_ip {
-        Some(ip) if !ip.is_empty() => Place::At(CoordinatorAddress {
-            pod_ip: ip.clone(),
-            port: port(facts.spec().network.port, meeting.entry.attempt - 1),
-        }),
-        _ => Place::Unknown,
-    }
-}
-
-/// A supervised member with its current pod.
-fn supervised<'o>(
-    facts: &'o Facts<'_>,
-    meeting: Meeting<'_>,
-    member: &'o Member,
-) -> Option<MemberObservation<'o>> {
-    let pod = facts.current(meeting.entry, member);
-    let pod = pod.filter(|p| p.is_supervised())?;
-    Some(facts.observe(member, pod))
-}
-
 fn exits<'o>(observed: &MemberObservation<'o>, attempt: i64) -> impl Iterator<Item = &'o Report> {
     let reports = observed.training_reports();
     reports.filter(move |r| r.attempt == attempt && r.kind == ReportKind::Exited)
-}
-
-/// Members that the kubelet restarts alone, with the restart counts of the failed containers.
-/// Earlier entries stay, because reports are removed over time.
-fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<RestartsSeen> {
-    let mut by_member: BTreeMap<Member, i32> = BTreeMap::new();
-    for entry in &order.alone {
-        for member in MemberSet::parse(&entry.members).unwrap_or_default() {
-            by_member.insert(member, entry.restarts);
-        }
-    }
-    // No process has run before the release, but containers may have ended.
-    let attempt = meeting.entry.attempt;
-    let released = order.released_attempt == attempt;
-    for &member in meeting.running {
-        let Some(observed) = supervised(facts, meeting, member) else {
-            continue;
-        };
-        let ends = exits(&observed, attempt)
-            .filter(|report| released || !report.supervised)
-            .filter(|report| restarts_alone(&observed, report));
-        if let Some(restarts) = ends.map(|report| report.restarts).max() {
-            by_member.insert(member.clone(), restarts);
-        }
-    }
-    let mut by_restarts: BTreeMap<i32, MemberSet> = BTreeMap::new();
-    for (member, restarts) in by_member {
-        by_restarts.entry(restarts).or_default().insert(member);
-    }
-    listed(by_restarts)
 }
 
 /// By restart count, as in an order.
@@ -334,19 +323,4 @@ fn restarts_alone(observed: &MemberObservation<'_>, report: &Report) -> bool {
     let pod_restart = observed.pod_restart_before(report);
     let failure = observed.reported_failure(pod_restart.unwrap_or(report));
     (pod_restart.is_some() || report.exit_code != 0) && is_left_to_kubelet(observed.facts, &failure)
-}
-
-/// True if a member has exited with 0 at the attempt. Until all have, a crash during shutdown can
-/// still restart all.
-fn is_done(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
-    let reported = || {
-        let observed = supervised(facts, meeting, member);
-        let exits_with_0 = |r: &Report| r.supervised && r.exit_code == 0;
-        observed.is_some_and(|o| exits(&o, meeting.entry.attempt).any(exits_with_0))
-    };
-    ledger.completed.contains(member)
-        || facts
-            .current(meeting.entry, member)
-            .is_some_and(|p| facts.succeeded(member, p))
-        || reported()
 }

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use chrono::SubsecRound;
 use lockstep_api::RestartOrderSpec;
-use lockstep_api::gangs::Domain;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::ReportKind;
@@ -20,7 +19,7 @@ use crate::failure::policy::verdict;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::pods::{ContainerState, ContainerView, PodView, Termination};
 use crate::wake::Wake;
-use barrier::{Meeting, all_are_held, is_held, listed};
+use barrier::{BarrierGroup, listed};
 
 /// Count of a container that has not started.
 const NONE: i32 = -1;
@@ -38,24 +37,22 @@ pub(crate) fn wanted(
             continue;
         };
         let members = domain.members.iter();
-        let running: Vec<&Member> = members.filter(|m| membership.contains(m)).collect();
-        let meeting = Meeting {
+        let group = BarrierGroup {
+            facts,
+            ledger,
+            membership,
             gang,
             domain,
             entry,
-            running: &running,
+            running: members.filter(|m| membership.contains(m)).collect(),
         };
-        let nodes = facts.assigned_nodes(&gang.key);
-        let waits = ledger
-            .gang(&gang.key)
-            .is_some_and(|held| awaits_nodes(facts, held, nodes, entry, running.iter().copied()));
-        let mut order = if waits {
+        let mut order = if group.awaits_nodes() {
             facts.order(&domain.key).cloned()
         } else {
-            domain_order(facts, meeting, wake)
+            group.order(wake)
         };
         if let Some(order) = &mut order {
-            barrier::follow(facts, ledger, membership, meeting, order, wake);
+            group.follow(order, wake);
         }
         domains.extend(order);
     }
@@ -65,82 +62,82 @@ pub(crate) fn wanted(
     }
 }
 
-/// An order for the current attempt and membership stays unchanged, so that closing an incident
-/// causes no write. So does an order for a later attempt: after a change of leader, this ledger may
-/// be outdated, and attempts must not decrease. The next incident exceeds it. An order for a new
-/// attempt is written after the back-off of its incident.
-fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Option<DomainOrder> {
-    let domain = meeting.entry;
-    let world = meeting.running.len() as i32;
-    let present = facts.order(&meeting.domain.key);
-    let same = |o: &DomainOrder| o.attempt == domain.attempt && o.world == world;
-    if present.is_some_and(|o| o.attempt > domain.attempt || same(o)) {
-        return present.cloned();
+impl BarrierGroup<'_> {
+    fn awaits_nodes(&self) -> bool {
+        let (facts, assigned) = (self.facts, self.facts.assigned_nodes(&self.gang.key));
+        let members = self.running.iter().copied();
+        let gang = self.ledger.gang(&self.gang.key);
+        gang.is_some_and(|gang| awaits_nodes(facts, gang, assigned, self.entry, members))
     }
-    // Supervised members stop at once; only their release waits.
-    let incident = domain.incident.as_ref();
-    let not_before = incident
-        .and_then(|i| i.not_before)
-        .filter(|_| !all_are_held(facts, meeting));
-    if not_before.is_some_and(|t| !facts.due(t).passed(wake)) {
-        return present.cloned();
-    }
-    match present {
-        // The running members have changed without a restart.
-        Some(o) if o.attempt == domain.attempt && is_held(facts, meeting) => {
-            let mut order = o.clone();
-            order.world = world;
-            Some(order)
-        }
-        _ => Some(new_order(facts, meeting, present)),
-    }
-}
 
-fn new_order(
-    facts: &Facts<'_>,
-    meeting: Meeting<'_>,
-    present: Option<&DomainOrder>,
-) -> DomainOrder {
-    let Meeting {
-        domain: Domain { key, .. },
-        entry: domain,
-        running,
-        ..
-    } = meeting;
-    let incident = domain.incident.as_ref();
-    // Without an incident, only new pods take part in a later attempt.
-    let anew = incident.is_none() && present.is_some_and(|o| o.attempt < domain.attempt);
-    let members = if anew {
-        MemberSet::default()
-    } else {
-        meeting.in_place()
-    };
-    let policy = &facts.spec().failure_policy;
-    let held = is_held(facts, meeting);
-    let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
-    DomainOrder {
-        key: key.to_string(),
-        attempt: domain.attempt,
-        members: members.to_ranges(),
-        world: running.len() as i32,
-        released_attempt: if held {
-            present.map_or(0, |o| o.released_attempt)
+    /// An order for the current attempt and membership stays unchanged, so that closing an incident
+    /// causes no write. So does an order for a later attempt: after a change of leader, this ledger
+    /// may be outdated, and attempts must not decrease. The next incident exceeds it. An order for
+    /// a new attempt is written after the back-off of its incident.
+    fn order(&self, wake: &mut Wake) -> Option<DomainOrder> {
+        let domain = self.entry;
+        let world = self.running.len() as i32;
+        let present = self.facts.order(&self.domain.key);
+        let same = |o: &DomainOrder| o.attempt == domain.attempt && o.world == world;
+        if present.is_some_and(|o| o.attempt > domain.attempt || same(o)) {
+            return present.cloned();
+        }
+        // Supervised members stop at once; only their release waits.
+        let incident = domain.incident.as_ref();
+        let not_before = incident
+            .and_then(|i| i.not_before)
+            .filter(|_| !self.all_are_held());
+        if not_before.is_some_and(|t| !self.facts.due(t).passed(wake)) {
+            return present.cloned();
+        }
+        match present {
+            // The running members have changed without a restart.
+            Some(o) if o.attempt == domain.attempt && self.is_held() => {
+                let mut order = o.clone();
+                order.world = world;
+                Some(order)
+            }
+            _ => Some(self.new_order(present)),
+        }
+    }
+
+    fn new_order(&self, present: Option<&DomainOrder>) -> DomainOrder {
+        let domain = self.entry;
+        let incident = domain.incident.as_ref();
+        // Without an incident, only new pods take part in a later attempt.
+        let only_new = incident.is_none() && present.is_some_and(|o| o.attempt < domain.attempt);
+        let members = if only_new {
+            MemberSet::default()
         } else {
-            domain.attempt
-        },
-        completed_attempt: 0,
-        peers: Vec::new(),
-        progress: None,
-        alone: Vec::new(),
-        restarts_seen,
-        exceptions,
-        since: incident.map(|i| i.cause.time),
-        coordinator: None,
-        replaced_pods: Vec::new(),
-        deadline_seconds: match incident {
-            Some(_) => Some(policy.in_place.deadline_seconds),
-            None => held.then_some(policy.start_deadline_seconds),
-        },
+            self.in_place()
+        };
+        let policy = &self.facts.spec().failure_policy;
+        let held = self.is_held();
+        let (restarts_seen, exceptions) = restarts_by_number(self.facts, domain, &members);
+        DomainOrder {
+            key: self.domain.key.to_string(),
+            attempt: domain.attempt,
+            members: members.to_ranges(),
+            world: self.running.len() as i32,
+            released_attempt: if held {
+                present.map_or(0, |o| o.released_attempt)
+            } else {
+                domain.attempt
+            },
+            completed_attempt: 0,
+            peers: Vec::new(),
+            progress: None,
+            alone: Vec::new(),
+            restarts_seen,
+            exceptions,
+            since: incident.map(|i| i.cause.time),
+            coordinator: None,
+            replaced_pods: Vec::new(),
+            deadline_seconds: match incident {
+                Some(_) => Some(policy.in_place.deadline_seconds),
+                None => held.then_some(policy.start_deadline_seconds),
+            },
+        }
     }
 }
 
