@@ -147,7 +147,7 @@ impl<'s> Membership<'s> {
 
     /// Number of members that share the coordinator of this member; `None` if the member does not
     /// run.
-    pub fn meeting_size(&self, member: &Member) -> Option<i32> {
+    pub fn rendezvous_size(&self, member: &Member) -> Option<i32> {
         let world = self.place(member)?.world;
         let chosen = self
             .network

@@ -7,9 +7,9 @@ use lockstep_api::names::DEFAULT_SCHEDULER;
 use lockstep_api::words::time;
 
 use crate::facts::Facts;
+use crate::messages::shortened;
 use crate::pods::{ContainerState, PodView};
 use crate::wake::Wake;
-use crate::words::shortened;
 
 /// Bytes.
 const LONGEST: usize = 512;

@@ -13,9 +13,9 @@ use lockstep_api::workload::{
 };
 
 use crate::ledger::{DomainLedger, End, GangLedger, Ledger, OpenIncident, RestartBudget, Spent};
+use crate::messages::shortened;
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
-use crate::words::shortened;
 
 /// Bytes. Up to 500 domains may have a cause, and programs may write 4 kB to
 /// `terminationMessagePath`.

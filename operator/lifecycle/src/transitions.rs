@@ -11,8 +11,8 @@ use lockstep_api::workload::{
 };
 
 use crate::ledger::Ledger;
+use crate::messages::{Restarts, of_gang};
 use crate::start_problem::START_PROBLEMS;
-use crate::words::{Restarts, of_gang};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {

@@ -8,11 +8,11 @@ use lockstep_api::workload::IncidentStage;
 
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
+use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
 use crate::facts::Facts;
 use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
-use crate::meeting::{has_peers, may_have_supervisors, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::objects::supervise::Delivery;
@@ -143,7 +143,7 @@ impl GangPods<'_, '_> {
                 continue;
             }
             // If members of several domains share a coordinator, its address must not change.
-            let recreations = if meets_alone(self.facts.spec(), self.membership, domain) {
+            let recreations = if has_own_coordinator(self.facts.spec(), self.membership, domain) {
                 entry.recreations
             } else {
                 0

@@ -16,9 +16,9 @@ use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
 use super::policy::{Failure, Response, began, respond};
 use crate::cause::describe;
 use crate::changes::Tries;
+use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
-use crate::meeting::{has_peers, may_keep_pods};
 use crate::settings::doubling;
 use crate::tier::Tier;
 

@@ -20,11 +20,11 @@ pub(super) fn variables(
 ) -> Vec<EnvVar> {
     let network = &view.spec().network;
     let port = port(network.port, recreations).to_string();
-    let meeting_id = match recreations {
+    let rendezvous_id = match recreations {
         0 => view.uid().to_owned(),
         n => format!("{}-{n}", view.uid()),
     };
-    let meeting = address(
+    let coordinator = address(
         view.name(),
         view.subdomain(),
         &membership.coordinator(member),
@@ -38,11 +38,11 @@ pub(super) fn variables(
         ("LOCKSTEP_MEMBERS", world.clone()),
         ("PET_NNODES", world.clone()),
         ("PET_NODE_RANK", number.clone()),
-        ("PET_MASTER_ADDR", meeting.clone()),
+        ("PET_MASTER_ADDR", coordinator.clone()),
         ("PET_MASTER_PORT", port.clone()),
-        ("PET_RDZV_ID", meeting_id),
-        ("JAX_COORDINATOR_ADDRESS", format!("{meeting}:{port}")),
-        ("MASTER_ADDR", meeting),
+        ("PET_RDZV_ID", rendezvous_id),
+        ("JAX_COORDINATOR_ADDRESS", format!("{coordinator}:{port}")),
+        ("MASTER_ADDR", coordinator),
         ("MASTER_PORT", port),
         ("NODE_RANK", number.clone()),
         ("JAX_NUM_PROCESSES", world),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_of_the_meeting_point_rotates_and_stays_a_port() {
+    fn the_port_of_the_coordinator_rotates_and_stays_a_port() {
         let ports = |first| (0..10).map(|n| port(first, n)).collect::<Vec<i32>>();
         assert_eq!(
             ports(29500),

@@ -14,7 +14,7 @@ use super::restart::{Codes, compile};
 use super::supervise::{Delivery, supervise, supervisor_image};
 use super::training::training_container;
 use super::{affinity, env};
-use crate::meeting::may_keep_pods;
+use crate::domains::may_keep_pods;
 use crate::observed::Observed;
 use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;

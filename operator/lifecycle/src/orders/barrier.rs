@@ -10,10 +10,10 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
 use lockstep_api::workload::SuccessOperator;
 
+use crate::domains::{has_own_coordinator, may_have_supervisors};
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::policy::is_left_to_kubelet;
 use crate::ledger::{DomainLedger, Ledger};
-use crate::meeting::{may_have_supervisors, meets_alone};
 use crate::objects::env::port;
 use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
@@ -96,7 +96,7 @@ impl<'m> BarrierGroup<'m> {
         // members.
         let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
         let moves = (has_moved || self.all_are_supervised())
-            && meets_alone(self.facts.spec(), self.membership, self.domain);
+            && has_own_coordinator(self.facts.spec(), self.membership, self.domain);
         let place = moves.then(|| self.place(order));
         // A release without the address would send members to the environment's coordinator.
         let known = !matches!(place, Some(Place::Unknown));

@@ -8,8 +8,8 @@
 //! | 03 [`dependencies`] | gangs whose dependencies are met; ends of back-offs |
 //! | 04 [`preemption`] | preempted gangs |
 //! | 05 [`refusals`] | gangs with a pod that the API server refused |
-//! | 06 [`stuck`] | nodes on which pods do not end |
-//! | 07 [`starts`], [`never_whole`] | members that nodes did not start; gangs that never become complete |
+//! | 06 [`stuck_pods`] | nodes on which pods do not end |
+//! | 07 [`starts`], [`partial_start`] | members that nodes did not start; gangs that never become complete |
 //! | 08 [`failures`] | failures, restarts, recovery |
 //! | 09 [`membership`] | running members of elastic gangs |
 
@@ -17,12 +17,12 @@ mod completion;
 mod dependencies;
 mod failures;
 mod membership;
-mod never_whole;
+mod partial_start;
 mod preemption;
 mod refusals;
 mod spec_changes;
 mod starts;
-mod stuck;
+mod stuck_pods;
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -44,9 +44,9 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake = wake.min(dependencies::end_waits(facts, ledger));
     preemption::release_preempted(facts, ledger);
     refusals::release_refused(facts, ledger);
-    wake = wake.min(stuck::avoid_stuck_nodes(facts, ledger));
+    wake = wake.min(stuck_pods::avoid_stuck_nodes(facts, ledger));
     wake = wake.min(starts::follow_starts(facts, ledger));
-    wake = wake.min(never_whole::release_incomplete(facts, ledger));
+    wake = wake.min(partial_start::release_incomplete(facts, ledger));
     wake = wake.min(failures::follow_failures(facts, ledger));
     if ledger.ended.is_none() {
         membership::follow_placements(facts, ledger);

@@ -10,9 +10,9 @@ use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
 use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
+use crate::messages::of_gang;
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
-use crate::words::of_gang;
 
 /// Reasons while a gang requests no capacity, which are outdated as soon as it does.
 const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];

@@ -10,11 +10,11 @@ use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, Outcome};
+use crate::messages::Restarts;
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
 use crate::view::{Priority, RefusalKind, Target};
 use crate::wake::Wake;
-use crate::words::Restarts;
 use crate::zones::OUTAGE_PERCENT;
 
 /// Excludes the terminal ones, which belong to the ledger. The order is fixed.

@@ -10,9 +10,9 @@ use lockstep_api::workload::SupervisorMode;
 
 use super::notes;
 use super::value::{ConditionValue, condition};
+use crate::domains::{has_peers, may_have_supervisors, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
-use crate::meeting::{has_peers, may_have_supervisors, may_keep_pods};
 use crate::objects::supervise::obstacle;
 use crate::wake::Wake;
 

@@ -30,7 +30,7 @@ pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool
 
 /// True if only this domain uses its members' coordinator, now and after any resize. Only then may
 /// the address change when the domain restarts.
-pub(crate) fn meets_alone(
+pub(crate) fn has_own_coordinator(
     spec: &TrainingWorkloadSpec,
     membership: &Membership<'_>,
     domain: &Domain,
@@ -49,7 +49,7 @@ pub(crate) fn meets_alone(
     let mut here: BTreeMap<Member, i32> = BTreeMap::new();
     let mut all: BTreeMap<Member, i32> = BTreeMap::new();
     for member in &domain.members {
-        if let Some(size) = membership.meeting_size(member) {
+        if let Some(size) = membership.rendezvous_size(member) {
             let place = membership.coordinator(member);
             *here.entry(place.clone()).or_default() += 1;
             all.insert(place, size);
