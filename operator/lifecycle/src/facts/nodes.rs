@@ -44,12 +44,14 @@ impl<'a> Facts<'a> {
 
     /// How members on the node get their supervisor. `None`: its agent is not linked to supervisors.
     pub fn delivery(&self, node: &str) -> Option<Delivery> {
+        if !self.is_capable(node, capabilities::SUPERVISE) {
+            return None;
+        }
         let info = self.view.nodes().get(node);
-        self.is_capable(node, capabilities::SUPERVISE).then(|| {
-            match info.is_some_and(|n| n.mounts_images()) {
-                true => Delivery::Mounted,
-                false => Delivery::Copied,
-            }
+        Some(if info.is_some_and(|n| n.mounts_images()) {
+            Delivery::Mounted
+        } else {
+            Delivery::Copied
         })
     }
 
