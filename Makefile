@@ -228,10 +228,10 @@ bench-two-shapes: ## Victims for gangs of two shapes beside proven optima, the t
 bench-scrape: ## How long a leading manager takes to answer a scrape, by workloads
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-scrape
 
-.PHONY: bench-containers
-bench-containers: nodes static kubernetes ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
-	$(CARGO) build --release --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin bench-containers
-	$(CARGO) run -q --release --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
+.PHONY: bench-kubelets
+bench-kubelets: image static kubernetes nodes ## Restarts on real nodes with the images of `make image`, in place against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
+	$(CARGO) build --release --bin bench-kubelets
+	$(INSIDE) target/release/bench-kubelets $(or $(ROUNDS),30) $(ARMS)
 
 .PHONY: bench-scale
 bench-scale: kubernetes ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero, PODS=100000 of others, PARTS=restarts,slow,...

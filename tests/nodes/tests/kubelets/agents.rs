@@ -49,30 +49,27 @@ async fn a_restart_survives_the_agent_that_is_replaced_meanwhile() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_in_place_survives_an_upgrade_of_all_agents() -> Result<()> {
+async fn an_upgrade_of_all_agents_disturbs_no_member() -> Result<()> {
     on_nodes("upgrade", async |real, t| {
         let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let (namespace, name) = install::AGENT;
         let agents = format!("daemonset/{name}");
-        let on =
-            |verb: &'static str| ["rollout", verb, &*agents, "-n", namespace].map(str::to_owned);
-        let restart = on("restart");
-        t.cluster
-            .kubectl(&restart.each_ref().map(String::as_str))
-            .await?;
+        let rollout = async |verb| {
+            let words = ["rollout", verb, &*agents, "-n", namespace];
+            t.cluster.kubectl(&words).await
+        };
+        rollout("restart").await?;
+        eventually("the agents to be replaced", LIMIT, async || {
+            rollout("status").await
+        })
+        .await?;
+        kept(&before, &t.running("gpt").await?, 0)?;
         let killed = now()?;
         real.signal(&before[0], Signal::KILL)?;
         let after = job.trains(t, killed).await?;
         restarted(t, "gpt", 1).await?;
         kept(&before, &after, 0)?;
-        apart(&job)?;
-        let status = on("status");
-        eventually("the agents to be replaced", LIMIT, async || {
-            let status = status.each_ref().map(String::as_str);
-            t.cluster.kubectl(&status).await
-        })
-        .await?;
-        kept(&before, &t.running("gpt").await?, 0)
+        apart(&job)
     })
     .await
 }

@@ -77,34 +77,3 @@ async fn a_gang_trains_again_after_a_node_has_rebooted() -> Result<()> {
     })
     .await
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn members_that_a_kubelet_evicts_move_and_the_others_restart_in_place() -> Result<()> {
-    on_nodes("eviction", async |real, t| {
-        let (job, before) = started(t, 4, json!({}), json!({})).await?;
-        let machine = real.node_of(&before[0])?;
-        let short = now()?;
-        // More than the machine has.
-        machine.configure(json!({"evictionHard": {"memory.available": "100Ti"}}))?;
-        real.ready(&machine.name).await?;
-        let outcome = job.trains(t, short).await;
-        machine.configure(json!({}))?;
-        real.ready(&machine.name).await?;
-        let after = outcome?;
-        let status = t.workloads().get("gpt").await?.status.context("status")?;
-        let causes = || status.history.iter().map(|entry| &entry.cause);
-        let evicted = causes().find(|c| c.node == machine.name && c.reason == "Evicted");
-        evicted.with_context(|| format!("{:?}", causes().collect::<Vec<_>>()))?;
-        for (old, new) in before.iter().zip(&after) {
-            let same = old.uid() == new.uid();
-            ensure!(
-                same == (node(old) != machine.name),
-                "{}: {same}",
-                old.name_any()
-            );
-            ensure!(node(new) != machine.name, "{new:?}");
-        }
-        apart(&job)
-    })
-    .await
-}

@@ -55,7 +55,12 @@ async fn ready_names_a_config_map_that_is_missing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn history_names_a_command_that_cannot_start() -> Result<()> {
     on_nodes("command", async |_, t| {
-        let mut object = gang("gpt", 2, 4, json!({"failurePolicy": {"maxRestarts": 1}}));
+        let mut object = gang(
+            "gpt",
+            2,
+            4,
+            json!({"failurePolicy": {"limits": {"maxRestarts": 1}}}),
+        );
         let training = &mut object["spec"]["groups"][0]["template"]["spec"]["containers"][0];
         merge(training, json!({"image": IMAGE, "command": ["/absent"]}));
         t.create(object).await?;

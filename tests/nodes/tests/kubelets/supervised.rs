@@ -128,7 +128,8 @@ async fn probes_let_a_member_restart_in_place_and_end_one_that_is_sick() -> Resu
         fs::remove_file(&sick)?;
         let after = job.trains(t, ends).await?;
         let (_, cause) = restarted(t, "gpt", 2).await?;
-        ensure!(cause.pod == before[2].name_any(), "{cause:?}");
+        // The trainer ends all members when one gets SIGTERM.
+        ensure!(cause.exit_code == Some(143), "{cause:?}");
         ensure!(uids(&before) == uids(&after), "pods were replaced");
         apart(&job)
     })

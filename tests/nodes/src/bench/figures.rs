@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
+use chrono::TimeDelta;
 use lockstep_api::workload::HistoryEntry;
 use lockstep_containers::job::Reached;
 
 /// One round, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
+    /// From the placement of the fresh workload until condition Ready.
+    start: f64,
     /// From the kill until every member has done a step again.
     total: f64,
-    /// Incidents that the manager has counted; more than one where members failed again.
-    incidents: usize,
     /// The manager's account of the last incident: detect, decide, stop, barrier, start.
     phases: [f64; 5],
     /// From the start of the last process until all had met, as the members note it.
@@ -24,11 +25,11 @@ const PHASES: [&str; 5] = ["detect", "decide", "stop", "barrier", "start"];
 
 impl Round {
     /// From what members and manager have noted; `killed` in microseconds since 1970.
-    pub fn new(killed: u64, reached: Reached, incidents: usize, entry: &HistoryEntry) -> Self {
+    pub fn new(start: TimeDelta, killed: u64, reached: Reached, entry: &HistoryEntry) -> Self {
         let phases = &entry.phases;
         Self {
+            start: start.num_milliseconds() as f64,
             total: millis(killed, reached.stepped),
-            incidents,
             phases: [
                 phases.detect_ms,
                 phases.decide_ms,
@@ -55,7 +56,9 @@ pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(out, " {name} |");
     }
-    out.push_str(" incidents |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    out.push_str(
+        " place to ready |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
     let base = arms.iter().find(|(name, _)| *name == "recreate");
     let base = base.map(|(_, rounds)| median(rounds, |r| r.total));
     for (name, rounds) in arms {
@@ -74,10 +77,10 @@ pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
         }
         let _ = writeln!(
             out,
-            " {:.0} | {:.0} | {} |",
+            " {:.0} | {:.0} | {:.0} |",
             median(rounds, |r| r.meet),
             median(rounds, |r| r.step),
-            rounds.iter().map(|r| r.incidents).sum::<usize>()
+            median(rounds, |r| r.start)
         );
     }
     out

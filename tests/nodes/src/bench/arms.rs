@@ -1,0 +1,117 @@
+//! The ways of restarting that are compared, and one round of each.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use lockstep_api::condition::{self, types};
+use lockstep_cluster::eventually;
+use lockstep_cluster::scenario::Scenario;
+use lockstep_containers::Job;
+use lockstep_containers::job::now;
+use lockstep_nodes::RealCluster;
+use lockstep_nodes::real_cluster::LIMIT;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::figures::Round;
+
+pub const MEMBERS: usize = 8;
+/// Failures are hours apart. Agents report at once again after they have reported the start of their
+/// members.
+const CALM: Duration = Duration::from_secs(11);
+
+/// A way of restarting.
+#[derive(Clone, Copy, Debug)]
+pub struct Arm {
+    /// As in the table.
+    pub name: &'static str,
+    policy: Policy,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Policy {
+    /// As users get it.
+    Default,
+    /// In place by the kubelets.
+    Containers,
+    /// New pods.
+    Recreate,
+}
+
+/// All of them; the last is what the others are compared with.
+pub const ARMS: [Arm; 3] = [
+    Arm {
+        name: "supervised",
+        policy: Policy::Default,
+    },
+    Arm {
+        name: "restart-all",
+        policy: Policy::Containers,
+    },
+    Arm {
+        name: "recreate",
+        policy: Policy::Recreate,
+    },
+];
+
+/// One round on a workload of its own. Also returns how often two attempts have met.
+pub async fn round(
+    real: &RealCluster,
+    t: &Scenario<'_>,
+    arm: &Arm,
+    name: &str,
+) -> Result<(Round, usize)> {
+    let job = Job::of(t, name, MEMBERS)?;
+    t.create(job.manifest(spec(arm.policy), json!({}))?).await?;
+    let pods = job.trains(t, 0).await?;
+    let start = start(t, name).await?;
+    tokio::time::sleep(CALM).await;
+    let victim = usize::try_from(RandomState::new().hash_one(name) % pods.len() as u64)?;
+    let victim: &Pod = pods.get(victim).context("a member")?;
+    let killed = now()?;
+    real.signal(victim, Signal::KILL)?;
+    let reached = eventually("all members to step again", LIMIT, async || {
+        job.since(killed)
+    })
+    .await?;
+    let status = t.restarted(name, 1).await?;
+    let entry = status.history.first().context("history")?;
+    let round = Round::new(start, killed, reached, entry);
+    let workloads = t.workloads();
+    workloads.delete(name, &DeleteParams::default()).await?;
+    eventually("the pods to be gone", LIMIT, async || {
+        let left = t.all_pods().list(&ListParams::default()).await?;
+        ensure!(left.items.is_empty(), "{} pods", left.items.len());
+        Ok(())
+    })
+    .await?;
+    Ok((round, job.mixed()))
+}
+
+/// How long the start of a workload took.
+async fn start(t: &Scenario<'_>, name: &str) -> Result<TimeDelta> {
+    let workload = t.workloads().get(name).await?;
+    let status = workload.status.context("a status")?;
+    let ready = condition::find(&status.conditions, types::READY).context("condition Ready")?;
+    let placed = status.scheduled_time.context("the time of placement")?;
+    Ok(ready.last_transition_time - placed)
+}
+
+fn spec(policy: Policy) -> Value {
+    let in_place = match policy {
+        Policy::Default | Policy::Recreate => json!({}),
+        Policy::Containers => json!({"supervisor": "Never", "withoutSupervisor": "Allow"}),
+    };
+    let rules = match policy {
+        Policy::Default | Policy::Containers => json!([]),
+        Policy::Recreate => json!([{
+            "name": "any", "action": "RecreateGang",
+            "match": {"exitCodes": {"operator": "In", "values": [1, 137]}},
+        }]),
+    };
+    json!({"failurePolicy": {"inPlace": in_place, "rules": rules}})
+}

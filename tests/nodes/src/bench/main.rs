@@ -1,0 +1,54 @@
+//! How long a gang is away after one of its members was killed, and how long it takes to start, on
+//! real nodes with the images of `make image`: `bench-kubelets ROUNDS [ARM,...]`. Prints a table for
+//! docs/benchmarks.md.
+//!
+//! Eight members on four nodes train; a member taken at random is killed with SIGKILL, and the clock
+//! runs until every member has done a step again. Each round has a workload of its own, and the arms
+//! take turns, so that what else happens on the machine concerns all of them.
+
+mod arms;
+mod figures;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_nodes::{Images, RealCluster};
+
+use crate::arms::{ARMS, Arm, MEMBERS, round};
+use crate::figures::{Round, table};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let rounds: usize = args.next().context("ROUNDS")?.parse().context("ROUNDS")?;
+    ensure!(rounds > 0, "ROUNDS must be at least 1");
+    let arms: Vec<&Arm> = match args.next() {
+        Some(words) => words.split(',').map(named).collect::<Result<_>>()?,
+        None => ARMS.iter().collect(),
+    };
+    let real = RealCluster::start("bench", u8::try_from(MEMBERS / 2)?, Images::Released).await?;
+    real.install().await?;
+    let mut measured: Vec<(&str, Vec<Round>)> = arms.iter().map(|a| (a.name, Vec::new())).collect();
+    let mut mixed = 0;
+    real.scenario("bench", async |t| {
+        for number in 0..rounds {
+            for (arm, (name, all)) in arms.iter().zip(&mut measured) {
+                let job = format!("{name}-{number}");
+                let (round, met) = round(&real, t, arm, &job).await?;
+                eprintln!("{name} {}: {round:?}", number + 1);
+                all.push(round);
+                mixed += met;
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    println!("{}", table(&measured));
+    println!("two attempts were seen at once {mixed} times");
+    ensure!(mixed == 0, "two attempts were seen at once");
+    Ok(())
+}
+
+fn named(name: &str) -> Result<&'static Arm> {
+    let mut all = ARMS.iter();
+    all.find(|a| a.name == name)
+        .with_context(|| format!("no arm {name}; there are {:?}", ARMS.map(|a| a.name)))
+}
