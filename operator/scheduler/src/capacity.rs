@@ -1,5 +1,6 @@
 //! Ledger of free capacity. A trial works on a clone.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) struct Capacity {
     /// Reservations of the last cycle for waiting gangs.
     pub standing: StandingReservations,
     /// Capacity that kube-scheduler keeps for pods. Read on first use.
-    nominations: Option<Arc<[Nomination]>>,
+    nominations: OnceCell<Arc<[Nomination]>>,
 }
 
 impl Capacity {
@@ -35,15 +36,15 @@ impl Capacity {
             reserved: BTreeSet::new(),
             evicting: BTreeSet::new(),
             standing: StandingReservations::default(),
-            nominations: None,
+            nominations: OnceCell::new(),
         }
     }
 
     /// Free capacity at this priority: ignores nominations of lower priority.
-    pub fn visible_to(&mut self, context: &Context<'_>, priority: i32) -> Cluster {
+    pub fn visible_to(&self, context: &Context<'_>, priority: i32) -> Cluster {
         let nominations = self
             .nominations
-            .get_or_insert_with(|| nominations(context.cluster).into());
+            .get_or_init(|| nominations(context.cluster).into());
         let mut free = self.free.clone();
         ignore_lesser(&mut free, nominations, priority);
         free

@@ -53,12 +53,6 @@ impl Wake {
         self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
     }
 
-    pub fn join(&mut self, other: Self) {
-        if let Some(at) = other.0 {
-            self.at(at);
-        }
-    }
-
     pub fn after(self, now: DateTime<Utc>) -> Option<Duration> {
         self.0.map(|at| (at - now).to_std().unwrap_or_default())
     }

@@ -6,15 +6,15 @@
 //! | input: nodes, pods and gangs, from the index or from a snapshot file | [`input`], [`snapshot`] |
 //! | state of one gang within a cycle, its pods, free capacity | `state`, `status_to_be`, `member_pods`, `capacity` |
 //! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
-//! | reservations for pods that do not exist yet | `cycle::reserve` |
-//! | preemptions in progress, and the limit of evictions per minute | `cycle::intents`, `cycle::victims`, [`pace`] |
+//! | reservations for pods that do not exist yet | `cycle` |
+//! | preemptions in progress, and limits of evictions | `cycle::{intents, victims, limits}`, [`pace`] |
 //! | held gangs; usage per namespace | [`hold`], `namespace_usage` |
-//! | the queue: members, nodes and victims of each gang | `cycle::{queue, place, preempt}`, [`growth`] |
+//! | the queue: the turn of each gang and its outcome | `cycle::{queue, turn, place, preempt, outcome}`, [`growth`] |
 //! | reservations for waiting gangs | `cycle::reservation`, `standing` |
 //! | gangs that exchange nodes | `cycle::exchange`, `waits` |
 //! | status of each gang, written if it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests; size limit of an object | [`plan`], [`size`] |
-//! | skipped cycles and skipped gangs; verdicts shared by gangs with equal requests | `rest`, `cycle::judged`, `no_victims`, `asks` |
+//! | skipped cycles and skipped gangs; verdicts shared by gangs with equal requests | `rest`, `no_victims`, `asks` |
 //!
 //! A cycle depends only on its input and the time. Its memory ([`Memory`]) may be lost at any
 //! moment. State that must survive is in the status of the pod groups: the placement, reserved

@@ -3,6 +3,7 @@
 //! pod is no candidate for one minute. Refusals by kube-scheduler and by budgets are in the status
 //! of the pod groups.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,8 @@ pub struct Memory {
     /// The last cycle, if it was idle.
     pub(crate) rest: Option<Rest>,
     pub(crate) pods: MemberPods,
-    verdicts: Verdicts,
+    /// Changes only with its answers, so readers of a cycle share it.
+    verdicts: RefCell<Verdicts>,
 }
 
 /// How long a pod is no candidate after a refused eviction. Budgets change.
@@ -121,7 +123,7 @@ impl Memory {
     }
 
     pub(crate) fn eligible(
-        &mut self,
+        &self,
         gang: &GangInput,
         template: &TemplateInput,
         cluster: &Snapshot,
@@ -135,7 +137,9 @@ impl Memory {
                     "{}/{}/{}/{}",
                     workload.uid, workload.generation, workload.admitted, template.group
                 );
-                self.verdicts.eligible(&key, constraints, cluster)
+                self.verdicts
+                    .borrow_mut()
+                    .eligible(&key, constraints, cluster)
             }
             TemplateNodes::Recorded(names) => Arc::new(
                 names
@@ -147,18 +151,12 @@ impl Memory {
     }
 
     /// Drops entries for gangs and pods that the cycle did not visit.
-    pub(crate) fn retain(
-        &mut self,
-        gangs: &[GangState],
-        refused: &HashSet<String>,
-        evicting: impl Fn(&str) -> bool,
-    ) {
+    pub(crate) fn retain(&mut self, gangs: &[GangState], evicting: impl Fn(&str) -> bool) {
         let uids: HashSet<&str> = gangs.iter().map(GangState::uid).collect();
         let keys: HashSet<&Key> = gangs.iter().map(|g| &g.input.key).collect();
         self.written.retain(|key, _| keys.contains(key));
         self.evicted_at.retain(|uid, _| evicting(uid));
-        self.verdicts.retain_used();
-        self.refused_since.retain(|uid, _| refused.contains(uid));
+        self.verdicts.get_mut().retain_used();
         let pursue = |gang: &&GangState| gang.status.preemption.is_some();
         let pursue = gangs.iter().filter(pursue).map(GangState::uid);
         let pursue: HashSet<&str> = pursue.collect();

@@ -73,6 +73,17 @@ impl<T> BySearcher<T> {
         }
     }
 
+    fn get(&self, who: Searcher<'_>) -> Option<&T> {
+        match who {
+            Searcher::Alone(uid) => self.gangs.get(uid),
+            Searcher::OneOf(asks) => {
+                let mut classes = self.classes.iter();
+                let class = classes.find(|(class, _)| class == asks);
+                class.map(|(_, of_class)| of_class)
+            }
+        }
+    }
+
     fn get_mut(&mut self, who: Searcher<'_>) -> Option<&mut T> {
         match who {
             Searcher::Alone(uid) => self.gangs.get_mut(uid),
@@ -202,29 +213,28 @@ impl NoVictimsCache {
     }
 
     /// Valid result of the last search for the gang or its class.
-    pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
-        let known = self.found.get_mut(who);
-        let known = known.filter(|known| known.holds(now))?;
-        known.used = true;
-        Some(&known.pending)
+    pub fn known(&self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
+        let known = self.found.get(who);
+        known.filter(|k| k.holds(now)).map(|k| &k.pending)
     }
 
-    /// Records a search without result, valid until `until`. Returns the verdict.
-    pub fn remember(
-        &mut self,
-        who: Searcher<'_>,
-        until: Option<DateTime<Utc>>,
-        pending: Pending,
-    ) -> Pending {
+    /// Keeps the result of a class for the next cycle.
+    pub fn mark_used(&mut self, who: Searcher<'_>) {
+        if let Some(found) = self.found.get_mut(who) {
+            found.used = true;
+        }
+    }
+
+    /// Records a search without result, valid until `until`.
+    pub fn remember(&mut self, who: Searcher<'_>, until: Option<DateTime<Utc>>, pending: Pending) {
         let found = NoVictims {
             version: self.version,
             until,
-            pending: pending.clone(),
+            pending,
             used: true,
             verdict: None,
         };
         self.found.insert(who, found);
-        pending
     }
 
     /// Verdict behind these reservations, if the last search is current and found no victims.
@@ -245,20 +255,15 @@ impl NoVictimsCache {
 
     /// Verdict behind these reservations, while no relevant input has changed.
     pub fn verdict<'u>(
-        &mut self,
+        &self,
         who: Searcher<'_>,
         behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
-        let version = self.version;
-        let found = self.found.get_mut(who)?;
-        let current = found.version == version && found.holds(now);
+        let found = self.found.get(who)?;
+        let current = found.version == self.version && found.holds(now);
         let verdict = found.verdict.as_ref().filter(|_| current)?;
-        if !verdict.is_behind(behind) {
-            return None;
-        }
-        found.used = true;
-        Some(&verdict.pending)
+        verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
     /// Records the verdict on gangs that got no search, behind these reservations.
@@ -274,19 +279,15 @@ impl NoVictimsCache {
     /// Verdict behind these reservations if the gang gets no search again. `None` if a search has
     /// run since.
     pub fn left_out<'u>(
-        &mut self,
+        &self,
         who: Searcher<'_>,
         behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
-        if self
-            .found
-            .get_mut(who)
-            .is_some_and(|found| found.holds(now))
-        {
+        if self.found.get(who).is_some_and(|found| found.holds(now)) {
             return None;
         }
-        let verdict = self.left_out.get_mut(who)?;
+        let verdict = self.left_out.get(who)?;
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 

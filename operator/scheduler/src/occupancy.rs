@@ -32,7 +32,7 @@ pub(crate) fn occupancy<'a>(
 /// evictions count.
 pub(crate) fn occupancy_with_nodes<'a>(
     context: &Context<'a>,
-    memory: &mut Memory,
+    memory: &Memory,
     capacity: &'a Capacity,
     gangs: &'a [GangState],
 ) -> Occupancy<'a> {
@@ -96,7 +96,7 @@ fn template_labels(gang: &GangState) -> impl Iterator<Item = &BTreeMap<String, S
 /// Nodes where a gang with a single template could run.
 fn nodes_of_one_template(
     context: &Context<'_>,
-    memory: &mut Memory,
+    memory: &Memory,
     gang: &GangState,
 ) -> Option<Arc<NodeSet>> {
     let [template] = &*gang.input.workload.templates else {

@@ -128,31 +128,19 @@ fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName, wake: &
 }
 
 /// Back-off of a gang after refusals for reasons other than capacity.
-pub(crate) fn backs_off(
-    context: &Context<'_>,
-    gang: &GangState,
-    wake: &mut Wake,
-) -> Option<Pending> {
+pub(crate) fn backs_off(context: &Context<'_>, gang: &GangState) -> Option<Pending> {
     let refusal = gang.status.refusal.as_ref()?;
     let next_try = next_try(refusal);
-    if context.now >= next_try {
-        return None;
-    }
-    wake.at(next_try);
-    Some(Pending::BackingOff {
+    (context.now < next_try).then(|| Pending::BackingOff {
         refusal: Box::new(refusal.clone()),
         next_try,
     })
 }
 
-/// Permits excluded nodes again if no other node has capacity, because the missing object may exist
-/// by now. Returns false if no node was excluded.
-pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
-    if gang.status.refusal.is_none() || gang.status.excluded_nodes.is_empty() {
-        return false;
-    }
-    gang.status.excluded_nodes.clear();
-    true
+/// True if excluded nodes may be permitted again when no other node has capacity, because the
+/// missing object may exist by now.
+pub(crate) fn may_retry_excluded_nodes(gang: &GangState) -> bool {
+    gang.status.refusal.is_some() && !gang.status.excluded_nodes.is_empty()
 }
 
 /// True if a gang gets no reservation, because it was refused too often or its scheduler does not

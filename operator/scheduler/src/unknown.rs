@@ -25,29 +25,41 @@ struct Unknown {
 }
 
 impl UnknownGangs {
-    /// Factor on the usual steps for the next search. `longer`: longer searches of the cycle so
+    /// Factor on the usual steps for the next search. `extended`: longer searches of the cycle so
     /// far.
-    pub fn effort(&mut self, uid: &str, now: DateTime<Utc>, longer: &mut usize) -> u64 {
-        let Some(unknown) = self.0.get_mut(uid).filter(|u| u.next_try <= now) else {
-            return 1;
-        };
-        if *longer == IN_A_CYCLE {
-            return 1;
+    pub fn effort(&self, uid: &str, now: DateTime<Utc>, extended: usize) -> u64 {
+        let due = self.0.get(uid).is_some_and(|u| u.next_try <= now);
+        if due && extended < IN_A_CYCLE {
+            LONGER
+        } else {
+            1
         }
-        *longer += 1;
-        unknown.tries += 1;
-        unknown.next_try = now + backoff(unknown.tries);
-        LONGER
     }
 
-    /// Records a search without an answer. Returns the time of the next, longer search.
-    pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) -> DateTime<Utc> {
+    /// Time of the next longer search if a search with this effort ends without an answer.
+    pub fn next_try(&self, uid: &str, now: DateTime<Utc>, effort: u64) -> DateTime<Utc> {
+        match self.0.get(uid) {
+            Some(unknown) if effort > 1 => now + backoff(unknown.tries + 1),
+            Some(unknown) => unknown.next_try,
+            None => now,
+        }
+    }
+
+    /// Records a longer search.
+    pub fn note_extended(&mut self, uid: &str, now: DateTime<Utc>) {
+        if let Some(unknown) = self.0.get_mut(uid) {
+            unknown.tries += 1;
+            unknown.next_try = now + backoff(unknown.tries);
+        }
+    }
+
+    /// Records a search without an answer.
+    pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) {
         let first = Unknown {
             tries: 0,
             next_try: now,
         };
-        let unknown = self.0.entry(uid.to_owned()).or_insert(first);
-        unknown.next_try
+        self.0.entry(uid.to_owned()).or_insert(first);
     }
 
     pub fn knows(&self, uid: &str) -> bool {

@@ -7,10 +7,9 @@ use std::time::Duration;
 use lockstep_api::scheduling::Preemption;
 use lockstep_model::Pod;
 
-use super::pursued::{Pursued, begun};
-use super::victims::Found;
+use super::state::Cycle;
+use super::victims::{Found, begun};
 use crate::context::Context;
-use crate::memory::Memory;
 use crate::plan::{PodRef, Step};
 use crate::state::GangState;
 
@@ -27,55 +26,51 @@ pub(super) enum BudgetAnswer {
     No,
 }
 
-/// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions
-/// would be wasted if a budget kept a later victim. Skips gangs, whose own controllers delete their
-/// pods. Skips everything if guarded pods may be deleted.
-pub(super) fn budgets_allow(
-    context: &Context<'_>,
-    memory: &Memory,
-    gangs: &[GangState],
-    intent: &Preemption,
-    here: &[&Found],
-    out: &mut Pursued,
-) -> BudgetAnswer {
-    if begun(intent) || context.settings.delete_after.is_some() {
-        return BudgetAnswer::Yes;
-    }
-    let all = guarded_pods(context, gangs, here.iter().copied());
-    for (budget, pods) in &all {
-        let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
-        let spent = out.spent.get(budget).copied().unwrap_or(0);
-        if *pods > allowed {
-            return BudgetAnswer::No;
-        } else if *pods > allowed.saturating_sub(spent) {
-            // Other preemptions use the budget. Their evictions may show in it late, so pods may
-            // count twice.
-            out.wake.at(context.now + context.settings.retry);
-            return BudgetAnswer::Asked;
+impl Cycle<'_> {
+    /// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions
+    /// would be wasted if a budget kept a later victim. Skips gangs, whose own controllers delete
+    /// their pods. Skips everything if guarded pods may be deleted.
+    pub(super) fn check_budgets(&mut self, intent: &Preemption, here: &[&Found]) -> BudgetAnswer {
+        let context = self.context;
+        if begun(intent) || context.settings.delete_after.is_some() {
+            return BudgetAnswer::Yes;
         }
-    }
-    let pods = here.iter().filter_map(|f| f.pod.as_ref());
-    let guarded: Vec<&Arc<Pod>> = pods
-        .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
-        .collect();
-    let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
-    let mut answer = BudgetAnswer::Yes;
-    for pod in guarded {
-        match memory.may_evict(pod.uid.as_str(), since) {
-            Some(true) => {}
-            Some(false) => return BudgetAnswer::No,
-            None => {
-                answer = BudgetAnswer::Asked;
-                out.steps.push(Step::AskEviction(PodRef::of(pod)));
-                // By then the API server has answered, or the dry run is repeated.
-                out.wake.at(context.now + context.settings.retry);
+        let all = guarded_pods(&context, &self.gangs, here.iter().copied());
+        for (budget, pods) in &all {
+            let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
+            let spent = self.limits.spent.get(budget).copied().unwrap_or(0);
+            if *pods > allowed {
+                return BudgetAnswer::No;
+            } else if *pods > allowed.saturating_sub(spent) {
+                // Other preemptions use the budget. Their evictions may show in it late, so pods
+                // may count twice.
+                self.wake.at(context.now + context.settings.retry);
+                return BudgetAnswer::Asked;
             }
         }
+        let pods = here.iter().filter_map(|f| f.pod.as_ref());
+        let guarded: Vec<&Arc<Pod>> = pods
+            .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
+            .collect();
+        let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
+        let mut answer = BudgetAnswer::Yes;
+        for pod in guarded {
+            match self.memory.may_evict(pod.uid.as_str(), since) {
+                Some(true) => {}
+                Some(false) => return BudgetAnswer::No,
+                None => {
+                    answer = BudgetAnswer::Asked;
+                    self.steps.push(Step::AskEviction(PodRef::of(pod)));
+                    // By then the API server has answered, or the dry run is repeated.
+                    self.wake.at(context.now + context.settings.retry);
+                }
+            }
+        }
+        if matches!(answer, BudgetAnswer::Yes) {
+            self.limits.spend(&all);
+        }
+        answer
     }
-    if matches!(answer, BudgetAnswer::Yes) {
-        out.spend(&all);
-    }
-    answer
 }
 
 /// Number of existing victim pods per budget, by position of the budget.

@@ -1,131 +1,108 @@
-//! Writes the result of a victim search to the status of the preemptor.
+//! The intent of a preemption, from the result of a victim search.
 
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::Unit;
-use lockstep_model::{Eviction, PlacementRequest, Pod, Source};
+use lockstep_model::{Eviction, Pod, Source};
 
+use super::outcome::DecidedPreemption;
 use super::place::by_name;
-use crate::capacity::Capacity;
+use super::turn::Turn;
 use crate::context::Context;
-use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
+use crate::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
 use crate::intent_id::intent_id;
 use crate::messages;
 use crate::occupancy::victim_priority;
 use crate::size::{self, TooLarge};
 use crate::state::{GangState, new_placement};
 
-/// Assigns nodes to a gang and records its intent to evict the victims, if both fit into one
-/// object.
-pub(super) fn intend(
-    context: &Context<'_>,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    at: usize,
-    request: &PlacementRequest,
-    eviction: &Eviction,
-) -> Result<(), TooLarge> {
-    let decision = decision(context, gangs, request, eviction);
-    let gang = &mut gangs[at];
-    let nodes = by_name(context, &decision.nodes);
-    let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
-    let placement = || new_placement(gang.uid(), &nodes, context.now);
-    size::check(nodes.len(), placement, &victims, context.now)?;
-    capacity.assign(context, gang, nodes);
-    capacity
-        .evicting
-        .extend(victims.iter().map(|v| v.uid.clone()));
-    let mut intent = Preemption {
-        id: String::new(),
-        preemptor_uid: gang.uid().to_owned(),
-        decided_at: context.now,
-        placement: gang
-            .to_placement(context.now)
-            .map(|p| p.id)
-            .unwrap_or_default(),
-        victims,
-        explanation: String::new(),
-        cost: whole(decision.lost),
-        at_least: whole(decision.at_least),
-        proven: decision.proven,
-        next_best: decision
-            .next_best
-            .as_ref()
-            .map(|next| messages::next_best(&next.victims, whole(next.lost))),
-        binding: None,
-    };
-    intent.id = intent_id(&intent);
-    let follow_on = &eviction.answer.explanation.follow_on;
-    let caused = follow_on.iter().map(|f| f.lost).sum();
-    intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
-    gang.status.preemption = Some(intent);
-    gang.decision = Decision::Preempts(Box::new(decision));
-    Ok(())
-}
-
-fn decision(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    request: &PlacementRequest,
-    eviction: &Eviction,
-) -> PreemptionDecision {
-    let (answer, reasons) = (&eviction.answer, &eviction.reasons);
-    let mut victims = Vec::new();
-    for &unit in &answer.victims {
-        let taken = reasons.taken.iter().find(|t| t.unit == unit);
-        let of_unit = victims_of(context, gangs, eviction, unit);
-        victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
-            victim,
-            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
-        }));
+impl Turn<'_> {
+    /// The intent to evict the victims, if it fits into one object with the placement.
+    pub(super) fn intend(&self, eviction: &Eviction) -> Result<DecidedPreemption, TooLarge> {
+        let (context, gang) = (self.context, self.gang);
+        let decision = self.decision(eviction);
+        let nodes = by_name(context, &decision.nodes);
+        let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
+        let placement = || new_placement(gang.uid(), &nodes, context.now);
+        size::check(nodes.len(), placement, &victims, context.now)?;
+        let mut intent = Preemption {
+            id: String::new(),
+            preemptor_uid: gang.uid().to_owned(),
+            decided_at: context.now,
+            placement: placement().id,
+            victims,
+            explanation: String::new(),
+            cost: whole(decision.lost),
+            at_least: whole(decision.at_least),
+            proven: decision.proven,
+            next_best: decision
+                .next_best
+                .as_ref()
+                .map(|next| messages::next_best(&next.victims, whole(next.lost))),
+            binding: None,
+        };
+        intent.id = intent_id(&intent);
+        let follow_on = &eviction.answer.explanation.follow_on;
+        let caused = follow_on.iter().map(|f| f.lost).sum();
+        intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
+        Ok(DecidedPreemption { intent, decision })
     }
-    let next_best = reasons.runner_up.as_ref().map(|next| {
-        let units = next.victims.iter();
-        OtherVictims {
-            victims: units
-                .flat_map(|&unit| victims_of(context, gangs, eviction, unit))
-                .collect(),
-            lost: next.cost.lost,
-            pdb_excess: next.cost.pdb_excess,
-        }
-    });
-    PreemptionDecision {
-        nodes: request.assign(context.cluster, &answer.placement),
-        victims,
-        lost: answer.cost.lost,
-        pdb_excess: answer.cost.pdb_excess,
-        at_least: answer.bound.lost,
-        proven: answer.proven,
-        next_best,
-    }
-}
 
-/// A unit: a gang, a pod, or all pods of a foreign unit.
-fn victims_of(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    eviction: &Eviction,
-    unit: usize,
-) -> Vec<Victim> {
-    let table = &eviction.table;
-    let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit)) else {
-        return Vec::new();
-    };
-    match source {
-        Source::Gang(number) => {
-            let gang = gangs.get(*number).into_iter();
-            gang.map(|gang| gang_victim(context, gang, of)).collect()
+    fn decision(&self, eviction: &Eviction) -> PreemptionDecision {
+        let (answer, reasons) = (&eviction.answer, &eviction.reasons);
+        let mut victims = Vec::new();
+        for &unit in &answer.victims {
+            let taken = reasons.taken.iter().find(|t| t.unit == unit);
+            let of_unit = self.victims_of(eviction, unit);
+            victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
+                victim,
+                nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
+            }));
         }
-        Source::Pod(pod) => vec![Victim {
-            priority: of.priority,
-            ..pod_victim(pod, of.cost)
-        }],
-        Source::Pods(pods) => {
-            let costs = &context.settings.rules.costs;
-            let victims = pods.iter().map(|pod| Victim {
-                unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
-                ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
-            });
-            victims.collect()
+        let next_best = reasons.runner_up.as_ref().map(|next| {
+            let units = next.victims.iter();
+            OtherVictims {
+                victims: units
+                    .flat_map(|&unit| self.victims_of(eviction, unit))
+                    .collect(),
+                lost: next.cost.lost,
+                pdb_excess: next.cost.pdb_excess,
+            }
+        });
+        PreemptionDecision {
+            nodes: self.request.assign(self.context.cluster, &answer.placement),
+            victims,
+            lost: answer.cost.lost,
+            pdb_excess: answer.cost.pdb_excess,
+            at_least: answer.bound.lost,
+            proven: answer.proven,
+            next_best,
+        }
+    }
+
+    /// A unit: a gang, a pod, or all pods of a foreign unit.
+    fn victims_of(&self, eviction: &Eviction, unit: usize) -> Vec<Victim> {
+        let (context, table) = (self.context, &eviction.table);
+        let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit))
+        else {
+            return Vec::new();
+        };
+        match source {
+            Source::Gang(number) => {
+                let gang = self.cycle.gangs.get(*number).into_iter();
+                gang.map(|gang| gang_victim(context, gang, of)).collect()
+            }
+            Source::Pod(pod) => vec![Victim {
+                priority: of.priority,
+                ..pod_victim(pod, of.cost)
+            }],
+            Source::Pods(pods) => {
+                let costs = &context.settings.rules.costs;
+                let victims = pods.iter().map(|pod| Victim {
+                    unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
+                    ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
+                });
+                victims.collect()
+            }
         }
     }
 }

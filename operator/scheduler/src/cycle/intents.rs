@@ -15,15 +15,13 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{Assignments, GangPhase, Pod};
 
-use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
+use super::budgets::{BudgetAnswer, guarded_pods};
 use super::place::place_in_free;
-use super::pursued::{Pursued, begun};
+use super::state::Cycle;
 use super::unanswered::is_unanswered;
-use super::victims::{Found, NamedVictims, Progress, find_victims, hold, is_spared};
-use crate::capacity::Capacity;
-use crate::context::{Context, Wake};
+use super::victims::{Found, NamedVictims, Progress, begun, find_victims, hold, is_spared};
+use crate::context::Context;
 use crate::intent_id::{intent_id, is_own};
-use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
@@ -36,239 +34,324 @@ use crate::refusal::{
 use crate::standing::position;
 use crate::state::GangState;
 
-/// Drops intents that are void without a look at their victims.
-pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &mut [GangState]) {
-    for gang in gangs {
-        let Some(intent) = &gang.status.preemption else {
-            continue;
-        };
-        if gang.phase() == GangPhase::Finished || gang.input.released() {
-            gang.status.preemption = None;
-        } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
-            withdraw(context, capacity, gang);
-        }
-    }
-}
-
 /// A valid intent with its victims.
-struct Valid {
+struct ValidIntent {
+    /// Index of the preemptor.
     at: usize,
     intent: Preemption,
     found: Vec<Found>,
 }
 
-/// Executes the intents. Runs after capacity is reserved.
-pub(super) fn pursue(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-) -> Pursued {
-    let mut out = Pursued::default();
-    let mut valid = Vec::new();
-    let named = NamedVictims::look_up(context, gangs);
-    for at in 0..gangs.len() {
-        let Some(intent) = gangs[at].status.preemption.clone() else {
-            continue;
-        };
-        let found = find_victims(context, gangs, &named, at, &intent);
-        // Terminating pods are lost in any case, so their capacity can be used. A new leader may
-        // not have requested the result of admission yet; it was known at the decision.
-        let forbidden = why_no_preemption(context, &gangs[at])
-            .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
-        let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
-        let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
-        let Some(found) = found else {
-            withdraw(context, capacity, &mut gangs[at]);
-            continue;
-        };
-        if found.iter().any(|f| f.evicted) {
-            record_eviction(&mut gangs[at], &intent);
-        }
-        // Before its first eviction, an intent may wait for the eviction limit.
-        let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
-        if !waits && overdue(context, &intent, &found, &mut out.wake) {
-            record_failed_preemption(context, &mut gangs[at]);
-            withdraw(context, capacity, &mut gangs[at]);
-            continue;
-        }
-        let there = found.iter().filter(|f| f.progress != Progress::Gone);
-        capacity
-            .evicting
-            .extend(there.map(|f| f.victim.uid.clone()));
-        valid.push(Valid { at, intent, found });
+impl ValidIntent {
+    fn victims(&self, progress: Progress) -> impl Iterator<Item = &Found> {
+        let found = self.found.iter();
+        found.filter(move |f| f.progress == progress)
     }
-    let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
-    memory.evictions.read(intents, context.now);
-    // In the order of the queue, in which gangs with nodes are first.
-    valid.sort_by_cached_key(|valid| position(&gangs[valid.at]));
-    out.evictions = memory.evictions.clone();
-    for Valid { intent, found, .. } in &valid {
-        if begun(intent) {
-            out.spend(&guarded_pods(context, gangs, found));
-        }
+
+    /// Victims that still hold capacity.
+    fn present(&self) -> impl Iterator<Item = &Found> {
+        let found = self.found.iter();
+        found.filter(|f| f.progress != Progress::Gone)
     }
-    for valid in &valid {
-        pursue_one(context, memory, capacity, gangs, valid, &mut out);
+
+    /// Time of the last eviction request (before that, the decision), or the end of the last grace
+    /// period if later.
+    fn since(&self, context: &Context<'_>) -> DateTime<Utc> {
+        let evicted = self.intent.victims.iter();
+        let evicted = evicted.filter_map(|v| v.eviction_requested_at).max();
+        let begin = evicted.unwrap_or(self.intent.decided_at);
+        let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
+        let ends = self.present().filter_map(|f| f.ends.filter(in_time));
+        ends.fold(begin, Ord::max)
     }
-    // Victims of a dropped or reduced intent stay, unless they are terminating. If they counted as
-    // terminating, the next intent would lack one victim, and so on forever.
-    for Valid { at, found, .. } in &valid {
-        let intent = gangs[*at].status.preemption.iter();
-        let victims = intent.flat_map(|intent| &intent.victims);
-        let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
-        for victim in found.iter().filter(|f| f.progress == Progress::Here) {
-            let uid = victim.victim.uid.as_str();
-            if !kept.contains(uid) {
-                capacity.evicting.remove(uid);
+}
+
+impl Cycle<'_> {
+    /// Drops intents that are void without a look at their victims.
+    pub(super) fn drop_void_intents(&mut self) {
+        for at in 0..self.gangs.len() {
+            let gang = &mut self.gangs[at];
+            let Some(intent) = &gang.status.preemption else {
+                continue;
+            };
+            if gang.phase() == GangPhase::Finished || gang.input.released() {
+                gang.status.preemption = None;
+            } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
+                self.withdraw(at);
             }
         }
     }
-    out
-}
 
-fn pursue_one(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    valid: &Valid,
-    out: &mut Pursued,
-) {
-    let Valid { at, intent, found } = valid;
-    let gang = &mut gangs[*at];
-    let unbound = gang.unbound();
-    if unbound.is_empty() {
-        gang.status.preemption = None;
-        return;
-    }
-    let gone = found.iter().all(|f| f.progress == Progress::Gone);
-    if gone && is_unanswered(context, memory, gang, &unbound, &mut out.wake) {
-        record_failed_preemption(context, gang);
-        record_silence(context, gang, &unbound);
-        withdraw(context, capacity, gang);
-        return;
-    }
-    let pods: Option<Vec<(Arc<Pod>, NodeName)>> = unbound
-        .iter()
-        .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
-        .collect();
-    // The workload is still creating pods, or a quota refuses them.
-    let Some(pods) = pods else {
-        if overdue(context, intent, found, &mut out.wake) {
-            withdraw(context, capacity, gang);
+    /// Executes the intents. Runs after capacity is reserved.
+    pub(super) fn pursue_intents(&mut self) {
+        let mut valid = self.valid_intents();
+        let intents = self.gangs.iter();
+        let intents = intents.filter_map(|g| g.status.preemption.as_ref());
+        self.memory.evictions.read(intents, self.context.now);
+        self.limits.evictions = self.memory.evictions.clone();
+        // In the order of the queue, in which gangs with nodes are first.
+        valid.sort_by_cached_key(|valid| position(&self.gangs[valid.at]));
+        for ValidIntent { intent, found, .. } in &valid {
+            if begun(intent) {
+                let guarded = guarded_pods(&self.context, &self.gangs, found);
+                self.limits.spend(&guarded);
+            }
         }
-        return;
-    };
-    if found.iter().any(|f| f.progress == Progress::Here) {
-        pursue_victims(context, memory, capacity, gangs, valid, &unbound, out);
-        return;
-    }
-    // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
-    let early = context.settings.keeps_nominations;
-    if found.iter().all(|f| f.progress.makes_way(early)) {
-        nominate(&pods, out);
-    }
-}
-
-/// Evicts the remaining victims, unless the gang fits without them or with fewer victims.
-fn pursue_victims(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    valid: &Valid,
-    unbound: &Assignments,
-    out: &mut Pursued,
-) {
-    let Valid { at, intent, found } = valid;
-    let nodes: BTreeSet<NodeIx> = unbound
-        .values()
-        .filter_map(|n| context.cluster.ordinal(n.as_str()))
-        .collect();
-    let after = free_after_terminations(context, capacity, gangs, *at, &nodes, out);
-    if !fits(&after) {
-        withdraw(context, capacity, &mut gangs[*at]);
-        return;
-    }
-    if !begun(intent) && move_to_free_capacity(context, memory, capacity, &mut gangs[*at]) {
-        return;
-    }
-    let here = found.iter().filter(|f| f.progress == Progress::Here);
-    let here: Vec<&Found> = here.collect();
-    let spared = can_stay(intent, &here, after);
-    if !spared.is_empty() {
-        let victims = intent.victims.iter();
-        let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
-        gangs[*at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
-        return;
-    }
-    let refused = match budgets_allow(context, memory, gangs, intent, &here, out) {
-        BudgetAnswer::Yes => {
-            evict_in_pace(context, memory, gangs, valid, here, out);
-            false
+        for valid in &valid {
+            self.pursue(valid);
         }
-        BudgetAnswer::Asked => overdue(context, intent, found, &mut out.wake),
-        BudgetAnswer::No => true,
-    };
-    if refused {
-        withdraw(context, capacity, &mut gangs[*at]);
+        // Victims of a dropped or reduced intent stay, unless they are terminating. If they counted
+        // as terminating, the next intent would lack one victim, and so on forever.
+        for valid in &valid {
+            let intent = self.gangs[valid.at].status.preemption.iter();
+            let victims = intent.flat_map(|intent| &intent.victims);
+            let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
+            for victim in valid.victims(Progress::Here) {
+                let uid = victim.victim.uid.as_str();
+                if !kept.contains(uid) {
+                    self.capacity.evicting.remove(uid);
+                }
+            }
+        }
     }
-}
 
-fn evict_in_pace(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gangs: &mut [GangState],
-    valid: &Valid,
-    here: Vec<&Found>,
-    out: &mut Pursued,
-) {
-    let Valid { at, intent, .. } = valid;
-    let gang = &mut gangs[*at];
-    if !begun(intent) && !in_pace(context, gang, intent, out) {
-        return;
+    /// Withdraws intents with invalid or overdue victims, and returns the other intents.
+    fn valid_intents(&mut self) -> Vec<ValidIntent> {
+        let context = self.context;
+        let mut out = Vec::new();
+        let named = NamedVictims::look_up(&context, &self.gangs);
+        for at in 0..self.gangs.len() {
+            let Some(intent) = self.gangs[at].status.preemption.clone() else {
+                continue;
+            };
+            let found = find_victims(&context, &self.gangs, &named, at, &intent);
+            // Terminating pods are lost in any case, so their capacity can be used. A new leader
+            // may not have requested the result of admission yet; it was known at the decision.
+            let forbidden = why_no_preemption(&context, &self.gangs[at])
+                .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
+            let spares = |f: &Found| forbidden || is_spared(&context, &self.gangs, at, f);
+            let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
+            let Some(found) = found else {
+                self.withdraw(at);
+                continue;
+            };
+            let valid = ValidIntent { at, intent, found };
+            if valid.found.iter().any(|f| f.evicted) {
+                record_eviction(&mut self.gangs[at], &valid.intent);
+            }
+            // Before its first eviction, an intent may wait for the eviction limit.
+            let waits = !begun(&valid.intent) && valid.victims(Progress::Here).next().is_some();
+            if !waits && self.is_overdue(&valid) {
+                record_failed_preemption(&context, &mut self.gangs[at]);
+                self.withdraw(at);
+                continue;
+            }
+            let evicting = valid.present().map(|f| f.victim.uid.clone());
+            self.capacity.evicting.extend(evicting);
+            out.push(valid);
+        }
+        out
     }
-    record_eviction(gang, intent);
-    note_request(context, gang, &here);
-    for victim in here {
-        evict(context, memory, gangs, *at, intent, victim, out);
-    }
-}
 
-/// True if victims have not gone in time. Counts from the last eviction request (before that, the
-/// decision), or from the end of the last grace period if later.
-fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &mut Wake) -> bool {
-    let mut there = found.iter().filter(|f| f.progress != Progress::Gone);
-    if there.clone().next().is_none() {
-        return false;
+    /// Executes the next step of an intent.
+    fn pursue(&mut self, valid: &ValidIntent) {
+        let (context, at) = (self.context, valid.at);
+        let gang = &mut self.gangs[at];
+        let unbound = gang.unbound();
+        if unbound.is_empty() {
+            gang.status.preemption = None;
+            return;
+        }
+        let gone = valid.present().next().is_none();
+        if gone && is_unanswered(&context, self.memory, gang, &unbound, &mut self.wake) {
+            record_failed_preemption(&context, gang);
+            record_silence(&context, gang, &unbound);
+            self.withdraw(at);
+            return;
+        }
+        let pods: Option<Vec<(Arc<Pod>, NodeName)>> = unbound
+            .iter()
+            .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
+            .collect();
+        // The workload is still creating pods, or a quota refuses them.
+        let Some(pods) = pods else {
+            if self.is_overdue(valid) {
+                self.withdraw(at);
+            }
+            return;
+        };
+        if valid.victims(Progress::Here).next().is_some() {
+            self.pursue_victims(valid, &unbound);
+            return;
+        }
+        // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
+        let early = context.settings.keeps_nominations;
+        if valid.found.iter().all(|f| f.progress.makes_way(early)) {
+            self.steps.extend(nominations(&pods));
+        }
     }
-    let evicted = intent.victims.iter();
-    let evicted = evicted.filter_map(|v| v.eviction_requested_at).max();
-    let begin = evicted.unwrap_or(intent.decided_at);
-    let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
-    let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
-    let since = ends.fold(begin, Ord::max);
-    context.due(since, context.settings.intent_deadline, wake)
-}
 
-/// Whether the eviction limit permits the victims now. If not, sets `paced` of the gang.
-fn in_pace(
-    context: &Context<'_>,
-    gang: &mut GangState,
-    intent: &Preemption,
-    out: &mut Pursued,
-) -> bool {
-    let (limit, pods) = (context.settings.max_evictions_per_minute, pods_of(intent));
-    gang.paced = match out.paced {
-        Some(first) => Some(LimitReached { pods, ..first }),
-        None => out.evictions.allow(pods, limit, context.now).err(),
-    };
-    out.paced = out.paced.or(gang.paced);
-    if let Some(reached) = &gang.paced {
-        out.wake.at(reached.next_try);
+    /// Evicts the remaining victims, unless the gang fits without them or with fewer victims.
+    fn pursue_victims(&mut self, valid: &ValidIntent, unbound: &Assignments) {
+        let (at, intent) = (valid.at, &valid.intent);
+        let after = self.free_after_terminations(at, unbound);
+        if !fits(&after) {
+            self.withdraw(at);
+            return;
+        }
+        if !begun(intent) && self.move_to_free_capacity(at) {
+            return;
+        }
+        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
+        let spared = can_stay(intent, &here, after);
+        if !spared.is_empty() {
+            let victims = intent.victims.iter();
+            let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
+            let reduced = reduced(intent.clone(), left.cloned().collect());
+            self.gangs[at].status.preemption = Some(reduced);
+            return;
+        }
+        let refused = match self.check_budgets(intent, &here) {
+            BudgetAnswer::Yes => {
+                self.evict_within_limit(valid, &here);
+                false
+            }
+            BudgetAnswer::Asked => self.is_overdue(valid),
+            BudgetAnswer::No => true,
+        };
+        if refused {
+            self.withdraw(at);
+        }
     }
-    gang.paced.is_none()
+
+    fn evict_within_limit(&mut self, valid: &ValidIntent, here: &[&Found]) {
+        let ValidIntent { at, intent, .. } = valid;
+        if !begun(intent) && !self.limit_permits(valid) {
+            return;
+        }
+        let gang = &mut self.gangs[*at];
+        record_eviction(gang, intent);
+        note_request(&self.context, gang, here);
+        for victim in here {
+            self.evict(valid, victim);
+        }
+    }
+
+    /// True if victims have not gone in time.
+    fn is_overdue(&mut self, valid: &ValidIntent) -> bool {
+        let context = &self.context;
+        let deadline = context.settings.intent_deadline;
+        let waits = valid.present().next().is_some();
+        waits && context.due(valid.since(context), deadline, &mut self.wake)
+    }
+
+    /// Whether the eviction limit permits the victims now. If not, sets `paced` of the gang.
+    fn limit_permits(&mut self, valid: &ValidIntent) -> bool {
+        let Context { settings, now, .. } = self.context;
+        let (limit, pods) = (settings.max_evictions_per_minute, pods_of(&valid.intent));
+        let reached = match self.limits.reached {
+            Some(first) => Some(LimitReached { pods, ..first }),
+            None => self.limits.evictions.allow(pods, limit, now).err(),
+        };
+        self.gangs[valid.at].paced = reached;
+        self.limits.reached = self.limits.reached.or(reached);
+        if let Some(reached) = &reached {
+            self.wake.at(reached.next_try);
+        }
+        reached.is_none()
+    }
+
+    /// Moves the gang to free capacity if it fits there without victims.
+    fn move_to_free_capacity(&mut self, at: usize) -> bool {
+        let (context, gang) = (&self.context, &self.gangs[at]);
+        let mut left = self.capacity.clone();
+        let mut moved = gang.clone();
+        left.vacate(context, &mut moved);
+        if !place_in_free(context, self.memory, &mut left, &mut moved) {
+            return false;
+        }
+        // In a basic group, some members may fit while the rest needs victims.
+        if moved.assigned_members().count() < gang.assigned_members().count() {
+            return false;
+        }
+        moved.status.preemption = None;
+        (self.capacity, self.gangs[at]) = (left, moved);
+        true
+    }
+
+    /// Free capacity on these nodes after all terminations, as visible to the gang here.
+    fn free_after_terminations(
+        &mut self,
+        at: usize,
+        nodes: &Assignments,
+    ) -> BTreeMap<NodeIx, Amounts> {
+        let context = &self.context;
+        let free = self.capacity.visible_to(context, self.gangs[at].priority());
+        let nodes = nodes.values();
+        let nodes = nodes.filter_map(|n| context.cluster.ordinal(n.as_str()));
+        let mut after: BTreeMap<NodeIx, Amounts> = nodes
+            .map(|n| (n, free.free(n).iter().copied().collect()))
+            .collect();
+        let leaving = occupancy(context, &self.capacity, &self.gangs).leaving();
+        if let Some(until) = leaving.until {
+            self.wake.at(until);
+        }
+        for (node, amounts) in leaving.held {
+            for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
+                *free += amount;
+            }
+        }
+        after
+    }
+
+    fn evict(&mut self, valid: &ValidIntent, found: &Found) {
+        let (context, victim) = (&self.context, &found.victim);
+        let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim.cost);
+        let preemptor = self.gangs[valid.at].input.key.clone();
+        // An eviction is requested again only if budgets refused it.
+        let first = victim.eviction_requested_at.unwrap_or(context.now);
+        self.limits.evictions.note(&victim.uid, victim.pods, first);
+        let gang = found.gang.map(|at| &mut self.gangs[at]);
+        let Some(pod) = &found.pod else {
+            if let Some(gang) = gang {
+                gang.preempted = Some((preemptor, text));
+            }
+            return;
+        };
+        if let Some(gang) = gang {
+            unassign(gang, pod);
+        }
+        if !pod.disrupted {
+            self.steps.push(Step::MarkPod {
+                preemptor: preemptor.clone(),
+                pod: PodRef::of(pod),
+                message: text,
+            });
+        }
+        let last = self.memory.evicted_at.get(&victim.uid).copied();
+        let retry = context.settings.retry;
+        if last.is_some_and(|last| !context.due(last, retry, &mut self.wake)) {
+            return;
+        }
+        let evicted_at = &mut self.memory.evicted_at;
+        evicted_at.insert(victim.uid.clone(), context.now);
+        let delete_after = context.settings.delete_after;
+        let by_force = delete_after.is_some_and(|wait| context.due(first, wait, &mut self.wake));
+        self.steps.push(Step::Evict {
+            preemptor,
+            pod: PodRef::of(pod),
+            by_force,
+        });
+    }
+
+    /// Withdraws an intent and releases the nodes that it was for.
+    fn withdraw(&mut self, at: usize) {
+        let gang = &mut self.gangs[at];
+        if let Some(intent) = gang.status.preemption.take() {
+            forget_open_preemption(gang, intent.decided_at);
+        }
+        self.capacity.vacate(&self.context, gang);
+    }
 }
 
 fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
@@ -342,103 +425,6 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent
 }
 
-/// Moves the gang to free capacity if it fits there without victims.
-fn move_to_free_capacity(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gang: &mut GangState,
-) -> bool {
-    let mut left = capacity.clone();
-    let mut moved = gang.clone();
-    left.vacate(context, &mut moved);
-    if !place_in_free(context, memory, &mut left, &mut moved) {
-        return false;
-    }
-    // In a basic group, some members may fit while the rest needs victims.
-    if moved.assigned_members().count() < gang.assigned_members().count() {
-        return false;
-    }
-    moved.status.preemption = None;
-    (*capacity, *gang) = (left, moved);
-    true
-}
-
-/// Free capacity on these nodes after all terminations, as visible to the gang here.
-fn free_after_terminations(
-    context: &Context<'_>,
-    capacity: &mut Capacity,
-    gangs: &[GangState],
-    at: usize,
-    nodes: &BTreeSet<NodeIx>,
-    out: &mut Pursued,
-) -> BTreeMap<NodeIx, Amounts> {
-    let free = capacity.visible_to(context, gangs[at].priority());
-    let mut after: BTreeMap<NodeIx, Amounts> = nodes
-        .iter()
-        .map(|&n| (n, free.free(n).iter().copied().collect()))
-        .collect();
-    let leaving = occupancy(context, capacity, gangs).leaving();
-    if let Some(until) = leaving.until {
-        out.wake.at(until);
-    }
-    for (node, amounts) in leaving.held {
-        for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
-            *free += amount;
-        }
-    }
-    after
-}
-
-fn evict(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gangs: &mut [GangState],
-    at: usize,
-    intent: &Preemption,
-    found: &Found,
-    out: &mut Pursued,
-) {
-    let victim = &found.victim;
-    let text = messages::preempted_by(&gangs[at], intent, victim.cost);
-    let preemptor = gangs[at].input.key.clone();
-    // An eviction is requested again only if budgets refused it.
-    let first = victim.eviction_requested_at.unwrap_or(context.now);
-    out.evictions.note(&victim.uid, victim.pods, first);
-    let gang = found.gang.map(|at| &mut gangs[at]);
-    let Some(pod) = &found.pod else {
-        if let Some(gang) = gang {
-            gang.preempted = Some((preemptor, text));
-        }
-        return;
-    };
-    if let Some(gang) = gang {
-        unassign(gang, pod);
-    }
-    if !pod.disrupted {
-        out.steps.push(Step::MarkPod {
-            preemptor: preemptor.clone(),
-            pod: PodRef::of(pod),
-            message: text,
-        });
-    }
-    let last = memory.evicted_at.get(&victim.uid).copied();
-    let retry = context.settings.retry;
-    if last.is_some_and(|last| !context.due(last, retry, &mut out.wake)) {
-        return;
-    }
-    memory.evicted_at.insert(victim.uid.clone(), context.now);
-    let by_force = context
-        .settings
-        .delete_after
-        .is_some_and(|wait| context.due(first, wait, &mut out.wake));
-    out.steps.push(Step::Evict {
-        preemptor,
-        pod: PodRef::of(pod),
-        by_force,
-    });
-}
-
 /// Records the time of the eviction request in the intent, unless already recorded.
 fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
@@ -456,23 +442,14 @@ fn unassign(gang: &mut GangState, pod: &Pod) {
     }
 }
 
-fn nominate(pods: &[(Arc<Pod>, NodeName)], out: &mut Pursued) {
-    for (pod, node) in pods {
-        if pod.nominated.as_ref() != Some(node) {
-            out.steps.push(Step::Nominate {
-                pod: PodRef::of(pod),
-                node: node.clone(),
-            });
-        }
-    }
-}
-
-/// Withdraws an intent and releases the nodes that it was for.
-fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState) {
-    if let Some(intent) = gang.status.preemption.take() {
-        forget_open_preemption(gang, intent.decided_at);
-    }
-    capacity.vacate(context, gang);
+/// Nominations for pods that are not nominated yet.
+fn nominations(pods: &[(Arc<Pod>, NodeName)]) -> impl Iterator<Item = Step> {
+    let missing = pods.iter();
+    let missing = missing.filter(|(pod, node)| pod.nominated.as_ref() != Some(node));
+    missing.map(|(pod, node)| Step::Nominate {
+        pod: PodRef::of(pod),
+        node: node.clone(),
+    })
 }
 
 /// True if the intent is unchanged and written for the gang's current placement.

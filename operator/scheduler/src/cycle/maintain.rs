@@ -8,42 +8,35 @@ use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_model::{Assignments, GangPhase, Pod};
 
+use super::state::Cycle;
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::messages;
 use crate::refusal::note_refusals;
 use crate::state::GangState;
 
-pub(super) struct Maintained {
-    /// UIDs of pods that kube-scheduler refuses.
-    pub refused: HashSet<String>,
-    pub wake: Wake,
-}
-
-/// Removes released placements and unusable nodes. Runs before anything is reserved.
-pub(super) fn maintain_placements(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gangs: &mut [GangState],
-) -> Maintained {
-    let mut refused = HashSet::new();
-    let mut wake = Wake::default();
-    for gang in gangs {
-        note_refusals(context, memory, gang, &mut refused, &mut wake);
-        if gang.phase() == GangPhase::Finished {
-            continue;
+impl Cycle<'_> {
+    /// Removes released placements and unusable nodes. Runs before anything is reserved.
+    pub(super) fn maintain_placements(&mut self) {
+        let (context, memory, wake) = (&self.context, &mut *self.memory, &mut self.wake);
+        let mut refused = HashSet::new();
+        for gang in &mut self.gangs {
+            note_refusals(context, memory, gang, &mut refused, wake);
+            if gang.phase() == GangPhase::Finished {
+                continue;
+            }
+            if gang.assigned.is_none() {
+                adopt_running_pods(gang);
+            } else if gang.input.released() {
+                clear_when_empty(context, gang, wake);
+            } else if !gang.disrupted() && gang.fully_bound().is_none() {
+                // Bound pods that keep running keep their nodes in any case.
+                follow_bound_pods(gang);
+                give_up_lost_nodes(context, memory, gang);
+            }
         }
-        if gang.assigned.is_none() {
-            adopt_running_pods(gang);
-        } else if gang.input.released() {
-            clear_when_empty(context, gang, &mut wake);
-        } else if !gang.disrupted() && gang.fully_bound().is_none() {
-            // Bound pods that keep running keep their nodes in any case.
-            follow_bound_pods(gang);
-            give_up_lost_nodes(context, memory, gang);
-        }
+        memory.refused_since.retain(|uid, _| refused.contains(uid));
     }
-    Maintained { refused, wake }
 }
 
 /// Assigns members to the nodes of their bound pods. A pod may be bound just when its member loses
@@ -124,7 +117,7 @@ fn adopt_running_pods(gang: &mut GangState) {
 }
 
 /// Unassigns members that left the gang, and members whose nodes are unusable.
-fn give_up_lost_nodes(context: &Context<'_>, memory: &mut Memory, gang: &mut GangState) {
+fn give_up_lost_nodes(context: &Context<'_>, memory: &Memory, gang: &mut GangState) {
     let lost = lost_members(context, memory, gang);
     give_up(gang, &lost);
 }
@@ -146,7 +139,7 @@ pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
         .map(Arc::new);
 }
 
-fn lost_members(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> BTreeSet<Member> {
+fn lost_members(context: &Context<'_>, memory: &Memory, gang: &GangState) -> BTreeSet<Member> {
     let excluded = gang.excluded();
     let members: BTreeSet<&Member> = gang.input.gang.members().collect();
     let mut lost = BTreeSet::new();
@@ -169,7 +162,7 @@ fn lost_members(context: &Context<'_>, memory: &mut Memory, gang: &GangState) ->
 /// True if a new pod of the member may use the node, regardless of capacity.
 fn usable(
     context: &Context<'_>,
-    memory: &mut Memory,
+    memory: &Memory,
     gang: &GangState,
     member: &Member,
     node: &NodeName,

@@ -1,21 +1,20 @@
-//! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
+//! One scheduling cycle: stages over the gangs and a ledger of capacity.
 
 mod budgets;
 mod classes;
 mod exchange;
 mod intend;
 mod intents;
-mod judged;
+mod limits;
 mod maintain;
 mod order;
+mod outcome;
 mod overlap;
 mod place;
 mod preempt;
-mod pursued;
 mod queue;
 mod reservation;
-mod reserve;
-mod round;
+mod state;
 mod status;
 mod turn;
 mod unanswered;
@@ -23,16 +22,15 @@ mod victims;
 
 use chrono::{DateTime, Utc};
 
-use crate::capacity::Capacity;
-use crate::context::{Context, Wake};
+use self::state::Cycle;
+use crate::context::Context;
 use crate::input::SchedulingInput;
 use crate::memory::{Memory, REFUSAL_HOLDS};
-use crate::occupancy::asked_amounts;
+use crate::occupancy::{asked_amounts, reserved};
 use crate::plan::{SchedulingCycle, SchedulingPlan};
 use crate::rest::Rest;
 use crate::settings::SchedulerSettings;
 use crate::standing::StandingReservations;
-use crate::state::GangState;
 
 /// Runs one cycle, or returns the cached idle cycle.
 pub fn schedule(
@@ -46,60 +44,56 @@ pub fn schedule(
         memory.rest = rest;
         return cycle;
     }
-    let context = Context {
-        cluster: &input.cluster,
-        budgets: &input.budgets,
-        quotas: &input.quotas,
-        weights: &input.weights,
-        settings,
-        now,
-    };
-    let mut gangs: Vec<GangState> = input
-        .gangs
-        .iter()
-        .map(|gang| {
-            let gang = memory.latest(gang);
-            let pods = memory.pods.of(&gang, &input.cluster);
-            GangState::new(gang, pods, now)
-        })
-        .collect();
-    let mut capacity = Capacity::new(&context);
-    let mut wake = Wake::default();
+    Cycle::new(input, memory, settings, now).run(input)
+}
 
-    unanswered::forget_silence(&mut gangs);
-    let maintained = maintain::maintain_placements(&context, memory, &mut gangs);
-    wake.join(maintained.wake);
-    overlap::give_up_overlaps(&context, &mut gangs);
-    reserve::reserve_assigned(&context, &mut capacity, &mut gangs);
-    capacity.standing = StandingReservations::read(&context, &gangs);
-    intents::drop_void(&context, &mut capacity, &mut gangs);
-    let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
-    wake.join(pursued.wake);
-    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs, pursued.paced);
-    wake.join(queued.wake);
-    exchange::break_circles(&mut gangs);
-    let written = status::write(&context, memory, &capacity, &mut gangs);
-    wake.join(written.wake);
+impl Cycle<'_> {
+    fn run(mut self, input: &SchedulingInput) -> SchedulingCycle {
+        unanswered::forget_silence(&mut self.gangs);
+        self.maintain_placements();
+        overlap::give_up_overlaps(&self.context, &mut self.gangs);
+        self.reserve_assigned();
+        self.capacity.standing = StandingReservations::read(&self.context, &self.gangs);
+        self.drop_void_intents();
+        self.pursue_intents();
+        let places = self.serve_queue();
+        exchange::break_circles(&mut self.gangs);
+        let mut steps = self.status_writes();
+        steps.append(&mut self.steps);
 
-    memory.expire_answers(context.ago(REFUSAL_HOLDS));
-    memory.retain(&gangs, &maintained.refused, |uid| {
-        capacity.evicting.contains(uid)
-    });
-    let mut steps = written.steps;
-    steps.extend(pursued.steps);
-    let plan = SchedulingPlan {
-        steps,
-        wake_after: wake.after(now),
-        queued: queued.places.len(),
-        judged: queued.judged,
-        searches: queued.searches,
-    };
-    let cycle = SchedulingCycle {
-        plan,
-        gangs: gangs.into(),
-        queue: queued.places.into(),
-    };
-    let asked = || asked_amounts(&context, &capacity, &cycle.gangs);
-    memory.rest = Rest::after(&cycle, input, settings, asked, now);
-    cycle
+        let Context { settings, now, .. } = self.context;
+        let expired = self.context.ago(REFUSAL_HOLDS);
+        self.memory.expire_answers(expired);
+        let evicting = &self.capacity.evicting;
+        self.memory
+            .retain(&self.gangs, |uid| evicting.contains(uid));
+        let plan = SchedulingPlan {
+            steps,
+            wake_after: self.wake.after(now),
+            queued: places.len(),
+            judged: self.queue.evaluated,
+            searches: self.queue.searches,
+        };
+        let cycle = SchedulingCycle {
+            plan,
+            gangs: self.gangs.into(),
+            queue: places.into(),
+        };
+        let asked = || asked_amounts(&self.context, &self.capacity, &cycle.gangs);
+        self.memory.rest = Rest::after(&cycle, input, settings, asked, now);
+        cycle
+    }
+
+    /// Reserves capacity for members of placed gangs that have no pods yet.
+    fn reserve_assigned(&mut self) {
+        for gang in &mut self.gangs {
+            let without_pods = reserved(&self.context, gang);
+            for waiting in &without_pods {
+                let amounts = self.context.amounts(&waiting.requests);
+                self.capacity.take(waiting.node, &amounts);
+            }
+            let assigned = gang.assigned.clone();
+            gang.reserved = assigned.map(|assigned| (assigned, without_pods.into()));
+        }
+    }
 }

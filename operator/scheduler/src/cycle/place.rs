@@ -22,7 +22,7 @@ use crate::state::GangState;
 /// Request of a gang. Members with a node keep it.
 pub(super) fn placement_request(
     context: &Context<'_>,
-    memory: &mut Memory,
+    memory: &Memory,
     gang: &GangState,
     request: Request,
 ) -> Result<PlacementRequest, Pending> {
@@ -60,7 +60,7 @@ pub(super) fn placement_request(
 
 fn template_members(
     context: &Context<'_>,
-    memory: &mut Memory,
+    memory: &Memory,
     gang: &GangState,
     by_group: Vec<(usize, Vec<Member>)>,
 ) -> Result<Vec<TemplateMembers>, Pending> {
@@ -86,7 +86,7 @@ fn template_members(
 /// Free capacity for a gang. Includes its own unbound pods on other nodes, which will be deleted.
 pub(super) fn capacity_for(
     context: &Context<'_>,
-    capacity: &mut Capacity,
+    capacity: &Capacity,
     gang: &GangState,
 ) -> Cluster {
     let mut free = capacity.visible_to(context, gang.priority());
@@ -129,7 +129,6 @@ pub(super) fn attempt<'d>(
     request: &'d PlacementRequest,
     demand: &'d Demand,
     ahead: &'d ReservationsAhead,
-    effort: u64,
 ) -> PlacementAttempt<'d> {
     let rules = &context.settings.rules;
     PlacementAttempt {
@@ -144,8 +143,8 @@ pub(super) fn attempt<'d>(
             ends: input.workload.ends,
         },
         ahead,
-        placement_steps: rules.placement_steps * effort,
-        effort,
+        placement_steps: rules.placement_steps,
+        effort: 1,
     }
 }
 
@@ -157,7 +156,7 @@ fn spared_by_template(rules: &Rules, input: &GangInput) -> bool {
 /// Places a gang in free capacity, less the reservations ahead of it.
 pub(super) fn place_in_free(
     context: &Context<'_>,
-    memory: &mut Memory,
+    memory: &Memory,
     capacity: &mut Capacity,
     gang: &mut GangState,
 ) -> bool {
@@ -169,8 +168,8 @@ pub(super) fn place_in_free(
     };
     let free = capacity_for(context, capacity, gang);
     let ahead = capacity.standing.ahead_of(gang);
-    let tried = attempt(context, &gang.input, &request, &demand, &ahead, 1).in_free_capacity(&free);
-    match tried {
+    let attempt = attempt(context, &gang.input, &request, &demand, &ahead);
+    match attempt.in_free_capacity(&free) {
         Ok(placement) => {
             let nodes = request.assign(context.cluster, &placement);
             capacity.assign(context, gang, by_name(context, &nodes));

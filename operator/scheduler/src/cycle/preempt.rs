@@ -1,30 +1,24 @@
 //! Capacity from terminating pods and from preemption.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, NodeIx, place};
+use lockstep_engine::{Cluster, EvictionPolicy, Infeasible, NodeIx, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
-    Eviction, Occupancy, PlacementAttempt, PlacementRequest, VictimFilter, VictimRules, VictimScope,
+    Eviction, Occupancy, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };
 
-use super::intend::intend;
-use super::place::attempt;
-use super::round::Round;
-use crate::asks::Asks;
+use super::outcome::{DecidedPreemption, VictimSearch, Waiting};
+use super::state::Cycle;
+use super::turn::Turn;
 use crate::backoff::backoff;
-use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::decision::Decision;
-use crate::input::GangInput;
-use crate::memory::{Memory, REFUSAL_HOLDS};
-use crate::no_victims::Searcher;
-use crate::occupancy::{occupancy, occupancy_with_nodes};
+use crate::memory::REFUSAL_HOLDS;
+use crate::occupancy::occupancy_with_nodes;
 use crate::pace::LimitReached;
 use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
@@ -37,228 +31,223 @@ const REJECTIONS: i32 = 3;
 /// then.
 const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 
-/// A gang that does not fit into free capacity.
-#[derive(Clone, Copy)]
-pub(super) struct Unplaced<'q> {
-    pub at: usize,
-    pub request: &'q PlacementRequest,
-    pub demand: &'q Demand,
-    pub short: Infeasible,
-    /// Factor on the usual steps of its searches.
-    pub effort: u64,
-    /// Its requests, unless it has a history.
-    pub asks: Option<&'q Asks>,
-}
-
-impl<'q> Unplaced<'q> {
-    pub fn searcher<'s>(&self, gangs: &'s [GangState]) -> Searcher<'s>
-    where
-        'q: 's,
-    {
-        Searcher::of(self.asks, gangs[self.at].uid())
-    }
-}
-
-/// Finds capacity from terminations and preemption. `left`: capacity that the gang may use now.
-pub(super) fn make_capacity(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    unplaced: Unplaced<'_>,
-    left: Cluster,
-    round: &mut Round,
-) -> Result<(), Pending> {
-    let free = after_terminations(context, capacity, gangs, unplaced, left, round)?;
-    may_search(context, memory, gangs, unplaced, &free, round)?;
-    let eviction = search(context, memory, capacity, gangs, unplaced, &free, round)?;
-    let Unplaced {
-        at, request, short, ..
-    } = unplaced;
-    if let Err(reached) = in_pace(context, memory, gangs, &eviction, round) {
-        let why = NoPreemption::Paced(reached);
-        let pending = Pending::NoPreemption { short, why };
-        let (who, until) = (unplaced.searcher(gangs), Some(reached.next_try));
-        return Err(memory.no_victims.remember(who, until, pending));
-    }
-    if let Err(too_large) = intend(context, capacity, gangs, at, request, &eviction) {
-        let pending = Pending::TooLarge(too_large);
-        let (who, until) = (unplaced.searcher(gangs), context.now + TOO_LARGE_HOLDS);
-        return Err(memory.no_victims.remember(who, Some(until), pending));
-    }
-    (round.leaving, round.work) = (None, None);
-    Ok(())
-}
-
-/// Free capacity after all terminations. An error if the gang fits then and waits for them.
-fn after_terminations(
-    context: &Context<'_>,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    unplaced: Unplaced<'_>,
-    left: Cluster,
-    round: &mut Round,
-) -> Result<Cluster, Pending> {
-    let leaving = if let Some(leaving) = round.leaving.take() {
-        leaving
-    } else {
-        let leaving = occupancy(context, capacity, gangs).leaving();
-        if let Some(until) = leaving.until {
-            round.wake.at(until);
+impl Turn<'_> {
+    /// Finds capacity from terminations and preemption. `left`: capacity that the gang may use now.
+    pub(super) fn make_capacity(
+        &self,
+        short: Infeasible,
+        left: Cluster,
+    ) -> Result<DecidedPreemption, Box<Waiting>> {
+        let leaving = &self.cycle.leaving().held;
+        let (free, soon) = self.attempt().after_terminations(left, leaving);
+        if let Some(placement) = soon {
+            let nodes = self.request.assign(self.context.cluster, &placement);
+            let mut waiting = waits(Pending::Terminations { short });
+            waiting.after_terminations = Some(nodes);
+            return Err(waiting);
         }
-        leaving.held
-    };
-    let gang = &mut gangs[unplaced.at];
-    let input = Arc::clone(&gang.input);
-    let attempt = attempt_of(context, &input, unplaced, round);
-    let (free, soon) = attempt.after_terminations(left, &leaving);
-    round.leaving = Some(leaving);
-    let Some(placement) = soon else {
-        return Ok(free);
-    };
-    let nodes = unplaced.request.assign(context.cluster, &placement);
-    gang.decision = Decision::AfterTerminations(nodes);
-    Err(Pending::Terminations {
-        short: unplaced.short,
-    })
-}
+        self.may_search(short, &free)?;
+        let eviction = self.search(short, &free)?;
+        if let Err(reached) = self.within_limit(&eviction) {
+            let why = NoPreemption::Paced(reached);
+            let pending = Pending::NoPreemption { short, why };
+            return Err(no_result(pending, Some(reached.next_try)));
+        }
+        self.intend(&eviction).map_err(|too_large| {
+            let until = self.context.now + TOO_LARGE_HOLDS;
+            no_result(Pending::TooLarge(too_large), Some(until))
+        })
+    }
 
-/// Whether the gang may search victims now. An error says why it waits.
-fn may_search(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gangs: &[GangState],
-    unplaced: Unplaced<'_>,
-    free: &Cluster,
-    round: &mut Round,
-) -> Result<(), Pending> {
-    let (gang, short) = (&gangs[unplaced.at], unplaced.short);
-    // A gang that may fit without evictions must not preempt.
-    if let Infeasible::GaveUp { steps } = short {
-        return Err(not_known(context, memory, gang, steps, round));
+    /// Whether the gang may search victims now.
+    fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<Waiting>> {
+        let Self { context, gang, .. } = *self;
+        // A gang that may fit without evictions must not preempt.
+        if let Infeasible::GaveUp { steps } = short {
+            return Err(waits(self.unknown(steps)));
+        }
+        if self.demand.preemption == EvictionPolicy::Never && !gang.input.group.preempts {
+            return Err(waits(Pending::Capacity(may_not_preempt(short))));
+        }
+        let retried = without_rejections(context, gang, &self.request);
+        if let Some(rejecting) = retried
+            && let Ok(demand) = rejecting.without.demand(context.cluster)
+            && place(free, &demand).is_ok()
+        {
+            return Err(waits(Pending::RejectingNodes {
+                node: rejecting.first.to_owned(),
+                others: rejecting.others,
+                next_try: rejecting.until,
+            }));
+        }
+        if let Some(why) = why_no_preemption(context, gang) {
+            return Err(waits(Pending::NoPreemption { short, why }));
+        }
+        let cache = &self.cycle.memory.no_victims;
+        if let Some(known) = cache.known(self.searcher(), context.now) {
+            return Err(waiting(known.clone(), VictimSearch::Cached));
+        }
+        if self.cycle.queue.searches == context.settings.searches_per_cycle {
+            let pending = Pending::Capacity(short);
+            return Err(waiting(pending, VictimSearch::OverBudget));
+        }
+        Ok(())
     }
-    if unplaced.demand.preemption == EvictionPolicy::Never && !gang.input.group.preempts {
-        return Err(Pending::Capacity(may_not_preempt(short)));
-    }
-    let retried = without_rejections(context, gang, unplaced.request);
-    if let Some(rejecting) = retried
-        && let Ok(demand) = rejecting.without.demand(context.cluster)
-        && place(free, &demand).is_ok()
-    {
-        round.wake.at(rejecting.until);
-        return Err(Pending::RejectingNodes {
-            node: rejecting.first.to_owned(),
-            others: rejecting.others,
-            next_try: rejecting.until,
-        });
-    }
-    if let Some(why) = why_no_preemption(context, gang) {
-        return Err(Pending::NoPreemption { short, why });
-    }
-    let who = unplaced.searcher(gangs);
-    if let Some(known) = memory.no_victims.known(who, context.now) {
-        round.note_paced(known);
-        return Err(known.clone());
-    }
-    if round.searches == context.settings.searches_per_cycle {
-        round.left_out += 1;
-        return Err(Pending::Capacity(short));
-    }
-    Ok(())
-}
 
-/// Searches victims for the gang, and caches a search without result.
-fn search(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &Capacity,
-    gangs: &[GangState],
-    unplaced: Unplaced<'_>,
-    free: &Cluster,
-    round: &mut Round,
-) -> Result<Eviction, Pending> {
-    round.searches += 1;
-    let gang = &gangs[unplaced.at];
-    let templates = unplaced.request.templates.iter();
-    let wanted = extended_resources(templates.map(|t| &*t.requests));
-    let refused = memory.may_not_evict(context.ago(REFUSAL_HOLDS));
-    let filter = VictimFilter {
-        rules: &context.settings.rules.victims,
-        wanted: &wanted,
-        beyond_budgets: context.settings.delete_after.is_some(),
-        refused: &refused,
-    };
-    let found = {
+    /// Searches victims for the gang.
+    fn search(&self, short: Infeasible, free: &Cluster) -> Result<Eviction, Box<Waiting>> {
+        let Self { context, .. } = *self;
+        let Cycle {
+            memory,
+            capacity,
+            gangs,
+            ..
+        } = self.cycle;
+        let templates = self.request.templates.iter();
+        let wanted = extended_resources(templates.map(|t| &*t.requests));
+        let refused = memory.may_not_evict(context.ago(REFUSAL_HOLDS));
+        let filter = VictimFilter {
+            rules: &context.settings.rules.victims,
+            wanted: &wanted,
+            beyond_budgets: context.settings.delete_after.is_some(),
+            refused: &refused,
+        };
         let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-        let attempt = attempt_of(context, &gang.input, unplaced, round);
-        search_victims(context, &everything, unplaced.at, &attempt, free, filter)
-    };
-    found.map_err(|found| {
-        if let Some(Infeasible::GaveUp { steps }) = found.short {
-            let pending = not_known(context, memory, gang, steps, round);
-            // Otherwise a few such gangs would use all searches of every cycle.
-            let until = context.now + backoff(1);
-            let (cache, who) = (&mut memory.no_victims, Searcher::Alone(gang.uid()));
-            return cache.remember(who, Some(until), pending);
-        }
-        let asked_again = (!refused.is_empty()).then(|| {
-            let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
-            context.now + holds
-        });
-        let until = found.until.into_iter().chain(asked_again).min();
-        let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
-        cache.remember(who, until, found.pending(unplaced.short))
-    })
-}
-
-fn attempt_of<'d>(
-    context: &Context<'d>,
-    input: &'d GangInput,
-    unplaced: Unplaced<'d>,
-    round: &'d Round,
-) -> PlacementAttempt<'d> {
-    let Unplaced {
-        request,
-        demand,
-        effort,
-        ..
-    } = unplaced;
-    attempt(context, input, request, demand, &round.ahead, effort)
-}
-
-fn in_pace(
-    context: &Context<'_>,
-    memory: &Memory,
-    gangs: &[GangState],
-    eviction: &Eviction,
-    round: &mut Round,
-) -> Result<(), LimitReached> {
-    let units = &eviction.table.units.units;
-    let victims = eviction.answer.victims.iter();
-    let pods = victims.filter_map(|&unit| Some(units.get(unit)?.pod_count()));
-    let pods = pods.fold(0, u32::saturating_add);
-    if let Some(first) = round.paced {
-        return Err(LimitReached { pods, ..first });
+        let found = self.search_victims(&everything, free, filter);
+        found.map_err(|found| {
+            if let Some(Infeasible::GaveUp { steps }) = found.short {
+                // Otherwise a few such gangs would use all searches of every cycle.
+                let until = context.now + backoff(1);
+                return no_result(self.unknown(steps), Some(until));
+            }
+            let asked_again = (!refused.is_empty()).then(|| {
+                let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
+                context.now + holds
+            });
+            let until = found.until.into_iter().chain(asked_again).min();
+            no_result(found.pending(short), until)
+        })
     }
-    let limit = context.settings.max_evictions_per_minute;
-    let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
-    let evictions = memory.evictions.with_decided(intents, context.now);
-    evictions
-        .allow(pods, limit, context.now)
-        .inspect_err(|reached| round.paced = Some(*reached))
+
+    /// Whether the eviction limit permits the victims now.
+    fn within_limit(&self, eviction: &Eviction) -> Result<(), LimitReached> {
+        let Context { settings, now, .. } = *self.context;
+        let units = &eviction.table.units.units;
+        let victims = eviction.answer.victims.iter();
+        let pods = victims.filter_map(|&unit| Some(units.get(unit)?.pod_count()));
+        let pods = pods.fold(0, u32::saturating_add);
+        if let Some(first) = self.cycle.limits.reached {
+            return Err(LimitReached { pods, ..first });
+        }
+        let intents = self.cycle.gangs.iter();
+        let intents = intents.filter_map(|g| g.status.preemption.as_ref());
+        let evictions = self.cycle.memory.evictions.with_decided(intents, now);
+        evictions.allow(pods, settings.max_evictions_per_minute, now)
+    }
+
+    /// A placement search ended without an answer. A longer one follows after a back-off.
+    fn unknown(&self, steps: u64) -> Pending {
+        let (uid, unknown) = (self.gang.uid(), &self.cycle.memory.unknown);
+        let next_try = unknown.next_try(uid, self.context.now, self.effort);
+        Pending::Unknown { steps, next_try }
+    }
+
+    /// Searches the cheapest victims among work that the rules permit.
+    fn search_victims(
+        &self,
+        everything: &Occupancy<'_>,
+        free: &Cluster,
+        filter: VictimFilter<'_>,
+    ) -> Result<Eviction, NoVictimsFound> {
+        let rules = &self.context.settings.rules;
+        let (at, attempt) = (self.at, self.attempt());
+        // Evictions from other nodes do not help the gang.
+        let may_use = |node: NodeIx| {
+            let mut shapes = attempt.demand.shapes.iter();
+            shapes.any(|shape| attempt.demand.admits(shape, node))
+        };
+        let search = |filter: VictimFilter<'_>| {
+            let table = everything.units(Some(at), attempt.demand.priority, filter);
+            let usable = |nodes: &[NodeIx]| nodes.iter().filter(|n| may_use(**n)).count();
+            let left_out = (
+                table.shielded_until,
+                usable(&table.out_of_reach),
+                usable(&table.guarded),
+            );
+            (attempt.by_preemption(free, table, rules), left_out)
+        };
+        let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
+        let short = match found {
+            // Budgets permit each eviction alone, but not all together.
+            Ok(eviction) if eviction.answer.cost.pdb_excess > 0 && !filter.beyond_budgets => {
+                guarded += eviction.answer.cost.pdb_excess as usize;
+                None
+            }
+            Ok(eviction) => return Ok(eviction),
+            Err(short) => Some(short),
+        };
+        // Protected pods count only if the configuration or budgets cause the shortage.
+        let enough = || {
+            let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
+            !matches!(
+                place(&most, attempt.demand),
+                Err(Infeasible::InsufficientCapacity(_))
+            )
+        };
+        if guarded + out_of_reach > 0 && !enough() {
+            (guarded, out_of_reach) = (0, 0);
+        }
+        let nobody = BTreeSet::new();
+        let beyond = VictimFilter {
+            beyond_budgets: true,
+            refused: &nobody,
+            ..filter
+        };
+        if guarded > 0 && search(beyond).0.is_err() {
+            guarded = 0;
+        }
+        let all = VictimRules {
+            scope: VictimScope::Any,
+            excluded_namespaces: BTreeSet::new(),
+            excluded_labels: BTreeMap::new(),
+            opt_out: false,
+            longest_grace_period: Duration::MAX,
+        };
+        let any = VictimFilter {
+            rules: &all,
+            ..beyond
+        };
+        if out_of_reach > 0 && (guarded > 0 || search(any).0.is_err()) {
+            out_of_reach = 0;
+        }
+        Err(NoVictimsFound {
+            short,
+            until,
+            out_of_reach,
+            guarded,
+        })
+    }
 }
 
-/// Records a placement search without an answer. A longer one follows after a back-off.
-fn not_known(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gang: &GangState,
-    steps: u64,
-    round: &mut Round,
-) -> Pending {
-    let next_try = memory.unknown.failed(gang.uid(), context.now);
-    round.wake.at(next_try);
-    Pending::Unknown { steps, next_try }
+fn waits(pending: Pending) -> Box<Waiting> {
+    waiting(pending, VictimSearch::NotDue)
+}
+
+/// `until`: end of the validity of the search's result.
+fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<Waiting> {
+    waiting(pending, VictimSearch::NoResult(until))
+}
+
+fn waiting(pending: Pending, search: VictimSearch) -> Box<Waiting> {
+    Box::new(Waiting {
+        pending,
+        search,
+        after_terminations: None,
+        reserved: None,
+        reservation: None,
+        plain: false,
+        asks: None,
+    })
 }
 
 struct NoVictimsFound {
@@ -282,83 +271,6 @@ impl NoVictimsFound {
             guarded: self.guarded,
         }
     }
-}
-
-/// Searches the cheapest victims among work that the rules permit.
-fn search_victims(
-    context: &Context<'_>,
-    everything: &Occupancy<'_>,
-    at: usize,
-    attempt: &PlacementAttempt<'_>,
-    free: &Cluster,
-    filter: VictimFilter<'_>,
-) -> Result<Eviction, NoVictimsFound> {
-    let rules = &context.settings.rules;
-    // Evictions from other nodes do not help the gang.
-    let may_use = |node: NodeIx| {
-        let mut shapes = attempt.demand.shapes.iter();
-        shapes.any(|shape| attempt.demand.admits(shape, node))
-    };
-    let search = |filter: VictimFilter<'_>| {
-        let table = everything.units(Some(at), attempt.demand.priority, filter);
-        let usable = |nodes: &[NodeIx]| nodes.iter().filter(|n| may_use(**n)).count();
-        let left_out = (
-            table.shielded_until,
-            usable(&table.out_of_reach),
-            usable(&table.guarded),
-        );
-        (attempt.by_preemption(free, table, rules), left_out)
-    };
-    let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
-    let short = match found {
-        // Budgets permit each eviction alone, but not all together.
-        Ok(eviction) if eviction.answer.cost.pdb_excess > 0 && !filter.beyond_budgets => {
-            guarded += eviction.answer.cost.pdb_excess as usize;
-            None
-        }
-        Ok(eviction) => return Ok(eviction),
-        Err(short) => Some(short),
-    };
-    // Protected pods count only if the configuration or budgets cause the shortage.
-    let enough = || {
-        let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
-        !matches!(
-            place(&most, attempt.demand),
-            Err(Infeasible::InsufficientCapacity(_))
-        )
-    };
-    if guarded + out_of_reach > 0 && !enough() {
-        (guarded, out_of_reach) = (0, 0);
-    }
-    let nobody = BTreeSet::new();
-    let beyond = VictimFilter {
-        beyond_budgets: true,
-        refused: &nobody,
-        ..filter
-    };
-    if guarded > 0 && search(beyond).0.is_err() {
-        guarded = 0;
-    }
-    let all = VictimRules {
-        scope: VictimScope::Any,
-        excluded_namespaces: BTreeSet::new(),
-        excluded_labels: BTreeMap::new(),
-        opt_out: false,
-        longest_grace_period: Duration::MAX,
-    };
-    let any = VictimFilter {
-        rules: &all,
-        ..beyond
-    };
-    if out_of_reach > 0 && (guarded > 0 || search(any).0.is_err()) {
-        out_of_reach = 0;
-    }
-    Err(NoVictimsFound {
-        short,
-        until,
-        out_of_reach,
-        guarded,
-    })
 }
 
 /// Nodes that the workload avoids because their kubelets rejected its pods.

@@ -5,115 +5,116 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
 use lockstep_api::member::Member;
+use lockstep_api::scheduling::Reservation;
 use lockstep_model::GangPhase;
 
-use super::classes::promised_to;
 use super::order::{Queueing, order, reorder, request_of};
-use super::reservation::collect;
-use super::round::Round;
-use super::turn::serve_one;
+use super::outcome::Outcome;
+use super::state::Cycle;
 use crate::asks::Request;
-use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::growth::members_to_place;
 use crate::hold::Hold;
-use crate::memory::Memory;
 use crate::namespace_usage::{NamespaceUsage, has_pod};
 use crate::no_victims::NoVictimsCache;
 use crate::occupancy::asked_amounts;
-use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::state::GangState;
 
-pub(super) struct Queued {
-    /// Gangs in the order in which they were served.
-    pub places: Vec<QueuePlace>,
-    pub judged: usize,
-    pub searches: usize,
-    pub wake: Wake,
+impl Cycle<'_> {
+    /// Serves the queue: places gangs that fit, preempts for gangs that may, and records why the
+    /// remaining gangs wait. Returns the queue in the order in which it was served.
+    ///
+    /// A victim search without result is repeated only after a relevant change. If searches run
+    /// out, the remaining gangs are first in the next cycle, so that every gang gets a search.
+    pub(super) fn serve_queue(&mut self) -> Vec<QueuePlace> {
+        let context = self.context;
+        note_queue_time(&context, &mut self.gangs);
+        note_members_to_place(&context, &mut self.gangs, &mut self.wake);
+        if !self.gangs.iter().any(|gang| request_of(gang).is_some()) {
+            collect(&mut self.gangs);
+            self.memory.no_victims.clear();
+            return Vec::new();
+        }
+        self.expire_verdicts();
+        let Context {
+            cluster,
+            weights,
+            quotas,
+            ..
+        } = context;
+        let mut usage = NamespaceUsage::new(cluster, weights, quotas, &self.gangs);
+        let mut queue = order(&self.gangs, &usage, |at| {
+            self.queue.previous.contains_key(&at)
+        });
+        let mut places = Vec::with_capacity(queue.len());
+        while let Some(Queueing { at, request, .. }) = queue.pop() {
+            places.push(QueuePlace {
+                gang: at,
+                grows: request == Request::Growth,
+            });
+            let gang = &mut self.gangs[at];
+            keep_to_volumes(gang);
+            if let Some(hold) = hold_of(gang, request, &usage) {
+                gang.pending = Some(Pending::Held(hold));
+                continue;
+            }
+            if request == Request::Required {
+                keep_to_quota(gang, &usage, &mut self.memory.no_victims);
+            }
+            let assigned = gang.assigned.clone();
+            self.serve(at, request);
+            let gang = &self.gangs[at];
+            if !gang.holds_as(assigned.as_ref()) {
+                usage.admit(gang, assigned.as_deref());
+                reorder(&mut queue, &self.gangs, &usage, &gang.input.key.namespace);
+            }
+        }
+        let cache = &mut self.memory.no_victims;
+        if self.queue.unsearched || cache.outdated() {
+            self.wake.at(context.now);
+        }
+        for until in cache.ends() {
+            self.wake.at(until);
+        }
+        cache.finish(self.queue.unsearched);
+        places
+    }
+
+    fn serve(&mut self, at: usize, request: Request) {
+        let mut outcome = self.evaluate(at, request);
+        while matches!(outcome, Outcome::RetriesExcludedNodes) {
+            self.apply(at, outcome);
+            outcome = self.evaluate(at, request);
+        }
+        self.apply(at, outcome);
+    }
+
+    /// Drops verdicts of earlier cycles after a relevant change, and takes the reservations of
+    /// these cycles from the statuses. Gangs that still wait get them again.
+    fn expire_verdicts(&mut self) {
+        let promised = self.queue.promised(&self.gangs);
+        let asked = asked_amounts(&self.context, &self.capacity, &self.gangs);
+        let (cache, unknown) = (&mut self.memory.no_victims, &self.memory.unknown);
+        cache.note(&self.context, &asked, &self.gangs, |gang| {
+            promised.contains(gang.uid()) || unknown.knows(gang.uid())
+        });
+        // The cached searches include the reservations.
+        self.queue.previous = collect(&mut self.gangs);
+        if !cache.unfinished {
+            cache.expire(self.context.now);
+        }
+    }
 }
 
-/// Serves the queue: places gangs that fit, preempts for gangs that may, and records why the
-/// remaining gangs wait.
-///
-/// A victim search without result is repeated only after a relevant change. If searches run out,
-/// the remaining gangs are first in the next cycle, so that every gang gets a search. `paced`: set
-/// if a decided preemption waits for the eviction limit.
-pub(super) fn serve(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    paced: Option<LimitReached>,
-) -> Queued {
-    let mut round = Round {
-        paced,
-        ..Round::default()
-    };
-    note_queue_time(context, gangs);
-    note_members_to_place(context, gangs, &mut round.wake);
-    if !gangs.iter().any(|gang| request_of(gang).is_some()) {
-        collect(gangs);
-        memory.no_victims.clear();
-        return Queued {
-            places: Vec::new(),
-            judged: 0,
-            searches: 0,
-            wake: round.wake,
-        };
-    }
-    let promised = promised_to(gangs);
-    let (no_victims, unknown) = (&mut memory.no_victims, &memory.unknown);
-    let asked = asked_amounts(context, capacity, gangs);
-    no_victims.note(context, &asked, gangs, |gang| {
-        promised.contains(gang.uid()) || unknown.knows(gang.uid())
-    });
-    // The cached searches include the reservations.
-    round.before = collect(gangs);
-    if !memory.no_victims.unfinished {
-        memory.no_victims.expire(context.now);
-    }
-    let mut usage = NamespaceUsage::new(context.cluster, context.weights, context.quotas, gangs);
-    let mut queue = order(gangs, &usage, |at| round.before.contains_key(&at));
-    let mut places = Vec::with_capacity(queue.len());
-    while let Some(Queueing { at, request, .. }) = queue.pop() {
-        places.push(QueuePlace {
-            gang: at,
-            grows: request == Request::Growth,
-        });
-        keep_to_volumes(&mut gangs[at]);
-        if let Some(hold) = hold_of(&gangs[at], request, &usage) {
-            gangs[at].pending = Some(Pending::Held(hold));
-            continue;
-        }
-        if request == Request::Required {
-            keep_to_quota(&mut gangs[at], &usage, &mut memory.no_victims);
-        }
-        let assigned = gangs[at].assigned.clone();
-        let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
-        if let Err(pending) = served {
-            gangs[at].pending = Some(pending);
-        }
-        if !gangs[at].holds_as(assigned.as_ref()) {
-            usage.admit(&gangs[at], assigned.as_deref());
-            reorder(&mut queue, gangs, &usage, &gangs[at].input.key.namespace);
-        }
-    }
-    let cache = &mut memory.no_victims;
-    if round.left_out > 0 || cache.outdated() {
-        round.wake.at(context.now);
-    }
-    for until in cache.ends() {
-        round.wake.at(until);
-    }
-    cache.finish(round.left_out > 0);
-    Queued {
-        places,
-        judged: round.judged,
-        searches: round.searches,
-        wake: round.wake,
-    }
+/// Takes the reservations from the statuses, by index of the gang.
+fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
+    let each = gangs.iter_mut().enumerate();
+    let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
+    holding
+        .filter_map(|(at, gang)| Some((at, gang.status.reservation.take()?)))
+        .collect()
 }
 
 /// Records when a gang first requested capacity since it last held some.

@@ -9,156 +9,100 @@ use chrono::DateTime;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
-    Assignment, Blocker, Cluster, Demand, GangPlacement, NodeIx, NodeSet, amounts_by_node,
-    is_possible, reserve, starts_at,
+    Assignment, Blocker, Cluster, GangPlacement, NodeIx, NodeSet, is_possible, reserve, starts_at,
 };
 use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 
 use super::place::capacity_for;
-use super::round::Round;
-use crate::capacity::Capacity;
+use super::state::Cycle;
+use super::turn::Turn;
 use crate::context::Context;
-use crate::occupancy::occupancy;
 use crate::refusal::may_never_run;
 use crate::size::fits;
-use crate::standing::{amounts, held, may_preempt, wanted};
-use crate::state::GangState;
+use crate::standing::{amounts, may_preempt, wanted};
 
-/// Removes the reservations from the statuses, by index of the gang. Gangs that still wait get them
-/// again.
-pub(super) fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
-    let each = gangs.iter_mut().enumerate();
-    let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
-    holding
-        .filter_map(|(at, gang)| Some((at, gang.status.reservation.take()?)))
-        .collect()
-}
-
-/// Reserves nodes for a waiting gang if it is among the first of its priority.
-pub(super) fn reserve_for(
-    context: &Context<'_>,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    at: usize,
-    request: &PlacementRequest,
-    demand: &Demand,
-    round: &mut Round,
-) {
-    let gang = &gangs[at];
-    // Such a gang may only use free capacity.
-    if may_never_run(gang) {
-        return;
+impl Turn<'_> {
+    /// Nodes to reserve for the waiting gang, if it is among the first of its priority.
+    pub(super) fn reservation(&self) -> Option<Reservation> {
+        let (context, gang, queue) = (self.context, self.gang, &self.cycle.queue);
+        // Such a gang may only use free capacity.
+        if may_never_run(gang) {
+            return None;
+        }
+        let ahead = queue.ahead.iter();
+        let equals = ahead.filter(|r| r.priority == gang.priority()).count();
+        if equals >= context.settings.rules.reservations_per_priority {
+            return None;
+        }
+        let mut free = capacity_for(context, &self.cycle.capacity, gang);
+        for ahead in queue.ahead.iter() {
+            ahead.take(&mut free);
+        }
+        let previous = queue.previous.get(&self.at);
+        let previous =
+            previous.and_then(|r| Some((placement(context, &self.request, r)?, r.since)));
+        let kept = previous.and_then(|(kept, since)| {
+            // Only blockers on the reserved nodes matter.
+            let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
+            let blockers = self.blockers(Some(&own));
+            is_possible(&free, &blockers, &self.demand, &kept).then_some((kept, since, blockers))
+        });
+        let (found, since, blockers) = kept.or_else(|| {
+            let blockers = self.blockers(None);
+            let found = self.choose(&free, &blockers)?;
+            Some((found, context.now, blockers))
+        })?;
+        let starts_at = starts_at(&free, &blockers, &self.demand.shapes, &found)
+            .and_then(DateTime::from_timestamp_millis)
+            .filter(|start| *start > context.now);
+        let nodes = by_name(context, &self.request, &found);
+        // Otherwise each cycle would choose again, and the reservation might move.
+        fits(&nodes).then_some(Reservation {
+            since,
+            starts_at,
+            nodes,
+        })
     }
-    let equals = round.ahead.iter().filter(|r| r.priority == gang.priority());
-    if equals.count() >= context.settings.rules.reservations_per_priority {
-        return;
-    }
-    let mut free = capacity_for(context, capacity, gang);
-    for ahead in round.ahead.iter() {
-        ahead.take(&mut free);
-    }
-    let before = round.before.get(&at);
-    let before = before.and_then(|r| Some((placement(context, request, r)?, r.since)));
-    let kept = before.and_then(|(kept, since)| {
-        // Only blockers on the reserved nodes matter.
-        let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
-        let blockers = blockers_of(context, capacity, gangs, at, demand, Some(&own), round);
-        is_possible(&free, &blockers, demand, &kept).then_some((kept, since, blockers))
-    });
-    let found = kept.or_else(|| {
-        let blockers = blockers_of(context, capacity, gangs, at, demand, None, round);
-        let found = choose(context, gangs, at, &free, &blockers, demand, round)?;
-        Some((found, context.now, blockers))
-    });
-    let Some((found, since, blockers)) = found else {
-        return;
-    };
-    let start = starts_at(&free, &blockers, &demand.shapes, &found)
-        .and_then(DateTime::from_timestamp_millis)
-        .filter(|start| *start > context.now);
-    let named = by_name(context, request, &found);
-    // Otherwise each cycle would choose again, and the reservation might move.
-    if !fits(&named) {
-        return;
-    }
-    let nodes = amounts_by_node(&demand.shapes, &found);
-    round.ahead.push(held(context, gang, at, start, nodes));
-    gangs[at].status.reservation = Some(Reservation {
-        since,
-        starts_at: start,
-        nodes: named,
-    });
-}
 
-pub(super) fn keep(
-    context: &Context<'_>,
-    gangs: &mut [GangState],
-    at: usize,
-    reserved: Reservation,
-    round: &mut Round,
-) {
-    let gang = &gangs[at];
-    let nodes = amounts(context, gang, &reserved);
-    let kept = held(context, gang, at, reserved.starts_at, nodes);
-    round.ahead.push(kept);
-    gangs[at].status.reservation = Some(reserved);
-}
+    /// Work that blocks the gang temporarily, on these nodes or on all.
+    fn blockers(&self, on: Option<&NodeSet>) -> Vec<Blocker> {
+        let (context, gang) = (self.context, self.gang);
+        let wanted = wanted(gang);
+        let nobody = BTreeSet::new();
+        // Budgets change with every pod, so their current state does not matter later.
+        let victims = may_preempt(context, gang).then_some(VictimFilter {
+            rules: &context.settings.rules.victims,
+            wanted: &wanted,
+            beyond_budgets: true,
+            refused: &nobody,
+        });
+        let blocked = BlockedGang {
+            number: self.at,
+            priority: self.demand.priority,
+            victims,
+        };
+        blockers(self.cycle.passing_work(), blocked, on, |other| {
+            let backfill = self.cycle.gangs.get(other)?.backfill.as_ref()?;
+            let promised = backfill.reserved_for.iter().any(|uid| uid == gang.uid());
+            promised.then_some(backfill.ends_by)
+        })
+    }
 
-/// Work that blocks a gang temporarily, on these nodes or on all.
-fn blockers_of(
-    context: &Context<'_>,
-    capacity: &Capacity,
-    gangs: &[GangState],
-    at: usize,
-    demand: &Demand,
-    on: Option<&NodeSet>,
-    round: &mut Round,
-) -> Vec<Blocker> {
-    let work = round
-        .work
-        .get_or_insert_with(|| occupancy(context, capacity, gangs).passing_work());
-    let gang = &gangs[at];
-    let wanted = wanted(gang);
-    let nobody = BTreeSet::new();
-    // Budgets change with every pod, so their current state does not matter later.
-    let victims = may_preempt(context, gang).then_some(VictimFilter {
-        rules: &context.settings.rules.victims,
-        wanted: &wanted,
-        beyond_budgets: true,
-        refused: &nobody,
-    });
-    let blocked = BlockedGang {
-        number: at,
-        priority: demand.priority,
-        victims,
-    };
-    blockers(work, blocked, on, |other| {
-        let backfill = gangs.get(other)?.backfill.as_ref()?;
-        let promised = backfill.reserved_for.iter().any(|uid| uid == gang.uid());
-        promised.then_some(backfill.ends_by)
-    })
-}
-
-/// Chooses nodes, if possible none that are reserved for gangs further back.
-fn choose(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    at: usize,
-    free: &Cluster,
-    blockers: &[Blocker],
-    demand: &Demand,
-    round: &Round,
-) -> Option<GangPlacement> {
-    let served: BTreeSet<usize> = round.ahead.iter().map(|r| r.gang).collect();
-    let mut elsewhere = free.clone();
-    for (&other, reservation) in &round.before {
-        if other != at && !served.contains(&other) {
-            for (node, amounts) in amounts(context, &gangs[other], reservation) {
-                elsewhere.add_pod(node, &amounts);
+    /// Chooses nodes, if possible none that are reserved for gangs further back.
+    fn choose(&self, free: &Cluster, blockers: &[Blocker]) -> Option<GangPlacement> {
+        let Cycle { queue, gangs, .. } = self.cycle;
+        let served: BTreeSet<usize> = queue.ahead.iter().map(|r| r.gang).collect();
+        let mut elsewhere = free.clone();
+        for (&other, reservation) in &queue.previous {
+            if other != self.at && !served.contains(&other) {
+                for (node, amounts) in amounts(self.context, &gangs[other], reservation) {
+                    elsewhere.add_pod(node, &amounts);
+                }
             }
         }
+        let demand = &self.demand;
+        reserve(&elsewhere, blockers, demand).or_else(|| reserve(free, blockers, demand))
     }
-    reserve(&elsewhere, blockers, demand).or_else(|| reserve(free, blockers, demand))
 }
 
 /// The engine's placement of a reservation. `None` if a node or group is missing or duplicated.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_model::GangPhase;
 
+use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
@@ -16,25 +17,18 @@ use crate::state::{GangState, without_words};
 /// Delay until the condition reports unbound members.
 const SAID_AFTER: Duration = Duration::from_mins(1);
 
-#[derive(Default)]
-pub(super) struct Written {
-    pub steps: Vec<Step>,
-    pub wake: Wake,
-}
-
-pub(super) fn write(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &Capacity,
-    gangs: &mut [GangState],
-) -> Written {
-    let mut out = Written::default();
-    for gang in gangs {
-        compose(context, capacity, gang, &mut out.wake);
-        let write = write_of(context, memory, gang, &mut out.wake);
-        out.steps.extend(write.map(|w| Step::Status(Box::new(w))));
+impl Cycle<'_> {
+    /// Completes the status of each gang. Returns the writes of statuses that differ.
+    pub(super) fn status_writes(&mut self) -> Vec<Step> {
+        let (context, wake) = (&self.context, &mut self.wake);
+        let mut steps = Vec::new();
+        for gang in &mut self.gangs {
+            compose(context, &self.capacity, gang, wake);
+            let write = write_of(context, self.memory, gang, wake);
+            steps.extend(write.map(|w| Step::Status(Box::new(w))));
+        }
+        steps
     }
-    out
 }
 
 fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wake: &mut Wake) {

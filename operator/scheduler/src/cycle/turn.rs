@@ -1,252 +1,199 @@
-//! The turn of one gang in the queue: it is placed, preempts, or waits.
-
-use std::sync::Arc;
+//! The turn of one gang in the queue: it is placed, preempts, or waits. A turn only reads;
+//! [`Cycle::apply`] writes its outcome.
 
 use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
-use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest, QueueReservation};
+use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
 
-use super::judged::{judged_before, uids};
+use super::outcome::Outcome;
 use super::place::{attempt, by_name, capacity_for, placement_request};
-use super::preempt::{Unplaced, make_capacity};
-use super::reservation::reserve_for;
-use super::round::Round;
+use super::state::{Cycle, uids};
 use crate::asks::{Asks, Request};
-use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::decision::Decision;
-use crate::memory::Memory;
 use crate::no_victims::Searcher;
 use crate::pending::{GangName, Pending};
-use crate::refusal::{backs_off, retry_excluded_nodes};
+use crate::refusal::{backs_off, may_retry_excluded_nodes};
 use crate::size;
 use crate::state::{GangState, new_placement};
 
-struct Turn<'t> {
-    at: usize,
-    request: &'t PlacementRequest,
-    demand: &'t Demand,
+pub(super) struct Turn<'c> {
+    pub cycle: &'c Cycle<'c>,
+    pub context: &'c Context<'c>,
+    /// Index of the gang.
+    pub at: usize,
+    pub gang: &'c GangState,
     /// True if the gang runs without the requested members.
     grows: bool,
+    pub request: PlacementRequest,
+    pub demand: Demand,
+    /// Factor on the usual steps of its searches.
+    pub effort: u64,
+    /// True if the gang has no history: its verdict can be reused.
+    plain: bool,
     /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
     asks: Option<Asks>,
-    /// Number of reservations ahead.
-    ahead: usize,
 }
 
-enum Tried {
-    /// Placed, or not needed.
-    Done,
-    /// Excluded nodes are permitted again.
-    Retry,
-    Short(Box<Short>),
-}
-
-/// A gang that does not fit into the remaining capacity.
-struct Short {
-    missing: Infeasible,
-    /// Capacity that it may use now.
-    left: Cluster,
-    /// Factor on the usual steps of its searches.
-    effort: u64,
-    /// Set if the gang would fit without the reservations of other gangs.
-    reserved: Option<Pending>,
-}
-
-/// Places one gang. An error says why it waits.
-pub(super) fn serve_one(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    at: usize,
-    request: Request,
-    round: &mut Round,
-) -> Result<(), Pending> {
-    // A gang in back-off does not lack capacity, so it holds no reservation.
-    if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
-        return Err(pending);
-    }
-    let wanted = placement_request(context, memory, &gangs[at], request)?;
-    let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
-    let ahead = round.ahead.iter().count();
-    let asks = round.classes.asks(gangs, at, request, &demand, ahead);
-    let asks = asks.filter(|_| !memory.unknown.knows(gangs[at].uid()));
-    let plain = asks.is_some();
-    let turn = Turn {
-        at,
-        request: &wanted,
-        demand: &demand,
-        grows: request == Request::Growth,
-        asks: asks.filter(|_| !round.before.contains_key(&at)),
-        ahead,
-    };
-    if let Some(known) = turn.asks.as_ref().and_then(|a| round.classes.pending(a)) {
-        return Err(known.clone());
-    }
-    if plain
-        && let Some(known) = judged_before(context, memory, gangs, at, turn.asks.as_ref(), round)
-    {
-        return Err(known);
-    }
-    round.judged += 1;
-    let short = match try_to_place(context, memory, capacity, gangs, &turn, round)? {
-        Tried::Done => return Ok(()),
-        Tried::Retry => return serve_one(context, memory, capacity, gangs, at, request, round),
-        Tried::Short(short) => *short,
-    };
-    let left_out = round.left_out;
-    let answer = preempt_or_reserve(context, memory, capacity, gangs, &turn, short, round);
-    if plain {
-        let left_out = round.left_out > left_out;
-        remember(memory, gangs, &turn, &answer, left_out, round);
-    }
-    match (&answer, turn.asks) {
-        (Ok(()), _) => round.disturb(),
-        // If this gang got no search, no gang of its class gets one.
-        (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
-            round.classes.waits(asks, pending);
-        }
-        _ => {}
-    }
-    answer
-}
-
-/// Places a gang in the remaining capacity, or returns the shortage.
-fn try_to_place(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    turn: &Turn<'_>,
-    round: &mut Round,
-) -> Result<Tried, Pending> {
-    let at = turn.at;
-    let free = capacity_for(context, capacity, &gangs[at]);
-    let input = Arc::clone(&gangs[at].input);
-    let effort = memory
-        .unknown
-        .effort(gangs[at].uid(), context.now, &mut round.longer);
-    let (request, demand) = (turn.request, turn.demand);
-    let attempt = attempt(context, &input, request, demand, &round.ahead, effort);
-    let left = attempt.left_over(&free);
-    let (placement, promise) =
-        match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free, &left) {
-            Ok(found) => found,
-            Err(_) if retry_excluded_nodes(&mut gangs[at]) => return Ok(Tried::Retry),
-            Err(_) if turn.grows => return Ok(Tried::Done),
-            Err(missing) => {
-                let by = attempt.kept_waiting_by(&free);
-                return Ok(Tried::Short(Box::new(Short {
-                    missing,
-                    left,
-                    effort,
-                    reserved: reserved_for(gangs, &by),
-                })));
-            }
+impl Cycle<'_> {
+    /// Evaluates the request of a gang.
+    pub(super) fn evaluate(&self, at: usize, request: Request) -> Outcome {
+        let turn = match Turn::new(self, at, request) {
+            Ok(turn) => turn,
+            Err(pending) => return Outcome::NotEvaluated(pending),
         };
-    let nodes = request.assign(context.cluster, &placement);
-    let named = by_name(context, &nodes);
-    let placement = || new_placement(gangs[at].uid(), &named, context.now);
-    size::check(named.len(), placement, &[], context.now).map_err(Pending::TooLarge)?;
-    gangs[at].promise(promise);
-    capacity.assign(context, &mut gangs[at], named);
-    gangs[at].decision = Decision::Placed(nodes);
-    memory.unknown.settle(gangs[at].uid());
-    round.work = None;
-    round.disturb();
-    Ok(Tried::Done)
-}
-
-/// Preempts for a gang. If that fails, reserves its nodes.
-fn preempt_or_reserve(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    turn: &Turn<'_>,
-    short: Short,
-    round: &mut Round,
-) -> Result<(), Pending> {
-    let (at, request, demand) = (turn.at, turn.request, turn.demand);
-    let unplaced = Unplaced {
-        at,
-        request,
-        demand,
-        short: short.missing,
-        effort: short.effort,
-        asks: turn.asks.as_ref(),
-    };
-    let answer = make_capacity(
-        context, memory, capacity, gangs, unplaced, short.left, round,
-    );
-    if answer.is_err() {
-        reserve_for(context, capacity, gangs, at, request, demand, round);
-        round.disturbed |= round.before.get(&at) != gangs[at].status.reservation.as_ref();
-    }
-    match short.reserved {
-        Some(reserved) => answer.map_err(|_| reserved),
-        None => answer,
+        if let Some(known) = turn
+            .asks
+            .as_ref()
+            .and_then(|a| self.queue.classes.pending(a))
+        {
+            return Outcome::NotEvaluated(known.clone());
+        }
+        turn.reused().unwrap_or_else(|| turn.evaluate())
     }
 }
 
-/// Caches the verdict for later cycles, unless this cycle has changed its input. `left_out`: the
-/// gang got no search.
-fn remember(
-    memory: &mut Memory,
-    gangs: &[GangState],
-    turn: &Turn<'_>,
-    answer: &Result<(), Pending>,
-    left_out: bool,
-    round: &Round,
-) {
-    let Err(pending) = answer else {
-        return;
-    };
-    if round.disturbed {
-        return;
+impl<'c> Turn<'c> {
+    /// An error if the gang cannot request capacity now.
+    fn new(cycle: &'c Cycle<'_>, at: usize, request: Request) -> Result<Self, Pending> {
+        let (context, gang) = (&cycle.context, &cycle.gangs[at]);
+        // A gang in back-off does not lack capacity, so it holds no reservation.
+        if let Some(pending) = backs_off(context, gang) {
+            return Err(pending);
+        }
+        let grows = request == Request::Growth;
+        let wanted = placement_request(context, cycle.memory, gang, request)?;
+        let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
+        let plain = cycle.is_plain(gang);
+        let shares = plain && !cycle.queue.previous.contains_key(&at);
+        let asks = shares.then(|| Asks {
+            demand: demand.clone(),
+            request,
+            namespace: gang.input.key.namespace.clone(),
+            preempts: gang.input.group.preempts,
+            preemption_priority: gang.input.preemption_priority,
+            ends: gang.input.workload.ends,
+            ahead: cycle.queue.ahead.iter().count(),
+        });
+        Ok(Self {
+            cycle,
+            context,
+            at,
+            gang,
+            grows,
+            request: wanted,
+            demand,
+            effort: cycle.search_effort(at),
+            plain,
+            asks,
+        })
     }
-    let behind = uids(gangs, &round.ahead).take(turn.ahead);
-    let who = Searcher::of(turn.asks.as_ref(), gangs[turn.at].uid());
-    if left_out {
-        memory.no_victims.leave_out(who, behind, pending);
-    } else {
-        memory.no_victims.judged(who, behind, pending);
+
+    pub fn searcher(&self) -> Searcher<'_> {
+        Searcher::of(self.asks.as_ref(), self.gang.uid())
     }
-}
 
-/// Places the gang in the remaining capacity. Also returns the time by which it must end if it
-/// needs capacity that is reserved for later.
-fn in_free_capacity_or_reserved_for_later(
-    attempt: &PlacementAttempt<'_>,
-    gangs: &[GangState],
-    free: &Cluster,
-    left: &Cluster,
-) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
-    let short = match attempt.in_left_over(left) {
-        Ok(placement) => return Ok((placement, None)),
-        Err(short) => short,
-    };
-    let BackfillPlacement {
-        placement,
-        reservations,
-    } = attempt.as_backfill(free).ok_or(short)?;
-    let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
-    let promise = Backfill {
-        ends_by: reservations
-            .iter()
-            .filter_map(|r| r.starts_at)
-            .min()
-            .ok_or(short)?,
-        reserved_for: holders.map(|gang| gang.uid().to_owned()).collect(),
-    };
-    Ok((placement, Some(promise)))
-}
+    pub fn attempt(&self) -> PlacementAttempt<'_> {
+        let (input, ahead) = (&self.gang.input, &self.cycle.queue.ahead);
+        let usual = attempt(self.context, input, &self.request, &self.demand, ahead);
+        PlacementAttempt {
+            placement_steps: usual.placement_steps * self.effort,
+            effort: self.effort,
+            ..usual
+        }
+    }
 
-fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
-    let (first, others) = by.split_first()?;
-    Some(Pending::Reserved {
-        gang: GangName::of(&gangs.get(first.gang)?.input),
-        others: others.len(),
-    })
+    /// A verdict of an earlier cycle that is still valid: no relevant input has changed, and no
+    /// gang ahead has changed capacity or reservations in this cycle.
+    fn reused(&self) -> Option<Outcome> {
+        let Cycle { queue, memory, .. } = self.cycle;
+        let now = self.context.now;
+        let starts = queue.previous.get(&self.at).and_then(|r| r.starts_at);
+        if !self.plain || queue.changed || starts.is_some_and(|start| start <= now) {
+            return None;
+        }
+        let ahead = || uids(&self.cycle.gangs, &queue.ahead);
+        let (cache, who) = (&memory.no_victims, self.searcher());
+        let (pending, searched) = match cache.verdict(who, ahead(), now) {
+            Some(known) => (known, true),
+            None if queue.searches < self.context.settings.searches_per_cycle => return None,
+            // No search is left for this gang.
+            None => (cache.left_out(who, ahead(), now)?, false),
+        };
+        Some(Outcome::Reused {
+            pending: pending.clone(),
+            asks: self.asks.clone(),
+            searched,
+        })
+    }
+
+    fn evaluate(self) -> Outcome {
+        let free = capacity_for(self.context, &self.cycle.capacity, self.gang);
+        let attempt = self.attempt();
+        let left = attempt.left_over(&free);
+        let short = match self.in_free_capacity_or_reserved_for_later(&attempt, &free, &left) {
+            Ok((placement, backfill)) => return self.placed(&placement, backfill),
+            Err(_) if may_retry_excluded_nodes(self.gang) => return Outcome::RetriesExcludedNodes,
+            Err(_) if self.grows => return Outcome::KeepsSize,
+            Err(short) => short,
+        };
+        match self.make_capacity(short, left) {
+            Ok(preemption) => Outcome::Preempts(Box::new(preemption)),
+            Err(mut waiting) => {
+                waiting.reserved = self.kept_waiting_by(&attempt, &free);
+                waiting.reservation = self.reservation();
+                waiting.plain = self.plain;
+                waiting.asks = self.asks;
+                Outcome::Waits(waiting)
+            }
+        }
+    }
+
+    fn placed(&self, placement: &GangPlacement, backfill: Option<Backfill>) -> Outcome {
+        let nodes = self.request.assign(self.context.cluster, placement);
+        let named = by_name(self.context, &nodes);
+        let placement = || new_placement(self.gang.uid(), &named, self.context.now);
+        match size::check(named.len(), placement, &[], self.context.now) {
+            Ok(()) => Outcome::Placed { nodes, backfill },
+            Err(too_large) => Outcome::TooLarge(too_large),
+        }
+    }
+
+    /// Places the gang in the remaining capacity. Also returns the time by which it must end if it
+    /// needs capacity that is reserved for later.
+    fn in_free_capacity_or_reserved_for_later(
+        &self,
+        attempt: &PlacementAttempt<'_>,
+        free: &Cluster,
+        left: &Cluster,
+    ) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
+        let short = match attempt.in_left_over(left) {
+            Ok(placement) => return Ok((placement, None)),
+            Err(short) => short,
+        };
+        let BackfillPlacement {
+            placement,
+            reservations,
+        } = attempt.as_backfill(free).ok_or(short)?;
+        let gangs = &self.cycle.gangs;
+        let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
+        let promise = Backfill {
+            ends_by: reservations
+                .iter()
+                .filter_map(|r| r.starts_at)
+                .min()
+                .ok_or(short)?,
+            reserved_for: holders.map(|gang| gang.uid().to_owned()).collect(),
+        };
+        Ok((placement, Some(promise)))
+    }
+
+    /// Set if the gang would fit without the reservations of other gangs.
+    fn kept_waiting_by(&self, attempt: &PlacementAttempt<'_>, free: &Cluster) -> Option<Pending> {
+        let by = attempt.kept_waiting_by(free);
+        let (first, others) = by.split_first()?;
+        Some(Pending::Reserved {
+            gang: GangName::of(&self.cycle.gangs.get(first.gang)?.input),
+            others: others.len(),
+        })
+    }
 }

@@ -301,6 +301,12 @@ fn overstays(gang: &GangState, holder: &GangState) -> bool {
     gang.overstays().iter().any(|uid| uid == holder.uid())
 }
 
+/// True if a victim has been evicted. Other terminations do not count.
+pub(super) fn begun(intent: &Preemption) -> bool {
+    let mut victims = intent.victims.iter();
+    victims.any(|v| v.eviction_requested_at.is_some())
+}
+
 /// Takes the victim's capacity from the free capacity; with -1, returns it.
 pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)], times: i64) {
     for (node, amounts) in holds {

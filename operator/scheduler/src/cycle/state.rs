@@ -1,0 +1,144 @@
+//! State of a cycle. Its stages change it in order; while the queue is served, only
+//! [`Cycle::apply`] changes it.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use lockstep_api::scheduling::Reservation;
+use lockstep_model::occupancy::Leaving;
+use lockstep_model::{PassingWork, ReservationsAhead};
+
+use super::classes::WaitingClasses;
+use super::limits::EvictionLimits;
+use crate::capacity::Capacity;
+use crate::context::{Context, Wake};
+use crate::input::SchedulingInput;
+use crate::memory::Memory;
+use crate::occupancy::occupancy;
+use crate::plan::Step;
+use crate::settings::SchedulerSettings;
+use crate::state::GangState;
+
+/// A cycle in progress. Its stages are methods in the modules of this folder.
+pub(super) struct Cycle<'a> {
+    pub context: Context<'a>,
+    pub memory: &'a mut Memory,
+    pub gangs: Vec<GangState>,
+    pub capacity: Capacity,
+    pub limits: EvictionLimits,
+    pub queue: QueueState,
+    pub wake: Wake,
+    /// Requests except status writes.
+    pub steps: Vec<Step>,
+}
+
+impl<'a> Cycle<'a> {
+    pub fn new(
+        input: &'a SchedulingInput,
+        memory: &'a mut Memory,
+        settings: &'a SchedulerSettings,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let context = Context {
+            cluster: &input.cluster,
+            budgets: &input.budgets,
+            quotas: &input.quotas,
+            weights: &input.weights,
+            settings,
+            now,
+        };
+        let gangs = input.gangs.iter().map(|gang| {
+            let gang = memory.latest(gang);
+            let pods = memory.pods.of(&gang, &input.cluster);
+            GangState::new(gang, pods, now)
+        });
+        Self {
+            gangs: gangs.collect(),
+            capacity: Capacity::new(&context),
+            context,
+            memory,
+            limits: EvictionLimits::default(),
+            queue: QueueState::default(),
+            wake: Wake::default(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Factor on the usual steps of the gang's searches.
+    pub fn search_effort(&self, at: usize) -> u64 {
+        let (uid, extended) = (self.gangs[at].uid(), self.queue.extended_searches);
+        self.memory.unknown.effort(uid, self.context.now, extended)
+    }
+
+    /// True if only its request decides about a gang: it has no pods, nodes, refusals or promises,
+    /// and no constraints that only kube-scheduler evaluates.
+    pub fn is_plain(&self, gang: &GangState) -> bool {
+        let (uid, promised) = (gang.uid(), self.queue.promised(&self.gangs));
+        gang.only_waits() && !promised.contains(uid) && !self.memory.unknown.knows(uid)
+    }
+
+    pub fn leaving(&self) -> &Leaving {
+        let leaving = || occupancy(&self.context, &self.capacity, &self.gangs).leaving();
+        self.queue.leaving.get_or_init(leaving)
+    }
+
+    pub fn passing_work(&self) -> &[PassingWork] {
+        let work = || occupancy(&self.context, &self.capacity, &self.gangs).passing_work();
+        self.queue.work.get_or_init(work)
+    }
+}
+
+/// State of the queue while it is served. Turns read it, and [`Cycle::apply`] writes it.
+#[derive(Default)]
+pub(super) struct QueueState {
+    /// Reservations of the last cycle, by index of the gang.
+    pub previous: BTreeMap<usize, Reservation>,
+    /// Reservations of waiting gangs in queue order. Gangs behind them must not use this capacity.
+    pub ahead: ReservationsAhead,
+    pub classes: WaitingClasses,
+    /// Number of gangs that were evaluated one by one, not by an equal request.
+    pub evaluated: usize,
+    /// Number of victim searches.
+    pub searches: usize,
+    /// Number of placement searches with more steps.
+    pub extended_searches: usize,
+    /// True if a gang got no victim search.
+    pub unsearched: bool,
+    /// True if a gang got capacity, releases some, or changed its reservation. Verdicts of earlier
+    /// cycles are then invalid.
+    pub changed: bool,
+    /// Terminating capacity.
+    pub leaving: OnceCell<Leaving>,
+    /// Work that holds capacity temporarily.
+    work: OnceCell<Vec<PassingWork>>,
+    /// UIDs of pod groups to which backfilled gangs have promised to end in time.
+    promised: OnceCell<BTreeSet<String>>,
+}
+
+impl QueueState {
+    /// Drops what depends on the capacity of other gangs, after a gang got some or is to release
+    /// some.
+    pub fn capacity_changed(&mut self) {
+        self.changed = true;
+        self.classes.forget();
+        self.work.take();
+        self.promised.take();
+    }
+
+    pub fn promised(&self, gangs: &[GangState]) -> &BTreeSet<String> {
+        self.promised.get_or_init(|| {
+            let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
+            backfills.flat_map(|b| b.reserved_for.clone()).collect()
+        })
+    }
+}
+
+/// UIDs of the pod groups with these reservations.
+pub(super) fn uids<'g>(
+    gangs: &'g [GangState],
+    reservations: &'g ReservationsAhead,
+) -> impl Iterator<Item = &'g str> {
+    let reservations = reservations.iter();
+    reservations.filter_map(|r| Some(gangs.get(r.gang)?.uid()))
+}
