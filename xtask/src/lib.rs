@@ -1,9 +1,7 @@
 //! Checks of the repository beyond clippy, and builds of artifacts beyond programs.
 
-pub mod alerts;
 pub mod bundle;
 pub mod custom_resource_state;
-pub mod dashboards;
 pub mod image;
 pub mod links;
 pub mod metric;

@@ -15,7 +15,7 @@ use xtask::bundle::{self, Images};
 use xtask::image::{self, Built, Target};
 use xtask::plugin::plugin;
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
-use xtask::{alerts, custom_resource_state, dashboards, metrics};
+use xtask::{custom_resource_state, metrics};
 
 #[derive(Parser)]
 #[command(about = "Generates what is generated, checks that it is fresh, builds images")]
@@ -26,7 +26,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write crds/, docs/reference, the dashboards, bundle/ and the agent's CRI code.
+    /// Write crds/, docs/reference, bundle/ and the agent's CRI code.
     Generate {
         /// Write nothing; fail if a file is stale.
         #[arg(long)]
@@ -37,11 +37,6 @@ enum Command {
     Structure {
         /// Root of the checkout to measure. Default: this one.
         checkout: Option<PathBuf>,
-    },
-    /// Write the Prometheus rules and their tests for `promtool` into a folder.
-    Rules {
-        /// An existing folder.
-        folder: PathBuf,
     },
     /// Write the OLM bundle with the images built by `image`, by digest.
     Bundle {
@@ -95,7 +90,6 @@ fn main() -> Result<()> {
     match Args::parse().command {
         Command::Generate { check } => generate(root, check),
         Command::Structure { checkout } => structure(checkout.as_deref().unwrap_or(root)),
-        Command::Rules { folder } => rules(&folder),
         Command::Bundle {
             images,
             out,
@@ -144,17 +138,6 @@ fn print_images(built: &[Built]) {
         }
         println!("  {}", b.layout.display());
     }
-}
-
-fn rules(folder: &Path) -> Result<()> {
-    // JSON is valid YAML.
-    let rules = serde_json::json!({"groups": alerts::groups()});
-    for (name, content) in [("rules.json", rules), ("tests.json", alerts::tests())] {
-        let path = folder.join(name);
-        std::fs::write(&path, format!("{content:#}\n"))
-            .with_context(|| format!("write {}", path.display()))?;
-    }
-    Ok(())
 }
 
 fn structure(root: &Path) -> Result<()> {
@@ -270,8 +253,6 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     out.extend(cri::files(root)?);
     out.push(metrics::page());
     out.extend(custom_resource_state::files());
-    out.extend(dashboards::files());
-    out.extend(alerts::files());
     let bundle = bundle::bundle(root, &Images::tagged(PREFIX, TAG))?;
     out.extend(
         bundle::files(&bundle)?

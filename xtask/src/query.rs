@@ -1,24 +1,103 @@
-//! Checks of Prometheus queries against the table of metrics.
+//! Queries of the dashboards and rules in `config/components`, and checks of them against the
+//! registered metrics.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
+use serde_json::Value;
 
 use crate::metric::Kind;
 use crate::metrics::{OF_THE_SCRAPE, of_series, values};
 
+const DASHBOARDS: &str = "config/components/dashboards";
+const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
+
 /// Replacement for Grafana's `$__rate_interval`, which is not PromQL. No query uses this duration.
 const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
 
-#[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+/// The dashboards, by file name without extension.
+pub fn dashboards(root: &Path) -> Result<BTreeMap<String, Value>> {
+    let mut out = BTreeMap::new();
+    for entry in std::fs::read_dir(root.join(DASHBOARDS))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            let name = path.file_stem().context("a file name")?;
+            let text = std::fs::read_to_string(&path)?;
+            let json = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+            out.insert(name.to_string_lossy().into_owned(), json);
+        }
+    }
+    Ok(out)
+}
+
+/// The alerts and recording rules.
+pub fn rules(root: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(root.join(RULES))?;
+    let object: Value = serde_saphyr::from_str(&text).context(RULES)?;
+    let groups = list(&object["spec"]["groups"]);
+    Ok(groups.flat_map(|g| list(&g["rules"])).cloned().collect())
+}
+
+/// The queries of the panels, each with the title of its panel. A variable with fixed values yields
+/// one query per value.
+pub fn panel_queries(dashboard: &Value) -> Vec<(&str, String)> {
+    let panels = list(&dashboard["panels"]);
+    let targets = panels.flat_map(|p| list(&p["targets"]).map(move |t| (text(&p["title"]), t)));
+    let queries = targets.flat_map(|(title, target)| {
+        let queries = expanded(dashboard, text(&target["expr"]));
+        queries.into_iter().map(move |query| (title, query))
+    });
+    queries.collect()
+}
+
+/// For each variable with values from Prometheus, its name and a query for these values.
+pub fn variable_queries(dashboard: &Value) -> Vec<(&str, String)> {
+    let variables = list(&dashboard["templating"]["list"]);
+    let queries = variables.flat_map(|variable| {
+        let values = text(&variable["query"]).strip_prefix("label_values(");
+        let values = values.and_then(|v| v.strip_suffix(')')?.rsplit_once(", "));
+        let query = values.map(|(series, label)| format!("max by ({label}) ({series})"));
+        let queries = query.into_iter().flat_map(|q| expanded(dashboard, &q));
+        queries.map(move |query| (text(&variable["name"]), query))
+    });
+    queries.collect()
+}
+
+/// The query for each choice of the variables with fixed values.
+fn expanded(dashboard: &Value, query: &str) -> Vec<String> {
+    let mut out = vec![query.to_owned()];
+    for variable in list(&dashboard["templating"]["list"]) {
+        if variable["type"] == "custom" {
+            let name = format!("${{{}}}", text(&variable["name"]));
+            let name = name.as_str();
+            let choices = text(&variable["query"]).split(',');
+            let choices = choices.flat_map(|c| out.iter().map(move |q| q.replace(name, c)));
+            out = choices.collect();
+        }
+    }
+    out.dedup();
+    out
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
     Rule,
-    /// A panel of a dashboard. Variables named like these labels narrow scraped series. Rates must
+    /// A panel of a dashboard. Variables of the scrape's labels narrow scraped series. Rates must
     /// use Grafana's interval: a fixed one shows nothing with slower scrapes, and hides peaks on
     /// long ranges.
-    Panel(&'a [&'a str]),
+    Panel,
 }
 
 /// A selector with the functions around it and its range.
@@ -33,23 +112,6 @@ fn parsed(query: &str) -> Result<Expr, String> {
     parser::parse(&query.replace("$__rate_interval", &stand_in))
 }
 
-/// Returns the errors in a query. `recorded`: series of recording rules, with their labels.
-pub fn mistakes(query: &str, recorded: &[(&str, &[&str])], place: Place<'_>) -> Vec<String> {
-    let expr = match parsed(query) {
-        Ok(expr) => expr,
-        Err(error) => return vec![format!("does not parse: {error}")],
-    };
-    let mut out = Vec::new();
-    for asked in selectors(&expr) {
-        out.extend(of_selector(&asked, recorded));
-        if let Place::Panel(labels) = place {
-            out.extend(of_panel(&asked, recorded, labels));
-        }
-    }
-    grouping(&expr, recorded, &mut out);
-    out
-}
-
 /// Names of the series in a query; empty if it does not parse.
 pub fn series(query: &str) -> BTreeSet<String> {
     let Ok(expr) = parsed(query) else {
@@ -59,37 +121,104 @@ pub fn series(query: &str) -> BTreeSet<String> {
     asked.filter_map(|a| a.selector.name.clone()).collect()
 }
 
-/// Errors of a selector that apply only to panels.
-fn of_panel(asked: &Asked<'_>, recorded: &[(&str, &[&str])], labels: &[&str]) -> Vec<String> {
-    let name = asked.selector.name.clone().unwrap_or_default();
-    let mut out = Vec::new();
-    if asked.range.is_some_and(|range| range != RATE_INTERVAL) {
-        out.push(format!("{name}: over a time other than $__rate_interval"));
-    }
-    // Recording rules aggregate over all targets.
-    if recorded.iter().any(|(n, _)| *n == name) {
-        return out;
-    }
-    let matchers = &asked.selector.matchers.matchers;
-    for label in labels {
-        let narrows = |m: &Matcher| {
-            let regex = matches!(m.op, MatchOp::Re(_));
-            m.name == *label && regex && m.value == format!("${label}")
-        };
-        if !matchers.iter().any(narrows) {
-            out.push(format!("{name}: not narrowed by ${label}"));
-        }
-    }
-    out
+/// The series that queries may use: the registered metrics, and the results of recording rules.
+#[derive(Debug)]
+pub struct KnownSeries {
+    recorded: BTreeSet<String>,
 }
 
-fn of_selector(asked: &Asked<'_>, recorded: &[(&str, &[&str])]) -> Vec<String> {
+impl KnownSeries {
+    pub fn new(rules: &[Value]) -> Self {
+        let recorded = rules.iter().filter_map(|rule| rule["record"].as_str());
+        Self {
+            recorded: recorded.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Returns the errors in a query.
+    pub fn mistakes(&self, query: &str, place: Place) -> Vec<String> {
+        let expr = match parsed(query) {
+            Ok(expr) => expr,
+            Err(error) => return vec![format!("does not parse: {error}")],
+        };
+        let mut out = Vec::new();
+        for asked in selectors(&expr) {
+            let name = asked.selector.name.clone().unwrap_or_default();
+            if place == Place::Panel && asked.range.is_some_and(|r| r != RATE_INTERVAL) {
+                out.push(format!("{name}: over a time other than $__rate_interval"));
+            }
+            // Recording rules aggregate over all targets.
+            if self.recorded.contains(&name) {
+                continue;
+            }
+            out.extend(of_selector(&asked, &name));
+            if place == Place::Panel {
+                out.extend(not_narrowed(asked.selector, &name));
+            }
+        }
+        self.grouping(&expr, &mut out);
+        out
+    }
+
+    /// Labels in `by (...)` and `on (...)` that no series inside has.
+    fn grouping(&self, expr: &Expr, out: &mut Vec<String>) {
+        let grouped = match expr {
+            Expr::Aggregate(AggregateExpr {
+                modifier: Some(LabelModifier::Include(labels)),
+                ..
+            }) => Some(labels),
+            Expr::Binary(binary) => {
+                match binary.modifier.as_ref().and_then(|m| m.matching.as_ref()) {
+                    Some(LabelModifier::Include(labels)) => Some(labels),
+                    Some(LabelModifier::Exclude(_)) | None => None,
+                }
+            }
+            _ => None,
+        };
+        let selectors = selectors(expr).into_iter();
+        let names: Vec<String> = selectors.filter_map(|a| a.selector.name.clone()).collect();
+        if let Some(grouped) = grouped.filter(|_| !names.iter().any(|n| self.recorded.contains(n)))
+        {
+            let inside: BTreeSet<&str> = names
+                .iter()
+                .filter_map(|n| labels_of(n))
+                .flatten()
+                .collect();
+            for label in grouped
+                .labels
+                .iter()
+                .filter(|l| !inside.contains(l.as_str()))
+            {
+                out.push(format!("grouped by {label}, which nothing there has"));
+            }
+        }
+        for child in children(expr) {
+            self.grouping(child, out);
+        }
+    }
+}
+
+/// Labels of the scrape that no variable of the dashboard narrows.
+fn not_narrowed(selector: &VectorSelector, name: &str) -> Vec<String> {
+    let narrows = |label: &str, m: &Matcher| {
+        let regex = matches!(m.op, MatchOp::Re(_));
+        m.name == label && regex && m.value == format!("${label}")
+    };
+    let matchers = &selector.matchers.matchers;
+    let missing = OF_THE_SCRAPE
+        .into_iter()
+        .filter(|label| !matchers.iter().any(|m| narrows(label, m)));
+    missing
+        .map(|label| format!("{name}: not narrowed by ${label}"))
+        .collect()
+}
+
+fn of_selector(asked: &Asked<'_>, name: &str) -> Vec<String> {
     let mut out = Vec::new();
-    let name = asked.selector.name.clone().unwrap_or_default();
-    let Some(known) = labels_of(&name, recorded) else {
+    let Some(known) = labels_of(name) else {
         return vec![format!("no such metric: {name}")];
     };
-    let kind = of_series(&name).map(|m| m.kind);
+    let kind = of_series(name).map(|m| m.kind);
     let counts = matches!(kind, Some(Kind::Counter | Kind::Histogram));
     let changes = asked
         .around
@@ -106,7 +235,7 @@ fn of_selector(asked: &Asked<'_>, recorded: &[(&str, &[&str])]) -> Vec<String> {
         out.push(format!("{name} has no label {label}"));
     }
     for matcher in &asked.selector.matchers.matchers {
-        out.extend(unknown_values(&name, matcher));
+        out.extend(unknown_values(name, matcher));
     }
     out
 }
@@ -135,49 +264,11 @@ fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
 }
 
 /// Labels of a series, including labels of the scrape; `None` if the series is unknown.
-fn labels_of<'a>(name: &str, recorded: &[(&str, &'a [&'a str])]) -> Option<BTreeSet<&'a str>> {
-    if let Some((_, labels)) = recorded.iter().find(|(n, _)| *n == name) {
-        return Some(labels.iter().copied().collect());
-    }
+fn labels_of(name: &str) -> Option<BTreeSet<&'static str>> {
     let metric = of_series(name)?;
     let buckets = name.ends_with("_bucket").then_some("le");
-    Some(
-        metric
-            .labels
-            .iter()
-            .copied()
-            .chain(OF_THE_SCRAPE)
-            .chain(buckets)
-            .collect(),
-    )
-}
-
-/// Labels in `by (...)` and `on (...)` that no series inside has.
-fn grouping(expr: &Expr, recorded: &[(&str, &[&str])], out: &mut Vec<String>) {
-    let named = match expr {
-        Expr::Aggregate(AggregateExpr {
-            modifier: Some(LabelModifier::Include(labels)),
-            ..
-        }) => Some(labels),
-        Expr::Binary(binary) => match binary.modifier.as_ref().and_then(|m| m.matching.as_ref()) {
-            Some(LabelModifier::Include(labels)) => Some(labels),
-            Some(LabelModifier::Exclude(_)) | None => None,
-        },
-        _ => None,
-    };
-    if let Some(named) = named {
-        let inside: BTreeSet<&str> = selectors(expr)
-            .iter()
-            .filter_map(|a| labels_of(a.selector.name.as_deref()?, recorded))
-            .flatten()
-            .collect();
-        for label in named.labels.iter().filter(|l| !inside.contains(l.as_str())) {
-            out.push(format!("grouped by {label}, which nothing there has"));
-        }
-    }
-    for child in children(expr) {
-        grouping(child, recorded, out);
-    }
+    let own = metric.labels.iter().copied();
+    Some(own.chain(OF_THE_SCRAPE).chain(buckets).collect())
 }
 
 fn children(expr: &Expr) -> Vec<&Expr> {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use lockstep_api::condition::{reasons, types};
+use lockstep_cluster::cluster::repository;
 use lockstep_cluster::scenario::{Scenario, kept, scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually, http, install, process};
 use lockstep_containers::containerd::Run;
@@ -17,7 +18,6 @@ use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use xtask::dashboards::{self, Panel};
 use xtask::query;
 
 /// User of the image, as its configuration has it.
@@ -176,7 +176,7 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
             .context("no metric of stops")?;
         ensure!(stops != "0", "it stopped no container");
         println!("{stops} containers stopped by the agent");
-        let shown = shown();
+        let shown = shown()?;
         ensure!(!shown.is_empty(), "the dashboard asks for nothing");
         let missing: Vec<_> = shown.iter().filter(|name| !tells(&metrics, name)).collect();
         ensure!(missing.is_empty(), "shown, not told: {missing:?}");
@@ -186,12 +186,15 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
 }
 
 /// Series that the dashboard of agents asks for.
-fn shown() -> BTreeSet<String> {
-    let of_agents = dashboards::ALL.iter().filter(|d| d.name == "agents");
-    let queries = of_agents.flat_map(|d| d.panels).flat_map(Panel::asks);
-    queries
-        .flat_map(|(query, _)| query::series(&query))
-        .collect()
+fn shown() -> Result<BTreeSet<String>> {
+    let dashboards = query::dashboards(&repository())?;
+    let agents = dashboards
+        .get("agents")
+        .context("the dashboard of agents")?;
+    let queries = query::panel_queries(agents).into_iter();
+    Ok(queries
+        .flat_map(|(_, query)| query::series(&query))
+        .collect())
 }
 
 /// Whether an agent tells of a series. Of what it has not counted yet it tells the type.

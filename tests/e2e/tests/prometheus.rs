@@ -19,9 +19,8 @@ use lockstep_cluster::scenario::PATIENCE;
 use lockstep_cluster::{Scenario, eventually, scenario};
 use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
-use xtask::dashboards::Panel;
 use xtask::metric::{Kind, Metric};
-use xtask::{alerts, dashboards, metrics};
+use xtask::{metrics, query};
 
 /// Accelerators of the four nodes.
 const ALL: i64 = 32;
@@ -349,24 +348,26 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
 /// Every query of the dashboards and of the rules is answered. Returns how many there are, and those
 /// that have no data although the story feeds them.
 async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<String>)> {
-    let of_panels = dashboards::ALL.iter().flat_map(|d| {
-        let fed = pages::SHOWN.contains(&d.name);
-        let asked = d.panels.iter().flat_map(Panel::asks);
-        asked.map(move |(query, _)| (query, fed))
-    });
-    let records = alerts::RECORDINGS.iter().map(|r| (r.expr.to_owned(), true));
-    let of_alerts = alerts::ALERTS.iter().map(|a| (a.expr.to_owned(), false));
+    let root = repository();
+    let mut queries = Vec::new();
+    for (name, dashboard) in query::dashboards(&root)? {
+        let fed = pages::SHOWN.contains(&&*name);
+        let of_panels = query::panel_queries(&dashboard).into_iter();
+        queries.extend(of_panels.map(|(_, query)| (query, fed)));
+    }
+    // This cluster has no kube-state-metrics.
+    queries.retain(|(query, _)| !query.contains("kube_trainingworkload"));
+    for rule in query::rules(&root)? {
+        let expr = rule["expr"].as_str().context("an expression")?;
+        queries.push((expr.to_owned(), rule["alert"].is_null()));
+    }
     let mut sent = 0;
     let mut empty = Vec::new();
-    for (query, feeds) in of_panels.chain(records).chain(of_alerts) {
-        let query = query
-            .replace("$__rate_interval", "5m")
-            .replace("${source}", dashboards::SOURCES[0])
-            .replace("$namespace", ".*")
-            .replace("$workload", ".*");
-        let query = dashboards::SCRAPED
-            .iter()
-            .fold(query, |q, (name, _)| q.replace(&format!("${name}"), ".*"));
+    for (query, feeds) in queries {
+        let mut query = query.replace("$__rate_interval", "5m");
+        for variable in ["namespace", "workload", "cluster", "job", "instance"] {
+            query = query.replace(&format!("${variable}"), ".*");
+        }
         let samples = prometheus.query(&query).await?;
         sent += 1;
         empty.extend(unanswered(query, feeds, &samples));

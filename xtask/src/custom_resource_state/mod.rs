@@ -82,7 +82,7 @@ const fn family(
     }
 }
 
-/// Exported metrics. [`crate::dashboards`] uses these names.
+/// Exported metrics. The dashboard of a workload uses these names.
 pub const FAMILIES: [Family; 10] = [
     family(
         "kube_trainingworkload_info",

@@ -1,0 +1,270 @@
+//! Dashboards and rules query registered metrics. Runbooks and docs cover every alert.
+
+// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use lockstep_api::workload::FailureAction;
+use serde_json::{Value, json};
+use xtask::metrics;
+use xtask::query::{self, KnownSeries, Place, dashboards, panel_queries, rules, variable_queries};
+
+/// Metrics without panel and rule, with the reason.
+const SHOWN_ELSEWHERE: [(&str, &str); 1] = [(
+    "lockstep_native_scheduling",
+    "a property of the cluster that hardly changes; `kubectl lockstep doctor` reports it",
+)];
+/// Headings of a runbook, in order.
+const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
+/// Matchers of the labels of the scrape in every panel.
+const NARROWED: &str = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance""#;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+fn known() -> KnownSeries {
+    KnownSeries::new(&rules(&root()).unwrap())
+}
+
+/// Every query of dashboards and rules, with a description of its place.
+fn queries() -> Vec<(String, String, Place)> {
+    let mut out = Vec::new();
+    for (name, dashboard) in dashboards(&root()).unwrap() {
+        for (panel, query) in panel_queries(&dashboard) {
+            out.push((format!("{name} / {panel}"), query, Place::Panel));
+        }
+        for (variable, query) in variable_queries(&dashboard) {
+            out.push((format!("{name} / ${variable}"), query, Place::Rule));
+        }
+    }
+    for rule in rules(&root()).unwrap() {
+        let query = rule["expr"].as_str().unwrap().to_owned();
+        let name = if rule["alert"].is_null() {
+            &rule["record"]
+        } else {
+            &rule["alert"]
+        };
+        out.push((name.to_string(), query, Place::Rule));
+    }
+    out
+}
+
+#[test]
+fn dashboards_and_rules_query_registered_metrics_with_their_labels() {
+    let known = known();
+    let found = queries().into_iter().flat_map(|(name, query, place)| {
+        let mistakes = known.mistakes(&query, place).into_iter();
+        mistakes.map(move |mistake| format!("{name}: {mistake}"))
+    });
+    assert_eq!(found.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
+fn each_mistake_in_a_query_is_reported() {
+    for (query, mistake) in [
+        ("sum(lockstep_gangs{$scraped}", "does not parse"),
+        ("lockstep_gang{$scraped}", "no such metric: lockstep_gang"),
+        (
+            "lockstep_preemptions_total{$scraped}",
+            "under rate or increase",
+        ),
+        (
+            "rate(lockstep_gangs{$scraped}[$__rate_interval])",
+            "under rate or increase",
+        ),
+        (
+            "rate(lockstep_preemptions_total{$scraped}[5m])",
+            "over a time other than $__rate_interval",
+        ),
+        (
+            r#"lockstep_gangs{job=~"$job", instance=~"$instance"}"#,
+            "not narrowed by $cluster",
+        ),
+        (
+            r#"lockstep_gangs{cluster=~"$cluster", job="lockstep", instance=~"$instance"}"#,
+            "not narrowed by $job",
+        ),
+        (
+            r#"lockstep_gangs{$scraped, phase="x"}"#,
+            "lockstep_gangs has no label phase",
+        ),
+        (
+            "sum by (phase) (lockstep_gangs{$scraped})",
+            "grouped by phase",
+        ),
+        (
+            r#"lockstep_gangs{$scraped, state!="queued"}"#,
+            r#"lockstep_gangs: no state is "queued""#,
+        ),
+        (
+            r#"rate(lockstep_write_errors_total{$scraped, class=~"invalid|denied"}[$__rate_interval])"#,
+            r#"lockstep_write_errors_total: no class is "denied""#,
+        ),
+    ] {
+        let found = known().mistakes(&query.replace("$scraped", NARROWED), Place::Panel);
+        assert!(
+            found.len() == 1 && found[0].contains(mistake),
+            "{query}: {found:?}"
+        );
+    }
+    for right in [
+        r#"rate(lockstep_write_errors_total{class=~"invalid|forbidden"}[5m])"#,
+        r#"lockstep_workloads{phase=~"New|Run.+"}"#,
+        r#"lockstep_waiting_gangs{reason="Any"}"#,
+        "histogram_quantile(0.9, sum by (le) (rate(lockstep_queue_wait_seconds_bucket[5m])))",
+    ] {
+        assert_eq!(known().mistakes(right, Place::Rule), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn every_registered_metric_is_in_a_panel_or_a_rule() {
+    let queries = queries();
+    let series = queries
+        .iter()
+        .flat_map(|(_, query, _)| query::series(query));
+    let mut seen: BTreeSet<&str> = series
+        .filter_map(|name| Some(metrics::of_series(&name)?.name))
+        .collect();
+    seen.extend(SHOWN_ELSEWHERE.map(|(name, _)| name));
+    let unseen = metrics::all().map(|m| m.name).filter(|n| !seen.contains(n));
+    assert_eq!(unseen.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn tests_of_rules_feed_registered_series() {
+    let known = known();
+    let tests = read("tests/prometheus/rules_test.yaml");
+    let inputs = tests.split("{series: '").skip(1);
+    let inputs: Vec<&str> = inputs.filter_map(|rest| rest.split('\'').next()).collect();
+    assert!(inputs.len() > 38, "{inputs:?}");
+    for series in inputs {
+        let mut found = known.mistakes(series, Place::Rule);
+        // Samples of a counter are given as they are.
+        found.retain(|m| !m.contains("under rate or increase"));
+        assert_eq!(found, Vec::<String>::new(), "{series}");
+    }
+}
+
+#[test]
+fn every_alert_has_a_runbook_and_a_row_with_its_severity_in_the_docs() {
+    let page = read("docs/observability.md");
+    let mut alerts = 0;
+    for rule in rules(&root()).unwrap() {
+        if let Some(recorded) = rule["record"].as_str() {
+            assert!(page.contains(recorded), "{recorded}");
+            continue;
+        }
+        alerts += 1;
+        let name = rule["alert"].as_str().unwrap();
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        let row = format!("| [{name}](runbooks/{name}.md) | {severity} | ");
+        assert!(page.contains(&row), "{row}");
+        let annotations = &rule["annotations"];
+        let url = annotations["runbook_url"].as_str().unwrap();
+        assert!(url.ends_with(&format!("/docs/runbooks/{name}.md")), "{url}");
+        // An on-call engineer may have only a terminal.
+        let description = annotations["description"].as_str().unwrap();
+        assert!(description.contains("kubectl "), "{name}: {description}");
+        let runbook = read(&format!("docs/runbooks/{name}.md"));
+        assert!(runbook.starts_with(&format!("# {name}\n")), "{name}");
+        let headings = runbook.lines().filter_map(|l| l.strip_prefix("## "));
+        assert_eq!(headings.collect::<Vec<_>>(), HEADINGS, "{name}");
+    }
+    let runbooks = std::fs::read_dir(root().join("docs/runbooks")).unwrap();
+    assert_eq!(runbooks.count(), alerts, "every runbook has an alert");
+    assert_eq!(page.matches("](runbooks/").count(), alerts);
+}
+
+#[test]
+fn the_slow_restart_alert_covers_every_action_that_keeps_pods_running() {
+    let actions = FailureAction::ALL.into_iter().filter(|action| {
+        !action.leaves_container() && !action.ends_workload() && !action.replaces_pods()
+    });
+    let names: Vec<&str> = actions.map(FailureAction::as_str).collect();
+    let expected = format!("action=~\"{}\"", names.join("|"));
+    let rules = rules(&root()).unwrap();
+    let slow = rules.iter().find(|r| r["alert"] == "LockstepRecoverySlow");
+    let expr = slow.unwrap()["expr"].as_str().unwrap();
+    assert!(expr.contains(&expected), "{expected} is not in {expr}");
+}
+
+#[test]
+fn the_component_includes_every_dashboard() {
+    let component = read("config/components/dashboards/kustomization.yaml");
+    for name in dashboards(&root()).unwrap().keys() {
+        assert!(component.contains(&format!("  - {name}.json\n")), "{name}");
+    }
+}
+
+#[test]
+fn every_panel_has_a_description_a_unit_and_a_place_of_its_own() {
+    for (name, dashboard) in dashboards(&root()).unwrap() {
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let title = format!("{name} / {}", panel["title"]);
+            let unit = &panel["fieldConfig"]["defaults"]["unit"];
+            for text in [&panel["title"], &panel["description"], unit] {
+                assert!(text.as_str().is_some_and(|t| !t.is_empty()), "{title}");
+            }
+            // Accelerator-seconds are no elapsed time.
+            let lost = panel["targets"].to_string().contains("accelerator_seconds");
+            assert!(unit != "s" || !lost, "{title}");
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}");
+            let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            for x in at("x")..at("x") + at("w") {
+                assert!(x < 24 && cells.insert((x, at("y"))), "{title}");
+            }
+        }
+    }
+}
+
+/// Names of the variables in a text of a dashboard.
+fn variables_in(text: &str) -> BTreeSet<&str> {
+    let names = text.split('$').skip(1).map(|rest| {
+        let rest = rest.trim_start_matches('{');
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    names.collect()
+}
+
+#[test]
+fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
+    let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
+    for (name, dashboard) in dashboards(&root()).unwrap() {
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let targets = panel["targets"].as_array().unwrap();
+            let mut all = targets.iter().chain([panel]);
+            assert!(all.all(|part| part["datasource"] == chosen), "{name}");
+        }
+        let variables = dashboard["templating"]["list"].as_array().unwrap();
+        let named = |name: &str| variables.iter().find(|v| v["name"] == name);
+        for used in variables_in(&dashboard.to_string()) {
+            let known = used.starts_with("__") || named(used).is_some();
+            assert!(known, "{name}: ${used} is not defined");
+        }
+        for label in metrics::OF_THE_SCRAPE {
+            let variable = named(label).unwrap();
+            let several = variable["multi"] == true && variable["includeAll"] == true;
+            // `.*` also matches series without the label.
+            assert!(several && variable["allValue"] == ".*", "{name}: {label}");
+        }
+    }
+}
+
+#[test]
+fn the_conditions_that_queries_may_name_are_those_of_workloads() {
+    let page = read("docs/reference/conditions.md");
+    let mut kinds = page.split("\n## ");
+    let of_workloads = kinds.find(|k| k.starts_with("TrainingWorkload\n")).unwrap();
+    let headings = of_workloads.lines().filter_map(|l| l.strip_prefix("### "));
+    assert_eq!(headings.collect::<Vec<_>>(), metrics::values::OF_WORKLOADS);
+}
