@@ -1,10 +1,8 @@
 //! Checks of the repository beyond clippy, and builds of artifacts beyond programs.
 
 pub mod bundle;
-pub mod custom_resource_state;
 pub mod image;
 pub mod links;
-pub mod metric;
 pub mod metrics;
 pub mod plugin;
 pub mod query;

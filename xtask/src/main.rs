@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use xtask::bundle::{self, Images};
 use xtask::image::{self, Built, Target};
+use xtask::metrics::Metrics;
 use xtask::plugin::plugin;
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
-use xtask::{custom_resource_state, metrics};
 
 #[derive(Parser)]
 #[command(about = "Generates what is generated, checks that it is fresh, builds images")]
@@ -251,8 +251,7 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     ));
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
-    out.push(metrics::page());
-    out.extend(custom_resource_state::files());
+    out.push(Metrics::read(root)?.page());
     let bundle = bundle::bundle(root, &Images::tagged(PREFIX, TAG))?;
     out.extend(
         bundle::files(&bundle)?

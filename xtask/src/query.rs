@@ -10,8 +10,7 @@ use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
 use serde_json::Value;
 
-use crate::metric::Kind;
-use crate::metrics::{OF_THE_SCRAPE, of_series, values};
+use crate::metrics::{Metric, Metrics, OF_THE_SCRAPE};
 
 const DASHBOARDS: &str = "config/components/dashboards";
 const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
@@ -124,15 +123,19 @@ pub fn series(query: &str) -> BTreeSet<String> {
 /// The series that queries may use: the registered metrics, and the results of recording rules.
 #[derive(Debug)]
 pub struct KnownSeries {
+    pub metrics: Metrics,
     recorded: BTreeSet<String>,
 }
 
 impl KnownSeries {
-    pub fn new(rules: &[Value]) -> Self {
+    /// Reads the registered metrics and the rules.
+    pub fn read(root: &Path) -> Result<Self> {
+        let rules = rules(root)?;
         let recorded = rules.iter().filter_map(|rule| rule["record"].as_str());
-        Self {
+        Ok(Self {
+            metrics: Metrics::read(root)?,
             recorded: recorded.map(str::to_owned).collect(),
-        }
+        })
     }
 
     /// Returns the errors in a query.
@@ -151,7 +154,11 @@ impl KnownSeries {
             if self.recorded.contains(&name) {
                 continue;
             }
-            out.extend(of_selector(&asked, &name));
+            let Some(metric) = self.metrics.of_series(&name) else {
+                out.push(format!("no such metric: {name}"));
+                continue;
+            };
+            out.extend(of_selector(&asked, &name, metric));
             if place == Place::Panel {
                 out.extend(not_narrowed(asked.selector, &name));
             }
@@ -179,11 +186,11 @@ impl KnownSeries {
         let names: Vec<String> = selectors.filter_map(|a| a.selector.name.clone()).collect();
         if let Some(grouped) = grouped.filter(|_| !names.iter().any(|n| self.recorded.contains(n)))
         {
-            let inside: BTreeSet<&str> = names
+            let metrics = names
                 .iter()
-                .filter_map(|n| labels_of(n))
-                .flatten()
-                .collect();
+                .filter_map(|n| Some((n, self.metrics.of_series(n)?)));
+            let labels = metrics.flat_map(|(name, metric)| labels_of(name, metric));
+            let inside: BTreeSet<&str> = labels.collect();
             for label in grouped
                 .labels
                 .iter()
@@ -213,37 +220,32 @@ fn not_narrowed(selector: &VectorSelector, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn of_selector(asked: &Asked<'_>, name: &str) -> Vec<String> {
+fn of_selector(asked: &Asked<'_>, name: &str, metric: &Metric) -> Vec<String> {
     let mut out = Vec::new();
-    let Some(known) = labels_of(name) else {
-        return vec![format!("no such metric: {name}")];
-    };
-    let kind = of_series(name).map(|m| m.kind);
-    let counts = matches!(kind, Some(Kind::Counter | Kind::Histogram));
     let changes = asked
         .around
         .iter()
         .any(|f| ["rate", "increase"].contains(f));
-    if counts != changes {
+    if changes == (metric.kind == "gauge") {
         out.push(format!(
             "{name}: counters, and they alone, belong under rate or increase"
         ));
     }
-    let matchers = asked.selector.matchers.matchers.iter();
-    let matched: BTreeSet<&str> = matchers.map(|m| m.name.as_str()).collect();
-    for label in matched.iter().filter(|l| !known.contains(**l)) {
-        out.push(format!("{name} has no label {label}"));
-    }
+    let known = labels_of(name, metric);
     for matcher in &asked.selector.matchers.matchers {
-        out.extend(unknown_values(name, matcher));
+        if known.contains(matcher.name.as_str()) {
+            out.extend(unknown_values(name, metric, matcher));
+        } else {
+            out.push(format!("{name} has no label {}", matcher.name));
+        }
     }
     out
 }
 
 /// Label values that no series of the metric has.
-fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
+fn unknown_values(name: &str, metric: &Metric, matcher: &Matcher) -> Vec<String> {
     let label = matcher.name.as_str();
-    let Some(known) = of_series(name).and_then(|metric| values::of(metric, label)) else {
+    let Some(known) = metric.values(label) else {
         return Vec::new();
     };
     let asked: Vec<&str> = match matcher.op {
@@ -257,18 +259,17 @@ fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
     };
     let unknown = asked
         .into_iter()
-        .filter(|value| plain(value) && !known.contains(value));
+        .filter(|value| plain(value) && !known.contains(*value));
     unknown
         .map(|value| format!("{name}: no {label} is {value:?}"))
         .collect()
 }
 
-/// Labels of a series, including labels of the scrape; `None` if the series is unknown.
-fn labels_of(name: &str) -> Option<BTreeSet<&'static str>> {
-    let metric = of_series(name)?;
+/// Labels of a series, including labels of the scrape.
+fn labels_of<'a>(name: &str, metric: &'a Metric) -> BTreeSet<&'a str> {
     let buckets = name.ends_with("_bucket").then_some("le");
-    let own = metric.labels.iter().copied();
-    Some(own.chain(OF_THE_SCRAPE).chain(buckets).collect())
+    let own = metric.labels.iter().map(|(label, _)| label.as_str());
+    own.chain(OF_THE_SCRAPE).chain(buckets).collect()
 }
 
 fn children(expr: &Expr) -> Vec<&Expr> {

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lockstep_api::workload::FailureAction;
+use proc_macro2::{TokenStream, TokenTree};
 use serde_json::{Value, json};
-use xtask::metrics;
+use syn::Lit;
+use xtask::metrics::OF_THE_SCRAPE;
 use xtask::query::{self, KnownSeries, Place, dashboards, panel_queries, rules, variable_queries};
 
 /// Metrics without panel and rule, with the reason.
@@ -16,6 +18,17 @@ const SHOWN_ELSEWHERE: [(&str, &str); 1] = [(
     "lockstep_native_scheduling",
     "a property of the cluster that hardly changes; `kubectl lockstep doctor` reports it",
 )];
+/// Prefixes of metric names.
+const PREFIXES: [&str; 6] = [
+    "lockstep_",
+    "controller_runtime_",
+    "workqueue_",
+    "rest_client_",
+    "process_",
+    "leader_election_",
+];
+/// String literals with these prefixes that are names of programs.
+const PROGRAMS: [&str; 2] = ["lockstep_manager", "lockstep_agent"];
 /// Headings of a runbook, in order.
 const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
 /// Matchers of the labels of the scrape in every panel.
@@ -30,7 +43,7 @@ fn read(path: &str) -> String {
 }
 
 fn known() -> KnownSeries {
-    KnownSeries::new(&rules(&root()).unwrap())
+    KnownSeries::read(&root()).unwrap()
 }
 
 /// Every query of dashboards and rules, with a description of its place.
@@ -68,6 +81,7 @@ fn dashboards_and_rules_query_registered_metrics_with_their_labels() {
 
 #[test]
 fn each_mistake_in_a_query_is_reported() {
+    let known = known();
     for (query, mistake) in [
         ("sum(lockstep_gangs{$scraped}", "does not parse"),
         ("lockstep_gang{$scraped}", "no such metric: lockstep_gang"),
@@ -108,7 +122,7 @@ fn each_mistake_in_a_query_is_reported() {
             r#"lockstep_write_errors_total: no class is "denied""#,
         ),
     ] {
-        let found = known().mistakes(&query.replace("$scraped", NARROWED), Place::Panel);
+        let found = known.mistakes(&query.replace("$scraped", NARROWED), Place::Panel);
         assert!(
             found.len() == 1 && found[0].contains(mistake),
             "{query}: {found:?}"
@@ -116,26 +130,73 @@ fn each_mistake_in_a_query_is_reported() {
     }
     for right in [
         r#"rate(lockstep_write_errors_total{class=~"invalid|forbidden"}[5m])"#,
-        r#"lockstep_workloads{phase=~"New|Run.+"}"#,
+        r#"lockstep_workloads{phase=~"Pending|Run.+"}"#,
         r#"lockstep_waiting_gangs{reason="Any"}"#,
         "histogram_quantile(0.9, sum by (le) (rate(lockstep_queue_wait_seconds_bucket[5m])))",
     ] {
-        assert_eq!(known().mistakes(right, Place::Rule), Vec::<String>::new());
+        assert_eq!(known.mistakes(right, Place::Rule), Vec::<String>::new());
     }
 }
 
 #[test]
 fn every_registered_metric_is_in_a_panel_or_a_rule() {
-    let queries = queries();
+    let (known, queries) = (known(), queries());
     let series = queries
         .iter()
         .flat_map(|(_, query, _)| query::series(query));
-    let mut seen: BTreeSet<&str> = series
-        .filter_map(|name| Some(metrics::of_series(&name)?.name))
-        .collect();
+    let metrics = series.filter_map(|name| known.metrics.of_series(&name));
+    let mut seen: BTreeSet<&str> = metrics.map(|m| m.name.as_str()).collect();
     seen.extend(SHOWN_ELSEWHERE.map(|(name, _)| name));
-    let unseen = metrics::all().map(|m| m.name).filter(|n| !seen.contains(n));
+    let all = known.metrics.registered().map(|m| m.name.as_str());
+    let unseen = all.filter(|name| !seen.contains(name));
     assert_eq!(unseen.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+/// String literals of the sources in a folder.
+fn literals(folder: &Path, out: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            literals(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let source = std::fs::read_to_string(path).unwrap();
+            collect_literals(source.parse().unwrap(), out);
+        }
+    }
+}
+
+fn collect_literals(tokens: TokenStream, out: &mut BTreeSet<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => collect_literals(group.stream(), out),
+            TokenTree::Literal(literal) => {
+                if let Lit::Str(text) = Lit::new(literal) {
+                    out.insert(text.value());
+                }
+            }
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+#[test]
+fn the_reference_page_has_every_metric_that_the_sources_name() {
+    let mut names = BTreeSet::new();
+    for program in ["operator/manager/src", "operator/agent/src"] {
+        literals(&root().join(program), &mut names);
+    }
+    names.retain(|name| {
+        let plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        plain && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    });
+    assert!(names.contains("lockstep_gangs"), "names are found");
+    let page = read("docs/reference/metrics.md");
+    let listed = |name: &String| {
+        let mut suffixes = ["", "_total", "_info"].iter();
+        suffixes.any(|suffix| page.contains(&format!("| `{name}{suffix}` |")))
+    };
+    names.retain(|name| !listed(name) && !PROGRAMS.contains(&name.as_str()));
+    assert_eq!(names, BTreeSet::new());
 }
 
 #[test]
@@ -251,7 +312,7 @@ fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
             let known = used.starts_with("__") || named(used).is_some();
             assert!(known, "{name}: ${used} is not defined");
         }
-        for label in metrics::OF_THE_SCRAPE {
+        for label in OF_THE_SCRAPE {
             let variable = named(label).unwrap();
             let several = variable["multi"] == true && variable["includeAll"] == true;
             // `.*` also matches series without the label.
@@ -260,11 +321,63 @@ fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
     }
 }
 
+/// The schema of a TrainingWorkload.
+fn schema() -> Value {
+    let definitions = lockstep_api::crds::all();
+    let mut definitions = definitions.iter().map(|d| serde_json::to_value(d).unwrap());
+    let definition = definitions.find(|d| d["spec"]["names"]["kind"] == "TrainingWorkload");
+    let mut schema = definition.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take();
+    // The API server knows more of the metadata than the schema has.
+    let text = json!({"type": "string"});
+    schema["properties"]["metadata"] = json!({"properties": {"name": text, "namespace": text}});
+    schema
+}
+
+/// The schema of the field at a path.
+fn field<'a>(schema: &'a Value, path: &Value) -> &'a Value {
+    let parts = path.as_array().into_iter().flatten();
+    parts.fold(schema, |schema, part| {
+        let field = &schema["properties"][part.as_str().unwrap()];
+        assert!(!field.is_null(), "{path}: there is no {part}");
+        field
+    })
+}
+
 #[test]
-fn the_conditions_that_queries_may_name_are_those_of_workloads() {
-    let page = read("docs/reference/conditions.md");
-    let mut kinds = page.split("\n## ");
-    let of_workloads = kinds.find(|k| k.starts_with("TrainingWorkload\n")).unwrap();
-    let headings = of_workloads.lines().filter_map(|l| l.strip_prefix("### "));
-    assert_eq!(headings.collect::<Vec<_>>(), metrics::values::OF_WORKLOADS);
+fn kube_state_metrics_reads_fields_of_a_training_workload() {
+    let config = read("config/components/kube-state-metrics/custom-resource-state.yaml");
+    let config: Value = serde_saphyr::from_str(&config).unwrap();
+    let resource = &config["spec"]["resources"][0];
+    let schema = schema();
+    let has_labels = |schema: &Value, source: &Value| {
+        for path in source["labelsFromPath"].as_object().into_iter().flatten() {
+            assert_eq!(field(schema, path.1)["type"], "string", "{path:?}");
+        }
+    };
+    has_labels(&schema, resource);
+    for metric in resource["metrics"].as_array().unwrap() {
+        let each = &metric["each"];
+        match each["type"].as_str().unwrap() {
+            "Info" => has_labels(&schema, &each["info"]),
+            "StateSet" => {
+                let source = &each["stateSet"];
+                let mut states = field(&schema, &source["path"])["enum"].clone();
+                // The schema also allows no state.
+                states.as_array_mut().unwrap().retain(|s| !s.is_null());
+                assert_eq!(states, source["list"]);
+            }
+            _ => {
+                let source = &each["gauge"];
+                let mut value = field(&schema, &source["path"]);
+                if value["type"] == "array" {
+                    value = &value["items"];
+                }
+                has_labels(value, source);
+                let value = field(value, &source["valueFrom"]);
+                // kube-state-metrics maps the status of a condition to 0 and 1.
+                let status = value["enum"] == json!(["True", "False", "Unknown"]);
+                assert!(status || value["type"] == "integer", "{metric}");
+            }
+        }
+    }
 }

@@ -147,10 +147,14 @@ impl Metrics {
             ("commit", lockstep_version::COMMIT),
         ];
         let build = Info::new(build);
-        registry.register("lockstep_agent_build", "Version of the agent", build);
+        registry.register(
+            "lockstep_agent_build",
+            "Version and commit of the agent",
+            build,
+        );
         registry.register(
             "lockstep_agent_runtime_calls",
-            "Calls to the container runtime",
+            "Calls to the container runtime by gRPC code; DeadlineExceeded: the runtime did not answer in time",
             self.calls.clone(),
         );
         registry.register(
@@ -160,17 +164,17 @@ impl Metrics {
         );
         registry.register(
             "lockstep_agent_stops",
-            "Containers stopped on order",
+            "Containers to be stopped for a restart order, by result: stopped, failed",
             self.stops.clone(),
         );
         registry.register(
             "lockstep_agent_failed_steps",
-            "Steps that failed",
+            "Steps that failed and are retried",
             self.failed_steps.clone(),
         );
         registry.register(
             "lockstep_agent_event_stream",
-            "1 while the runtime tells of container events, 0 while it is listed repeatedly",
+            "1 while the runtime sends container events, 0 while the agent lists containers repeatedly",
             self.subscribed.clone(),
         );
         registry.register(
@@ -186,7 +190,7 @@ impl Metrics {
     fn register_links(&self, registry: &mut Registry) {
         registry.register(
             "lockstep_agent_supervisor_links",
-            "Supervisors that the agent is linked to",
+            "Supervisors linked to the agent",
             self.links.clone(),
         );
         registry.register(
@@ -196,12 +200,12 @@ impl Metrics {
         );
         registry.register(
             "lockstep_agent_supervisor_refused",
-            "Sockets and connections of supervisors that were refused",
+            "Sockets and connections that were refused, by reason: path (no socket at the path of the socket), greeting (no Hello), version (no common version), frame (a violation of the protocol), flood (more than ten frames a second after a burst of a hundred), unread (the peer does not read)",
             self.refused.clone(),
         );
         registry.register(
             "lockstep_agent_supervisor_survivors",
-            "Reports of a supervisor that processes have outlived SIGKILL",
+            "Reports of a supervisor that processes have survived SIGKILL",
             self.survivors.clone(),
         );
     }

@@ -69,7 +69,7 @@ impl PolicyMetric {
         failed
     }
 
-    fn set(&self, policy: &'static str, failed: bool) {
+    pub(crate) fn set(&self, policy: &'static str, failed: bool) {
         let label = PolicyLabel { policy };
         self.0.get_or_create(&label).set(i64::from(failed));
     }

@@ -13,7 +13,7 @@ use crate::encode::single;
 pub fn register(registry: &mut Registry) {
     let (version, commit) = (lockstep_version::VERSION, lockstep_version::COMMIT);
     let build = Info::new([("version", version), ("commit", commit)]);
-    registry.register("lockstep_build", "Version of the manager", build);
+    registry.register("lockstep_build", "Version and commit of the manager", build);
     registry.register_collector(Box::new(ProcessMetrics));
 }
 

@@ -68,12 +68,12 @@ pub enum RunError {
 }
 
 pub(crate) struct Metrics {
-    requests: RequestMetrics,
-    queue: QueueMetrics,
+    pub requests: RequestMetrics,
+    pub queue: QueueMetrics,
     watch_errors: WatchErrors,
-    native: NativeScheduling,
-    workloads: WorkloadMetrics,
-    scheduler: SchedulerMetrics,
+    pub native: NativeScheduling,
+    pub workloads: WorkloadMetrics,
+    pub scheduler: SchedulerMetrics,
     lost_events: Counter,
 }
 

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -27,12 +29,12 @@ use crate::events::{Events, Reports};
 use crate::gauges::{Gauges, WorkloadSeries};
 use crate::index::{Feeds, Index};
 use crate::lease::{Leadership, Tenure};
-use crate::queue::{Queue, QueueMetrics, RetryBackoff};
+use crate::policy_check::PolicyMetric;
+use crate::process;
+use crate::queue::{InHand, Queue, RetryBackoff};
 use crate::run::Metrics;
 use crate::scheduler::input::scheduling_input;
-use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
-use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Limits, Parts};
 
 pub use crate::index::{AgentSelector, Key, WatchedKind, member as read_member};
@@ -57,6 +59,8 @@ pub struct SteppedManager {
     clock: Arc<dyn Clock>,
     controller: Controller,
     scheduler: Scheduler,
+    /// Counters and histograms. Collectors of gauges are created for each scrape.
+    registry: Registry,
     /// Keeps the event channel open.
     _events: Reports,
 }
@@ -77,7 +81,9 @@ impl SteppedManager {
             first: Duration::from_secs(1),
             max: Duration::from_mins(1),
         };
-        let queue = Queue::new(backoff, random, clock.clone(), QueueMetrics::default());
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let queue = Queue::new(backoff, random, clock.clone(), metrics.queue);
         let index = Index::new(agents, queue.clone(), clock.clone());
         let (events, reports) = Events::channel(Counter::default());
         let controller = Controller::new(Parts {
@@ -92,7 +98,7 @@ impl SteppedManager {
                 in_flight: 1,
             },
             events: events.clone(),
-            metrics: WorkloadMetrics::default(),
+            metrics: metrics.workloads,
             stop: CancellationToken::new(),
         });
         let mut scheduler = Scheduler::new(
@@ -101,7 +107,7 @@ impl SteppedManager {
             clock.clone(),
             LiveSettings::unchanging(Config::default()),
             events,
-            SchedulerMetrics::default(),
+            metrics.scheduler,
         );
         scheduler.settings = scheduler_settings;
         Self {
@@ -111,6 +117,7 @@ impl SteppedManager {
             clock,
             controller,
             scheduler,
+            registry,
             _events: reports,
         }
     }
@@ -162,32 +169,58 @@ impl SteppedManager {
         self.controller.view(key)
     }
 
-    /// The metrics that a leader would export, with series of at most this many workloads. Counters
-    /// are zero.
-    pub fn metrics(&self, single_workloads: usize) -> Registry {
-        let mut registry = Registry::default();
-        Metrics::register(&mut registry);
+    /// The metrics that a leader would export, with series of at most this many workloads.
+    pub fn scrape(&self, single_workloads: usize) -> String {
+        let mut gauges = Registry::default();
         let leadership = Leadership::for_ever(self.clock.monotonic());
         let tenure = Tenure::new(watch::channel(Some(leadership)).1);
-        registry.register_collector(Box::new(Gauges {
+        gauges.register_collector(Box::new(Gauges {
             index: self.index.clone(),
             tenure: tenure.clone(),
             clock: self.clock.clone(),
             accelerators: self.scheduler.settings.rules.costs.accelerators.clone(),
         }));
-        registry.register_collector(Box::new(WorkloadSeries {
+        gauges.register_collector(Box::new(InHand {
+            queue: self.queue.clone(),
+            workers: 1,
+        }));
+        gauges.register_collector(Box::new(WorkloadSeries {
             index: self.index.clone(),
             tenure,
             clock: self.clock.clone(),
             max: single_workloads,
         }));
-        registry
+        encoded(&[&self.registry, &gauges])
     }
 
     /// The input that the next cycle of the scheduler would use.
     pub fn scheduling_input(&self) -> SchedulingInput {
         scheduling_input(&self.index.read())
     }
+}
+
+/// A scrape of the metrics that only a process has, each with a series: requests, served versions,
+/// policy checks and the kernel's statistics.
+pub fn process_scrape() -> String {
+    let mut registry = Registry::default();
+    process::register(&mut registry);
+    let policies = PolicyMetric::register(&mut registry);
+    policies.set("lockstep-operator-objects", false);
+    policies.set("lockstep-members", false);
+    let metrics = Metrics::register(&mut registry);
+    metrics.requests.count(&Method::GET, None);
+    metrics.requests.took(&Method::GET, Duration::ZERO);
+    metrics.native.set(&["v1".to_owned()]);
+    encoded(&[&registry])
+}
+
+fn encoded(registries: &[&Registry]) -> String {
+    let mut text = String::new();
+    for registry in registries {
+        // Writing to a string cannot fail.
+        let _ = encode_registry(&mut text, registry);
+    }
+    text
 }
 
 fn unguarded(client: Client) -> Clients {

@@ -12,7 +12,6 @@ use kube::runtime::watcher::Event;
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::stepped::{AgentSelector, SteppedManager, SteppedParts, WatchedKind};
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -59,8 +58,8 @@ impl Fleet {
     }
 
     /// What it tells Prometheus, of at most so many single workloads, too.
-    pub fn metrics(&self, single_workloads: usize) -> Registry {
-        self.0.metrics(single_workloads)
+    pub fn scrape(&self, single_workloads: usize) -> String {
+        self.0.scrape(single_workloads)
     }
 }
 

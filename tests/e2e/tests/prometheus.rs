@@ -19,8 +19,8 @@ use lockstep_cluster::scenario::PATIENCE;
 use lockstep_cluster::{Scenario, eventually, scenario};
 use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
-use xtask::metric::{Kind, Metric};
-use xtask::{metrics, query};
+use xtask::metrics::{Metric, Metrics, OF_THE_SCRAPE};
+use xtask::query;
 
 /// Accelerators of the four nodes.
 const ALL: i64 = 32;
@@ -258,13 +258,13 @@ fn condition_types() -> Result<BTreeSet<String>> {
 /// What the managers export is what the reference page says, with the labels that it says.
 async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
     let series = prometheus.series().await?;
-    let wrong = not_as_documented(&series);
+    let wrong = not_as_documented(&series, &Metrics::read(&repository())?);
     ensure!(wrong.is_empty(), "{wrong:#?}");
     Ok(series.len())
 }
 
 /// Series that the page does not have, or with other labels, and metrics of the page without series.
-fn not_as_documented(series: &[Series]) -> BTreeSet<String> {
+fn not_as_documented(series: &[Series], metrics: &Metrics) -> BTreeSet<String> {
     let mut shown = BTreeSet::new();
     let mut wrong = BTreeSet::new();
     for labels in series {
@@ -272,49 +272,50 @@ fn not_as_documented(series: &[Series]) -> BTreeSet<String> {
         if name == "up" || name.starts_with("scrape_") {
             continue;
         }
-        let Some(metric) = metrics::of_series(name) else {
+        let Some(metric) = metrics.of_series(name) else {
             wrong.insert(format!("{name} is not documented"));
             continue;
         };
-        shown.insert(metric.name);
-        let own = |l: &&str| !["__name__", "le"].contains(l) && !metrics::OF_THE_SCRAPE.contains(l);
+        shown.insert(metric.name.as_str());
+        let own = |l: &&str| !["__name__", "le"].contains(l) && !OF_THE_SCRAPE.contains(l);
         let has: BTreeSet<&str> = labels.keys().map(String::as_str).filter(own).collect();
-        let says: BTreeSet<&str> = metric.labels.iter().copied().collect();
+        let says: BTreeSet<&str> = metric.labels.iter().map(|(l, _)| l.as_str()).collect();
         // An empty value is no label to Prometheus.
         if !has.is_subset(&says) || says.difference(&has).any(|l| !EMPTY.contains(l)) {
             wrong.insert(format!("{name}: {has:?} instead of {says:?}"));
         }
     }
-    let missing = of_managers().filter(|m| !shown.contains(m.name));
+    let missing = of_managers(metrics).filter(|m| !shown.contains(m.name.as_str()));
     wrong.extend(missing.map(|m| format!("{} is never exported", m.name)));
     wrong
 }
 
 /// Metrics of the page that the story makes managers show.
-fn of_managers() -> impl Iterator<Item = &'static Metric> {
-    metrics::all()
-        .filter(|m| !m.name.starts_with("lockstep_agent_") && !NOT_SHOWN.contains(&m.name))
+fn of_managers(metrics: &Metrics) -> impl Iterator<Item = &Metric> {
+    let all = metrics.manager.values();
+    all.filter(|m| !NOT_SHOWN.contains(&m.name.as_str()))
 }
 
 #[test]
-fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
+fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() -> Result<()> {
+    let metrics = Metrics::read(&repository())?;
     let series = |metric: &Metric| {
-        let name = match metric.kind {
-            Kind::Histogram => format!("{}_count", metric.name),
-            Kind::Counter | Kind::Gauge => metric.name.to_owned(),
+        let name = match metric.kind.as_str() {
+            "histogram" => format!("{}_count", metric.name),
+            _ => metric.name.clone(),
         };
         let labels = metric
             .labels
             .iter()
-            .map(|l| ((*l).to_owned(), "x".to_owned()));
+            .map(|(l, _)| (l.clone(), "x".to_owned()));
         let all = labels.chain([
             ("__name__".to_owned(), name),
             ("job".to_owned(), "lockstep".to_owned()),
         ]);
         all.collect::<Series>()
     };
-    let all: Vec<_> = of_managers().map(series).collect();
-    assert_eq!(not_as_documented(&all), BTreeSet::new());
+    let all: Vec<_> = of_managers(&metrics).map(series).collect();
+    assert_eq!(not_as_documented(&all, &metrics), BTreeSet::new());
     let at = all
         .iter()
         .position(|s| s["__name__"] == "lockstep_gangs")
@@ -322,7 +323,7 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
     let said = |spoil: &dyn Fn(&mut Vec<Series>)| {
         let mut spoilt = all.clone();
         spoil(&mut spoilt);
-        Vec::from_iter(not_as_documented(&spoilt)).join("; ")
+        Vec::from_iter(not_as_documented(&spoilt, &metrics)).join("; ")
     };
     let insert = |key: &'static str, value: &'static str| {
         move |s: &mut Vec<Series>| drop(s[at].insert(key.into(), value.into()))
@@ -343,6 +344,7 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
         said(&|s| drop(s.remove(at))),
         "lockstep_gangs is never exported"
     );
+    Ok(())
 }
 
 /// Every query of the dashboards and of the rules is answered. Returns how many there are, and those

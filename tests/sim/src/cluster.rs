@@ -440,6 +440,11 @@ impl SimCluster {
         self.manager.scheduling_input()
     }
 
+    /// The metrics that the manager exports, with series of every workload.
+    pub fn scrape(&self) -> String {
+        self.manager.scrape()
+    }
+
     /// What a pass over a workload would do now.
     pub fn plan(&mut self, key: &Key) -> Option<Plan> {
         let now = self.now();

@@ -214,6 +214,11 @@ impl Manager {
     pub fn scheduling_input(&self) -> SchedulingInput {
         self.stepped.scheduling_input()
     }
+
+    /// The metrics that a leader would export, with series of every workload.
+    pub fn scrape(&self) -> String {
+        self.stepped.scrape(usize::MAX)
+    }
 }
 
 fn stepped(

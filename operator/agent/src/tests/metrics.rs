@@ -5,7 +5,7 @@ mod documented;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
-use self::documented::{PAGE, mistakes};
+use self::documented::{PAGE, undocumented};
 use super::*;
 use crate::metrics::LinkRefusal;
 
@@ -37,11 +37,11 @@ fn what_is_counted_by_a_known_value_begins_at_zero() {
 }
 
 #[test]
-fn what_an_agent_shows_is_on_the_page_with_its_labels_and_as_its_kind() {
+fn every_metric_of_an_agent_is_on_the_reference_page_with_its_kind() {
     let (metrics, mut registry) = (Metrics::default(), Registry::default());
     metrics.register(&mut registry);
     // Series that appear with the first call.
     metrics.called("version", Code::Ok, Duration::ZERO);
     let shown = text(&registry);
-    assert_eq!(mistakes(&shown, PAGE), Vec::<String>::new());
+    assert_eq!(undocumented(&shown, PAGE), Vec::<&str>::new());
 }

@@ -40,7 +40,7 @@ impl RequestMetrics {
         let metrics = Self::default();
         registry.register(
             "rest_client_requests",
-            "Requests to the API server by method and code",
+            "Requests to the API server by method and status code; the code is <error> without an answer",
             metrics.total.clone(),
         );
         registry.register(

@@ -29,7 +29,7 @@ impl AgentCounts {
         gauge(
             encoder,
             "lockstep_agents",
-            "Node agents by whether their pod is ready",
+            "Node agents by state of their pod: ready, not_ready",
             self.states
                 .into_iter()
                 .map(|(state, n)| ([("state", state)], n)),
@@ -37,7 +37,7 @@ impl AgentCounts {
         single(
             encoder,
             "lockstep_nodes_without_agent",
-            "Nodes with members and without a ready agent",
+            "Nodes with members and without a ready agent: members there are recreated instead of restarted in place",
             self.nodes_without,
         )
     }

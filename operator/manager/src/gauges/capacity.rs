@@ -83,7 +83,7 @@ impl Accelerators {
         gauge(
             encoder,
             "lockstep_accelerators",
-            "Accelerators of nodes by state: held, leaving, reserved, unusable or free",
+            "Accelerators of nodes by state: held by pods, leaving with terminating pods, reserved for unbound members and waiting gangs, unusable on cordoned and unready nodes, free",
             self.0,
         )
     }

@@ -71,7 +71,7 @@ impl Collector for Gauges {
         gauge(
             &mut encoder,
             "leader_election_master_status",
-            "Whether this process leads",
+            "1 while this process leads",
             [(name, leads)],
         )?;
         let pending = self.index.pending();
@@ -84,7 +84,7 @@ impl Collector for Gauges {
         gauge(
             &mut encoder,
             "lockstep_synced",
-            "Whether a kind has been listed",
+            "1 once a kind has been listed; the manager decides nothing before all kinds are listed",
             synced,
         )?;
 
@@ -113,7 +113,7 @@ impl Collector for Gauges {
         gauge(
             &mut encoder,
             "lockstep_unreadable_objects",
-            "Objects that could not be read",
+            "Objects that could not be read and are ignored; the log names them",
             unreadable,
         )?;
         match of_leader {

@@ -97,7 +97,7 @@ impl ObjectCounts {
         gauge(
             encoder,
             "lockstep_workloads",
-            "Workloads by phase",
+            "Workloads by phase; New has no status",
             self.phases
                 .into_iter()
                 .map(|(phase, n)| ([("phase", phase)], n)),
@@ -105,7 +105,7 @@ impl ObjectCounts {
         gauge(
             encoder,
             "lockstep_workload_conditions",
-            "Workloads by what their conditions say",
+            "Workloads by condition, its status and its reason",
             self.conditions,
         )?;
         gauge(

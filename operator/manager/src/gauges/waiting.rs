@@ -102,7 +102,7 @@ impl WaitingCounts {
         gauge(
             encoder,
             "lockstep_gangs",
-            "Gangs that have not ended, by state of their placement",
+            "Gangs that have not ended, by state: waiting for capacity, held (suspended, in back-off, or waiting for something else), placed, preempting",
             self.gangs
                 .into_iter()
                 .map(|(state, n)| ([("state", state)], n)),
@@ -110,7 +110,7 @@ impl WaitingCounts {
         gauge(
             encoder,
             "lockstep_waiting_gangs",
-            "Gangs without placement by reason",
+            "Gangs without placement, by the reason in the condition of their pod group",
             self.reasons,
         )?;
         gauge(
@@ -124,7 +124,7 @@ impl WaitingCounts {
         gauge(
             encoder,
             "lockstep_accelerators_requested",
-            "Accelerators that gangs without placement ask for",
+            "Accelerators that gangs in the queue request",
             self.requested,
         )?;
         single(

@@ -145,7 +145,7 @@ impl Shown {
     fn info(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut family = encoder.encode_descriptor(
             "lockstep_workload",
-            "Phase of a workload and its reason",
+            "Phase of a workload (New without a status) and its reason",
             None,
             MetricType::Info,
         )?;
@@ -186,7 +186,7 @@ impl Shown {
         gauge(
             encoder,
             "lockstep_workload_status_condition",
-            "1 for the status that a condition of a workload has",
+            "1 for the status of the condition (True, False), 0 for the other",
             series,
         )
     }

@@ -20,7 +20,7 @@ impl WatchErrors {
             let kind = kind.name();
             drop(errors.0.get_or_create(&KindLabel { kind }));
         }
-        let help = "Failures of watches";
+        let help = "Watches that failed";
         registry.register("lockstep_watch_errors", help, errors.0.clone());
         errors
     }

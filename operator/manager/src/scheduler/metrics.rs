@@ -236,7 +236,7 @@ impl SchedulerMetrics {
     fn show_waits(&self, registry: &mut Registry) {
         registry.register(
             "lockstep_queue_wait_seconds",
-            "From queueing until the gang has its nodes",
+            "From queueing until the gang has its nodes, by how: free capacity, backfill of nodes reserved for other gangs, preemption (until its members are bound)",
             self.waited.clone(),
         );
         registry.register(
@@ -246,7 +246,7 @@ impl SchedulerMetrics {
         );
         registry.register(
             "lockstep_preemption_intents_withdrawn",
-            "Preemptions withdrawn, by reason",
+            "Preemptions withdrawn by reason: overdue (victims did not terminate in time), unanswered (no scheduler bound or refused the pods in time), moved (other capacity became free), void (the gang or its victims changed)",
             self.withdrawn.clone(),
         );
     }
@@ -254,7 +254,7 @@ impl SchedulerMetrics {
     fn show_decisions(&self, registry: &mut Registry) {
         registry.register(
             "lockstep_scheduler_cycle_seconds",
-            "Duration of a scheduling cycle, by kind of cycle and by whether it changed anything",
+            "Duration of a scheduling cycle, by kind: upkeep (no gang requested capacity), placement, preemption (the cycle searched for victims); by result: changes, nothing",
             self.cycles.clone(),
         );
         registry.register(
@@ -264,17 +264,17 @@ impl SchedulerMetrics {
         );
         registry.register(
             "lockstep_preemption_intents",
-            "Preemptions decided",
+            "Preemptions decided, by whether the victims were proven to be the cheapest",
             self.preemptions.clone(),
         );
         registry.register(
             "lockstep_preemption_victims",
-            "Victims of the preemptions decided",
+            "Victims of decided preemptions by kind: podgroup, pod",
             self.victims.clone(),
         );
         registry.register(
             "lockstep_preemption_lost_accelerator_seconds",
-            "Accelerator-seconds of work that decided preemptions destroy",
+            "Accelerator-seconds of work that decided preemptions destroy, estimated at the decision",
             self.lost.clone(),
         );
     }

@@ -218,22 +218,22 @@ impl IncidentMetrics {
         }
         registry.register(
             "lockstep_incidents",
-            "Finished incidents",
+            "Finished incidents by action, by cause, and by whether they used a restart of the budget",
             metrics.finished.clone(),
         );
         registry.register(
             "lockstep_incident_phase_seconds",
-            "Length of the phases of incidents",
+            "Length of the phases of an incident: detect, decide, stop, barrier, start",
             metrics.phases.clone(),
         );
         registry.register(
             "lockstep_recovery_seconds",
-            "From the failure until all members ran again",
+            "From the failure until all members ran again, by result: in_place, or recreated if a pod was replaced; incidents with another end are not counted",
             metrics.recovery.clone(),
         );
         registry.register(
             "lockstep_lost_accelerator_seconds",
-            "Work since the last checkpoint and the time of the restart, over all members",
+            "Work since the last checkpoint and the time of the restart, over all members, by cause of the incident",
             metrics.lost.clone(),
         );
         registry.register(

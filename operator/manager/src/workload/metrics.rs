@@ -119,15 +119,16 @@ impl PassMetrics {
         for class in ErrorClass::ALL.map(ErrorClass::as_str) {
             drop(metrics.errors.get_or_create(&ErrorLabels { class }));
         }
+        let classes = ErrorClass::ALL.map(ErrorClass::as_str).join(", ");
         registry.register(
             "lockstep_write_errors",
-            "Failed writes of passes by class",
+            format!("Failed writes of passes by class: {classes}"),
             metrics.errors.clone(),
         );
         let registry = registry.sub_registry_with_label(("controller".into(), CONTROLLER.into()));
         registry.register(
             "controller_runtime_reconcile",
-            "Passes by result",
+            "Passes over workloads by result: requeue has written something, success had nothing to do, error",
             metrics.total.clone(),
         );
         registry.register(
@@ -142,7 +143,7 @@ impl PassMetrics {
         );
         registry.register(
             "controller_runtime_reconcile_time_seconds",
-            "Length of passes",
+            "Length of passes, writes included",
             metrics.time.clone(),
         );
         metrics
@@ -207,7 +208,7 @@ impl ConditionMetrics {
         let metrics = Self::default();
         registry.register(
             "lockstep_condition_transitions",
-            "Changes of the status of conditions of workloads",
+            "Changes of the status of a condition, by the new status and reason",
             metrics.transitions.clone(),
         );
         registry.register(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::documented::{PAGE, mistakes};
+use crate::documented::{PAGE, undocumented};
 use crate::fake_api::{FakeApi, StreamFailure};
 use chrono::{DateTime, Utc};
 use http::{Request, StatusCode};
@@ -164,7 +164,7 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_releases_its_lease() {
         ] {
             assert!(metrics.contains(line), "{line}\n{metrics}");
         }
-        assert_eq!(mistakes(&metrics, PAGE), Vec::<String>::new());
+        assert_eq!(undocumented(&metrics, PAGE), Vec::<&str>::new());
         stop.cancel();
     };
     tokio::select! {
@@ -471,7 +471,7 @@ async fn single_workloads_are_shown_by_the_leader_alone_and_where_that_is_config
     let [leader, follower] = registries.map(|registry| scrape(&registry));
     let info = r#"lockstep_workload_info{namespace="ml",name="llama",phase="Starting""#;
     assert!(leader.contains(info), "{leader}");
-    assert_eq!(mistakes(&leader, PAGE), Vec::<String>::new());
+    assert_eq!(undocumented(&leader, PAGE), Vec::<&str>::new());
     assert_eq!(follower, "# EOF\n");
     assert_eq!(scrape(&not_asked), "# EOF\n");
 }

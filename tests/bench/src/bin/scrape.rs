@@ -8,8 +8,6 @@ use std::time::Duration;
 use anyhow::Result;
 use lockstep_bench::fleet::Fleet;
 use lockstep_bench::timed;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 
 /// Scrapes of each kind; the first ones warm up and do not count.
 const SCRAPES: usize = 33;
@@ -21,8 +19,8 @@ async fn main() -> Result<()> {
     println!("| a scrape of the manager | series | size | time | beside nothing held |");
     println!("|---|---|---|---|---|");
     let mut nothing = None;
-    let mut row = |what: String, registry: Registry| -> Result<()> {
-        let (text, time) = scrape(&registry)?;
+    let mut row = |what: String, fleet: &Fleet, single_workloads: usize| -> Result<()> {
+        let (text, time) = scrape(fleet, single_workloads);
         let nothing = *nothing.get_or_insert(time);
         let series = text.lines().filter(|line| !line.starts_with('#')).count();
         let ratio = time.as_secs_f64() / nothing.as_secs_f64();
@@ -32,29 +30,28 @@ async fn main() -> Result<()> {
         );
         Ok(())
     };
-    row("nothing held".to_owned(), Fleet::new(0)?.metrics(0))?;
+    row("nothing held".to_owned(), &Fleet::new(0)?, 0)?;
     for workloads in [most / 4, most / 2, most] {
         let fleet = Fleet::new(workloads)?;
-        row(format!("{workloads} workloads"), fleet.metrics(0))?;
+        row(format!("{workloads} workloads"), &fleet, 0)?;
         row(
             format!("{workloads} workloads, each with series of its own"),
-            fleet.metrics(workloads),
+            &fleet,
+            workloads,
         )?;
     }
     Ok(())
 }
 
 /// The text, and the median time that it took.
-fn scrape(registry: &Registry) -> Result<(String, Duration)> {
+fn scrape(fleet: &Fleet, single_workloads: usize) -> (String, Duration) {
     let (mut last, mut times) = (String::new(), Vec::new());
     for _ in 0..SCRAPES {
-        let mut text = String::new();
-        let (encoded, time) = timed(|| encode(&mut text, registry));
-        encoded?;
+        let (text, time) = timed(|| fleet.scrape(single_workloads));
         times.push(time);
         last = text;
     }
     let mut times = times.split_off(WARM_UP);
     times.sort_unstable();
-    Ok((last, times[times.len() / 2]))
+    (last, times[times.len() / 2])
 }
