@@ -14,11 +14,11 @@ use lockstep_model::Assignments;
 use lockstep_model::refusal::why_refused;
 
 use crate::context::Context;
-use crate::hold::Hold;
+use crate::gang::hold::Hold;
+use crate::gang::pending::{GangName, NoPreemption, Pending};
+use crate::gang::state::GangState;
 use crate::pace::LimitReached;
-use crate::pending::{GangName, NoPreemption, Pending};
 use crate::size::TooLarge;
-use crate::state::GangState;
 
 /// Most victims that a message names.
 const NAMED: usize = 4;

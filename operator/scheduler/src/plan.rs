@@ -10,7 +10,7 @@ use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_model::Pod;
 
-use crate::state::GangState;
+use crate::gang::state::GangState;
 use crate::waits::{Moves, circles, waits_for};
 
 /// Result of a cycle.
@@ -39,8 +39,8 @@ pub struct SchedulingPlan {
     /// Time until the next cycle if nothing changes.
     pub wake_after: Option<Duration>,
     pub queued: usize,
-    /// Number of gangs judged one by one. The rest got verdicts from a cache or an equal request.
-    pub judged: usize,
+    /// Number of gangs evaluated one by one. The rest got verdicts from a cache or an equal request.
+    pub evaluated: usize,
     pub searches: usize,
 }
 

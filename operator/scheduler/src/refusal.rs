@@ -20,12 +20,12 @@ use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{Assignments, GangPhase, Pod};
 
-use crate::backoff::{backoff, preemption_backoff};
 use crate::context::{Context, Wake};
+use crate::gang::pending::{NoPreemption, Pending};
+use crate::gang::state::GangState;
 use crate::memory::Memory;
+use crate::memory::backoff::{backoff, preemption_backoff};
 use crate::messages;
-use crate::pending::{NoPreemption, Pending};
-use crate::state::GangState;
 
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);

@@ -109,7 +109,7 @@ impl Scheduler {
         let took = self.clock.monotonic() - began;
         self.actor.metrics.decided(&plan, took);
         let requests = plan.steps.iter().filter(|step| step.changes()).count();
-        let (judged, searches) = (plan.judged, plan.searches);
+        let (judged, searches) = (plan.evaluated, plan.searches);
         // Own status writes return as changes. The plan sets the time of other checks.
         let acted = self.actor.act(plan.steps, &mut self.memory, now).await;
         let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);

@@ -10,8 +10,8 @@ use lockstep_model::Pod;
 use super::state::Cycle;
 use super::victims::{Found, begun};
 use crate::context::Context;
+use crate::gang::state::GangState;
 use crate::plan::{PodRef, Step};
-use crate::state::GangState;
 
 /// How long a permission by the API server is valid.
 const ANSWER_HOLDS: Duration = Duration::from_secs(30);

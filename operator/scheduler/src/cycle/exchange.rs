@@ -11,10 +11,10 @@ use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 
 use super::maintain::give_up;
-use crate::decision::Decision;
-use crate::pending::{GangName, Pending};
-use crate::standing::position;
-use crate::state::GangState;
+use crate::capacity::reservations::position;
+use crate::gang::decision::Decision;
+use crate::gang::pending::{GangName, Pending};
+use crate::gang::state::GangState;
 use crate::waits::{circles, waits_for};
 
 /// Breaks circles of gangs that exchange nodes. Leaves circles of bound pods and of preemptors,

@@ -7,13 +7,13 @@ use lockstep_model::{Eviction, Pod, Source};
 use super::outcome::DecidedPreemption;
 use super::place::by_name;
 use super::turn::Turn;
+use crate::capacity::occupancy::victim_priority;
 use crate::context::Context;
-use crate::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
-use crate::intent_id::intent_id;
+use crate::gang::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
+use crate::gang::state::{GangState, new_placement};
+use crate::input::intent_id::intent_id;
 use crate::messages;
-use crate::occupancy::victim_priority;
 use crate::size::{self, TooLarge};
-use crate::state::{GangState, new_placement};
 
 impl Turn<'_> {
     /// The intent to evict the victims, if it fits into one object with the placement.

@@ -17,22 +17,22 @@ use lockstep_model::{Assignments, GangPhase, Pod};
 
 use super::budgets::{BudgetAnswer, guarded_pods};
 use super::place::place_in_free;
+use super::scheduler_timeout::is_unanswered;
 use super::state::Cycle;
-use super::unanswered::is_unanswered;
 use super::victims::{Found, NamedVictims, Progress, begun, find_victims, hold, is_spared};
+use crate::capacity::occupancy::occupancy;
+use crate::capacity::reservations::position;
 use crate::context::Context;
-use crate::intent_id::{intent_id, is_own};
+use crate::gang::pending::NoPreemption;
+use crate::gang::state::GangState;
+use crate::input::intent_id::{intent_id, is_own};
 use crate::messages;
-use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
-use crate::pending::NoPreemption;
 use crate::plan::{PodRef, Step};
 use crate::refusal::{
     forget_open_preemption, record_eviction, record_failed_preemption, record_silence,
     why_no_preemption,
 };
-use crate::standing::position;
-use crate::state::GangState;
 
 /// A valid intent with its victims.
 struct ValidIntent {

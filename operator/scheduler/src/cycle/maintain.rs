@@ -10,10 +10,10 @@ use lockstep_model::{Assignments, GangPhase, Pod};
 
 use super::state::Cycle;
 use crate::context::{Context, Wake};
+use crate::gang::state::GangState;
 use crate::memory::Memory;
 use crate::messages;
 use crate::refusal::note_refusals;
-use crate::state::GangState;
 
 impl Cycle<'_> {
     /// Removes released placements and unusable nodes. Runs before anything is reserved.

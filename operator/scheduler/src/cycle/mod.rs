@@ -14,23 +14,23 @@ mod place;
 mod preempt;
 mod queue;
 mod reservation;
+mod scheduler_timeout;
 mod state;
 mod status;
 mod turn;
-mod unanswered;
 mod victims;
 
 use chrono::{DateTime, Utc};
 
 use self::state::Cycle;
+use crate::capacity::occupancy::{asked_amounts, reserved};
+use crate::capacity::reservations::StandingReservations;
 use crate::context::Context;
 use crate::input::SchedulingInput;
+use crate::memory::cached_cycle::CachedCycle;
 use crate::memory::{Memory, REFUSAL_HOLDS};
-use crate::occupancy::{asked_amounts, reserved};
 use crate::plan::{SchedulingCycle, SchedulingPlan};
-use crate::rest::Rest;
 use crate::settings::SchedulerSettings;
-use crate::standing::StandingReservations;
 
 /// Runs one cycle, or returns the cached idle cycle.
 pub fn schedule(
@@ -39,9 +39,12 @@ pub fn schedule(
     settings: &SchedulerSettings,
     now: DateTime<Utc>,
 ) -> SchedulingCycle {
-    let rest = memory.rest.take();
-    if let Some(cycle) = rest.as_ref().and_then(|r| r.goes_on(input, settings, now)) {
-        memory.rest = rest;
+    let cached = memory.cached_cycle.take();
+    if let Some(cycle) = cached
+        .as_ref()
+        .and_then(|c| c.if_valid(input, settings, now))
+    {
+        memory.cached_cycle = cached;
         return cycle;
     }
     Cycle::new(input, memory, settings, now).run(input)
@@ -49,7 +52,7 @@ pub fn schedule(
 
 impl Cycle<'_> {
     fn run(mut self, input: &SchedulingInput) -> SchedulingCycle {
-        unanswered::forget_silence(&mut self.gangs);
+        scheduler_timeout::forget_silence(&mut self.gangs);
         self.maintain_placements();
         overlap::give_up_overlaps(&self.context, &mut self.gangs);
         self.reserve_assigned();
@@ -71,7 +74,7 @@ impl Cycle<'_> {
             steps,
             wake_after: self.wake.after(now),
             queued: places.len(),
-            judged: self.queue.evaluated,
+            evaluated: self.queue.evaluated,
             searches: self.queue.searches,
         };
         let cycle = SchedulingCycle {
@@ -80,7 +83,7 @@ impl Cycle<'_> {
             queue: places.into(),
         };
         let asked = || asked_amounts(&self.context, &self.capacity, &cycle.gangs);
-        self.memory.rest = Rest::after(&cycle, input, settings, asked, now);
+        self.memory.cached_cycle = CachedCycle::after(&cycle, input, settings, asked, now);
         cycle
     }
 

@@ -1,10 +1,10 @@
 use lockstep_engine::queue::QueuePosition;
 use lockstep_model::GangPhase;
 
-use crate::asks::Request;
-use crate::namespace_usage::NamespaceUsage;
-use crate::standing::Position;
-use crate::state::GangState;
+use crate::capacity::namespace_usage::NamespaceUsage;
+use crate::capacity::reservations::Position;
+use crate::gang::state::GangState;
+use crate::memory::equivalence_class::Request;
 
 /// A gang in the queue.
 #[derive(Clone, Debug)]

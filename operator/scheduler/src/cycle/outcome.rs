@@ -5,12 +5,12 @@ use lockstep_api::scheduling::{Backfill, Preemption, Reservation};
 
 use super::place::by_name;
 use super::state::{Cycle, uids};
-use crate::asks::Asks;
-use crate::decision::{Decision, MemberNodes, PreemptionDecision};
-use crate::no_victims::Searcher;
-use crate::pending::{NoPreemption, Pending};
+use crate::capacity::reservations::{amounts, held};
+use crate::gang::decision::{Decision, MemberNodes, PreemptionDecision};
+use crate::gang::pending::{NoPreemption, Pending};
+use crate::memory::equivalence_class::EquivalenceClass;
+use crate::memory::no_victims::SearchKey;
 use crate::size::TooLarge;
-use crate::standing::{amounts, held};
 
 pub(super) enum Outcome {
     /// Waits for another reason than capacity, or for that of a gang with equal requests.
@@ -18,7 +18,7 @@ pub(super) enum Outcome {
     /// Waits for the same reason as in an earlier cycle, and keeps its reservation.
     Reused {
         pending: Pending,
-        asks: Option<Asks>,
+        class: Option<EquivalenceClass>,
         /// False if the verdict is from a cycle without a victim search for the gang.
         searched: bool,
     },
@@ -55,7 +55,7 @@ pub(super) struct Waiting {
     /// True if the gang has no history: its verdict can be reused.
     pub plain: bool,
     /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
-    pub asks: Option<Asks>,
+    pub class: Option<EquivalenceClass>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,12 +95,12 @@ impl Cycle<'_> {
             }
             Outcome::Reused {
                 pending,
-                asks,
+                class,
                 searched,
             } => {
                 if searched {
-                    let who = Searcher::of(asks.as_ref(), gang.uid());
-                    self.memory.no_victims.mark_used(who);
+                    let key = SearchKey::of(class.as_ref(), gang.uid());
+                    self.memory.no_victims.mark_used(key);
                 } else {
                     self.queue.unsearched = true;
                 }
@@ -160,26 +160,26 @@ impl Cycle<'_> {
             reserved,
             reservation,
             plain,
-            asks,
+            class,
         } = waiting;
         let (cache, gang) = (&mut self.memory.no_victims, &mut self.gangs[at]);
         if let Some(nodes) = after_terminations {
             gang.decision = Decision::AfterTerminations(nodes);
         }
-        let who = Searcher::of(asks.as_ref(), gang.uid());
+        let key = SearchKey::of(class.as_ref(), gang.uid());
         let unknown = matches!(pending, Pending::Unknown { .. });
         match search {
             VictimSearch::NotDue => {}
-            VictimSearch::Cached => cache.mark_used(who),
+            VictimSearch::Cached => cache.mark_used(key),
             VictimSearch::OverBudget => self.queue.unsearched = true,
             VictimSearch::NoResult(until) => {
                 self.queue.searches += 1;
-                let who = if unknown {
-                    Searcher::Alone(gang.uid())
+                let key = if unknown {
+                    SearchKey::Gang(gang.uid())
                 } else {
-                    who
+                    key
                 };
-                cache.remember(who, until, pending.clone());
+                cache.remember(key, until, pending.clone());
             }
         }
         if search != VictimSearch::Cached {
@@ -198,20 +198,20 @@ impl Cycle<'_> {
         let pending = reserved.unwrap_or(pending);
         self.queue.changed |= self.queue.previous.get(&at) != reservation.as_ref();
         if plain && !self.queue.changed {
-            let who = Searcher::of(asks.as_ref(), self.gangs[at].uid());
+            let key = SearchKey::of(class.as_ref(), self.gangs[at].uid());
             let ahead = uids(&self.gangs, &self.queue.ahead);
             let cache = &mut self.memory.no_victims;
             if search == VictimSearch::OverBudget {
-                cache.leave_out(who, ahead, &pending);
+                cache.record_unsearched(key, ahead, &pending);
             } else {
-                cache.judged(who, ahead, &pending);
+                cache.record_verdict(key, ahead, &pending);
             }
         }
         if let Some(reservation) = reservation {
             self.reserve(at, reservation);
-        } else if let Some(asks) = asks {
+        } else if let Some(class) = class {
             // If this gang got no search, no gang of its class gets one.
-            self.queue.classes.waits(asks, &pending);
+            self.queue.classes.waits(class, &pending);
         }
         self.gangs[at].pending = Some(pending);
     }

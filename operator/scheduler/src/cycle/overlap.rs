@@ -11,9 +11,9 @@ use lockstep_engine::Amounts;
 use lockstep_model::{Assignments, GangPhase};
 
 use super::maintain::give_up;
+use crate::capacity::reservations::position;
 use crate::context::Context;
-use crate::standing::position;
-use crate::state::GangState;
+use crate::gang::state::GangState;
 
 /// Unassigns unbound members that do not fit next to bound members; gangs ahead in the queue keep
 /// their nodes. Runs after placements are maintained.

@@ -10,14 +10,14 @@ use lockstep_model::{
     Rules, TemplateMembers,
 };
 
-use crate::asks::Request;
 use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::decision::MemberNodes;
+use crate::gang::decision::MemberNodes;
+use crate::gang::pending::Pending;
+use crate::gang::state::GangState;
 use crate::input::GangInput;
 use crate::memory::Memory;
-use crate::pending::Pending;
-use crate::state::GangState;
+use crate::memory::equivalence_class::Request;
 
 /// Request of a gang. Members with a node keep it.
 pub(super) fn placement_request(

@@ -15,14 +15,14 @@ use lockstep_model::{
 use super::outcome::{DecidedPreemption, VictimSearch, Waiting};
 use super::state::Cycle;
 use super::turn::Turn;
-use crate::backoff::backoff;
+use crate::capacity::occupancy::occupancy_with_nodes;
 use crate::context::Context;
+use crate::gang::pending::{NoPreemption, Pending};
+use crate::gang::state::GangState;
 use crate::memory::REFUSAL_HOLDS;
-use crate::occupancy::occupancy_with_nodes;
+use crate::memory::backoff::backoff;
 use crate::pace::LimitReached;
-use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
-use crate::state::GangState;
 
 /// Placements in a row that may end with a rejection by a kubelet. Afterwards the node is unusable.
 const REJECTIONS: i32 = 3;
@@ -84,7 +84,7 @@ impl Turn<'_> {
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.no_victims;
-        if let Some(known) = cache.known(self.searcher(), context.now) {
+        if let Some(known) = cache.known(self.search_key(), context.now) {
             return Err(waiting(known.clone(), VictimSearch::Cached));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
@@ -246,7 +246,7 @@ fn waiting(pending: Pending, search: VictimSearch) -> Box<Waiting> {
         reserved: None,
         reservation: None,
         plain: false,
-        asks: None,
+        class: None,
     })
 }
 

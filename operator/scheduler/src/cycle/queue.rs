@@ -11,16 +11,16 @@ use lockstep_model::GangPhase;
 use super::order::{Queueing, order, reorder, request_of};
 use super::outcome::Outcome;
 use super::state::Cycle;
-use crate::asks::Request;
+use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
+use crate::capacity::occupancy::asked_amounts;
 use crate::context::{Context, Wake};
-use crate::growth::members_to_place;
-use crate::hold::Hold;
-use crate::namespace_usage::{NamespaceUsage, has_pod};
-use crate::no_victims::NoVictimsCache;
-use crate::occupancy::asked_amounts;
-use crate::pending::Pending;
+use crate::gang::hold::Hold;
+use crate::gang::pending::Pending;
+use crate::gang::state::GangState;
+use crate::input::growth::members_to_place;
+use crate::memory::equivalence_class::Request;
+use crate::memory::no_victims::NoVictimsCache;
 use crate::plan::QueuePlace;
-use crate::state::GangState;
 
 impl Cycle<'_> {
     /// Serves the queue: places gangs that fit, preempts for gangs that may, and records why the

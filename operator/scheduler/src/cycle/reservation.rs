@@ -16,10 +16,10 @@ use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 use super::place::capacity_for;
 use super::state::Cycle;
 use super::turn::Turn;
+use crate::capacity::reservations::{amounts, may_preempt, wanted};
 use crate::context::Context;
 use crate::refusal::may_never_run;
 use crate::size::fits;
-use crate::standing::{amounts, may_preempt, wanted};
 
 impl Turn<'_> {
     /// Nodes to reserve for the waiting gang, if it is among the first of its priority.

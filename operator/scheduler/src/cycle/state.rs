@@ -12,13 +12,13 @@ use lockstep_model::{PassingWork, ReservationsAhead};
 use super::classes::WaitingClasses;
 use super::limits::EvictionLimits;
 use crate::capacity::Capacity;
+use crate::capacity::occupancy::occupancy;
 use crate::context::{Context, Wake};
+use crate::gang::state::GangState;
 use crate::input::SchedulingInput;
 use crate::memory::Memory;
-use crate::occupancy::occupancy;
 use crate::plan::Step;
 use crate::settings::SchedulerSettings;
-use crate::state::GangState;
 
 /// A cycle in progress. Its stages are methods in the modules of this folder.
 pub(super) struct Cycle<'a> {

@@ -9,10 +9,10 @@ use lockstep_model::GangPhase;
 use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
+use crate::gang::state::{GangState, without_words};
 use crate::memory::Memory;
 use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
-use crate::state::{GangState, without_words};
 
 /// Delay until the condition reports unbound members.
 const SAID_AFTER: Duration = Duration::from_mins(1);

@@ -8,13 +8,13 @@ use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
 use super::outcome::Outcome;
 use super::place::{attempt, by_name, capacity_for, placement_request};
 use super::state::{Cycle, uids};
-use crate::asks::{Asks, Request};
 use crate::context::Context;
-use crate::no_victims::Searcher;
-use crate::pending::{GangName, Pending};
+use crate::gang::pending::{GangName, Pending};
+use crate::gang::state::{GangState, new_placement};
+use crate::memory::equivalence_class::{EquivalenceClass, Request};
+use crate::memory::no_victims::SearchKey;
 use crate::refusal::{backs_off, may_retry_excluded_nodes};
 use crate::size;
-use crate::state::{GangState, new_placement};
 
 pub(super) struct Turn<'c> {
     pub cycle: &'c Cycle<'c>,
@@ -31,7 +31,7 @@ pub(super) struct Turn<'c> {
     /// True if the gang has no history: its verdict can be reused.
     plain: bool,
     /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
-    asks: Option<Asks>,
+    class: Option<EquivalenceClass>,
 }
 
 impl Cycle<'_> {
@@ -42,9 +42,9 @@ impl Cycle<'_> {
             Err(pending) => return Outcome::NotEvaluated(pending),
         };
         if let Some(known) = turn
-            .asks
+            .class
             .as_ref()
-            .and_then(|a| self.queue.classes.pending(a))
+            .and_then(|c| self.queue.classes.pending(c))
         {
             return Outcome::NotEvaluated(known.clone());
         }
@@ -65,7 +65,7 @@ impl<'c> Turn<'c> {
         let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
         let plain = cycle.is_plain(gang);
         let shares = plain && !cycle.queue.previous.contains_key(&at);
-        let asks = shares.then(|| Asks {
+        let class = shares.then(|| EquivalenceClass {
             demand: demand.clone(),
             request,
             namespace: gang.input.key.namespace.clone(),
@@ -84,12 +84,12 @@ impl<'c> Turn<'c> {
             demand,
             effort: cycle.search_effort(at),
             plain,
-            asks,
+            class,
         })
     }
 
-    pub fn searcher(&self) -> Searcher<'_> {
-        Searcher::of(self.asks.as_ref(), self.gang.uid())
+    pub fn search_key(&self) -> SearchKey<'_> {
+        SearchKey::of(self.class.as_ref(), self.gang.uid())
     }
 
     pub fn attempt(&self) -> PlacementAttempt<'_> {
@@ -112,16 +112,16 @@ impl<'c> Turn<'c> {
             return None;
         }
         let ahead = || uids(&self.cycle.gangs, &queue.ahead);
-        let (cache, who) = (&memory.no_victims, self.searcher());
-        let (pending, searched) = match cache.verdict(who, ahead(), now) {
+        let (cache, key) = (&memory.no_victims, self.search_key());
+        let (pending, searched) = match cache.verdict(key, ahead(), now) {
             Some(known) => (known, true),
             None if queue.searches < self.context.settings.searches_per_cycle => return None,
             // No search is left for this gang.
-            None => (cache.left_out(who, ahead(), now)?, false),
+            None => (cache.unsearched(key, ahead(), now)?, false),
         };
         Some(Outcome::Reused {
             pending: pending.clone(),
-            asks: self.asks.clone(),
+            class: self.class.clone(),
             searched,
         })
     }
@@ -142,7 +142,7 @@ impl<'c> Turn<'c> {
                 waiting.reserved = self.kept_waiting_by(&attempt, &free);
                 waiting.reservation = self.reservation();
                 waiting.plain = self.plain;
-                waiting.asks = self.asks;
+                waiting.class = self.class;
                 Outcome::Waits(waiting)
             }
         }

@@ -11,9 +11,9 @@ use lockstep_model::pod_list::Tags;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
 
+use crate::capacity::occupancy::{holds, spared, victim_priority};
 use crate::context::Context;
-use crate::occupancy::{holds, spared, victim_priority};
-use crate::state::GangState;
+use crate::gang::state::GangState;
 
 pub(super) struct Found {
     pub victim: Victim,

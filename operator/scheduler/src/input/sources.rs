@@ -19,7 +19,7 @@ use lockstep_model::{
 };
 
 use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
-use crate::growth::MembersInput;
+use crate::input::growth::MembersInput;
 
 /// Message for pods without a dry run.
 const NOT_ASKED: &str = "no dry run yet";

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
         let ratio = time.as_secs_f64() / first.as_secs_f64();
         println!(
             "| {what} | {time:.1?} | {ratio:.3} | {} | {} | {} | {:08x} |",
-            plan.judged,
+            plan.evaluated,
             plan.searches,
             world.preempting(),
             fingerprint(&plan)

@@ -99,15 +99,15 @@ impl Mix {
             "these are searched for longer by and by"
         );
         let preempts = |g: &&GangState| matches!(g.decision, Decision::Preempts(_));
-        let rested = kept.plan.judged == 0 && fresh.plan.judged > 0;
+        let rested = kept.plan.evaluated == 0 && fresh.plan.evaluated > 0;
         let saved = !rested && kept.plan.searches < fresh.plan.searches;
         self.steps += 1;
         self.busy += usize::from(!requests(fresh).is_empty());
         self.rested += usize::from(rested);
         self.rested_all_the_same += usize::from(rested && happened);
         self.searches_saved += usize::from(saved);
-        let looked = 1..fresh.plan.judged;
-        self.looks_saved += usize::from(looked.contains(&kept.plan.judged));
+        let looked = 1..fresh.plan.evaluated;
+        self.looks_saved += usize::from(looked.contains(&kept.plan.evaluated));
         self.preemptions += fresh.gangs.iter().filter(preempts).count();
     }
 }

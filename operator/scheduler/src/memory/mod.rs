@@ -3,6 +3,14 @@
 //! pod is no candidate for one minute. Refusals by kube-scheduler and by budgets are in the status
 //! of the pod groups.
 
+mod claims;
+mod unknown;
+
+pub(crate) mod backoff;
+pub(crate) mod cached_cycle;
+pub(crate) mod equivalence_class;
+pub(crate) mod no_victims;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,14 +23,14 @@ use lockstep_api::key::Key;
 use lockstep_engine::NodeSet;
 use lockstep_model::{Snapshot, Verdicts};
 
-use crate::claims::ClaimMemory;
+use self::cached_cycle::CachedCycle;
+use self::claims::ClaimMemory;
+use self::no_victims::NoVictimsCache;
+use self::unknown::UnknownGangs;
+use crate::gang::member_pods::MemberPods;
+use crate::gang::state::GangState;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
-use crate::member_pods::MemberPods;
-use crate::no_victims::NoVictimsCache;
 use crate::pace::Evictions;
-use crate::rest::Rest;
-use crate::state::GangState;
-use crate::unknown::UnknownGangs;
 
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -44,7 +52,7 @@ pub struct Memory {
     /// Last status write of a gang, by UID of its pod group.
     pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
     /// The last cycle, if it was idle.
-    pub(crate) rest: Option<Rest>,
+    pub(crate) cached_cycle: Option<CachedCycle>,
     pub(crate) pods: MemberPods,
     /// Changes only with its answers, so readers of a cycle share it.
     verdicts: RefCell<Verdicts>,
@@ -63,7 +71,7 @@ struct EvictionAnswer {
 impl Memory {
     /// Records a pod group that the scheduler has written.
     pub fn wrote(&mut self, key: Key, group: &PodGroup) {
-        self.rest = None;
+        self.cached_cycle = None;
         if let Some(group) = PodGroupInput::read(group, None) {
             self.written.insert(key, group);
         }
@@ -76,7 +84,7 @@ impl Memory {
 
     /// Records the API server's answer about the eviction of a pod.
     pub fn answered(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
-        self.rest = None;
+        self.cached_cycle = None;
         let answer = EvictionAnswer { allowed, at };
         self.eviction_answers.insert(uid, answer);
     }

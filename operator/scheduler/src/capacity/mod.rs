@@ -1,5 +1,9 @@
 //! Ledger of free capacity. A trial works on a clone.
 
+pub(crate) mod namespace_usage;
+pub(crate) mod occupancy;
+pub(crate) mod reservations;
+
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,9 +14,9 @@ use lockstep_engine::{Amounts, Cluster, NodeIx};
 use lockstep_model::Assignments;
 use lockstep_model::occupancy::{Nomination, ignore_lesser, nominations};
 
+use self::reservations::StandingReservations;
 use crate::context::Context;
-use crate::standing::StandingReservations;
-use crate::state::GangState;
+use crate::gang::state::GangState;
 
 /// Free capacity: offers of the nodes minus pods, and minus assigned members without pods.
 #[derive(Clone, Debug)]

@@ -20,11 +20,11 @@ use lockstep_model::snapshot::{
 };
 use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
 
-use crate::growth::{DomainInput, MembersInput, Replacement};
+use crate::input::growth::{DomainInput, MembersInput, Replacement};
+use crate::input::intent_id::{intent_id, is_own};
 use crate::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
-use crate::intent_id::{intent_id, is_own};
 
 /// Id of all placements from a file. Ids are only compared for equality.
 const RECORDED: &str = "recorded";

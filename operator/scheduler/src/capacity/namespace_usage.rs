@@ -9,9 +9,9 @@ use lockstep_api::member::Member;
 use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
 use lockstep_model::{Assignments, GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
 
+use crate::gang::member_pods::MemberPods;
+use crate::gang::state::GangState;
 use crate::input::SchedulingInput;
-use crate::member_pods::MemberPods;
-use crate::state::GangState;
 
 #[derive(Debug)]
 pub(crate) struct NamespaceUsage<'i> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use lockstep_model::refusal::misses_claim;
 
-use crate::state::GangState;
+use crate::gang::state::GangState;
 
 /// Claims (by UID) that last ended a refusal, by UID of the pod group.
 #[derive(Debug, Default)]

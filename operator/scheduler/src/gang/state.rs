@@ -15,13 +15,13 @@ use lockstep_api::workload::TopologyScope;
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
 
-use crate::decision::Decision;
-use crate::growth::{MembersToPlace, Replacement};
+use crate::gang::decision::Decision;
+use crate::gang::member_pods::{FullyBound, GangPods};
+use crate::gang::pending::Pending;
+use crate::gang::status::StatusDraft;
+use crate::input::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput};
-use crate::member_pods::{FullyBound, GangPods};
 use crate::pace::LimitReached;
-use crate::pending::Pending;
-use crate::status_to_be::StatusToBe;
 use crate::waits::Moves;
 
 /// State of one gang within a cycle.
@@ -39,7 +39,7 @@ pub struct GangState {
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// Deadline of the gang if it runs on nodes reserved for other gangs.
     pub backfill: Option<Backfill>,
-    pub status: StatusToBe,
+    pub status: StatusDraft,
     /// Preemptor of the gang, and the message for condition DisruptionTarget.
     pub preempted: Option<(Key, String)>,
     /// Why it waits.
@@ -71,7 +71,7 @@ impl GangState {
             assigned: input.group.assigned.clone(),
             reserved: None,
             backfill: placed.and_then(|p| p.backfill.clone()),
-            status: StatusToBe::read(&input),
+            status: StatusDraft::read(&input),
             preempted: None,
             pending: None,
             paced: None,

@@ -3,6 +3,9 @@
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
 //! reads nothing else, so it misses no relevant change.
 
+pub mod growth;
+pub(crate) mod intent_id;
+pub mod snapshot;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +26,8 @@ use lockstep_model::{
     VolumeAnswer, VolumeNeeds, Weights,
 };
 
+use self::growth::MembersInput;
 pub use self::sources::{GangSources, PodSource};
-use crate::growth::MembersInput;
 
 /// The cluster at one moment.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The part of a gang that a verdict about it depends on.
+//! Waiting gangs with equal requests, which share a verdict.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) enum Request {
 
 /// Everything that decides the verdict about a gang without a history.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Asks {
+pub(crate) struct EquivalenceClass {
     pub demand: Demand,
     pub request: Request,
     pub namespace: Arc<str>,

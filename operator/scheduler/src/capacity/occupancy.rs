@@ -9,9 +9,9 @@ use lockstep_model::{AskedAmounts, GangPhase, Occupancy, Occupant, PlacedGang};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::gang::state::GangState;
 use crate::input::TemplateInput;
 use crate::memory::Memory;
-use crate::state::GangState;
 
 pub(crate) fn occupancy<'a>(
     context: &Context<'a>,

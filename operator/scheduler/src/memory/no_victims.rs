@@ -7,11 +7,11 @@ use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_model::{AskedAmounts, Budget, Snapshot, Weights};
 
-use crate::asks::Asks;
 use crate::context::Context;
-use crate::pending::Pending;
+use crate::gang::pending::Pending;
+use crate::gang::state::GangState;
+use crate::memory::equivalence_class::EquivalenceClass;
 use crate::settings::SchedulerSettings;
-use crate::state::GangState;
 
 #[derive(Debug, Default)]
 pub(crate) struct NoVictimsCache {
@@ -19,9 +19,9 @@ pub(crate) struct NoVictimsCache {
     searched: Option<Searched>,
     /// Incremented after each relevant change.
     version: u64,
-    found: BySearcher<NoVictims>,
+    found: SearchCache<NoVictims>,
     /// Verdicts on gangs that got no search since the last change.
-    left_out: BySearcher<KnownWait>,
+    unsearched: SearchCache<KnownWait>,
     /// Members that a gang requests if its quota permits only a part, by UID of the pod group.
     kept_to_quota: HashMap<String, BTreeSet<Member>>,
     /// True if the last cycle left gangs without a search. They are searched before gangs with a
@@ -31,29 +31,29 @@ pub(crate) struct NoVictimsCache {
 
 /// The gang or class of gangs that a search is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Searcher<'a> {
+pub(crate) enum SearchKey<'a> {
     /// A gang with a history, by UID of its pod group.
-    Alone(&'a str),
+    Gang(&'a str),
     /// All gangs with equal requests.
-    OneOf(&'a Asks),
+    Class(&'a EquivalenceClass),
 }
 
-impl<'a> Searcher<'a> {
+impl<'a> SearchKey<'a> {
     /// The class of gangs with these requests; a single gang if it has a history.
-    pub fn of(asks: Option<&'a Asks>, uid: &'a str) -> Self {
-        asks.map_or(Self::Alone(uid), Self::OneOf)
+    pub fn of(class: Option<&'a EquivalenceClass>, uid: &'a str) -> Self {
+        class.map_or(Self::Gang(uid), Self::Class)
     }
 }
 
 #[derive(Debug)]
-struct BySearcher<T> {
+struct SearchCache<T> {
     /// Gangs with a history, by UID of the pod group.
     gangs: HashMap<String, T>,
     /// All other gangs: one entry per class of equal requests.
-    classes: Vec<(Asks, T)>,
+    classes: Vec<(EquivalenceClass, T)>,
 }
 
-impl<T> Default for BySearcher<T> {
+impl<T> Default for SearchCache<T> {
     fn default() -> Self {
         Self {
             gangs: HashMap::new(),
@@ -62,34 +62,34 @@ impl<T> Default for BySearcher<T> {
     }
 }
 
-impl<T> BySearcher<T> {
-    fn insert(&mut self, who: Searcher<'_>, new: T) {
-        match who {
-            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), new)),
-            Searcher::OneOf(asks) => {
-                self.classes.retain(|(class, _)| class != asks);
-                self.classes.push((asks.clone(), new));
+impl<T> SearchCache<T> {
+    fn insert(&mut self, key: SearchKey<'_>, new: T) {
+        match key {
+            SearchKey::Gang(uid) => drop(self.gangs.insert(uid.to_owned(), new)),
+            SearchKey::Class(new_class) => {
+                self.classes.retain(|(class, _)| class != new_class);
+                self.classes.push((new_class.clone(), new));
             }
         }
     }
 
-    fn get(&self, who: Searcher<'_>) -> Option<&T> {
-        match who {
-            Searcher::Alone(uid) => self.gangs.get(uid),
-            Searcher::OneOf(asks) => {
+    fn get(&self, key: SearchKey<'_>) -> Option<&T> {
+        match key {
+            SearchKey::Gang(uid) => self.gangs.get(uid),
+            SearchKey::Class(wanted) => {
                 let mut classes = self.classes.iter();
-                let class = classes.find(|(class, _)| class == asks);
+                let class = classes.find(|(class, _)| class == wanted);
                 class.map(|(_, of_class)| of_class)
             }
         }
     }
 
-    fn get_mut(&mut self, who: Searcher<'_>) -> Option<&mut T> {
-        match who {
-            Searcher::Alone(uid) => self.gangs.get_mut(uid),
-            Searcher::OneOf(asks) => {
+    fn get_mut(&mut self, key: SearchKey<'_>) -> Option<&mut T> {
+        match key {
+            SearchKey::Gang(uid) => self.gangs.get_mut(uid),
+            SearchKey::Class(wanted) => {
                 let mut classes = self.classes.iter_mut();
-                let class = classes.find(|(class, _)| class == asks);
+                let class = classes.find(|(class, _)| class == wanted);
                 class.map(|(_, of_class)| of_class)
             }
         }
@@ -142,7 +142,7 @@ impl KnownWait {
     }
 }
 
-/// Input of a victim search, except time and searcher.
+/// Input of a victim search, except time and the gang.
 #[derive(Debug)]
 struct Searched {
     settings: SchedulerSettings,
@@ -174,7 +174,7 @@ impl NoVictimsCache {
         });
         if !unchanged {
             self.version += 1;
-            self.left_out = BySearcher::default();
+            self.unsearched = SearchCache::default();
             self.searched = Some(Searched {
                 settings: context.settings.clone(),
                 cluster: context.cluster.clone(),
@@ -205,7 +205,7 @@ impl NoVictimsCache {
             return;
         }
         self.found.gangs.remove(uid);
-        self.left_out.gangs.remove(uid);
+        self.unsearched.gangs.remove(uid);
         self.kept_to_quota.remove(uid);
         if let Some(members) = members {
             self.kept_to_quota.insert(uid.to_owned(), members.clone());
@@ -213,20 +213,20 @@ impl NoVictimsCache {
     }
 
     /// Valid result of the last search for the gang or its class.
-    pub fn known(&self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
-        let known = self.found.get(who);
+    pub fn known(&self, key: SearchKey<'_>, now: DateTime<Utc>) -> Option<&Pending> {
+        let known = self.found.get(key);
         known.filter(|k| k.holds(now)).map(|k| &k.pending)
     }
 
     /// Keeps the result of a class for the next cycle.
-    pub fn mark_used(&mut self, who: Searcher<'_>) {
-        if let Some(found) = self.found.get_mut(who) {
+    pub fn mark_used(&mut self, key: SearchKey<'_>) {
+        if let Some(found) = self.found.get_mut(key) {
             found.used = true;
         }
     }
 
     /// Records a search without result, valid until `until`.
-    pub fn remember(&mut self, who: Searcher<'_>, until: Option<DateTime<Utc>>, pending: Pending) {
+    pub fn remember(&mut self, key: SearchKey<'_>, until: Option<DateTime<Utc>>, pending: Pending) {
         let found = NoVictims {
             version: self.version,
             until,
@@ -234,18 +234,18 @@ impl NoVictimsCache {
             used: true,
             verdict: None,
         };
-        self.found.insert(who, found);
+        self.found.insert(key, found);
     }
 
     /// Verdict behind these reservations, if the last search is current and found no victims.
-    pub fn judged<'u>(
+    pub fn record_verdict<'u>(
         &mut self,
-        who: Searcher<'_>,
+        key: SearchKey<'_>,
         behind: impl Iterator<Item = &'u str>,
         pending: &Pending,
     ) {
         let version = self.version;
-        let found = self.found.get_mut(who).filter(|found| {
+        let found = self.found.get_mut(key).filter(|found| {
             found.version == version && matches!(found.pending, Pending::NoVictims { .. })
         });
         if let Some(found) = found {
@@ -256,45 +256,45 @@ impl NoVictimsCache {
     /// Verdict behind these reservations, while no relevant input has changed.
     pub fn verdict<'u>(
         &self,
-        who: Searcher<'_>,
+        key: SearchKey<'_>,
         behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
-        let found = self.found.get(who)?;
+        let found = self.found.get(key)?;
         let current = found.version == self.version && found.holds(now);
         let verdict = found.verdict.as_ref().filter(|_| current)?;
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
     /// Records the verdict on gangs that got no search, behind these reservations.
-    pub fn leave_out<'u>(
+    pub fn record_unsearched<'u>(
         &mut self,
-        who: Searcher<'_>,
+        key: SearchKey<'_>,
         behind: impl Iterator<Item = &'u str>,
         pending: &Pending,
     ) {
-        self.left_out.insert(who, KnownWait::new(behind, pending));
+        self.unsearched.insert(key, KnownWait::new(behind, pending));
     }
 
     /// Verdict behind these reservations if the gang gets no search again. `None` if a search has
     /// run since.
-    pub fn left_out<'u>(
+    pub fn unsearched<'u>(
         &self,
-        who: Searcher<'_>,
+        key: SearchKey<'_>,
         behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
-        if self.found.get(who).is_some_and(|found| found.holds(now)) {
+        if self.found.get(key).is_some_and(|found| found.holds(now)) {
             return None;
         }
-        let verdict = self.left_out.get(who)?;
+        let verdict = self.unsearched.get(key)?;
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
     pub fn finish(&mut self, unfinished: bool) {
         self.unfinished = unfinished;
         if !unfinished {
-            self.left_out = BySearcher::default();
+            self.unsearched = SearchCache::default();
         }
     }
 
@@ -319,7 +319,7 @@ impl NoVictimsCache {
 
     /// Drops everything, because no gang waits.
     pub fn clear(&mut self) {
-        self.found = BySearcher::default();
+        self.found = SearchCache::default();
         self.kept_to_quota.clear();
         self.searched = None;
         self.finish(false);

@@ -11,7 +11,7 @@ use lockstep_model::Unmet;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
-use crate::hold::Hold;
+use crate::gang::hold::Hold;
 use crate::input::GangInput;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;

@@ -10,8 +10,8 @@ use lockstep_model::victims::extended_resources;
 use lockstep_model::{GangPhase, QueueReservation, ReservationsAhead};
 
 use crate::context::Context;
+use crate::gang::state::GangState;
 use crate::refusal::why_no_preemption;
-use crate::state::GangState;
 
 pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;
 

@@ -9,12 +9,12 @@ use crate::input::GangInput;
 
 /// A status with copy-on-write, because large gangs have long lists of nodes.
 #[derive(Clone, Debug)]
-pub struct StatusToBe {
+pub struct StatusDraft {
     read: Arc<GangInput>,
     changed: Option<Box<PodGroupStatus>>,
 }
 
-impl StatusToBe {
+impl StatusDraft {
     pub(crate) fn read(of: &Arc<GangInput>) -> Self {
         Self {
             read: Arc::clone(of),
@@ -29,7 +29,7 @@ impl StatusToBe {
     }
 }
 
-impl Deref for StatusToBe {
+impl Deref for StatusDraft {
     type Target = PodGroupStatus;
 
     fn deref(&self) -> &PodGroupStatus {
@@ -37,14 +37,14 @@ impl Deref for StatusToBe {
     }
 }
 
-impl DerefMut for StatusToBe {
+impl DerefMut for StatusDraft {
     fn deref_mut(&mut self) -> &mut PodGroupStatus {
         let read = &self.read.group.status;
         self.changed.get_or_insert_with(|| Box::new(read.clone()))
     }
 }
 
-impl PartialEq for StatusToBe {
+impl PartialEq for StatusDraft {
     fn eq(&self, other: &Self) -> bool {
         let as_read = self.changed.is_none() && other.changed.is_none();
         (as_read && Arc::ptr_eq(&self.read, &other.read)) || **self == **other

@@ -14,8 +14,8 @@ use lockstep_model::Assignments;
 use lockstep_model::pod::Stage;
 
 use crate::context::{Context, Wake};
+use crate::gang::state::GangState;
 use crate::memory::Memory;
-use crate::state::GangState;
 
 /// Shortest time between two writes of progress. Binding a large gang takes many cycles.
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);

@@ -12,17 +12,17 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_model::{AskedAmounts, Quota};
 
+use crate::gang::pending::Pending;
+use crate::gang::state::GangState;
 use crate::input::{GangInput, SchedulingInput};
-use crate::pending::Pending;
 use crate::plan::{SchedulingCycle, SchedulingPlan};
 use crate::settings::SchedulerSettings;
-use crate::state::GangState;
 
 /// Longest age of messages while the cluster changes.
 const LONGEST: TimeDelta = TimeDelta::seconds(30);
 
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct CachedCycle {
     input: SchedulingInput,
     settings: SchedulerSettings,
     asked: AskedAmounts,
@@ -32,7 +32,7 @@ pub(crate) struct Rest {
     cycle: SchedulingCycle,
 }
 
-impl Rest {
+impl CachedCycle {
     /// Caches a cycle if it is idle. `asked` returns the amounts that its gangs request.
     pub fn after(
         cycle: &SchedulingCycle,
@@ -41,7 +41,7 @@ impl Rest {
         asked: impl FnOnce() -> AskedAmounts,
         now: DateTime<Utc>,
     ) -> Option<Self> {
-        if !cycle.plan.steps.is_empty() || !cycle.gangs.iter().all(rests) {
+        if !cycle.plan.steps.is_empty() || !cycle.gangs.iter().all(is_stable) {
             return None;
         }
         let reservations = cycle
@@ -61,7 +61,7 @@ impl Rest {
     }
 
     /// The cached cycle, if a cycle at `now` would have the same result.
-    pub fn goes_on(
+    pub fn if_valid(
         &self,
         input: &SchedulingInput,
         settings: &SchedulerSettings,
@@ -94,7 +94,7 @@ impl Rest {
             SchedulingCycle {
                 plan: SchedulingPlan {
                     wake_after: wait,
-                    judged: 0,
+                    evaluated: 0,
                     searches: 0,
                     ..self.cycle.plan.clone()
                 },
@@ -106,7 +106,7 @@ impl Rest {
 
 /// True if the result for a gang does not depend on exact amounts or budgets: no awaited victims,
 /// no search without an answer, no victims protected by budgets.
-fn rests(gang: &GangState) -> bool {
+fn is_stable(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,
         Some(Pending::Unknown { .. } | Pending::NoVictims { guarded: 1.., .. })

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use crate::backoff::backoff;
+use crate::memory::backoff::backoff;
 
 /// Factor on the usual steps.
 const LONGER: u64 = 10;
