@@ -17,7 +17,7 @@ use lockstep_nodes::real_cluster::{LIMIT, supervises};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, on_nodes, restarted, started};
+use crate::{addresses, apart, on_nodes, restarted, restarts_in_containers, started};
 
 /// Deletes the agent's pod of a node.
 async fn delete_agent(real: &RealCluster, name: &str) -> Result<()> {
@@ -64,12 +64,8 @@ async fn an_upgrade_of_all_agents_disturbs_no_member() -> Result<()> {
         })
         .await?;
         kept(&before, &t.running("gpt").await?, 0)?;
-        let killed = now()?;
-        real.signal(&before[0], Signal::KILL)?;
-        let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
-        kept(&before, &after, 0)?;
-        apart(&job)
+        restarts_in_containers(real, t, &job, &before, 0).await?;
+        Ok(())
     })
     .await
 }
@@ -118,14 +114,9 @@ async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<(
 async fn a_restart_in_place_needs_no_containerd() -> Result<()> {
     on_nodes("containerd", async |real, t| {
         let (job, before) = started(t, 4, json!({}), json!({})).await?;
-        let machine = real.node_of(&before[0])?;
-        let killed = now()?;
-        machine.kill("containerd")?;
-        real.signal(&before[0], Signal::KILL)?;
-        let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
-        kept(&before, &after, 0)?;
-        apart(&job)
+        real.node_of(&before[0])?.kill("containerd")?;
+        restarts_in_containers(real, t, &job, &before, 0).await?;
+        Ok(())
     })
     .await
 }

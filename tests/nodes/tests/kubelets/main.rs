@@ -12,9 +12,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::{Cause, TrainingWorkloadStatus};
-use lockstep_cluster::scenario::Scenario;
+use lockstep_cluster::scenario::{Scenario, kept};
 use lockstep_containers::Job;
+use lockstep_containers::job::now;
 use lockstep_nodes::{Images, RealCluster};
+use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell};
 
@@ -51,6 +53,24 @@ async fn started(
     t.create(job.manifest(spec, container)?).await?;
     let pods = job.trains(t, 0).await?;
     Ok((job, pods))
+}
+
+/// Kills the training process of a member and checks that all members restart in their containers.
+/// Returns their pods.
+async fn restarts_in_containers(
+    real: &RealCluster,
+    t: &Scenario<'_>,
+    job: &Job,
+    before: &[Pod],
+    member: usize,
+) -> Result<Vec<Pod>> {
+    let killed = now()?;
+    real.signal(before.get(member).context("a member")?, Signal::KILL)?;
+    let after = job.trains(t, killed).await?;
+    restarted(t, "gpt", 1).await?;
+    kept(before, &after, 0)?;
+    apart(job)?;
+    Ok(after)
 }
 
 /// The status after this many restarts, and the cause of the last.

@@ -14,7 +14,7 @@ use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, on_nodes, restarted, started};
+use crate::{addresses, apart, on_nodes, restarted, restarts_in_containers, started};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_restarts_in_place() -> Result<()> {
@@ -22,17 +22,14 @@ async fn a_killed_process_restarts_in_place() -> Result<()> {
         let (job, before) = started(t, 6, json!({}), json!({})).await?;
         t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
             .await?;
-        let killed = now()?;
-        real.signal(&before[3], Signal::KILL)?;
-        let after = job.trains(t, killed).await?;
+        let after = restarts_in_containers(real, t, &job, &before, 3).await?;
         let (_, cause) = restarted(t, "gpt", 1).await?;
         ensure!(
             cause.pod == before[3].name_any() && cause.exit_code == Some(137),
             "{cause:?}"
         );
-        kept(&before, &after, 0)?;
         ensure!(addresses(&before) == addresses(&after), "addresses changed");
-        apart(&job)
+        Ok(())
     })
     .await
 }
@@ -79,18 +76,14 @@ async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Resul
         ]);
         t.create(object).await?;
         let before = job.trains(t, 0).await?;
-        let killed = now()?;
-        real.signal(&before[1], Signal::KILL)?;
-        let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
-        kept(&before, &after, 0)?;
+        let after = restarts_in_containers(real, t, &job, &before, 1).await?;
         for pod in &after {
             let status = pod.status.as_ref();
             let all = status.and_then(|s| s.init_container_statuses.as_ref());
             let again = all.into_iter().flatten().find(|s| s.restart_count > 0);
             ensure!(again.is_none(), "{again:?}");
         }
-        apart(&job)
+        Ok(())
     })
     .await
 }
@@ -109,11 +102,7 @@ async fn probes_let_a_member_restart_in_place_and_end_one_that_is_sick() -> Resu
             "livenessProbe": probe("test ! -e /job/sick-$PET_NODE_RANK"),
         });
         let (job, before) = started(t, 4, json!({}), probes).await?;
-        let killed = now()?;
-        real.signal(&before[1], Signal::KILL)?;
-        let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
-        kept(&before, &after, 0)?;
+        restarts_in_containers(real, t, &job, &before, 1).await?;
 
         let sick = job.folder().join("sick-2");
         let ends = now()?;
