@@ -54,11 +54,11 @@ pub async fn scenario(
     // scenarios of a cluster share.
     let nodes: Api<Node> = Api::all(cluster.client().await?);
     let own = ListParams::default().labels(&format!("{POOL}={name}"));
-    nodes
+    let deleted = nodes
         .delete_collection(&DeleteParams::default(), &own)
         .await
-        .context("delete the nodes")?;
-    outcome
+        .context("delete the nodes");
+    outcome.and(deleted.map(drop))
 }
 
 /// The same on nodes that run already.
