@@ -216,7 +216,7 @@ fn add(metrics: &mut BTreeMap<String, Metric>, scrape: &str) {
     }
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 

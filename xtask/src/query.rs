@@ -10,7 +10,7 @@ use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
 use serde_json::Value;
 
-use crate::metrics::{Metric, Metrics, OF_THE_SCRAPE};
+use crate::metrics::{Metric, Metrics, OF_THE_SCRAPE, list};
 
 const DASHBOARDS: &str = "config/components/dashboards";
 const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
@@ -80,10 +80,6 @@ fn expanded(dashboard: &Value, query: &str) -> Vec<String> {
     }
     out.dedup();
     out
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
 }
 
 fn text(value: &Value) -> &str {
