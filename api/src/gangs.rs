@@ -1,15 +1,36 @@
 //! Gangs (members placed together) and restart domains (members restarted together).
 
-use crate::ids::{DomainKey, GangKey};
-use crate::member::Member;
+use std::collections::BTreeMap;
+
+use crate::ids::{DomainKey, GangKey, NodeName};
+use crate::member::{Member, MemberSet};
 use crate::names::WHOLE;
 use crate::scheduling::{
-    BasicPolicy, GangPolicy, GangSpec, PodGroupDisruptionMode, PodGroupPolicy, PreemptionPolicy,
-    SchedulingConstraints, TopologyConstraint,
+    BasicPolicy, GangPolicy, GangSpec, Placement, PodGroupDisruptionMode, PodGroupPolicy,
+    PreemptionPolicy, SchedulingConstraints, TopologyConstraint,
 };
 use crate::workload::{
     DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
 };
+
+/// Node of each placed member.
+pub type Assignments = BTreeMap<Member, NodeName>;
+
+impl Placement {
+    /// Ignores invalid entries, which another client wrote. The scheduler overwrites them.
+    pub fn assignments(&self) -> Assignments {
+        let mut out = Assignments::new();
+        for at in &self.nodes {
+            let Some(node) = NodeName::read(Some(&at.node)) else {
+                continue;
+            };
+            for member in MemberSet::parse(&at.members).unwrap_or_default() {
+                out.insert(member, node.clone());
+            }
+        }
+        out
+    }
+}
 
 /// A gang: the members of one `PodGroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]

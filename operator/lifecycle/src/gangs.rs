@@ -2,17 +2,11 @@
 //!
 //! Decisions read no status of a scheduling object, so that another scheduler can place gangs.
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{find, types};
-use lockstep_api::ids::NodeName;
-use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
-
-/// Node of each placed member.
-pub type AssignedNodes = BTreeMap<Member, NodeName>;
 
 /// A gang in the scheduling queue, with its placement.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +30,7 @@ pub struct PlacementView {
     /// Id of the decision. A change of nodes gets a new id.
     pub id: String,
     pub decided_at: DateTime<Utc>,
-    pub nodes: AssignedNodes,
+    pub nodes: Assignments,
     /// Set while victims occupy the nodes.
     pub preempting: Option<PreemptionView>,
 }
@@ -99,7 +93,7 @@ fn placement(placement: &Placement, status: &PodGroupStatus) -> PlacementView {
     PlacementView {
         id: placement.id.clone(),
         decided_at: placement.decided_at,
-        nodes: assigned_nodes(placement),
+        nodes: placement.assignments(),
         preempting: intent.map(|intent| PreemptionView {
             explanation: intent.explanation.clone(),
             binding: intent.binding.map(|b| BindingView {
@@ -108,18 +102,4 @@ fn placement(placement: &Placement, status: &PodGroupStatus) -> PlacementView {
             }),
         }),
     }
-}
-
-/// An entry that does not parse assigns no member; the scheduler writes it again.
-fn assigned_nodes(placement: &Placement) -> AssignedNodes {
-    let mut out = AssignedNodes::new();
-    for entry in &placement.nodes {
-        let Some(node) = NodeName::read(Some(&entry.node)) else {
-            continue;
-        };
-        for member in MemberSet::parse(&entry.members).unwrap_or_default() {
-            out.insert(member, node.clone());
-        }
-    }
-    out
 }

@@ -1,14 +1,7 @@
 //! Gangs as read from their objects.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lockstep_api::ids::NodeName;
-use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
-use lockstep_api::scheduling::Placement;
-
-pub type Assignments = BTreeMap<Member, NodeName>;
 
 /// Whether a gang may have or get capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,21 +12,6 @@ pub enum GangPhase {
     NotRequesting(&'static str),
     /// Requests capacity, or has it.
     Active,
-}
-
-/// Node of each member in a placement. Ignores invalid ranges, which other clients wrote and the
-/// scheduler will overwrite.
-pub fn assignments(placement: &Placement) -> Assignments {
-    let mut out = Assignments::new();
-    for at in &placement.nodes {
-        let Some(node) = NodeName::read(Some(&at.node)) else {
-            continue;
-        };
-        for member in MemberSet::parse(&at.members).unwrap_or_default() {
-            out.insert(member, node.clone());
-        }
-    }
-    out
 }
 
 /// Priority of running gangs of this class as victims (`preemptionPriority` in the future section

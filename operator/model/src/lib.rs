@@ -72,7 +72,7 @@ pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
 pub use eligibility::{Constraints, Verdicts};
-pub use gang::{Assignments, GangPhase};
+pub use gang::GangPhase;
 pub use node::Node;
 pub use node_class::{ClassId, NodeClass};
 pub use occupancy::{Occupancy, PlacedGang};

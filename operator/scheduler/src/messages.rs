@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::names::WHOLE;
 use lockstep_api::scheduling::{
     BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
 };
 use lockstep_api::words::{count, gpu_hours, lost_work, span, time};
 use lockstep_engine::Names;
-use lockstep_model::Assignments;
 use lockstep_model::refusal::why_refused;
 
 use crate::context::Context;

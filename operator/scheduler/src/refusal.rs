@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
-use lockstep_model::{Assignments, GangPhase, Pod};
+use lockstep_model::{GangPhase, Pod};
 
 use crate::context::{Context, Wake};
 use crate::gang::pending::{NoPreemption, Pending};

@@ -6,15 +6,14 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
-use lockstep_model::gang::assignments;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
-use lockstep_model::{Assignments, ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
+use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
 use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -147,7 +146,7 @@ impl World {
                 continue;
             };
             let old = &**gang;
-            let assigned = write.status.placement.as_ref().map(assignments);
+            let assigned = write.status.placement.as_ref().map(Placement::assignments);
             let version = old.group.resource_version.as_ref();
             let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
             let version = version.unwrap_or(0) + 1;
@@ -279,7 +278,11 @@ impl World {
                 preempts: true,
                 whole: true,
                 topology: None,
-                assigned: status.placement.as_ref().map(assignments).map(Arc::new),
+                assigned: status
+                    .placement
+                    .as_ref()
+                    .map(Placement::assignments)
+                    .map(Arc::new),
                 status,
             },
             workload: Arc::new(WorkloadInput {

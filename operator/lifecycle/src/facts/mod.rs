@@ -6,7 +6,7 @@ mod refusals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::gangs::{Domain, Gang, gangs};
+use lockstep_api::gangs::{Assignments, Domain, Gang, gangs};
 use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::Report;
@@ -14,7 +14,7 @@ use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::workload::TrainingWorkloadSpec;
 
 use crate::arrivals::Arrivals;
-use crate::gangs::{AssignedNodes, GangView, PlacementView};
+use crate::gangs::{GangView, PlacementView};
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::nodes::AgentInfo;
 use crate::observed::Observed;
@@ -28,7 +28,7 @@ use index::{
 pub(crate) use members::{MemberObservation, may_end};
 
 /// For callers that ignore nodes.
-pub(crate) static NO_NODES: AssignedNodes = AssignedNodes::new();
+pub(crate) static NO_NODES: Assignments = Assignments::new();
 
 pub(crate) struct Facts<'a> {
     pub view: Observed<'a>,
@@ -235,7 +235,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The placement may be released.
-    pub fn assigned_nodes(&self, key: &GangKey) -> &'a AssignedNodes {
+    pub fn assigned_nodes(&self, key: &GangKey) -> &'a Assignments {
         self.any_placement(key).map_or(&NO_NODES, |p| &p.nodes)
     }
 

@@ -1,13 +1,12 @@
 //! A restart domain in one pass, and the states of its members.
 
-use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
 use crate::facts::{Facts, MemberObservation, NO_NODES};
-use crate::gangs::AssignedNodes;
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
@@ -26,7 +25,7 @@ pub(crate) struct DomainScope<'s> {
     pub domain: &'s Domain,
     pub all: Vec<&'s Member>,
     pub unfinished: Vec<&'s Member>,
-    pub assigned: &'s AssignedNodes,
+    pub assigned: &'s Assignments,
 }
 
 /// What a domain's failures cause beyond a restart of the domain.
@@ -166,7 +165,7 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
 pub(crate) fn awaits_node(
     facts: &Facts<'_>,
     gang: &GangLedger,
-    assigned: &AssignedNodes,
+    assigned: &Assignments,
     member: &Member,
     pod: &PodView,
 ) -> bool {
@@ -184,7 +183,7 @@ pub(crate) fn awaits_node(
 pub(crate) fn awaits_nodes<'m>(
     facts: &Facts<'_>,
     gang: &GangLedger,
-    assigned: &AssignedNodes,
+    assigned: &Assignments,
     domain: &DomainLedger,
     members: impl IntoIterator<Item = &'m Member>,
 ) -> bool {

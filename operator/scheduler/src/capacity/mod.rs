@@ -8,10 +8,10 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::{Amounts, Cluster, NodeIx};
-use lockstep_model::Assignments;
 use lockstep_model::occupancy::{Nomination, ignore_lesser, nominations};
 
 use self::reservations::StandingReservations;

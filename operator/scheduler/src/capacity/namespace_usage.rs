@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
 use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
-use lockstep_model::{Assignments, GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
+use lockstep_model::{GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
 
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;

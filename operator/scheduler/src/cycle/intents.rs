@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::{Assignments, GangPhase, Pod};
+use lockstep_model::{GangPhase, Pod};
 
 use super::budgets::{BudgetAnswer, guarded_pods};
 use super::place::place_in_free;

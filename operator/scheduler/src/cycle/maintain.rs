@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_model::{Assignments, GangPhase, Pod};
+use lockstep_model::{GangPhase, Pod};
 
 use super::state::Cycle;
 use crate::context::{Context, Wake};

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::Amounts;
-use lockstep_model::{Assignments, GangPhase};
+use lockstep_model::GangPhase;
 
 use super::maintain::give_up;
 use crate::capacity::reservations::position;

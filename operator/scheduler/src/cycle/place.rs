@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
 use lockstep_model::{
-    AskingGang, Assignments, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
-    Rules, TemplateMembers,
+    AskingGang, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources, Rules,
+    TemplateMembers,
 };
 
 use crate::capacity::Capacity;

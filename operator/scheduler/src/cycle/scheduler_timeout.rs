@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{BindingProgress, Refusal};
-use lockstep_model::Assignments;
 use lockstep_model::pod::Stage;
 
 use crate::context::{Context, Wake};

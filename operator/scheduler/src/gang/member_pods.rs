@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_model::pod::Stage;
-use lockstep_model::{Assignments, Occupant, Pod, Snapshot};
+use lockstep_model::{Occupant, Pod, Snapshot};
 
 use crate::input::GangInput;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
-use lockstep_api::gangs::Domain;
+use lockstep_api::gangs::{Assignments, Domain};
 use lockstep_api::ids::NodeName;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
@@ -13,7 +13,7 @@ use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_api::workload::TopologyScope;
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
+use lockstep_model::{GangPhase, Occupant, Pod};
 
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};

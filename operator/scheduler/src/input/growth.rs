@@ -8,12 +8,11 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
-use lockstep_model::Assignments;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MembersToPlace {

@@ -13,17 +13,16 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
-use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
+use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::AvoidedNode;
-use lockstep_model::gang::assignments;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
 use lockstep_model::{
-    Assignments, Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot,
-    VolumeAnswer, VolumeNeeds, Weights,
+    Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeAnswer,
+    VolumeNeeds, Weights,
 };
 
 use self::growth::MembersInput;
@@ -212,7 +211,11 @@ impl PodGroupInput {
             Some(previous) if previous.status.placement == status.placement => {
                 previous.assigned.clone()
             }
-            _ => status.placement.as_ref().map(assignments).map(Arc::new),
+            _ => status
+                .placement
+                .as_ref()
+                .map(Placement::assignments)
+                .map(Arc::new),
         };
         Some(Self {
             uid: Uid::read(meta.uid.as_deref())?,

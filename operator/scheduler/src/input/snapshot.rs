@@ -12,7 +12,6 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
 use lockstep_api::workload::DisruptionMode;
-use lockstep_model::gang::assignments;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
@@ -232,7 +231,11 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             preempts: record.preempts,
             whole: record.whole,
             topology: record.topology.clone(),
-            assigned: status.placement.as_ref().map(assignments).map(Arc::new),
+            assigned: status
+                .placement
+                .as_ref()
+                .map(Placement::assignments)
+                .map(Arc::new),
             status,
         },
         workload: Arc::new(WorkloadInput {

@@ -12,9 +12,8 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::{PodGroupStatus, TopologyConstraint};
+use lockstep_api::scheduling::{Placement, PodGroupStatus, TopologyConstraint};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
-use lockstep_model::gang::assignments;
 use lockstep_model::pod::Stage;
 use lockstep_model::{
     Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeAnswer,
@@ -509,7 +508,7 @@ impl World {
         let version = gang.group.resource_version.as_ref();
         let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
         let version = version.expect("a number") + 1;
-        let assigned = write.status.placement.as_ref().map(assignments);
+        let assigned = write.status.placement.as_ref().map(Placement::assignments);
         let group = &mut Arc::make_mut(gang).group;
         group.status = write.status.clone();
         group.assigned = assigned.map(Arc::new);
