@@ -328,8 +328,8 @@ fn keep(
     Standing::Coming
 }
 
-/// Looks again when a probe passes for the first time, and stops a container whose liveness probe
-/// fails too often.
+/// Wakes when a probe first succeeds and when readiness ends. Stops a container whose liveness probe
+/// has failed.
 fn watch_probes(
     w: &mut PodWorker,
     cx: &Context<'_>,
@@ -337,17 +337,15 @@ fn watch_probes(
     c: &Container,
     instance: &ContainerView,
 ) {
-    for at in [started_at(cx, c), ready_at(cx, c)]
+    let unready = failed_at(c.readiness_probe.as_ref(), instance);
+    for at in [started_at(cx, c), ready_at(cx, c), unready]
         .into_iter()
         .flatten()
         .filter(|t| *t > cx.now)
     {
         plan.wake_at(at);
     }
-    if let (Some(probe), Some(since)) = (&c.liveness_probe, instance.unhealthy_since) {
-        let failures = i64::from(probe.failure_threshold.unwrap_or(3));
-        let kill =
-            since + TimeDelta::seconds(failures * i64::from(probe.period_seconds.unwrap_or(10)));
+    if let Some(kill) = failed_at(c.liveness_probe.as_ref(), instance) {
         if kill <= cx.now {
             plan.stop(instance, cx.now + cx.pod.spec_grace(), cx.now, true);
             plan.blocked = true;
@@ -356,6 +354,14 @@ fn watch_probes(
             plan.wake_at(kill);
         }
     }
+}
+
+/// When a probe of a container whose probes fail has failed as often as its threshold.
+pub(super) fn failed_at(probe: Option<&Probe>, instance: &ContainerView) -> Option<DateTime<Utc>> {
+    let (probe, since) = (probe?, instance.unhealthy_since?);
+    let failures = probe.failure_threshold.unwrap_or(3);
+    let period = probe.period_seconds.unwrap_or(10);
+    Some(since + TimeDelta::seconds(i64::from(failures) * i64::from(period)))
 }
 
 /// When a running container counts as started: at once, or when its startup probe passes for the

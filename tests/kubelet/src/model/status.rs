@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::exit::{AfterExit, after_exit};
-use super::plan::{CREATE_RETRY, ready_at, started_at};
+use super::plan::{CREATE_RETRY, failed_at, ready_at, started_at};
 use super::pod::Kind;
 use super::view::{ContainerView, State};
 use super::worker::{Context, EndShown, PodWorker};
@@ -171,8 +171,8 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let running = state.running.is_some();
     let started = running && started_at(cx, c).is_some_and(|t| t <= cx.now);
     let passed = started && ready_at(cx, c).is_some_and(|t| t <= cx.now);
-    let healthy =
-        latest.is_some_and(|i| i.unhealthy_since.is_none() || c.readiness_probe.is_none());
+    let failed = latest.and_then(|i| failed_at(c.readiness_probe.as_ref(), i));
+    let healthy = failed.is_none_or(|t| t > cx.now);
     let ready = match kind {
         // Those that a restart of all containers has just removed still count as passed.
         Kind::Init => latest.map_or(w.removed && w.showed("Initialized"), |i| {

@@ -37,7 +37,7 @@ fn the_lifecycle_decides_about_every_recorded_scenario_as_written_down() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let (mut wrong, mut expected) = (Vec::new(), Vec::new());
-    for trace in Trace::all() {
+    for trace in Trace::all().expect("the traces") {
         let path = folder.join(format!("{}.txt", trace.name));
         let told = tell(&trace);
         if update {
@@ -62,7 +62,7 @@ fn tell(trace: &Trace) -> String {
         let _ = writeln!(out, "\n== pod {pod}");
         let mut before = Vec::new();
         for (setting, title) in SETTINGS {
-            let told = tell_pod(trace, pod, spec, setting);
+            let told = tell_pod(trace, &pod, &spec, setting);
             let _ = writeln!(out, "-- {title}");
             out += if before.contains(&told) {
                 "as before\n"

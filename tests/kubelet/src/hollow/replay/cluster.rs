@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use http::{Method, Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::client::Body;
@@ -24,13 +23,13 @@ use super::super::kubelets::{Command, Kubelets};
 use super::super::nodes::{self, NodeInfo};
 use super::super::pods::PodEvent;
 use super::super::{Node, Options, kubelets};
-use super::script::Effect;
+use super::script::{self, Effect};
 use crate::clock::Clock;
 use crate::latency::LatencyProfile;
 use crate::model::admission::Rejection;
-use crate::model::{PodDesc, State};
+use crate::model::{PodDesc, SandboxView, State};
 use crate::runtime::{Ended, Fault, Runtime, Simulated, Table};
-use crate::traces::Seen;
+use crate::traces::{Seen, Step, Trace};
 
 /// Something that the watch showed of a pod.
 #[derive(Clone, Debug)]
@@ -61,15 +60,11 @@ struct Server {
 
 impl Cluster {
     /// Nodes n1, n2 and n3 like those of the recordings, in whose time of day this begins.
-    pub(super) fn start(origin: DateTime<Utc>) -> Self {
-        let args = [
-            "lockstep-hollow",
-            "--nodes=3",
-            "--cpu=2",
-            "--kubelet-version=v1.36.2",
-        ];
+    pub(super) fn start(trace: &Trace) -> Self {
+        let version = format!("--kubelet-version={}", trace.kubernetes);
+        let args = ["lockstep-hollow", "--nodes=3", "--cpu=2", &*version];
         let options = <Options as clap::Parser>::parse_from(args);
-        let clock = Clock::starting_at(origin);
+        let clock = Clock::starting_at(trace.origin());
         let (change, changes) = mpsc::unbounded_channel();
         let ips = Arc::new(AtomicU32::new(0));
         // The image is on the nodes already.
@@ -122,9 +117,11 @@ impl Cluster {
         sleep_until(self.server.started + after).await;
     }
 
-    /// A pod is created.
-    pub(super) fn create(&self, name: &str, spec: &PodSpec) {
-        let mut spec = json!(spec);
+    async fn create(&self, name: &str, spec: &PodSpec) {
+        if let (Some(reason), Some(node)) = (script::refusal(spec), &spec.node_name) {
+            self.refuse(index(node), reason).await;
+        }
+        let mut spec = json!(script::with_behaviour(spec));
         if let Some(object) = spec.as_object_mut() {
             object.remove("nodeName");
         }
@@ -161,15 +158,14 @@ impl Cluster {
         }
     }
 
-    /// Node n1 refuses all pods from now on: hollow nodes know resources, and what else a kubelet
-    /// refuses a pod for is said by the test.
-    pub(super) async fn refuse(&self, reason: &str) {
+    /// A node refuses all pods from now on.
+    async fn refuse(&self, node: usize, reason: &str) {
         let rejection = Some(Rejection {
             reason: reason.to_owned(),
             message: format!("Predicate {reason} failed"),
         });
         self.ask(|reply| Command::Reject {
-            node: 0,
+            node,
             rejection,
             reply,
         })
@@ -182,45 +178,111 @@ impl Cluster {
         done.await.expect("an answer");
     }
 
-    /// A step happens.
-    pub(super) async fn bring_about(&self, effect: Effect) {
-        match effect {
-            Effect::Exit(pod, container, code) => {
-                let (node, id) = self.running(pod, container);
-                let ended = Ended::with_code(code);
-                let fault = Fault::End { id, ended };
-                self.runtimes[node]
-                    .inject(&fault)
-                    .expect("a simulated runtime");
+    /// Performs a step. The watch events of the recording show the effect of steps that use the API.
+    pub(super) async fn perform(&self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Create(_) => {
+                if let Some((name, spec)) = step.pod() {
+                    self.create(&name, &spec).await;
+                }
             }
-            Effect::Kill(pod, container) => {
-                let (node, id) = self.running(pod, container);
+            Step::Exec {
+                pod,
+                container,
+                command,
+            } => {
+                let effect = script::effect(command);
+                let effect = effect.ok_or_else(|| format!("unknown command {command}"))?;
+                let (node, id) = self.running(pod, container)?;
+                self.affect(node, id, effect);
+            }
+            Step::Kill { pod, container } => {
+                let (node, id) = self.running(pod, container)?;
                 self.runtimes[node].kill(&id);
             }
-            Effect::Unhealthy(pod, container) => {
-                let (node, id) = self.running(pod, container);
-                self.runtimes[node].table().update(&id, |c| {
-                    c.unhealthy_since = Some(self.clock.now());
+            Step::Pause(program) | Step::Hold(program) if program.program == "kubelet" => {
+                self.info(&program.node).up.store(false, Ordering::Relaxed);
+            }
+            Step::Resume(program) if program.program == "kubelet" => {
+                let node = self.up(&program.node);
+                self.ask(|reply| Command::Returned { node, reply }).await;
+            }
+            Step::Release(program) if program.program == "kubelet" => {
+                self.boot(&program.node).await
+            }
+            Step::Reboot(node) => {
+                self.lose_processes(node);
+                self.boot(node).await;
+            }
+            // Containers do not depend on containerd. The API server performs the others.
+            Step::Pause(_)
+            | Step::Resume(_)
+            | Step::Hold(_)
+            | Step::Release(_)
+            | Step::Kubectl(_)
+            | Step::Evict(_)
+            | Step::End => {}
+        }
+        Ok(())
+    }
+
+    fn affect(&self, node: usize, id: String, effect: Effect) {
+        let runtime = &self.runtimes[node];
+        let now = self.clock.now();
+        match effect {
+            Effect::Exit(code) => {
+                let ended = Ended::with_code(code);
+                let fault = Fault::End { id, ended };
+                runtime.inject(&fault).expect("a simulated runtime");
+            }
+            Effect::ProbesFail | Effect::ProbesSucceed => {
+                runtime.table().update(&id, |c| {
+                    c.unhealthy_since = matches!(effect, Effect::ProbesFail).then_some(now);
                     true
                 });
             }
-            Effect::Silence(node) => self.infos[node].up.store(false, Ordering::Relaxed),
-            Effect::Return(node) => {
-                self.infos[node].up.store(true, Ordering::Relaxed);
-                self.ask(|reply| Command::Returned { node, reply }).await;
-            }
-            Effect::Recorded => {}
         }
     }
 
-    fn running(&self, pod: &str, container: &str) -> (usize, String) {
+    /// Ends all processes of a node. containerd finds no task of their containers when it starts.
+    fn lose_processes(&self, node: &str) {
+        let table = self.runtimes[index(node)].table();
+        let lost = Ended {
+            exit_code: 255,
+            reason: "Unknown",
+        };
+        for (pod, view) in table.all() {
+            for container in view.containers.iter().filter(|c| c.alive()) {
+                table.ended(&container.id, &lost, self.clock.now());
+            }
+            table.set_sandbox(&pod, SandboxView::Absent);
+        }
+    }
+
+    /// Starts the kubelet of a node.
+    async fn boot(&self, node: &str) {
+        let node = self.up(node);
+        self.ask(|reply| Command::RestartKubelet { node, reply })
+            .await;
+    }
+
+    fn up(&self, node: &str) -> usize {
+        self.info(node).up.store(true, Ordering::Relaxed);
+        index(node)
+    }
+
+    fn info(&self, node: &str) -> &NodeInfo {
+        &self.infos[index(node)]
+    }
+
+    fn running(&self, pod: &str, container: &str) -> Result<(usize, String), String> {
         let uid = format!("uid-{pod}");
         let found = self.runtimes.iter().enumerate().find_map(|(i, r)| {
             let view = r.view(&uid);
             let latest = view.latest(container)?;
             matches!(latest.state, State::Running { .. }).then(|| (i, latest.id.clone()))
         });
-        found.expect("the container runs")
+        found.ok_or_else(|| format!("container {container} of {pod} does not run at a step"))
     }
 
     /// What the watch showed of a pod.
@@ -270,20 +332,13 @@ impl Server {
     async fn put(&self, name: &str, pod: Value) {
         self.show(name, "MODIFIED", &pod);
         self.pods.lock().insert(name.to_owned(), pod.clone());
-        let node = pod["spec"]["nodeName"]
-            .as_str()
-            .and_then(|n| n.strip_prefix('n'));
-        let Some(node) = node.and_then(|n| n.parse::<usize>().ok()) else {
+        let Some(node) = pod["spec"]["nodeName"].as_str().map(index) else {
             return;
         };
         let object: Pod = serde_json::from_value(pod).expect("a pod");
         let status = Box::new(object.status.clone().unwrap_or_default());
         let pod = Arc::new(PodDesc::from_api(object).expect("a pod with its identity"));
-        let seen = PodEvent::Seen {
-            node: node - 1,
-            pod,
-            status,
-        };
+        let seen = PodEvent::Seen { node, pod, status };
         // A kubelet that is gone needs no news.
         let _ = self.events.send(seen).await;
     }
@@ -297,6 +352,12 @@ impl Server {
         };
         self.shown.lock().push((name.to_owned(), shown));
     }
+}
+
+/// Number of node `n1` and up, from 0.
+fn index(node: &str) -> usize {
+    let number: usize = node.trim_start_matches('n').parse().expect("a node");
+    number - 1
 }
 
 fn is_by_kubelet(condition: &Value) -> bool {

@@ -1,84 +1,39 @@
-//! What happens inside the containers of each scenario: programs, from the recorded commands, and
-//! the steps of the recording that somebody took on a node.
+//! The programs of recorded containers: their commands, and commands that a step runs in them, as
+//! behaviour of the simulated runtime.
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, Probe, SleepAction};
 
 use crate::runtime::FAILED_MOUNT;
-use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec};
 
-/// What a step does on a node.
+/// Effect of a command that a step runs in a container.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Effect {
-    /// A process ends with this code.
-    Exit(&'static str, &'static str, i32),
-    /// The runtime kills a container.
-    Kill(&'static str, &'static str),
-    /// The liveness probe fails from now on, and the process goes on.
-    Unhealthy(&'static str, &'static str),
-    /// The kubelet is stopped.
-    Silence(usize),
-    /// It goes on.
-    Return(usize),
-    /// Its effect came over the API and is in the watch events, or none is recorded.
-    Recorded,
+    /// The first process ends with this code.
+    Exit(i32),
+    /// Probes fail from now on. The process runs on.
+    ProbesFail,
+    /// Probes succeed from now on.
+    ProbesSucceed,
 }
 
-use Effect::{Exit, Kill, Recorded, Return, Silence, Unhealthy};
-
-/// Effects of a scenario's steps, those that create pods left out. None: there is no script.
-///
-/// Of a scenario about kube-scheduler the kubelet's part is replayed: what follows a binding or a
-/// deletion, both taken from the recording.
-pub(super) fn effects(scenario: &str) -> Option<std::vec::IntoIter<Effect>> {
-    let effects = match scenario {
-        "bound-by-hand-without-resources"
-        | "bound-by-hand-wrong-affinity"
-        | "crash-back-off"
-        | "image-cannot-be-pulled"
-        | "init-container-fails"
-        | "missing-binary"
-        | "missing-binary-on-failure"
-        | "missing-config-map"
-        | "missing-image"
-        | "missing-volume-config-map"
-        | "oom"
-        | "oom-of-a-child"
-        | "pod-active-deadline"
-        | "restart-all-repeatedly"
-        | "rule-restart"
-        | "scheduler-preempts"
-        | "startup-and-readiness" => vec![],
-        "delete-exit-zero-on-term"
-        | "delete-ignoring-term"
-        | "evict-exit-seven-on-term"
-        | "no-execute-taint"
-        | "scheduler-refuses-pinned" => vec![Recorded],
-        "exit-zero-never" => vec![Exit("p", "a", 0)],
-        "exit-code-never"
-        | "one-of-two-fails-never"
-        | "restart-all"
-        | "restart-all-long-grace"
-        | "rule-does-not-match" => vec![Exit("p", "a", 3)],
-        "kubelet-stops-and-returns" => vec![Silence(2), Kill("p", "a"), Return(2)],
-        "liveness-fails" => vec![Unhealthy("p", "a")],
-        "nominated-from-outside" => vec![Recorded, Recorded],
-        "restart-all-killed-by-runtime" => vec![Kill("p", "a"); 3],
-        "restart-all-second-container-fails-meanwhile" => {
-            vec![Exit("p", "a", 3), Exit("p", "b", 4)]
-        }
-        "rule-restart-killed-by-runtime" => vec![Kill("p", "a"); 2],
-        // The recording ends before anything of the last step is shown.
-        "runtime-restarts" => vec![Recorded, Recorded, Recorded],
-        "sidecar-dies" => vec![Exit("p", "s", 9), Exit("p", "a", 0)],
-        _ => return None,
-    };
-    Some(effects.into_iter())
+/// The effect of a shell command. Programs read their exit code from /tmp/c. Probes need /tmp/ok and
+/// fail on /tmp/bad.
+pub(super) fn effect(command: &str) -> Option<Effect> {
+    match command.split(' ').collect::<Vec<_>>()[..] {
+        ["echo", code, ">", "/tmp/c"] => Some(Effect::Exit(code.parse().ok()?)),
+        ["touch", "/tmp/bad"] | ["rm", "/tmp/ok"] => Some(Effect::ProbesFail),
+        ["rm", "/tmp/bad"] | ["touch", "/tmp/ok"] => Some(Effect::ProbesSucceed),
+        _ => None,
+    }
 }
 
-/// Why the kubelet refuses the pods of a scenario, where hollow nodes do not see it by themselves.
-pub(super) fn refusal(scenario: &str) -> Option<&'static str> {
-    (scenario == "bound-by-hand-wrong-affinity").then_some("NodeAffinity")
+/// Why a kubelet refuses a pod, beside the reasons that hollow nodes know. No label of the nodes
+/// matches the selector of a recorded pod that is bound when it is created.
+pub(super) fn refusal(spec: &PodSpec) -> Option<&'static str> {
+    (spec.node_name.is_some() && spec.node_selector.is_some()).then_some("NodeAffinity")
 }
 
-/// The spec with what its programs do, for the simulated runtime.
+/// The spec with the behaviour of its programs, for the simulated runtime.
 pub(super) fn with_behaviour(spec: &PodSpec) -> PodSpec {
     let mut spec = spec.clone();
     let init = spec.init_containers.iter_mut().flatten();
@@ -90,16 +45,15 @@ pub(super) fn with_behaviour(spec: &PodSpec) -> PodSpec {
         });
         c.env = Some(env.collect());
         delay_probes(c);
+        simplify_hook(c);
     }
     spec
 }
 
-/// What a recorded command does. The shell is process 1 of its container: without a trap SIGTERM
-/// does nothing.
+/// Behaviour of a recorded command. The shell is process 1 of its container: without a trap it
+/// ignores SIGTERM.
 fn behaviour(c: &Container) -> Vec<(&'static str, String)> {
     let image = c.image.as_deref().unwrap_or_default();
-    let command = c.command.iter().flatten().map(String::as_str);
-    let words: Vec<&str> = command.collect();
     let mut out = vec![("HOLLOW_ON_TERM", "ignore".to_owned())];
     if image.ends_with("/none:1") {
         let reason = if c.image_pull_policy.as_deref() == Some("Never") {
@@ -112,23 +66,24 @@ fn behaviour(c: &Container) -> Vec<(&'static str, String)> {
         out.push(("HOLLOW_NOT_CREATED", "CreateContainerConfigError".into()));
     } else if c.volume_mounts.is_some() {
         out.push(("HOLLOW_NOT_CREATED", FAILED_MOUNT.into()));
-    } else if words == ["/no/such"] {
+    } else if c.command.iter().flatten().any(|word| word == "/no/such") {
         out.push(("HOLLOW_EXIT", "128".into()));
         out.push(("HOLLOW_REASON", "StartError".into()));
     }
-    let ["sh", "-c", script] = words[..] else {
+    let Some(script) = shell_script(c) else {
         return out;
     };
     let (trap, body) = match script.strip_prefix("trap '") {
-        Some(rest) => rest.split_once("' TERM; ").expect("a trap of SIGTERM"),
+        Some(rest) => rest.split_once("' ").expect("a trap"),
         None => ("", script),
     };
-    if !trap.is_empty() {
+    // Without a feature gate that is off by default, the API server drops other stop signals.
+    if body.starts_with("TERM; ") {
         let (wait, code) = run(trap);
         out[0].1 = code.unwrap_or(0).to_string();
         out.push(("HOLLOW_TERM_MILLIS", (wait + 50).to_string()));
     }
-    // Until a step ends it.
+    // A step ends it.
     if body.contains("while true") || body == "x" {
         return out;
     }
@@ -145,6 +100,13 @@ fn behaviour(c: &Container) -> Vec<(&'static str, String)> {
     out
 }
 
+fn shell_script(c: &Container) -> Option<&str> {
+    match c.command.as_deref()? {
+        [sh, flag, script] if sh == "sh" && flag == "-c" => Some(script),
+        _ => None,
+    }
+}
+
 /// How long a list of `sleep` takes, in milliseconds, and the code of its `exit`.
 fn run(script: &str) -> (u64, Option<i32>) {
     let (mut wait, mut code) = (0, None);
@@ -155,21 +117,43 @@ fn run(script: &str) -> (u64, Option<i32>) {
                 wait += (seconds * 1_000.0) as u64;
             }
             Some(("exit", status)) => code = Some(status.parse().expect("an exit code")),
-            Some(("tail", "/dev/zero")) => {}
+            Some(("tail", "/dev/zero") | ("touch", _)) => {}
             _ => assert!(command.is_empty(), "unknown command: {command}"),
         }
     }
     (wait, code)
 }
 
-/// Probes of hollow nodes pass when they first run, so they run first at the time at which the
-/// recorded program lets them pass: `touch /tmp/s` after two seconds, found by the probe's next
-/// run, and one run later `/tmp/r`.
+/// Probes of hollow nodes succeed when they first run. A probe that lists a file first runs one
+/// second after the program touches that file.
 fn delay_probes(c: &mut Container) {
-    if let Some(startup) = &mut c.startup_probe {
-        startup.initial_delay_seconds = Some(3);
-        if let Some(readiness) = &mut c.readiness_probe {
-            readiness.initial_delay_seconds = Some(4);
+    let script = shell_script(c).unwrap_or_default().to_owned();
+    let probes = [&mut c.startup_probe, &mut c.readiness_probe];
+    for probe in probes.into_iter().flatten() {
+        let touch = listed_file(probe).map(|file| format!("touch {file}"));
+        let before = touch.and_then(|touch| Some(script.split_once(&touch)?.0.to_owned()));
+        if let Some(before) = before {
+            let seconds = i32::try_from(run(&before).0 / 1_000).expect("seconds");
+            probe.initial_delay_seconds = Some(seconds + 1);
         }
+    }
+}
+
+fn listed_file(probe: &Probe) -> Option<&str> {
+    match probe.exec.as_ref()?.command.as_deref()? {
+        [ls, file] if ls == "ls" => Some(file),
+        _ => None,
+    }
+}
+
+/// Hollow nodes run no command before a stop: a hook that runs `sleep` becomes a sleep.
+fn simplify_hook(c: &mut Container) {
+    let hook = c.lifecycle.as_mut().and_then(|l| l.pre_stop.as_mut());
+    let Some(hook) = hook else { return };
+    if let Some(exec) = hook.exec.take() {
+        let command = exec.command.unwrap_or_default().join(" ");
+        let seconds = command.strip_prefix("sleep ");
+        let seconds = seconds.and_then(|s| s.parse().ok()).expect("a sleep");
+        hook.sleep = Some(SleepAction { seconds });
     }
 }

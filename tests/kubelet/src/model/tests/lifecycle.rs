@@ -109,6 +109,25 @@ fn a_sidecar_is_restarted_while_regular_containers_run() {
 }
 
 #[test]
+fn a_container_is_unready_from_its_last_permitted_failure_until_a_success() {
+    let mut c = plain("c");
+    c["readinessProbe"] =
+        json!({"periodSeconds": 2, "failureThreshold": 3, "exec": {"command": ["true"]}});
+    let mut rig = Rig::new(json!({"containers": [c]}));
+    rig.settle();
+    rig.view.containers[0].unhealthy_since = Some(rig.now);
+    rig.advance(5);
+    assert_eq!(rig.settle().wake, Some(rig.now + TimeDelta::seconds(1)));
+    assert!(rig.container("c").ready);
+    rig.advance(1);
+    rig.settle();
+    assert!(!rig.container("c").ready);
+    rig.view.containers[0].unhealthy_since = None;
+    rig.settle();
+    assert!(rig.container("c").ready);
+}
+
+#[test]
 fn a_container_is_ready_after_its_readiness_delay() {
     let mut c = plain("c");
     c["readinessProbe"] = json!({"initialDelaySeconds": 7, "exec": {"command": ["true"]}});
