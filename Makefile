@@ -143,6 +143,11 @@ test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: thre
 	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
 	CARGO_TARGET_$(subst -,_,$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU)_RUNNER=$(CURDIR)/$(INSIDE) $(CARGO) test --features lockstep-nodes/kubelets --test kubelets -- --test-threads=1
 
+.PHONY: record-traces
+record-traces: static kubernetes nodes ## The scenarios of tests/kubelet/traces again on three real nodes, without Lockstep: SCENARIOS=oom,restart-all, otherwise all (root, container-packages)
+	$(CARGO) build --bin record-traces
+	$(INSIDE) target/debug/record-traces "$(SCENARIOS)"
+
 .PHONY: prometheus
 prometheus: ## Prometheus and promtool, those on PATH or built once into the cache (Go)
 	tests/prometheus/build.sh

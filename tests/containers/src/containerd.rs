@@ -22,8 +22,8 @@ const BUSYBOX: &str = "/bin/busybox";
 pub const IMAGE: &str = "lockstep.test/busybox:1";
 /// The image of sandboxes.
 pub const PAUSE: &str = "lockstep.test/pause:1";
-const TOOLS: [&str; 8] = [
-    "cat", "echo", "kill", "mkdir", "sh", "sleep", "touch", "true",
+const TOOLS: [&str; 12] = [
+    "cat", "echo", "httpd", "kill", "ls", "mkdir", "rm", "sh", "sleep", "tail", "touch", "true",
 ];
 /// What `ctr` gives to containers. It has no word for all of them.
 const CAPABILITIES: [&str; 14] = [
@@ -301,6 +301,8 @@ pub fn tools() -> Result<Vec<Entry>> {
     let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
     let mut entries = vec![Entry::program("bin/busybox", busybox)];
     entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
+    // A folder is created with its first file.
+    entries.push(Entry::text("tmp/empty", Vec::new()));
     Ok(entries)
 }
 

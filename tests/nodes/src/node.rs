@@ -129,11 +129,13 @@ impl Node {
 
     /// Kills `containerd` or `kubelet`, which starts again at once unless it is held.
     pub fn kill(&self, program: &str) -> Result<()> {
+        self.signal(program, Signal::KILL)
+    }
+
+    /// Sends a signal to `containerd` or `kubelet`.
+    pub fn signal(&self, program: &str, signal: Signal) -> Result<()> {
         let found = processes::named(self.first()?, program);
-        processes::signal(
-            found.with_context(|| format!("no {program}"))?,
-            Signal::KILL,
-        )
+        processes::signal(found.with_context(|| format!("no {program}"))?, signal)
     }
 
     /// Kills `containerd` or `kubelet` and keeps it from starting until [`Node::release`].

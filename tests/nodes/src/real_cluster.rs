@@ -46,6 +46,8 @@ pub enum Images {
     Development,
     /// `make image`.
     Released,
+    /// None: the operator cannot be installed.
+    Tests,
 }
 
 /// A running cluster. Its files are below the folder of [`Cluster`].
@@ -260,6 +262,7 @@ async fn archives(folder: &Path, from: Images) -> Result<Vec<PathBuf>> {
         Images::Development => {
             images.extend(images::packed(&folder, env!("CARGO_PKG_VERSION")).await?);
         }
+        Images::Tests => {}
     }
     for (number, image) in images.iter().enumerate() {
         let archive = folder.join(format!("{number}.tar"));
