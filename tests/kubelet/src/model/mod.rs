@@ -37,6 +37,8 @@ pub use worker::{Action, KubeletConfig, Outcome, PodWorker};
 /// Condition of pods that have a `RestartAllContainers` rule: True from the trigger until no
 /// container is left.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
+/// Condition of pods that have a sandbox.
+const READY_TO_START: &str = "PodReadyToStartContainers";
 /// Reason of the states of containers that a restart of all containers removed, and the exit code
 /// beside it.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";

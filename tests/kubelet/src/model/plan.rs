@@ -7,14 +7,18 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Container, Probe};
 
-use super::ALL_CONTAINERS_RESTARTING;
 use super::exit::{AfterExit, after_exit};
 use super::pod::Kind;
 use super::view::{ContainerView, SandboxView, State};
 use super::worker::{Action, Context, EndShown, PodWorker, Terminating, triggers};
+use super::{ALL_CONTAINERS_RESTARTING, READY_TO_START};
 
 /// Shortest grace period that the runtime manager gives, whatever was asked for.
 const MIN_GRACE: Duration = Duration::from_secs(2);
+/// Time between two syncs of a pod that has work.
+const NEXT_SYNC: TimeDelta = TimeDelta::milliseconds(50);
+/// How long after its start a container has the result of its first probe.
+const FIRST_PROBE: TimeDelta = TimeDelta::milliseconds(50);
 /// Pause after a container could not be created.
 pub(super) const CREATE_RETRY: TimeDelta = TimeDelta::seconds(10);
 
@@ -62,10 +66,15 @@ impl Plan {
 /// Plans one step.
 pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
     let mut plan = Plan::default();
-    if w.over() || cx.pod.deletion.is_some() || cx.pod.gone {
+    if w.over() || w.told_to_end(cx) {
         terminate(w, cx, &mut plan);
     } else if w.restarting.is_some() {
         restart_all(w, cx, &mut plan);
+    } else if cx.told_to_end() {
+        // The status after a restart of all containers stays until the sandbox has stopped.
+        let (since, told) = (cx.now, true);
+        w.terminating = Some(Terminating { since, told });
+        plan.wake_at(cx.now);
     } else {
         if let Some(deadline) = w.deadline(cx.pod) {
             plan.wake_at(deadline);
@@ -155,6 +164,15 @@ fn stop_containers(cx: &Context<'_>, plan: &mut Plan, since: DateTime<Utc>) {
 /// records.
 fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     plan.blocked = true;
+    // After a reboot, one sync creates a sandbox and the next one removes the containers.
+    match cx.view.sandbox {
+        SandboxView::Stopped => return plan.actions.push(Action::CreateSandbox),
+        SandboxView::Creating => return plan.hold = true,
+        SandboxView::Ready { .. } if !w.showed(READY_TO_START) => {
+            return plan.wake_at(cx.now + NEXT_SYNC);
+        }
+        SandboxView::Absent | SandboxView::Ready { .. } | SandboxView::Stopping => {}
+    }
     plan.hold = w.showed(ALL_CONTAINERS_RESTARTING);
     let set_off = w.restarting.clone().unwrap_or_default();
     let set_off = if set_off.is_empty() {
@@ -190,7 +208,8 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
             plan.blocked = true;
             return;
         }
-        SandboxView::Stopping | SandboxView::Stopped => return,
+        SandboxView::Stopping => return,
+        SandboxView::Stopped => return renew_sandbox(w, cx, plan),
     }
     let under_way =
         |c: &ContainerView| c.state == State::Creating || (c.alive() && c.stop_by.is_some());
@@ -200,7 +219,7 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     let initialized = cx
         .pod
         .of_kind(Kind::Regular)
-        .any(|c| cx.view.latest(&c.name).is_some());
+        .any(|c| w.latest(cx, c).is_some());
     if !init(w, cx, plan, initialized) {
         return;
     }
@@ -211,6 +230,25 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     if !running {
         w.finished = true;
     }
+}
+
+/// A reboot has ended the sandbox: the pod starts from its beginning in a new one. With restartPolicy
+/// Never the kubelet creates none, also if a rule restarts a container.
+fn renew_sandbox(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
+    let ran = !cx.view.containers.is_empty();
+    if ran && cx.pod.spec.restart_policy.as_deref() == Some("Never") {
+        let stays = |c: &Container| match cx.view.latest(&c.name).map(|i| &i.state) {
+            Some(State::Exited { exit_code, .. }) => {
+                after_exit(cx.pod, Kind::Regular, c, *exit_code, cx.config) == AfterExit::Stay
+            }
+            _ => true,
+        };
+        w.finished = cx.pod.of_kind(Kind::Regular).all(stays);
+        return;
+    }
+    w.lost = cx.view.containers.iter().map(|c| c.id.clone()).collect();
+    plan.blocked = true;
+    plan.actions.push(Action::CreateSandbox);
 }
 
 /// Instances older than the one that `lastState` shows.
@@ -281,9 +319,10 @@ fn keep(
     kind: Kind,
     c: &Container,
 ) -> Standing {
-    let Some(latest) = cx.view.latest(&c.name) else {
-        let attempt = w.next_attempt.get(&c.name).copied().unwrap_or(0);
-        plan.start(c, attempt);
+    let Some(latest) = w.latest(cx, c) else {
+        let next = w.next_attempt.get(&c.name).copied().unwrap_or(0);
+        let lost = cx.view.latest(&c.name).map(|c| c.attempt + 1);
+        plan.start(c, lost.unwrap_or(next));
         return Standing::Coming;
     };
     let (finished_at, exit_code) = match latest.state {
@@ -338,7 +377,7 @@ fn watch_probes(
     instance: &ContainerView,
 ) {
     let unready = failed_at(c.readiness_probe.as_ref(), instance);
-    for at in [started_at(cx, c), ready_at(cx, c), unready]
+    for at in [started_at(cx, c), ready_at(w, cx, c), unready]
         .into_iter()
         .flatten()
         .filter(|t| *t > cx.now)
@@ -359,9 +398,7 @@ fn watch_probes(
 /// When a probe of a container whose probes fail has failed as often as its threshold.
 pub(super) fn failed_at(probe: Option<&Probe>, instance: &ContainerView) -> Option<DateTime<Utc>> {
     let (probe, since) = (probe?, instance.unhealthy_since?);
-    let failures = probe.failure_threshold.unwrap_or(3);
-    let period = probe.period_seconds.unwrap_or(10);
-    Some(since + TimeDelta::seconds(i64::from(failures) * i64::from(period)))
+    Some(since + period(probe) * probe.failure_threshold.unwrap_or(3))
 }
 
 /// When a running container counts as started: at once, or when its startup probe passes for the
@@ -373,15 +410,26 @@ pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc
     }
 }
 
-/// When a running container counts as ready.
-pub(super) fn ready_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
+/// When a running container counts as ready: at once, or after its readiness probe has run.
+pub(super) fn ready_at(w: &PodWorker, cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
     let State::Running {
         started_at: running,
     } = cx.view.latest(&c.name)?.state
     else {
         return None;
     };
-    Some(started_at(cx, c)?.max(running + initial_delay(c.readiness_probe.as_ref())))
+    let started = started_at(cx, c)?;
+    let Some(probe) = &c.readiness_probe else {
+        return Some(started);
+    };
+    let first = running + initial_delay(Some(probe)).max(FIRST_PROBE);
+    let again = w.probed_since.filter(|since| *since > running);
+    let again = again.map(|since| since + period(probe));
+    Some(started.max(first).max(again.unwrap_or(first)))
+}
+
+fn period(probe: &Probe) -> TimeDelta {
+    TimeDelta::seconds(probe.period_seconds.unwrap_or(10).into())
 }
 
 fn initial_delay(probe: Option<&Probe>) -> TimeDelta {

@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::exit::{AfterExit, after_exit};
 use super::plan::{CREATE_RETRY, failed_at, ready_at, started_at};
 use super::pod::Kind;
-use super::view::{ContainerView, State};
+use super::view::{ContainerView, SandboxView, State};
 use super::worker::{Context, EndShown, PodWorker};
-use super::{ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS};
+use super::{ALL_CONTAINERS_RESTARTING, READY_TO_START, RESTARTING_ALL_CONTAINERS};
 
 /// Scheme of container ids in statuses.
 const RUNTIME_SCHEME: &str = "hollow";
@@ -52,7 +52,7 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
         .map(|c| shown(Kind::Regular, c))
         .collect();
     let initialized = initialized(w, cx, &init);
-    let ending = w.over() || cx.told_to_end();
+    let ending = w.over() || w.told_to_end(cx);
     let over = ending && !cx.view.any_alive();
     if over && initialized {
         regular.iter_mut().for_each(mark_unknown);
@@ -170,7 +170,7 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     };
     let running = state.running.is_some();
     let started = running && started_at(cx, c).is_some_and(|t| t <= cx.now);
-    let passed = started && ready_at(cx, c).is_some_and(|t| t <= cx.now);
+    let passed = started && ready_at(w, cx, c).is_some_and(|t| t <= cx.now);
     let failed = latest.and_then(|i| failed_at(c.readiness_probe.as_ref(), i));
     let healthy = failed.is_none_or(|t| t > cx.now);
     let ready = match kind {
@@ -287,7 +287,7 @@ fn phase(
     let created = cx
         .pod
         .of_kind(Kind::Regular)
-        .any(|c| cx.view.latest(&c.name).is_some_and(ContainerView::made));
+        .any(|c| w.latest(cx, c).is_some_and(ContainerView::made));
     let sidecar_waits = kinds().any(|(kind, c)| kind == Kind::Sidecar && fresh(c));
     if (pending && !created) || sidecar_waits || regular.iter().any(fresh) {
         "Pending"
@@ -332,9 +332,20 @@ fn conditions(
             )),
         ),
     };
-    let has_sandbox = matches!(cx.view.sandbox, super::SandboxView::Ready { .. });
+    let no_sandbox = match cx.view.sandbox {
+        SandboxView::Ready { .. } => None,
+        SandboxView::Absent | SandboxView::Creating => Some("no pod sandbox exists"),
+        SandboxView::Stopping | SandboxView::Stopped => Some("pod sandbox is not ready"),
+    };
     let mut out = vec![
-        condition(w, cx, "PodReadyToStartContainers", has_sandbox, None, None),
+        condition(
+            w,
+            cx,
+            READY_TO_START,
+            no_sandbox.is_none(),
+            no_sandbox.map(|_| "PodSandboxNotReady"),
+            no_sandbox.map(str::to_owned),
+        ),
         condition(
             w,
             cx,

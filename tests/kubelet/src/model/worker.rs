@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, PodCondition, PodStatus};
 
 use super::admission::Rejection;
 use super::backoff::Backoff;
 use super::exit::{AfterExit, after_exit};
 use super::plan::{self, Plan};
 use super::pod::PodDesc;
-use super::view::{PodView, SandboxView, State};
+use super::view::{ContainerView, PodView, SandboxView, State};
 use super::{ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS, status};
 
 /// What one kubelet can do.
@@ -118,6 +118,10 @@ pub struct PodWorker {
     pub(super) end_shown: EndShown,
     /// Whether a restart of all containers has just removed them.
     pub(super) removed: bool,
+    /// When the probes of containers began that a former kubelet started.
+    pub(super) probed_since: Option<DateTime<Utc>>,
+    /// Ids of containers in a sandbox that the pod has lost.
+    pub(super) lost: BTreeSet<String>,
     /// Containers that are stopped to be started again.
     pub(super) replacing: BTreeSet<String>,
     /// Phase that was shown last.
@@ -272,10 +276,15 @@ impl PodWorker {
             hold,
             removed,
         } = plan::plan(self, &cx);
+        let first = self.shown.is_none();
         let status = match self.shown.take().filter(|_| hold) {
             Some(shown) => shown,
             None => status::status(self, &cx),
         };
+        // Probes begin after the first status (kubelet-restarts).
+        if first && view.any_alive() {
+            self.probed_since = Some(now);
+        }
         for (name, attempt) in removed {
             self.note_removed(&name, attempt);
         }
@@ -287,6 +296,12 @@ impl PodWorker {
             wake,
             blocked,
         }
+    }
+
+    /// The newest instance of a container in the sandbox of the pod.
+    pub(super) fn latest<'v>(&self, cx: &Context<'v>, c: &Container) -> Option<&'v ContainerView> {
+        let latest = cx.view.latest(&c.name);
+        latest.filter(|instance| !self.lost.contains(&instance.id))
     }
 
     /// Whether a condition was True when the status was last made.
@@ -317,10 +332,10 @@ impl PodWorker {
     }
 
     /// Begins a restart of all containers when one has exited with a code that asks for it, and
-    /// ends it when nothing is left in the runtime. Deletion wins.
+    /// ends it when nothing is left in the runtime. A deletion prevents its start.
     fn note_restart_all(&mut self, cx: &Context<'_>) {
         self.removed = false;
-        if self.over() || cx.told_to_end() {
+        if self.over() || cx.pod.gone {
             self.restarting = None;
             return;
         }
@@ -330,6 +345,7 @@ impl PodWorker {
                 self.removed = true;
             }
             Some(_) => {}
+            None if cx.told_to_end() => {}
             None => {
                 let triggers = triggers(cx);
                 if !triggers.is_empty() {
@@ -337,6 +353,12 @@ impl PodWorker {
                 }
             }
         }
+    }
+
+    /// Whether the pod ends on request. A restart of all containers is a single call, so the kubelet
+    /// notices a deletion after it (restart-all-deleted-meanwhile).
+    pub(super) fn told_to_end(&self, cx: &Context<'_>) -> bool {
+        cx.told_to_end() && self.restarting.is_none() && !self.removed
     }
 
     /// Notes what the status shows of an instance that a restart of all containers is about to

@@ -370,6 +370,21 @@ impl Table {
         }) == Some(true)
     }
 
+    /// The node reboots: all processes are gone, and the runtime finds only the records of its
+    /// containers.
+    pub fn reboot(&self, now: DateTime<Utc>) {
+        let lost = Ended {
+            exit_code: 255,
+            reason: "Unknown",
+        };
+        for (pod, view) in self.all() {
+            for container in &view.containers {
+                self.ended(&container.id, &lost, now);
+            }
+            self.set_sandbox(&pod, SandboxView::Stopped);
+        }
+    }
+
     /// Removes the record of an ended container.
     pub fn remove(&self, id: &str) {
         let uid = {

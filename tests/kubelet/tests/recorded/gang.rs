@@ -358,7 +358,7 @@ impl Gang {
             Arc::new(NodeInfo {
                 not_ready_since: since,
                 declared_features: vec![RESTART_ALL_FEATURE.into()],
-                kubelet_version: "v1.36.2".into(),
+                kubelet_version: "v1.37.2".into(),
                 ..NodeInfo::default()
             })
         };

@@ -5,7 +5,7 @@
     reason = "paused time, read as the nodes read it"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::script::{self, Effect};
 use crate::clock::Clock;
 use crate::latency::LatencyProfile;
 use crate::model::admission::Rejection;
-use crate::model::{PodDesc, SandboxView, State};
+use crate::model::{PodDesc, State};
 use crate::runtime::{Ended, Fault, Runtime, Simulated, Table};
 use crate::traces::{Seen, Step, Trace};
 
@@ -46,6 +46,8 @@ pub(super) struct Cluster {
     commands: mpsc::Sender<Command>,
     runtimes: Vec<Arc<dyn Runtime>>,
     infos: Vec<Arc<NodeInfo>>,
+    /// Nodes whose kubelet starts.
+    starting: Mutex<BTreeSet<usize>>,
     clock: Clock,
     _task: JoinSet<()>,
 }
@@ -106,6 +108,7 @@ impl Cluster {
             commands,
             runtimes: all.iter().map(|n| n.runtime.clone()).collect(),
             infos: all.iter().map(|n| n.info.clone()).collect(),
+            starting: Mutex::default(),
             clock,
             _task: task,
         }
@@ -143,12 +146,17 @@ impl Cluster {
         if let Some(node) = &seen.node_name {
             pod["spec"]["nodeName"] = json!(node);
         }
+        let conditions = || seen.status["conditions"].as_array().into_iter().flatten();
+        let silent = conditions().any(|c| c["type"] == "Ready" && !is_by_kubelet(c));
+        if let Some(node) = seen.node_name.as_deref().filter(|_| !silent) {
+            self.start_kubelet(index(node)).await;
+        }
         if pod["metadata"]["deletionTimestamp"].is_null() && seen.deletion_timestamp.is_some() {
             pod["metadata"]["deletionTimestamp"] = json!(seen.deletion_timestamp);
             pod["metadata"]["deletionGracePeriodSeconds"] =
                 json!(seen.deletion_grace_period_seconds);
         }
-        for condition in seen.status["conditions"].as_array().into_iter().flatten() {
+        for condition in conditions() {
             if !is_by_kubelet(condition) {
                 merge_condition(&mut pod["status"], condition);
             }
@@ -204,15 +212,18 @@ impl Cluster {
                 self.info(&program.node).up.store(false, Ordering::Relaxed);
             }
             Step::Resume(program) if program.program == "kubelet" => {
-                let node = self.up(&program.node);
+                self.info(&program.node).up.store(true, Ordering::Relaxed);
+                let node = index(&program.node);
                 self.ask(|reply| Command::Returned { node, reply }).await;
             }
             Step::Release(program) if program.program == "kubelet" => {
-                self.boot(&program.node).await
+                self.starting.lock().insert(index(&program.node));
             }
             Step::Reboot(node) => {
-                self.lose_processes(node);
-                self.boot(node).await;
+                self.info(node).up.store(false, Ordering::Relaxed);
+                let table = self.runtimes[index(node)].table();
+                table.reboot(self.clock.now());
+                self.starting.lock().insert(index(node));
             }
             // Containers do not depend on containerd. The API server performs the others.
             Step::Pause(_)
@@ -244,31 +255,14 @@ impl Cluster {
         }
     }
 
-    /// Ends all processes of a node. containerd finds no task of their containers when it starts.
-    fn lose_processes(&self, node: &str) {
-        let table = self.runtimes[index(node)].table();
-        let lost = Ended {
-            exit_code: 255,
-            reason: "Unknown",
-        };
-        for (pod, view) in table.all() {
-            for container in view.containers.iter().filter(|c| c.alive()) {
-                table.ended(&container.id, &lost, self.clock.now());
-            }
-            table.set_sandbox(&pod, SandboxView::Absent);
+    /// Starts the kubelet of a node if the node has none. How long a start takes is a property of the
+    /// machine: the kubelet starts when the recording shows its first status.
+    async fn start_kubelet(&self, node: usize) {
+        if self.starting.lock().remove(&node) {
+            self.infos[node].up.store(true, Ordering::Relaxed);
+            self.ask(|reply| Command::RestartKubelet { node, reply })
+                .await;
         }
-    }
-
-    /// Starts the kubelet of a node.
-    async fn boot(&self, node: &str) {
-        let node = self.up(node);
-        self.ask(|reply| Command::RestartKubelet { node, reply })
-            .await;
-    }
-
-    fn up(&self, node: &str) -> usize {
-        self.info(node).up.store(true, Ordering::Relaxed);
-        index(node)
     }
 
     fn info(&self, node: &str) -> &NodeInfo {
