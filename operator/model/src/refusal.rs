@@ -104,19 +104,19 @@ fn uncounted(reason: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Messages of kube-scheduler 1.36.2 about pods pinned to one of three nodes, the part about
+    /// Messages of kube-scheduler 1.37.2 about pods pinned to one of three nodes, the part about
     /// that node, and whether only capacity is missing.
     const RECORDED: [(&str, &str, bool); 9] = [
         (
-            "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new \
-             claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 \
-             Preemption is not helpful for scheduling.",
+            "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. \
+             preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful \
+             for scheduling.",
             "1 Insufficient nvidia.com/gpu",
             true,
         ),
         (
             "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity \
-             NodeResourcesFit].",
+             NodeResourcesFit]. preemption: found a potential placement for pod on node n2, preempting 1 victims",
             "1 Insufficient nvidia.com/gpu",
             true,
         ),
@@ -131,21 +131,22 @@ mod tests {
             false,
         ),
         (
-            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no \
-             new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. \
+             preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
             "1 node(s) had untolerated taint(s)",
             false,
         ),
         (
             "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) didn't satisfy plugin(s) \
-             [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found \
-             for incoming pod, 2 Preemption is not helpful for scheduling.",
+             [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption \
+             is not helpful for scheduling.",
             "1 node(s) didn't match pod anti-affinity rules",
             false,
         ),
         (
             "0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 2 node(s) didn't satisfy \
-             plugin(s) [NodeAffinity]. no new claims to deallocate",
+             plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 \
+             Preemption is not helpful for scheduling.",
             "1 node(s) didn't have free ports for the requested pod ports",
             false,
         ),
