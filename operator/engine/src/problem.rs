@@ -196,7 +196,7 @@ pub struct Assignment {
 }
 
 /// New pods of a gang by shape, replica and node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GangPlacement {
     /// Sorted, at most one entry per shape, replica and node.
     pub assignments: Vec<Assignment>,

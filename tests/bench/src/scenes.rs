@@ -1,6 +1,9 @@
 //! Clusters of any size for the speed benchmarks, the same ones every time.
 
-use lockstep_engine::{Amounts, Cluster, ClusterNode, Demand, NodeIx, Pods, Unit, Units};
+use lockstep_engine::{
+    Amounts, Cluster, ClusterNode, Demand, NodeIx, Pods, Scope, Shape, TopologyDemand,
+    TopologyStrictness, Unit, Units,
+};
 use smallvec::smallvec;
 
 /// Nodes of a rack.
@@ -126,6 +129,73 @@ fn add(scene: &mut Scene, dice: &mut Dice, request: &Amounts, nodes: &[NodeIx], 
         eligible: None,
         preempts: true,
     });
+}
+
+/// Nodes of 8 GPUs in racks of 16 that single pods of one to eight GPUs fill: hardly two nodes are
+/// equal, and no rack is free.
+pub fn fragmented(seed: u64, nodes: usize) -> Scene {
+    let mut dice = Dice::new(seed * 7_919 + nodes as u64);
+    let mut cluster = Cluster::new(4, 1);
+    let mut units = Units::default();
+    for node in 0..nodes {
+        let spec = ClusterNode {
+            allocatable: smallvec![128_000, 1_024 * GIB, 110, 8],
+            domains: vec![Some(node / RACK)],
+            schedulable: true,
+        };
+        cluster.upsert_node(node, &spec);
+        // Pods that must stay.
+        let pods = 2 + dice.roll(5) as i64;
+        let cpu = 300 * pods + dice.roll(2_000) as i64;
+        let stays: Amounts = smallvec![cpu, pods * 2 * GIB, pods, 0];
+        cluster.add_pod(node, &stays);
+        let mut gpus = 8;
+        while gpus > 0 && dice.roll(12) > 0 {
+            let held = gpus.min([1, 1, 2, 2, 4, 4, 8][dice.roll(7) as usize]);
+            gpus -= held;
+            let cpu = 1_000 * held * (4 + dice.roll(8) as i64);
+            let memory = GIB * held * (16 + dice.roll(64) as i64);
+            let request: Amounts = smallvec![cpu, memory, 1, held];
+            cluster.add_pod(node, &request);
+            units.units.push(Unit {
+                pods: vec![Pods {
+                    request,
+                    nodes: vec![node],
+                }],
+                priority: [0, 10][dice.roll(2) as usize],
+                gang: false,
+                cost: held.unsigned_abs() * (60 + dice.roll(1_740)),
+                pdbs: smallvec![],
+                start: dice.roll(86_400) as i64,
+                cascade: None,
+                eligible: None,
+                preempts: true,
+            });
+        }
+    }
+    Scene { cluster, units }
+}
+
+/// Replicas of eight whole nodes and of four half nodes, each within one rack.
+pub fn replicas_in_racks(whole: u32, half: u32) -> Demand {
+    let replicas = |request: Amounts, size: u32, count: u32| Shape {
+        replica_size: size,
+        ..Shape::new(request, size * count)
+    };
+    let shapes = vec![
+        replicas(smallvec![96_000, 256 * GIB, 1, 8], 8, whole),
+        replicas(smallvec![60_000, 128 * GIB, 1, 4], 4, half),
+    ];
+    Demand {
+        min_count: shapes.iter().map(|s| s.count).sum(),
+        shapes,
+        topology: Some(TopologyDemand {
+            key: 0,
+            mode: TopologyStrictness::Required,
+            scope: Scope::Replica,
+        }),
+        ..gang(8, 1)
+    }
 }
 
 /// A gang of pods with so many GPUs each.

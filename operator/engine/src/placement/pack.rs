@@ -254,7 +254,7 @@ struct Fit {
 }
 
 /// Places as many pods of one shape as fit. Returns the number of missing pods.
-pub(super) fn best_fit(
+pub(crate) fn best_fit(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],

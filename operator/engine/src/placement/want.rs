@@ -3,7 +3,7 @@
 use super::instance::PlacementInstance;
 use crate::problem::ShapeIx;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     pub shape: ShapeIx,
     pub count: u32,

@@ -23,6 +23,12 @@ use crate::{
 /// Steps per follow-on eviction.
 const WORK_BUDGET: u64 = 20_000;
 
+/// Steps for each unit of a follow-on eviction, before its search.
+const UNIT_STEPS: u64 = 4;
+
+/// Steps for all victims of an answer. The victims after that count as evicting nothing.
+const MOST_STEPS: u64 = 1_200_000;
+
 /// Number of answers to compare, each with the follow-on costs known so far.
 const ROUNDS: usize = 4;
 
@@ -36,7 +42,7 @@ pub(super) fn preempt(
     for round in 0..ROUNDS {
         instance.placement.steps.grant(options.work_budget);
         let mut answer = least_cost::preempt(&instance, options)?;
-        let caused = follow(
+        let (caused, complete) = follow(
             instance.placement.cluster,
             instance.units,
             instance.demand,
@@ -49,7 +55,7 @@ pub(super) fn preempt(
             .cost
             .add_follow_on(caused.iter().map(|f| f.lost).sum());
         // Proof and bound of later rounds include added costs.
-        answer.proven &= round == 0 && caused.is_empty();
+        answer.proven &= round == 0 && caused.is_empty() && complete;
         answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
         for cause in &caused {
             if let Ok(candidate) = instance.candidates.binary_search(&cause.victim) {
@@ -68,8 +74,8 @@ pub(super) fn preempt(
     best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
-/// Units that the victims of a gang evict after it is placed. Leaves out victims that evict
-/// nothing.
+/// Units that the victims of a gang evict after it is placed, and whether all victims were placed.
+/// Leaves out victims that evict nothing.
 pub(super) fn follow(
     cluster: &Cluster,
     units: &Units,
@@ -77,9 +83,9 @@ pub(super) fn follow(
     victims: &[UnitIx],
     placement: &GangPlacement,
     depth: u8,
-) -> Vec<FollowOn> {
+) -> (Vec<FollowOn>, bool) {
     if depth == 0 {
-        return Vec::new();
+        return (Vec::new(), true);
     }
     let mut after = AfterEviction::new(cluster, units, victims);
     after.capacity.reserve(&demand.shapes, placement);
@@ -87,6 +93,9 @@ pub(super) fn follow(
     order.sort_by_key(|&u| (Reverse(units.units[u].priority), units.units[u].start, u));
     let mut caused = Vec::new();
     for victim in order {
+        if after.steps >= MOST_STEPS {
+            return (caused, false);
+        }
         let mut evicts = after.place_again(victim, depth);
         if !evicts.is_empty() {
             evicts.sort_unstable();
@@ -98,7 +107,7 @@ pub(super) fn follow(
             });
         }
     }
-    caused
+    (caused, true)
 }
 
 /// Work that these victims would evict in turn, if the gang is placed by best fit.
@@ -113,10 +122,8 @@ pub(super) fn cost(
     let Ok(placement) = place(&after.capacity, demand) else {
         return 0;
     };
-    follow(cluster, units, demand, victims, &placement, depth)
-        .iter()
-        .map(|f| f.lost)
-        .sum()
+    let (caused, _) = follow(cluster, units, demand, victims, &placement, depth);
+    caused.iter().map(|f| f.lost).sum()
 }
 
 /// The cluster while victims restart.
@@ -125,6 +132,7 @@ struct AfterEviction<'a> {
     /// For each unit, whether it still runs in its place.
     running: Vec<bool>,
     units: &'a Units,
+    steps: u64,
 }
 
 impl<'a> AfterEviction<'a> {
@@ -133,6 +141,7 @@ impl<'a> AfterEviction<'a> {
             capacity: cluster.clone(),
             running: vec![true; units.units.len()],
             units,
+            steps: 0,
         };
         for &victim in victims {
             after.evict(victim);
@@ -153,6 +162,7 @@ impl<'a> AfterEviction<'a> {
     fn place_again(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
+        self.steps += self.capacity.node_count() as u64;
         if let Ok(placement) = place(&self.capacity, &demand) {
             self.capacity.reserve(&demand.shapes, &placement);
             return Vec::new();
@@ -160,6 +170,7 @@ impl<'a> AfterEviction<'a> {
         if depth == 0 || !spec.preempts {
             return Vec::new();
         }
+        self.steps += WORK_BUDGET + UNIT_STEPS * self.running.len() as u64;
         // Units that were placed again have left the place in `units`, so they are no candidates.
         let lower: Vec<UnitIx> = (0..self.running.len())
             .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)

@@ -22,7 +22,7 @@ use super::{
     instance::{CandidateIx, DomainInstances, PreemptionInstance, after_evicting},
     priority_bound::{PriorityBound, priority_bound},
     search::{
-        local_search::LocalSearch,
+        local_search::{LAST_STEPS, LocalSearch},
         state::{VictimSet, VictimState},
     },
 };
@@ -32,9 +32,6 @@ use crate::{
     placement::{PlacementInstance, Steps, domains::pins, place_in},
     problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
 };
-
-/// Minimum steps for removing needless victims.
-const LAST_STEPS: u64 = 150_000;
 
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
@@ -161,7 +158,7 @@ fn place_after(
     instance.placement.steps.grant(budget);
     let evicted = solution.set.victims.iter().copied();
     let placed = place_in(instance.placement, instance.free_without(evicted));
-    match &solution.placement {
+    match &solution.set.placement {
         Some(found) => placed.or_else(|_| Ok(found.clone())),
         None => placed,
     }
@@ -171,8 +168,6 @@ fn place_after(
 #[derive(Default)]
 struct Solution {
     set: VictimSet,
-    /// Placement of several shapes, if the search has found one.
-    placement: Option<GangPlacement>,
     bound: Bound,
     proven: bool,
 }
@@ -233,7 +228,6 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
         && other.set.cost < solution.set.cost
     {
         solution.set = other.set;
-        solution.placement = other.placement;
     }
     solution
 }
@@ -253,7 +247,7 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     let mut best = None;
     if fit.counting_is_exact {
         search.reprieve();
-        keep_better(&mut best, &search);
+        keep_better(&mut best, &mut search);
     }
     let unpenalised = round_relaxations(&mut search, pool, &mut best);
     let mut best = best.unwrap_or_else(|| {
@@ -264,10 +258,9 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     search.set_victims(|c| best.victims.binary_search(&c).is_ok());
     search.improve();
     best = best.min(search.state.victim_set());
-    let placement = fit
-        .several_shapes()
-        .then(|| without_needless(&mut search, &mut best, budget))
-        .flatten();
+    if fit.several_shapes() {
+        without_needless(&mut search, &mut best, budget);
+    }
     // No shortfall, so no victims.
     let Some(Unpenalised {
         relaxation,
@@ -289,33 +282,26 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     }
     Solution {
         set: best,
-        placement,
         bound,
         proven,
     }
 }
 
-/// Removes needless victims for several shapes, in case the search ended early. Returns the
+/// Removes needless victims for several shapes, in case the search ended early, and adds the
 /// placement of the gang, if found.
-fn without_needless(
-    search: &mut LocalSearch<'_>,
-    best: &mut VictimSet,
-    budget: u64,
-) -> Option<GangPlacement> {
+fn without_needless(search: &mut LocalSearch<'_>, best: &mut VictimSet, budget: u64) {
     let steps = &search.state.instance.placement.steps;
     steps.grant(LAST_STEPS.max(budget / 2));
     search.state.look_harder();
     search.set_victims(|c| best.victims.binary_search(&c).is_ok());
     if !search.state.fits() {
-        return None;
+        return;
     }
     search.reprieve();
     *best = search.state.victim_set();
-    search
-        .state
-        .fits()
-        .then(|| search.state.patterns())
-        .flatten()
+    if search.state.fits() {
+        best.placement = search.state.patterns();
+    }
 }
 
 /// Rounds the solutions of the relaxation to victim sets for which the gang fits. If a set exceeds
@@ -377,7 +363,7 @@ fn starts(
     starts
 }
 
-fn keep_better(best: &mut Option<VictimSet>, search: &LocalSearch<'_>) {
+fn keep_better(best: &mut Option<VictimSet>, search: &mut LocalSearch<'_>) {
     let found = search.state.victim_set();
     if best.as_ref().is_none_or(|b| found < *b) {
         *best = Some(found);

@@ -1,5 +1,6 @@
 //! Prints how many planted gangs of two to four shapes are placed, and how long a decision takes
-//! beside one for a gang of one shape in the same run.
+//! beside one for a gang of one shape in the same run. Then the same for gangs whose replicas must
+//! each share a rack, with the reasons for the victims.
 //!
 //! `bench-several [NODES [GANGS]]`
 
@@ -9,9 +10,20 @@ use anyhow::Result;
 use lockstep_bench::{
     mixed::{Room, planted},
     questions::preempt_beside,
+    scenes::{fragmented, replicas_in_racks},
     timed,
 };
-use lockstep_engine::{Infeasible, PreemptionOptions, place, preempt};
+use lockstep_engine::{Infeasible, PreemptionOptions, explain, place, preempt};
+
+/// Nodes, and the numbers of replicas of eight and of four nodes.
+const REPLICAS: [(usize, u32, u32); 6] = [
+    (1_000, 25, 12),
+    (2_000, 50, 25),
+    (2_000, 16, 8),
+    (3_000, 75, 37),
+    (4_800, 16, 8),
+    (4_800, 120, 60),
+];
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -50,7 +62,47 @@ fn main() -> Result<()> {
             }
         }
     }
+    for depth in [0, 1] {
+        replicas(gangs, depth);
+    }
     Ok(())
+}
+
+/// Preempts for gangs of two groups whose replicas must each share a rack.
+fn replicas(gangs: u64, follow_on_depth: u8) {
+    println!(
+        "\n| replicas in racks, follow-on depth {follow_on_depth} | found | p50 | max | lost GPU hours, mean |\n|---|---|---|---|---|"
+    );
+    let options = PreemptionOptions {
+        follow_on_depth,
+        ..PreemptionOptions::default()
+    };
+    let mut all = Vec::new();
+    for (nodes, whole, half) in REPLICAS {
+        let (mut found, mut lost, mut times) = (0_u128, 0_u128, Vec::new());
+        for seed in 0..gangs {
+            let (scene, demand) = (fragmented(seed, nodes), replicas_in_racks(whole, half));
+            let (answer, time) = timed(|| {
+                let (cluster, units) = (&scene.cluster, &scene.units);
+                let answer = preempt(cluster, units, &demand, &options)?;
+                explain(cluster, units, &demand, &options, &answer);
+                Ok::<_, Infeasible>(answer)
+            });
+            if let Ok(answer) = answer {
+                found += 1;
+                lost += answer.cost.lost / 3_600;
+            }
+            times.push(time);
+        }
+        all.extend_from_slice(&times);
+        let max = times.iter().max().copied().unwrap_or_default();
+        let (p50, mean) = (median(times), lost / found.max(1));
+        println!(
+            "| {nodes} nodes, {whole} x 8 and {half} x 4 | {found} of {gangs} | {p50:.1?} | {max:.1?} | {mean} |"
+        );
+    }
+    let max = all.iter().max().copied().unwrap_or_default();
+    println!("| all | | {:.1?} | {max:.1?} | |", median(all));
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -101,10 +101,11 @@ fn compare(
     let mut next_best: Option<VictimSet> = None;
     for candidate in search.by_savings() {
         let mut without_it = None;
-        if reasons.taken.len() < WORKED_OUT && !search.is_spent() && search.avoid(candidate) {
-            without_it = Some(search.state.victim_set());
+        if reasons.taken.len() < WORKED_OUT && !search.is_spent() {
+            let avoided = search.avoid(candidate);
+            without_it = avoided.then(|| search.state.victim_set());
+            search.set_victims(|c| victims[c]);
         }
-        search.set_victims(|c| victims[c]);
         reasons.taken.push(Taken {
             unit: instance.candidates[candidate],
             nodes: used_nodes(instance, candidate, answer, &to_whole),

@@ -1,13 +1,18 @@
 //! Covers for replicas: units to evict so that one more replica fits into a domain.
 
 use super::{
-    cover::Cover,
+    cover::{Cover, cover_of},
     local_search::{LocalSearch, Offer},
 };
 use crate::{
     objective::Price,
-    problem::{DomainIx, ShapeIx},
+    placement::want::Want,
+    preempt::instance::CandidateIx,
+    problem::{DomainIx, NodeIx, ShapeIx},
 };
+
+/// The cheapest units to evict in a domain for one replica. `None` if these do not exist.
+type DomainCover = Option<(Price, Cover)>;
 
 impl LocalSearch<'_> {
     pub(super) fn best_replica(&mut self, shape: ShapeIx) -> Option<Cover> {
@@ -68,5 +73,98 @@ impl LocalSearch<'_> {
             }
         }
         best.map(|offer| offer.cover)
+    }
+
+    /// Places the replicas one by one, largest first, each in the domain where its evictions cost
+    /// least. False if a replica fits into no domain, or running members bind the replicas.
+    pub(super) fn evict_for_replicas(&mut self) -> bool {
+        let wanted = self.state.replicas_to_place().unwrap_or_default();
+        let domains = self.state.replica_domains().len();
+        for equal in wanted.chunk_by(|a, b| a == b) {
+            let mut covers: Vec<Option<DomainCover>> = vec![None; domains];
+            for &want in equal {
+                if !self.evict_for_replica(want, &mut covers) {
+                    // A part of the replicas is no placement.
+                    self.state.replicas_to_place();
+                    return false;
+                }
+            }
+        }
+        !wanted.is_empty()
+    }
+
+    /// `covers`: known covers of the domains, which this updates.
+    fn evict_for_replica(&mut self, want: Want, covers: &mut [Option<DomainCover>]) -> bool {
+        for (domain, cover) in covers.iter_mut().enumerate() {
+            cover.get_or_insert_with(|| self.domain_cover(want, domain));
+        }
+        let known = covers.iter().enumerate();
+        let known = known.filter_map(|(domain, c)| Some((domain, c.as_ref()?.as_ref()?)));
+        let best = known.min_by_key(|(domain, (price, _))| (*price, *domain));
+        let Some((domain, (_, cover))) = best else {
+            return false;
+        };
+        let cover = cover.clone();
+        self.evict_all(&cover);
+        self.state.place_replica(want, domain);
+        covers[domain] = None;
+        for &candidate in &cover {
+            for domain in self.state.domains_of(candidate) {
+                covers[domain] = None;
+            }
+        }
+        true
+    }
+
+    fn domain_cover(&mut self, want: Want, domain: DomainIx) -> DomainCover {
+        let before = self.state.price();
+        let nodes = self.state.replica_domains();
+        let mut taken = Cover::new();
+        let mut offers: Vec<Option<Offer>> = Vec::new();
+        while self.state.slots_left_in(want.shape, domain) < u64::from(want.count) {
+            if offers.is_empty() {
+                let each = nodes[domain].iter();
+                offers = each
+                    .map(|&node| self.one_more_slot(want.shape, node))
+                    .collect();
+            }
+            let best = offers.iter().enumerate();
+            let best = best.filter_map(|(at, offer)| Some((at, offer.as_ref()?)));
+            let best = best.min_by(|(_, a), (_, b)| a.compare_rate(b));
+            let Some((at, offer)) = best else {
+                self.restore_all(&taken);
+                return None;
+            };
+            // A unit on several nodes may have been evicted for another node.
+            if !offer.cover.iter().any(|&c| self.state.is_evicted(c)) {
+                let cover = offer.cover.clone();
+                self.evict_all(&cover);
+                taken.extend(cover);
+            }
+            offers[at] = self.one_more_slot(want.shape, nodes[domain][at]);
+        }
+        let price = self.state.price() - before;
+        self.restore_all(&taken);
+        Some((price, taken))
+    }
+
+    /// The cheapest units to evict so that one more pod fits on the node beside the placed replicas.
+    fn one_more_slot(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Offer> {
+        self.state.steps += 1;
+        let wanted = self.state.capacity_for_one_more(shape, node)?;
+        let (pool, excluded) = (self.pool, &self.excluded);
+        let may_evict = |c: CandidateIx| pool[c] && !excluded[c];
+        let cover = cover_of(&mut self.state, &wanted, node, may_evict)?;
+        let (price, slots) = (self.state.price(), self.state.slots_left(shape, node));
+        self.evict_all(&cover);
+        let price = self.state.price() - price;
+        let frees = i64::from(self.state.slots_left(shape, node)) - i64::from(slots);
+        self.restore_all(&cover);
+        (frees > 0).then_some(Offer {
+            node,
+            cover,
+            price,
+            frees,
+        })
     }
 }

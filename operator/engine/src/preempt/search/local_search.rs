@@ -19,6 +19,9 @@ use crate::{
 /// Largest distance, in the order of savings, of two victims in a pair exchange.
 const PAIRS_APART: usize = 8;
 
+/// Minimum steps for removing needless victims.
+pub(in crate::preempt) const LAST_STEPS: u64 = 150_000;
+
 /// Nodes with the cheapest slots that are visited first.
 const CHEAPEST_NODES: usize = 96;
 
@@ -98,6 +101,10 @@ impl<'a> LocalSearch<'a> {
                     fits = true;
                     break;
                 }
+                // Enough slots, but not in common domains.
+                None if self.state.fit.by_replica && self.evict_for_replicas() => {
+                    return self.state.fits();
+                }
                 // Enough slots, but slots of different shapes overlap.
                 None if self.is_spent() => return self.evict_until_it_fits(),
                 None => match self.best_by_worth(taken.len(), &mut at_once) {
@@ -149,7 +156,8 @@ impl<'a> LocalSearch<'a> {
     }
 
     /// Restores needless victims except `kept`, largest savings first. With `roughly`, stops when
-    /// no slot is spare; needless victims without slots may remain.
+    /// no slot is spare; needless victims without slots may remain. Once the budget is spent, replicas
+    /// move one at a time, so some victims may remain although the gang would fit without them.
     fn reprieve_except(&mut self, kept: Option<CandidateIx>, roughly: bool) {
         for candidate in self.by_savings() {
             if roughly && self.state.surplus() == 0 {
@@ -162,7 +170,12 @@ impl<'a> LocalSearch<'a> {
                 continue;
             }
             self.state.restore(candidate);
-            if !self.state.fits() {
+            let fits = if self.state.all_steps() < self.budget.max(LAST_STEPS) {
+                self.state.fits()
+            } else {
+                self.state.still_fits()
+            };
+            if !fits {
                 self.state.evict(candidate);
             }
         }

@@ -4,5 +4,6 @@ mod by_replica;
 mod by_worth;
 mod cover;
 pub(super) mod local_search;
+mod replicas;
 mod several;
 pub(super) mod state;

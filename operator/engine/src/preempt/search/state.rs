@@ -5,15 +5,15 @@
 
 use std::rc::Rc;
 
-use super::several::SeveralShapes;
+use super::{replicas::ReplicaPlacement, several::SeveralShapes};
 use crate::{
     objective::{CostCounter, EvictionCost, Price},
-    placement::{merged, mixture::OneMore, pack::fill, place_in, slots},
+    placement::{merged, mixture::OneMore, pack::fill, slots, want::Want},
     preempt::{
         fit::FitCondition,
         instance::{CandidateIx, PreemptionInstance},
     },
-    problem::{DomainIx, GangPlacement, NodeIx, ShapeIx},
+    problem::{Amounts, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
 
 /// Steps per visited node and shape if several shapes compete for nodes.
@@ -25,6 +25,8 @@ pub(in crate::preempt) struct VictimSet {
     pub cost: EvictionCost,
     /// Ascending.
     pub victims: Vec<CandidateIx>,
+    /// Placement of the gang that the search has found, if counting slots is not exact.
+    pub placement: Option<GangPlacement>,
 }
 
 /// A victim set that changes by one unit at a time, in O(nodes of the unit).
@@ -44,13 +46,17 @@ pub(in crate::preempt) struct VictimState<'a> {
     cost: CostCounter<'a>,
     /// Node patterns with which the gang fits, if counting is not exact.
     several: Option<SeveralShapes<'a>>,
-    /// Steps in node visits, without the search over several shapes.
+    /// Placement of replicas that must share domains, if counting is not exact.
+    replicas: Option<ReplicaPlacement<'a>>,
+    /// Steps in node visits, without the searches over several shapes and replicas.
     pub steps: u64,
 }
 
 impl<'a> VictimState<'a> {
     pub fn new(instance: &'a PreemptionInstance<'a>, fit: &'a FitCondition) -> Self {
         let nodes = instance.placement.cluster.node_count();
+        let inexact = fit.by_replica && !fit.counting_is_exact;
+        let topology = instance.demand.topology.filter(|_| inexact);
         let mut state = Self {
             instance,
             fit,
@@ -62,6 +68,7 @@ impl<'a> VictimState<'a> {
             in_domain: vec![vec![0; fit.domains.len()]; fit.shapes.len()],
             cost: CostCounter::new(instance.units, instance.weights),
             several: fit.several_shapes().then(|| SeveralShapes::new(instance)),
+            replicas: topology.map(|t| ReplicaPlacement::new(instance.placement, t.key)),
             steps: 0,
         };
         for &node in &instance.placement.nodes {
@@ -95,9 +102,11 @@ impl<'a> VictimState<'a> {
         self.cost.price()
     }
 
-    pub fn victim_set(&self) -> VictimSet {
+    pub fn victim_set(&mut self) -> VictimSet {
+        let replicas = self.replicas.as_mut();
         VictimSet {
-            cost: self.cost(),
+            cost: self.cost.cost(),
+            placement: replicas.and_then(ReplicaPlacement::current),
             victims: self.victims(),
         }
     }
@@ -120,6 +129,9 @@ impl<'a> VictimState<'a> {
         if let Some(several) = &mut self.several {
             several.begin();
         }
+        if let Some(replicas) = &mut self.replicas {
+            replicas.begin();
+        }
     }
 
     pub fn undo(&mut self) {
@@ -128,6 +140,9 @@ impl<'a> VictimState<'a> {
         }
         if let Some(several) = &mut self.several {
             several.undo();
+        }
+        if let Some(replicas) = &mut self.replicas {
+            replicas.undo();
         }
     }
 
@@ -213,17 +228,25 @@ impl<'a> VictimState<'a> {
 
     /// True if the gang fits: by counting, or by a trial placement if counting is not exact.
     pub fn fits(&mut self) -> bool {
+        if self.still_fits() {
+            return true;
+        }
+        let enough_slots = self.deficit().is_none();
+        let replicas = self.replicas.as_mut().filter(|_| enough_slots);
+        replicas.is_some_and(|replicas| replicas.place_again(&self.free))
+    }
+
+    /// As [`VictimState::fits`], without placing all replicas again. May return false for a gang
+    /// that fits.
+    pub fn still_fits(&mut self) -> bool {
         if self.deficit().is_some() {
             return false;
-        }
-        if self.fit.counting_is_exact {
-            return true;
         }
         if let Some(several) = &mut self.several {
             return several.fits(&self.free);
         }
-        self.steps += self.instance.placement.nodes.len() as u64 * 4;
-        place_in(self.instance.placement, self.free.clone()).is_ok()
+        let replicas = self.replicas.as_mut();
+        replicas.is_none_or(ReplicaPlacement::still_fit)
     }
 
     /// True if a cheap check proves that the gang does not fit if this victim stays.
@@ -301,9 +324,10 @@ impl<'a> VictimState<'a> {
         )
     }
 
-    /// Steps including the search over several shapes.
+    /// Steps including the searches over several shapes and replicas.
     pub fn all_steps(&self) -> u64 {
-        self.steps + self.instance.placement.steps.spent()
+        let replicas = self.replicas.as_ref().map_or(0, |replicas| replicas.steps);
+        self.steps + replicas + self.instance.placement.steps.spent()
     }
 
     /// Adds a candidate's amounts to the free capacity (`sign` 1) or subtracts them (-1).
@@ -322,6 +346,9 @@ impl<'a> VictimState<'a> {
             }
             if let Some(several) = &mut self.several {
                 several.toggle(entry, node);
+            }
+            if let Some(replicas) = &mut self.replicas {
+                replicas.shift(node, amounts, sign);
             }
             self.recount(node);
         }
@@ -352,6 +379,58 @@ impl<'a> VictimState<'a> {
                 _ => self.total[ix] += delta,
             }
         }
+    }
+
+    /// Drops the placement of replicas, and returns the replicas to place, largest first. `None` if
+    /// counting is exact, or running members bind the replicas.
+    pub fn replicas_to_place(&mut self) -> Option<Vec<Want>> {
+        self.replicas.as_mut()?.clear()
+    }
+
+    /// Places a replica in a domain with enough slots, beside the placed replicas.
+    pub fn place_replica(&mut self, want: Want, domain: DomainIx) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.place(want, domain);
+        }
+    }
+
+    /// Usable nodes by domain, for the placement of replicas.
+    pub fn replica_domains(&self) -> Rc<[Vec<NodeIx>]> {
+        let replicas = self.replicas.as_ref();
+        replicas.map_or_else(|| Rc::new([]) as Rc<_>, ReplicaPlacement::domains)
+    }
+
+    /// Domains of a candidate's nodes.
+    pub fn domains_of(&self, candidate: CandidateIx) -> Vec<DomainIx> {
+        let nodes = self.instance.uses(candidate).map(|(node, _)| node);
+        let replicas = self.replicas.as_ref();
+        nodes.filter_map(|node| replicas?.domain(node)).collect()
+    }
+
+    /// Slots of a shape beside the placed replicas.
+    pub fn slots_left(&self, shape: ShapeIx, node: NodeIx) -> u32 {
+        let replicas = self.replicas.as_ref();
+        replicas.map_or(0, |replicas| replicas.slots_on(shape, node))
+    }
+
+    /// As [`VictimState::slots_left`], in a domain.
+    pub fn slots_left_in(&self, shape: ShapeIx, domain: DomainIx) -> u64 {
+        let replicas = self.replicas.as_ref();
+        replicas.map_or(0, |replicas| replicas.slots_in(shape, domain))
+    }
+
+    /// Free capacity that a node needs for one more pod beside the placed replicas. `None` if the
+    /// node does not admit the shape.
+    pub fn capacity_for_one_more(&self, shape: ShapeIx, node: NodeIx) -> Option<Amounts> {
+        let placement = self.instance.placement;
+        let request = &placement.demand.shapes[shape].request;
+        let left = self.replicas.as_ref()?.left(node);
+        let pods = i64::from(self.slots_left(shape, node)) + 1;
+        let each = self.free(node).iter().zip(left).zip(request);
+        let wanted = each.map(|((free, left), request)| free - left + request * pods);
+        placement.admits[shape]
+            .contains(node)
+            .then(|| wanted.collect())
     }
 
     /// Slots of a shape in a domain, if replicas must share a domain.
