@@ -79,6 +79,11 @@ image-twice: image ## The images of the last commit again, in another folder: di
 .PHONY: bundle
 bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
 	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
+	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . $(CURDIR)/target/bundle
+
+.PHONY: test-bundle
+test-bundle: ## The bundle under operator-framework's own validators, and spoilt bundles that the validators refuse (Go; minutes the first time)
+	cd tests/bundle && CGO_ENABLED=0 go test -count=1 .
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
@@ -209,6 +214,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) demo-containers
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
+	$(MAKE) test-bundle
 	$(MAKE) bundle IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
 	$(MAKE) plugin PLUGIN_ARCH=amd64,arm64
 	$(MAKE) demo

@@ -71,7 +71,7 @@ const OWNED: &[(&str, &str, &[Related])] = &[
     ),
 ];
 /// Prefix of descriptions of ledger fields.
-pub(super) const LEDGER: &str = "Ledger: ";
+const LEDGER: &str = "Ledger: ";
 /// The only kind that people write.
 const WRITTEN_BY_PEOPLE: &str = "TrainingWorkload";
 
