@@ -32,6 +32,7 @@ write_module() {
   go mod edit -require="k8s.io/kubernetes@v$version" \
     $(sed -n "s|^\t\(k8s.io/[a-z0-9-]*\) => ./staging/.*|-replace=\1=\1@$library|p" "$own") \
     $(printf -- '-tool=k8s.io/kubernetes/cmd/%s ' kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet) \
+    -require=github.com/coredns/coredns@v1.14.6 \
     -tool=go.etcd.io/etcd/server/v3 \
     -require="go.etcd.io/etcd/server/v3@$(sed -nE 's|^\tgo.etcd.io/etcd/client/v3 (v[0-9.]+).*|\1|p' "$own")"
   go mod tidy
@@ -66,10 +67,9 @@ case $what in
     if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then echo "$KUBEBUILDER_ASSETS"; exit; fi
     packages=(k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} go.etcd.io/etcd/server/v3) ;;
   nodes)
-    packages=(k8s.io/kubernetes/cmd/kubelet)
+    packages=(k8s.io/kubernetes/cmd/kubelet ./dns)
     others=(github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}@v2.4.2
-      github.com/containernetworking/plugins/plugins/{main/bridge,main/loopback,ipam/host-local}@v1.10.0
-      github.com/coredns/coredns@v1.15.0) ;;
+      github.com/containernetworking/plugins/plugins/{main/bridge,main/loopback,ipam/host-local}@v1.10.0) ;;
   *) echo "$0: control-plane, nodes or tidy, not $what" >&2; exit 2 ;;
 esac
 
@@ -80,18 +80,20 @@ build() { # into folder $1
   done
   if [ "$version" != "$pinned" ]; then
     # Another version has a module of its own, beside the programs.
-    cd "$1"
+    mkdir "$1/module"
+    [ "$what" = control-plane ] || cp -r dns "$1/module"
+    cd "$1/module"
     with_progress write_module
   fi
   with_progress go build -v -o "$1/" "${flags[@]}" "${packages[@]}"
-  # The package of etcd is named for its folder.
-  if [ "$what" = control-plane ]; then mv "$1/server" "$1/etcd"; fi
+  # Programs are named for the folders of their packages.
+  if [ "$what" = control-plane ]; then mv "$1/server" "$1/etcd"; else mv "$1/dns" "$1/coredns"; fi
 }
 
 for tool in go flock; do
   command -v "$tool" >/dev/null || { echo "$0: $tool is missing" >&2; exit 1; }
 done
-content=$({ go env GOVERSION GOOS GOARCH; echo "$GOFLAGS" "${flags[@]}" "${packages[@]}" "${others[@]}"; cat go.mod go.sum; } |
+content=$({ go env GOVERSION GOOS GOARCH; echo "$GOFLAGS" "${flags[@]}" "${packages[@]}" "${others[@]}"; cat go.mod go.sum dns/main.go; } |
   sha256sum | cut -c1-12)
 out=$cache/$what-$version-$content
 mkdir -p "$cache"
