@@ -95,9 +95,13 @@ lint: ## Formatting, clippy, stale generated files
 unit: ## Unit and property tests
 	$(CARGO) test --workspace --exclude lockstep-e2e
 
+.PHONY: node-packages
+node-packages: ## What real nodes need from the distribution (apt, root)
+	apt-get update && apt-get install -y --no-install-recommends runc iproute2
+
 .PHONY: container-packages
-container-packages: ## What test-containers and image-test need, from the distribution (apt, root)
-	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools qemu-user-static skopeo
+container-packages: node-packages ## What the other privileged tests need, from the distribution (apt, root)
+	apt-get install -y --no-install-recommends containerd musl-tools qemu-user-static skopeo
 
 # What runs inside containers of tests: static, without another target than the machine's own.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
@@ -107,8 +111,8 @@ static: ## Supervisor and trainer as static programs for the containers of tests
 	RUSTFLAGS="-Ctarget-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) -p lockstep-run -p lockstep-trainer
 
 .PHONY: nodes
-nodes: ## The programs of a node from the Go module proxy: kubelet, containerd 2, CNI plugins, CoreDNS (minutes the first time, then cached); needs runc and busybox-static
-	@command -v runc busybox >/dev/null || { echo "runc or busybox is missing: make container-packages" >&2; exit 1; }
+nodes: ## The programs of a node from the Go module proxy: kubelet, containerd 2, CNI plugins, CoreDNS (minutes the first time, then cached); needs runc
+	@command -v runc >/dev/null || { echo "runc is missing: make node-packages" >&2; exit 1; }
 	tests/kubernetes/build.sh nodes
 
 CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test image --test supervised

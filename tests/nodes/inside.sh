@@ -3,8 +3,13 @@
 # When the program ends, or this process is killed, the kernel ends all processes and removes all links and mounts.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "nodes need root" >&2; exit 1; }
-for tool in unshare ip runc busybox; do
-  command -v "$tool" >/dev/null || { echo "$tool is missing: make container-packages" >&2; exit 1; }
+grep -q ' cgroup [^ ]*memory' /proc/self/mounts || { echo "nodes need cgroups v1" >&2; exit 1; }
+[ -z "${KUBEBUILDER_ASSETS:-}${LOCKSTEP_KUBECONFIG:-}" ] || {
+  echo "nodes need a control plane of their own: unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG" >&2
+  exit 1
+}
+for tool in unshare ip runc; do
+  command -v "$tool" >/dev/null || { echo "$tool is missing: make node-packages" >&2; exit 1; }
 done
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 name=lockstep-$$

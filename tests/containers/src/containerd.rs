@@ -1,6 +1,6 @@
 //! A containerd of its own: root, state and sockets in a folder of the test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,15 +16,14 @@ use crate::kubelet::Kubelet;
 
 /// Folder with a containerd other than that of `tests/kubernetes/build.sh nodes`.
 const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
-/// Where distributions put the static busybox.
-const BUSYBOX: &str = "/bin/busybox";
-/// The image of every container, with a shell and the tools of busybox.
-pub const IMAGE: &str = "lockstep.test/busybox:1";
+/// The image of every container, with a shell and [`TOOLS`].
+pub const IMAGE: &str = "lockstep.test/shell:1";
 /// The image of sandboxes.
 pub const PAUSE: &str = "lockstep.test/pause:1";
-const TOOLS: [&str; 12] = [
-    "cat", "echo", "httpd", "kill", "ls", "mkdir", "rm", "sh", "sleep", "tail", "touch", "true",
-];
+/// Programs of this machine in the images.
+const TOOLS: [&str; 6] = ["cat", "mkdir", "sh", "sleep", "touch", "true"];
+/// Where a machine has them.
+const FOLDERS: [&str; 2] = ["/bin", "/usr/bin"];
 /// What `ctr` gives to containers. It has no word for all of them.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
@@ -110,7 +109,7 @@ impl Containerd {
         fs::write(containerd.clean(), known + CLEAN)?;
         reaper::last(&containerd.clean())?;
         containerd.restart().await?;
-        for image in basic()? {
+        for image in basic().await? {
             containerd.import(&image).await?;
         }
         Ok(containerd)
@@ -288,22 +287,50 @@ fn kills(log: &str) -> BTreeMap<String, usize> {
 }
 
 /// [`IMAGE`] and [`PAUSE`].
-pub fn basic() -> Result<[Image; 2]> {
-    let busybox = tools()?;
+pub async fn basic() -> Result<[Image; 2]> {
+    let tools = tools().await?;
     Ok([
-        image(IMAGE, &["/bin/sh"], "0:0", busybox.clone())?,
-        image(PAUSE, &["/bin/sleep", "2147483647"], "0:0", busybox)?,
+        image(IMAGE, &["/bin/sh"], "0:0", tools.clone())?,
+        image(PAUSE, &["/bin/sleep", "2147483647"], "0:0", tools)?,
     ])
 }
 
 /// A shell and its tools, for a layer of an image.
-pub fn tools() -> Result<Vec<Entry>> {
-    let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
-    let mut entries = vec![Entry::program("bin/busybox", busybox)];
-    entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
-    // A folder is created with its first file.
-    entries.push(Entry::text("tmp/empty", Vec::new()));
-    Ok(entries)
+pub async fn tools() -> Result<Vec<Entry>> {
+    let found = |tool: &str| {
+        let mut paths = FOLDERS.iter().map(|folder| Path::new(folder).join(tool));
+        let path = paths.find(|path| path.is_file());
+        anyhow::Ok((
+            format!("bin/{tool}"),
+            path.with_context(|| tool.to_owned())?,
+        ))
+    };
+    let programs = TOOLS.into_iter().map(found).collect::<Result<Vec<_>>>()?;
+    linked(&programs).await
+}
+
+/// Programs with their paths in an image, and the libraries that they are linked to.
+pub async fn linked(programs: &[(String, PathBuf)]) -> Result<Vec<Entry>> {
+    let paths: Vec<_> = programs
+        .iter()
+        .map(|(_, path)| path.display().to_string())
+        .collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let listed = run(Path::new("ldd"), &paths, &[], CALL).await?;
+    // A line with a colon at its end names the program.
+    let libraries = listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/') && !word.ends_with(':'));
+    let libraries: BTreeSet<&str> = libraries.collect();
+    let libraries = libraries
+        .into_iter()
+        .map(|path| (path.trim_start_matches('/').to_owned(), PathBuf::from(path)));
+    let all = programs.iter().cloned().chain(libraries);
+    all.map(|(inside, path)| {
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        Ok(Entry::program(&inside, bytes))
+    })
+    .collect()
 }
 
 /// An image of these files.

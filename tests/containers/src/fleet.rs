@@ -107,7 +107,7 @@ impl Fleet {
         import_supervisor: impl AsyncFn(&Containerd) -> Result<()>,
     ) -> Result<Self> {
         let folder = cluster.folder().join(pool);
-        let mut entries = containerd::tools()?;
+        let mut entries = containerd::tools().await?;
         entries.push(program(TRAINER)?);
         let trainer = ["/usr/bin/lockstep-trainer"];
         let trainer = containerd::image(TRAINER_IMAGE, &trainer, NONROOT, entries)?;

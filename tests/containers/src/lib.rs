@@ -1,9 +1,9 @@
 //! Real containers for tests: containerds of their own in folders, what a kubelet does with them,
 //! and nodes made of both with the node agents and a training job.
 //!
-//! Needs root, and runc and a static busybox as distributions package them (`make
-//! container-packages`). containerd is that of `tests/kubernetes/build.sh nodes`;
-//! `LOCKSTEP_CONTAINERD=DIR` names a folder with another `containerd`, its shim and `ctr`.
+//! Needs root, and runc as distributions package it (`make node-packages`). containerd is that of
+//! `tests/kubernetes/build.sh nodes`; `LOCKSTEP_CONTAINERD=DIR` names a folder with another
+//! `containerd`, its shim and `ctr`.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,13 +1,12 @@
 //! The product's images, from development binaries: programs with the libraries that they are linked to.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockstep_cluster::process::{run, workspace_binary};
-use lockstep_containers::containerd::{basic, image, tools};
+use lockstep_containers::containerd::{basic, image, linked, tools};
 use lockstep_containers::fleet::{NONROOT, static_program};
 use lockstep_containers::images::built;
 use lockstep_containers::job::{TRAINER, TRAINER_IMAGE};
@@ -18,8 +17,8 @@ const PROGRAMS: [&str; 2] = ["lockstep-manager", "lockstep-agent"];
 const SUPERVISOR: &str = "lockstep-run";
 
 /// The images that tests need beside the product's: sandboxes, a shell, the trainer.
-pub(crate) fn of_tests() -> Result<Vec<Image>> {
-    let mut entries = tools()?;
+pub(crate) async fn of_tests() -> Result<Vec<Image>> {
+    let mut entries = tools().await?;
     entries.push(fixed(TRAINER)?);
     let trainer = image(
         TRAINER_IMAGE,
@@ -27,7 +26,20 @@ pub(crate) fn of_tests() -> Result<Vec<Image>> {
         NONROOT,
         entries,
     )?;
-    Ok(basic()?.into_iter().chain([trainer]).collect())
+    Ok(basic().await?.into_iter().chain([trainer]).collect())
+}
+
+/// The image of recorded scenarios: busybox with the tools that their commands use.
+pub(crate) fn of_scenarios() -> Result<Image> {
+    const TOOLS: [&str; 9] = [
+        "cat", "httpd", "ls", "mkdir", "sh", "sleep", "tail", "touch", "true",
+    ];
+    let busybox = fs::read("/bin/busybox").context("busybox-static is not installed")?;
+    let mut entries = vec![Entry::program("bin/busybox", busybox)];
+    entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
+    // A folder is created with its first file.
+    entries.push(Entry::text("tmp/empty", Vec::new()));
+    image("lockstep.test/busybox:1", &["/bin/sh"], "0:0", entries)
 }
 
 /// Archives that `make image` has written.
@@ -41,7 +53,7 @@ pub(crate) fn released() -> Result<Vec<PathBuf>> {
 pub(crate) async fn packed(folder: &Path, version: &str) -> Result<Vec<Image>> {
     let mut images = Vec::new();
     for program in PROGRAMS {
-        let entries = with_libraries(program, folder).await?;
+        let entries = stripped(program, folder).await?;
         images.push(named(program, version, entries)?);
     }
     images.push(named(SUPERVISOR, version, vec![fixed(SUPERVISOR)?])?);
@@ -65,20 +77,11 @@ fn fixed(name: &str) -> Result<Entry> {
     Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
 }
 
-/// A program without debug information, and its libraries where it looks for them.
-async fn with_libraries(name: &str, folder: &Path) -> Result<Vec<Entry>> {
+/// A program without debug information, and its libraries.
+async fn stripped(name: &str, folder: &Path) -> Result<Vec<Entry>> {
     let program = workspace_binary(name)?.display().to_string();
     let small = folder.join(name);
     let out = small.display().to_string();
     run(Path::new("strip"), &["-o", &out, &program], &[], CALL).await?;
-    let mut entries = vec![Entry::program(&format!("usr/bin/{name}"), fs::read(small)?)];
-    let linked = run(Path::new("ldd"), &[&program], &[], CALL).await?;
-    let paths = linked
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'));
-    for path in paths.collect::<BTreeSet<_>>() {
-        let bytes = fs::read(path).with_context(|| path.to_owned())?;
-        entries.push(Entry::program(path.trim_start_matches('/'), bytes));
-    }
-    Ok(entries)
+    linked(&[(format!("usr/bin/{name}"), small)]).await
 }

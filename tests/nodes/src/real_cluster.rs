@@ -46,8 +46,8 @@ pub enum Images {
     Development,
     /// `make image`.
     Released,
-    /// None: the operator cannot be installed.
-    Tests,
+    /// None, but the image of recorded scenarios.
+    Scenarios,
 }
 
 /// A running cluster. Its files are below the folder of [`Cluster`].
@@ -256,13 +256,13 @@ async fn archives(folder: &Path, from: Images) -> Result<Vec<PathBuf>> {
     let folder = folder.join("images");
     fs::create_dir_all(&folder)?;
     let mut archives = Vec::new();
-    let mut images = images::of_tests()?;
+    let mut images = images::of_tests().await?;
     match from {
         Images::Released => archives = images::released()?,
         Images::Development => {
             images.extend(images::packed(&folder, env!("CARGO_PKG_VERSION")).await?);
         }
-        Images::Tests => {}
+        Images::Scenarios => images.push(images::of_scenarios()?),
     }
     for (number, image) in images.iter().enumerate() {
         let archive = folder.join(format!("{number}.tar"));

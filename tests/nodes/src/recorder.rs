@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
         };
         traces = selected.split(',').map(named).collect::<Result<_>>()?;
     }
-    let real = RealCluster::start("record", NODES, Images::Tests).await?;
+    let real = RealCluster::start("record", NODES, Images::Scenarios).await?;
     tokio::time::sleep(HOUSEKEEPING).await;
     for trace in &mut traces {
         let context = trace.name.clone();
