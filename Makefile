@@ -130,7 +130,7 @@ CLUSTER := target/cluster
 NODE_PROGRAMS := --bin lockstep-manager --bin lockstep-agent --bin kubectl-lockstep
 
 .PHONY: cluster-up
-cluster-up: static kubernetes nodes ## A cluster with NODES=3 real nodes on this machine: target/cluster/run kubectl ...; IMAGES=released takes the images of `make image` (root, container-packages)
+cluster-up: static kubernetes nodes ## A cluster with NODES=3 real nodes on this machine: target/cluster/run kubectl ...; IMAGES=released takes the images of `make image` (root, node-packages)
 	@! $(CLUSTER)/run true 2>/dev/null || { echo "a cluster is up: make cluster-down" >&2; exit 1; }
 	$(CARGO) build $(NODE_PROGRAMS) --bin lockstep-cluster-up
 	rm -rf $(CLUSTER)
@@ -147,10 +147,24 @@ cluster-down: ## Ends the cluster of cluster-up and what it has left
 	while ls -d /sys/fs/cgroup/*/lockstep-"$$pid" >/dev/null 2>&1; do sleep 0.2; done
 	rm -rf $(CLUSTER)
 
+# Scenarios on real nodes; the rest of the line selects some.
+KUBELETS := CARGO_TARGET_$(subst -,_,$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU)_RUNNER=$(CURDIR)/$(INSIDE) $(CARGO) test --features lockstep-nodes/kubelets --test kubelets -- --test-threads=1
+
 .PHONY: test-kubelets
-test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: three kubelets with containerd, CNI and DNS (root, container-packages)
+test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: three kubelets with containerd, CNI and DNS (root, node-packages)
 	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
-	CARGO_TARGET_$(subst -,_,$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU)_RUNNER=$(CURDIR)/$(INSIDE) $(CARGO) test --features lockstep-nodes/kubelets --test kubelets -- --test-threads=1
+	$(KUBELETS) --skip gates::
+	$(KUBELETS) gates::
+
+.PHONY: test-one-node
+test-one-node: static kubernetes nodes ## Five of these scenarios on one node (root, node-packages)
+	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
+	LOCKSTEP_NODES=1 $(KUBELETS) one_node::
+
+.PHONY: node-if-possible
+node-if-possible:
+	@if why=$$($(INSIDE) ip link add name br0 type bridge 2>&1); then $(MAKE) test-one-node; \
+	else echo "skipped: test-one-node: $${why%%$$'\n'*}" >&2; fi
 
 .PHONY: record-traces
 record-traces: static kubernetes nodes ## The scenarios of tests/kubelet/traces again on three real nodes, without Lockstep: SCENARIOS=oom,restart-all, otherwise all (root, container-packages)
@@ -199,7 +213,7 @@ demo-containers: nodes static kubernetes ## Restarts on real containers, live: k
 	$(CARGO) run -q --bin demo-containers
 
 .PHONY: test
-test: lint unit e2e ## Everything that must pass before a change lands
+test: lint unit e2e node-if-possible ## Everything that must pass before a change lands
 
 .PHONY: test-full
 test-full: test ## The long and privileged rest, hours: ten times the random tests, larger crash sweeps, e2e again and again, containers, images (root, container-packages)
@@ -244,7 +258,7 @@ bench-scrape: ## How long a leading manager takes to answer a scrape, by workloa
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-scrape
 
 .PHONY: bench-kubelets
-bench-kubelets: image static kubernetes nodes ## Restarts on real nodes with the images of `make image`, in place against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
+bench-kubelets: image static kubernetes nodes ## Restarts on real nodes with the images of `make image`, in place against RecreateGang (root, node-packages): ROUNDS=30 ARMS=supervised,...
 	$(CARGO) build --release --bin bench-kubelets
 	$(INSIDE) target/release/bench-kubelets $(or $(ROUNDS),30) $(ARMS)
 

@@ -40,8 +40,8 @@ pub struct Options {
     pub name: String,
     /// Merged into the manager's configuration file through its ConfigMap.
     pub config: Value,
-    /// Whether the API server serves upstream's pod groups (`scheduling.k8s.io`).
-    pub native_scheduling: bool,
+    /// Further arguments of the API server.
+    pub api_server: Vec<String>,
     /// How the operator is installed.
     pub method: Method,
     /// The kubelets that the control plane serves.
@@ -54,7 +54,7 @@ impl Options {
         Self {
             name: name.into(),
             config: json!({}),
-            native_scheduling: false,
+            api_server: Vec::new(),
             method: Method::Shipped,
             kubelets: control_plane::Kubelets::Hollow,
         }
@@ -177,9 +177,9 @@ impl Cluster {
             });
         }
         let programs = programs("control-plane").await?;
-        let (kubelets, native) = (options.kubelets, options.native_scheduling);
+        let (kubelets, more) = (options.kubelets, &options.api_server);
         let control_plane =
-            ControlPlane::start(&programs, &folder, &audit, kubelets, native).await?;
+            ControlPlane::start(&programs, &folder, &audit, kubelets, more).await?;
         Ok(Self {
             folder,
             kubectl: programs.join("kubectl"),

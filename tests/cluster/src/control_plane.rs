@@ -16,12 +16,6 @@ use crate::wait::eventually;
 /// The API server is ready once its informers have synced and its bootstrap objects are stored.
 const START: Duration = Duration::from_mins(2);
 
-/// Serves `scheduling.k8s.io` pod groups in every version that the API server has, alpha included.
-const NATIVE_SCHEDULING: [&str; 2] = [
-    "--feature-gates=GenericWorkload=true",
-    "--runtime-config=api/all=true",
-];
-
 /// Requests a second and burst of the controller manager and the scheduler. Their defaults (20 and
 /// 50 a second) are for a server with other clients, and would dominate the times of a test.
 const RATE: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
@@ -67,13 +61,13 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     /// Starts the programs in folder `programs`. Data, certificates and logs are below `folder`, and
-    /// the API server writes `audit`.
+    /// the API server, which has `more` arguments, writes `audit`.
     pub(crate) async fn start(
         programs: &Path,
         folder: &Path,
         audit: &AuditLog,
         kubelets: Kubelets,
-        native_scheduling: bool,
+        more: &[String],
     ) -> Result<Self> {
         let files = folder.join("control-plane");
         std::fs::create_dir_all(&files)?;
@@ -87,9 +81,7 @@ impl ControlPlane {
         let mut args = api_server_args(&files, &client, &tokens.kubeconfig(&files)?);
         args.extend(own);
         args.extend(audit.arguments(&files)?);
-        if native_scheduling {
-            args.extend(NATIVE_SCHEDULING.map(str::to_owned));
-        }
+        args.extend(more.iter().cloned());
         let mut processes = vec![Process::start(&etcd, folder)?];
         let mut api_server = Process::start(&launch(programs, "kube-apiserver", args), folder)?;
         let kubeconfig = kubeconfig_of(&files, &server, "admin", "user:admin:system:masters")?;

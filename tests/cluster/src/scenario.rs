@@ -459,6 +459,12 @@ pub fn node(pod: &Pod) -> String {
         .unwrap_or_default()
 }
 
+/// Addresses of pods, in their order.
+pub fn addresses(pods: &[Pod]) -> Vec<String> {
+    let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
+    pods.iter().filter_map(address).collect()
+}
+
 /// Restart count of the training container.
 pub fn restarts(pod: &Pod) -> i32 {
     let statuses = pod

@@ -203,8 +203,8 @@ impl Job {
 }
 
 /// A job of so many members fills all nodes. A rival of higher priority preempts it; the job saves a
-/// checkpoint, and resumes from it once the rival is deleted.
-pub async fn preempted_job_resumes(t: &Scenario<'_>, members: usize, rivals: usize) -> Result<()> {
+/// checkpoint, and resumes from it once the rival is deleted. Returns the step of the checkpoint.
+pub async fn preempted_job_resumes(t: &Scenario<'_>, members: usize, rivals: usize) -> Result<u64> {
     for (class, value) in [("research", "100"), ("production", "1000")] {
         let create = ["create", "priorityclass", class, "--value", value];
         t.cluster.kubectl(&create).await?;
@@ -237,7 +237,7 @@ pub async fn preempted_job_resumes(t: &Scenario<'_>, members: usize, rivals: usi
         .await?;
     gpt.trains(t, freed).await?;
     ensure!(gpt.step()? > step, "it began before its checkpoint");
-    Ok(())
+    Ok(step)
 }
 
 fn mixed(notes: &[Note]) -> usize {

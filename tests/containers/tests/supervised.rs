@@ -372,7 +372,7 @@ async fn a_program_that_does_not_exist_fails_the_workload_with_its_reason() -> R
 async fn a_preempted_job_saves_a_checkpoint_and_resumes_from_it() -> Result<()> {
     let (cluster, _manager) = cluster("preempted").await?;
     on_nodes(&cluster, "preempted", 2, async |t, _| {
-        preempted_job_resumes(t, 4, 4).await
+        preempted_job_resumes(t, 4, 4).await.map(drop)
     })
     .await
 }

@@ -50,20 +50,27 @@ pub(crate) fn released() -> Result<Vec<PathBuf>> {
 
 /// Images of the programs as `make build` and `make static` have left them, under the names that the
 /// manifests in `config/` have.
-pub(crate) async fn packed(folder: &Path, version: &str) -> Result<Vec<Image>> {
+pub(crate) async fn packed(folder: &Path) -> Result<Vec<Image>> {
     let mut images = Vec::new();
     for program in PROGRAMS {
         let entries = stripped(program, folder).await?;
-        images.push(named(program, version, entries)?);
+        images.push(named(program, entries)?);
     }
-    images.push(named(SUPERVISOR, version, vec![fixed(SUPERVISOR)?])?);
+    images.push(named(SUPERVISOR, vec![fixed(SUPERVISOR)?])?);
     Ok(images)
 }
 
-fn named(program: &str, version: &str, entries: Vec<Entry>) -> Result<Image> {
-    let reference = format!("ghcr.io/lockstep-dev/{program}:v{version}");
+/// The name that the manifests in `config/` give to the image of a program.
+pub(crate) fn product_image(program: &str) -> String {
+    format!(
+        "ghcr.io/lockstep-dev/{program}:v{}",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn named(program: &str, entries: Vec<Entry>) -> Result<Image> {
     image(
-        &reference,
+        &product_image(program),
         &[&format!("/usr/bin/{program}")],
         NONROOT,
         entries,

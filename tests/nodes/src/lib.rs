@@ -13,8 +13,13 @@
 //! | [`real_cluster`] | the cluster with the operator installed |
 //! | [`node`] | one node: its link, its programs, reboots |
 //! | [`images`] | development binaries packed into images |
+//! | [`incidents`] | what happens to members and nodes, and what has to hold afterwards |
+//! | [`arms`], [`figures`] | restarts by tier, and the table of their times |
 
+pub mod arms;
+pub mod figures;
 pub mod images;
+pub mod incidents;
 pub mod node;
 pub mod real_cluster;
 

@@ -1,5 +1,6 @@
 //! One node: a containerd and a kubelet in PID, network, mount, UTS and cgroup namespaces of their own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,14 @@ use lockstep_containers::processes;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::images::product_image;
 use crate::real_cluster::{BRIDGE, DNS, ROUTER};
 
 const CALL: Duration = Duration::from_mins(2);
 /// How long the programs of a node may take to start on a busy machine.
 const START: Duration = Duration::from_mins(1);
+/// Name of an image that is hidden from the kubelet.
+const HIDDEN: &str = "lockstep.test/hidden:1";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
 /// A node. Ended when dropped, with all its processes.
@@ -32,12 +36,19 @@ pub struct Node {
     folder: PathBuf,
     programs: PathBuf,
     address: String,
+    /// Configuration of the kubelet.
+    config: Value,
     process: Mutex<Process>,
 }
 
 impl Node {
-    /// Boots node `n<number>`.
-    pub(crate) async fn start(cluster: &Cluster, programs: &Path, number: u8) -> Result<Self> {
+    /// Boots node `n<number>`, whose kubelet has these feature gates.
+    pub(crate) async fn start(
+        cluster: &Cluster,
+        programs: &Path,
+        number: u8,
+        gates: &BTreeMap<&str, bool>,
+    ) -> Result<Self> {
         let name = format!("n{number}");
         let folder = cluster.folder().join(&name);
         let last = number + 10;
@@ -47,7 +58,8 @@ impl Node {
         fs::rename(cluster.kubeconfig_for(&format!("node:{name}")).await?, own)?;
         let write = |file: &str, text: String| fs::write(folder.join(file), text);
         write("resolv.conf", format!("nameserver {DNS}\n"))?;
-        write("kubelet.json", kubelet(&folder, &address).to_string())?;
+        let config = kubelet(&folder, &address, gates);
+        write("kubelet.json", config.to_string())?;
         write("cni/pods.conflist", network(last).to_string())?;
         let places = Places {
             root: "/var/lib/containerd".into(),
@@ -63,6 +75,7 @@ impl Node {
             folder,
             programs: programs.into(),
             address,
+            config,
             process: Mutex::new(process),
         };
         node.until_up().await?;
@@ -99,6 +112,21 @@ impl Node {
     pub async fn import(&self, archive: &Path) -> Result<()> {
         let archive = archive.display().to_string();
         self.ctr(&["images", "import", &archive]).await.map(drop)
+    }
+
+    /// Takes the image of a program of the product away from the runtime until [`Node::show_image`].
+    pub async fn hide_image(&self, program: &str) -> Result<()> {
+        self.rename_image(&product_image(program), HIDDEN).await
+    }
+
+    /// Returns the image that is hidden.
+    pub async fn show_image(&self, program: &str) -> Result<()> {
+        self.rename_image(HIDDEN, &product_image(program)).await
+    }
+
+    async fn rename_image(&self, from: &str, to: &str) -> Result<()> {
+        self.ctr(&["images", "tag", from, to]).await?;
+        self.ctr(&["images", "rm", from]).await.map(drop)
     }
 
     /// Cuts the node off the network. Its pods reach each other.
@@ -152,7 +180,7 @@ impl Node {
 
     /// Restarts the kubelet with these fields in its configuration. Fields of earlier calls are reset.
     pub fn configure(&self, fields: Value) -> Result<()> {
-        let mut config = kubelet(&self.folder, &self.address);
+        let mut config = self.config.clone();
         merge(&mut config, fields);
         let text = config.to_string();
         fs::write(self.folder.join("kubelet.json"), text)?;
@@ -235,10 +263,11 @@ pub(crate) async fn ip(args: &[&str]) -> Result<()> {
     run(Path::new("ip"), args, &[], CALL).await.map(drop)
 }
 
-fn kubelet(folder: &Path, address: &str) -> Value {
+fn kubelet(folder: &Path, address: &str, gates: &BTreeMap<&str, bool>) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
+        "featureGates": gates,
         "address": address,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},

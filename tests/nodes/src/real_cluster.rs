@@ -1,5 +1,6 @@
 //! A cluster with real nodes and the operator installed as a user installs it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub const GPUS: u32 = 8;
 /// How long anything may take on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);
 
+/// Feature gates of the API server and the kubelets, by name.
+pub type Gates = BTreeMap<&'static str, bool>;
+
 /// Where the product's images come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Images {
@@ -64,9 +68,11 @@ pub struct RealCluster {
 impl RealCluster {
     /// Starts a control plane, DNS and nodes with the images of product and tests, without the
     /// operator.
-    pub async fn start(name: &str, count: u8, from: Images) -> Result<Self> {
+    pub async fn start(name: &str, count: u8, from: Images, gates: &Gates) -> Result<Self> {
+        let gate = |(name, on)| format!("--feature-gates={name}={on}");
         let options = Options {
             kubelets: Kubelets::Real,
+            api_server: gates.iter().map(gate).collect(),
             ..Options::named(name)
         };
         connect().await?;
@@ -75,7 +81,7 @@ impl RealCluster {
         let dns = start_dns(&cluster, &programs).await?;
         let archives = archives(cluster.folder(), from).await?;
         let start = async |number: u8| {
-            let node = Node::start(&cluster, &programs, number).await?;
+            let node = Node::start(&cluster, &programs, number, gates).await?;
             for archive in &archives {
                 node.import(archive).await?;
             }
@@ -137,6 +143,11 @@ impl RealCluster {
             .patch_status(name, &params, &Patch::Merge(status))
             .await?;
         Ok(())
+    }
+
+    /// Members that fill the nodes: two on each.
+    pub fn members(&self) -> usize {
+        2 * self.nodes.len()
     }
 
     /// A node.
@@ -260,7 +271,7 @@ async fn archives(folder: &Path, from: Images) -> Result<Vec<PathBuf>> {
     match from {
         Images::Released => archives = images::released()?,
         Images::Development => {
-            images.extend(images::packed(&folder, env!("CARGO_PKG_VERSION")).await?);
+            images.extend(images::packed(&folder).await?);
         }
         Images::Scenarios => images.push(images::of_scenarios()?),
     }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use lockstep_cluster::process::workspace_binary;
+use lockstep_nodes::real_cluster::Gates;
 use lockstep_nodes::{Images, RealCluster};
 
 #[tokio::main]
@@ -23,7 +24,7 @@ async fn main() -> Result<()> {
         _ => anyhow::bail!("IMAGES is development or released, not {images}"),
     };
     let count = count.parse().context("number of nodes")?;
-    let real = RealCluster::start("cluster", count, images).await?;
+    let real = RealCluster::start("cluster", count, images, &Gates::new()).await?;
     let (kubectl, plugin) = (
         real.cluster.kubectl_program(),
         workspace_binary("kubectl-lockstep")?,

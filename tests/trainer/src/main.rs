@@ -9,6 +9,7 @@
 
 mod checkpoint;
 mod command;
+mod health;
 mod journal;
 mod settings;
 mod state;
@@ -81,6 +82,9 @@ fn run(settings: &Settings) -> Result<End> {
         .context("handle SIGTERM")?;
     flag::register(SIGTERM, stop.clone()).context("handle SIGTERM")?;
 
+    if let Some((port, sick)) = &settings.health {
+        health::listen(*port, sick.clone())?;
+    }
     note(settings, Milestone::Started)?;
     say(&format!(
         "meets a team of {} as rank {}",

@@ -30,6 +30,9 @@ pub struct Settings {
     pub journal: Option<PathBuf>,
     /// `COMMAND_FILE`: what it says is done before the next step; none by default.
     pub commands: Option<PathBuf>,
+    /// `HEALTH_PORT` and `SICK_FILE`: where this member answers HTTP probes, and the file that makes
+    /// the answer a failure; none by default.
+    pub health: Option<(u16, PathBuf)>,
     /// `STEP_MILLIS`: time of a step, default 50.
     pub step_time: Duration,
     /// `CHECKPOINT_EVERY`: steps between two checkpoints, default 20.
@@ -79,6 +82,10 @@ impl Settings {
             attempt: number(&lookup, "LOCKSTEP_ATTEMPT", "a number", |_| true)?.unwrap_or(0),
             journal: lookup("JOURNAL_FILE").map(PathBuf::from),
             commands: lookup("COMMAND_FILE").map(PathBuf::from),
+            health: match number(&lookup, "HEALTH_PORT", "a port", |port: &u16| *port > 0)? {
+                Some(port) => Some((port, text("SICK_FILE")?.into())),
+                None => None,
+            },
             step_time: Duration::from_millis(
                 number(&lookup, "STEP_MILLIS", "a number of milliseconds", |_| true)?.unwrap_or(50),
             ),

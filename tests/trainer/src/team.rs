@@ -106,7 +106,9 @@ fn gather(settings: &Settings) -> Result<Vec<TcpStream>, Unmet> {
         let Ok([rank, world, attempt]) = greeting.as_deref() else {
             continue;
         };
-        if *attempt != settings.attempt {
+        // A member without supervisor does not know its attempt.
+        let known = *attempt > 0 && settings.attempt > 0;
+        if known && *attempt != settings.attempt {
             return Err(Unmet::Mixed {
                 rank: *rank,
                 theirs: *attempt,

@@ -211,3 +211,10 @@ fn a_member_exits_with_the_code_of_its_command_file() {
     fs::write(job.folder.path().join("command-1"), "exit 42").unwrap();
     assert_eq!(exit_codes(&mut members), [Some(1), Some(42)]);
 }
+
+#[test]
+fn a_member_without_supervisor_meets_a_member_that_knows_its_attempt() {
+    let job = Job::new();
+    let mut members = [job.start_at(0, 2, 20, 7), job.start_at(1, 2, 20, 0)];
+    assert_eq!(exit_codes(&mut members), [Some(0), Some(0)]);
+}

@@ -6,13 +6,18 @@ use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::{Cluster, Options, http, scenario};
 use serde_json::json;
 
+/// Serves `scheduling.k8s.io` pod groups in every version that the API server has, alpha included.
+const NATIVE_SCHEDULING: [&str; 2] = [
+    "--feature-gates=GenericWorkload=true",
+    "--runtime-config=api/all=true",
+];
 /// Name of the metric, with the versions as its label.
 const METRIC: &str = "lockstep_native_scheduling";
 
 /// Runs a gang on a cluster of its own; the lines of the metric.
-async fn shown(name: &str, native_scheduling: bool) -> Result<Option<Vec<String>>> {
+async fn shown(name: &str, api_server: &[&str]) -> Result<Option<Vec<String>>> {
     let cluster = Cluster::start(&Options {
-        native_scheduling,
+        api_server: api_server.iter().map(|&arg| arg.to_owned()).collect(),
         ..Options::named(name)
     })
     .await?;
@@ -36,7 +41,7 @@ async fn shown(name: &str, native_scheduling: bool) -> Result<Option<Vec<String>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pod_groups_that_the_cluster_serves_show_with_their_versions() -> Result<()> {
-    let Some(metric) = shown("native", true).await? else {
+    let Some(metric) = shown("native", &NATIVE_SCHEDULING).await? else {
         return Ok(());
     };
     let one =
@@ -47,7 +52,7 @@ async fn pod_groups_that_the_cluster_serves_show_with_their_versions() -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_pod_groups_in_the_cluster_gangs_are_placed_all_the_same() -> Result<()> {
-    let Some(metric) = shown("not-native", false).await? else {
+    let Some(metric) = shown("not-native", &[]).await? else {
         return Ok(());
     };
     ensure!(metric.is_empty(), "{metric:?}");

@@ -13,11 +13,12 @@ use lockstep_cluster::{eventually, install};
 use lockstep_containers::containerd::IMAGE;
 use lockstep_containers::job::now;
 use lockstep_nodes::RealCluster;
+use lockstep_nodes::incidents::{apart, restarts_in_containers, started};
 use lockstep_nodes::real_cluster::{LIMIT, supervises};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, on_nodes, restarted, restarts_in_containers, started};
+use crate::{kill_restarts_in_containers, on_nodes, restarted};
 
 /// Deletes the agent's pod of a node.
 async fn delete_agent(real: &RealCluster, name: &str) -> Result<()> {
@@ -34,38 +35,13 @@ async fn delete_agent(real: &RealCluster, name: &str) -> Result<()> {
 async fn a_restart_survives_the_agent_that_is_replaced_meanwhile() -> Result<()> {
     on_nodes("agent", async |real, t| {
         let (job, before) = started(t, 4, json!({}), json!({})).await?;
-        let killed = now()?;
-        real.signal(&before[0], Signal::KILL)?;
-        delete_agent(real, &node(&before[2])).await?;
-        let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
-        kept(&before, &after, 0)?;
-        ensure!(addresses(&before) == addresses(&after), "addresses changed");
-        apart(&job)?;
-        let agents = Api::<NodeAgent>::all(t.client.clone());
-        supervises(&agents, &node(&before[2])).await
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_of_all_agents_disturbs_no_member() -> Result<()> {
-    on_nodes("upgrade", async |real, t| {
-        let (job, before) = started(t, 4, json!({}), json!({})).await?;
-        let (namespace, name) = install::AGENT;
-        let agents = format!("daemonset/{name}");
-        let rollout = async |verb| {
-            let words = ["rollout", verb, &*agents, "-n", namespace];
-            t.cluster.kubectl(&words).await
-        };
-        rollout("restart").await?;
-        eventually("the agents to be replaced", LIMIT, async || {
-            rollout("status").await
+        restarts_in_containers(t, &job, &before, async || {
+            real.signal(&before[0], Signal::KILL)?;
+            delete_agent(real, &node(&before[2])).await
         })
         .await?;
-        kept(&before, &t.running("gpt").await?, 0)?;
-        restarts_in_containers(real, t, &job, &before, 0).await?;
-        Ok(())
+        let agents = Api::<NodeAgent>::all(t.client.clone());
+        supervises(&agents, &node(&before[2])).await
     })
     .await
 }
@@ -80,7 +56,7 @@ async fn a_restart_in_place_needs_no_kubelet() -> Result<()> {
         real.signal(&before[0], Signal::KILL)?;
         let outcome = job.trains(t, killed).await;
         machine.release("kubelet")?;
-        restarted(t, "gpt", 1).await?;
+        restarted(t, 1).await?;
         real.ready(&machine.name).await?;
         kept(&before, &outcome?, 0)?;
         kept(&before, &t.running("gpt").await?, 0)?;
@@ -102,10 +78,39 @@ async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<(
         machine.release("kubelet")?;
         real.ready(&machine.name).await?;
         let after = job.trains(t, killed).await?;
-        let (_, cause) = restarted(t, "gpt", 1).await?;
+        let cause = restarted(t, 1).await?;
         ensure!(cause.pod == before[0].name_any(), "{cause:?}");
         kept(&before, &after, 0)?;
         apart(&job)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_node_whose_agent_stays_away_train_again() -> Result<()> {
+    on_nodes("away", async |real, t| {
+        let (job, before) = started(t, 4, json!({}), json!({})).await?;
+        let machine = real.node_of(&before[0])?;
+        let (_, agent) = install::AGENT;
+        // Without its image the agent cannot start again.
+        machine.hide_image(agent).await?;
+        machine.kill(agent)?;
+        let killed = now()?;
+        real.signal(&before[0], Signal::KILL)?;
+        let outcome = job.trains(t, killed).await;
+        machine.show_image(agent).await?;
+        let after = outcome?;
+        restarted(t, 1).await?;
+        for (old, new) in before.iter().zip(&after) {
+            let away = node(old) == machine.name;
+            ensure!(
+                away || old.uid() == new.uid(),
+                "{} was replaced",
+                old.name_any()
+            );
+        }
+        apart(&job)?;
+        supervises(&Api::<NodeAgent>::all(t.client.clone()), &machine.name).await
     })
     .await
 }
@@ -115,8 +120,9 @@ async fn a_restart_in_place_needs_no_containerd() -> Result<()> {
     on_nodes("containerd", async |real, t| {
         let (job, before) = started(t, 4, json!({}), json!({})).await?;
         real.node_of(&before[0])?.kill("containerd")?;
-        restarts_in_containers(real, t, &job, &before, 0).await?;
-        Ok(())
+        kill_restarts_in_containers(real, t, &job, &before, 0)
+            .await
+            .map(drop)
     })
     .await
 }
@@ -143,7 +149,7 @@ async fn a_member_that_waits_for_its_full_log_restarts_in_place() -> Result<()> 
         .await?;
         let killed = real.process(&before[1], "sh")?;
         lockstep_containers::processes::signal(killed, Signal::KILL)?;
-        let outcome = restarted(t, "gpt", 1).await;
+        let outcome = restarted(t, 1).await;
         blocked.release("containerd")?;
         outcome?;
         real.ready(&blocked.name).await?;

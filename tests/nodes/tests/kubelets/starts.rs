@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::on_nodes;
 
 /// Creates a gang whose training container is changed, and waits for a message of `Ready` with this.
-async fn not_ready_says(name: &str, container: Value, expected: &str) -> Result<()> {
+pub(crate) async fn not_ready_says(name: &str, container: Value, expected: &str) -> Result<()> {
     on_nodes(name, async |_, t| {
         let mut object = gang("gpt", 2, 4, json!({}));
         let training = &mut object["spec"]["groups"][0]["template"]["spec"]["containers"][0];
@@ -47,12 +47,6 @@ async fn ready_names_an_image_that_cannot_be_pulled() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ready_names_a_config_map_that_is_missing() -> Result<()> {
-    let env = json!({"envFrom": [{"configMapRef": {"name": "absent"}}]});
-    not_ready_says("config", env, "absent").await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn history_names_a_command_that_cannot_start() -> Result<()> {
     on_nodes("command", async |_, t| {
         let mut object = gang(
@@ -78,8 +72,10 @@ async fn history_names_a_command_that_cannot_start() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preempted_job_saves_its_work_and_continues_from_there() -> Result<()> {
-    on_nodes("preempted", async |_, t| {
-        preempted_job_resumes(t, 6, 4).await
+    on_nodes("preempted", async |real, t| {
+        let saved = preempted_job_resumes(t, real.members(), 4).await?;
+        ensure!(saved > 0, "it was stopped before its first step");
+        Ok(())
     })
     .await
 }

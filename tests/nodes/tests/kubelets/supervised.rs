@@ -1,67 +1,16 @@
 //! Tier Supervised: restarts inside the containers.
 
-use std::fs;
-
 use anyhow::{Result, ensure};
-use kube::ResourceExt;
 use kube::api::DeleteParams;
-use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::eventually;
-use lockstep_cluster::scenario::{kept, uids};
+use lockstep_cluster::scenario::kept;
 use lockstep_containers::Job;
-use lockstep_containers::job::{TRAINER, now};
+use lockstep_nodes::incidents::started;
 use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::{addresses, apart, on_nodes, restarted, restarts_in_containers, started};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_process_restarts_in_place() -> Result<()> {
-    on_nodes("killed", async |real, t| {
-        let (job, before) = started(t, 6, json!({}), json!({})).await?;
-        t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
-            .await?;
-        let after = restarts_in_containers(real, t, &job, &before, 3).await?;
-        let (_, cause) = restarted(t, "gpt", 1).await?;
-        ensure!(
-            cause.pod == before[3].name_any() && cause.exit_code == Some(137),
-            "{cause:?}"
-        );
-        ensure!(addresses(&before) == addresses(&after), "addresses changed");
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn history_tells_an_exit_code_from_an_oom_kill() -> Result<()> {
-    on_nodes("causes", async |_, t| {
-        let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
-        let (job, before) = started(t, 4, json!({}), limited).await?;
-
-        let ordered = now()?;
-        job.command(1, "exit 42")?;
-        job.trains(t, ordered).await?;
-        let (_, cause) = restarted(t, "gpt", 1).await?;
-        ensure!(
-            cause.exit_code == Some(42) && cause.pod == before[1].name_any(),
-            "{cause:?}"
-        );
-
-        let ordered = now()?;
-        job.command(2, "leak")?;
-        let after = job.trains(t, ordered).await?;
-        let (_, cause) = restarted(t, "gpt", 2).await?;
-        ensure!(
-            cause.reason == "OOMKilled" && cause.pod == before[2].name_any(),
-            "{cause:?}"
-        );
-        kept(&before, &after, 0)?;
-        apart(&job)
-    })
-    .await
-}
+use crate::{kill_restarts_in_containers, on_nodes, restarted};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Result<()> {
@@ -76,51 +25,14 @@ async fn a_restart_in_place_leaves_init_containers_and_sidecars_alone() -> Resul
         ]);
         t.create(object).await?;
         let before = job.trains(t, 0).await?;
-        let after = restarts_in_containers(real, t, &job, &before, 1).await?;
-        for pod in &after {
+        kill_restarts_in_containers(real, t, &job, &before, 1).await?;
+        for pod in &t.running("gpt").await? {
             let status = pod.status.as_ref();
             let all = status.and_then(|s| s.init_container_statuses.as_ref());
             let again = all.into_iter().flatten().find(|s| s.restart_count > 0);
             ensure!(again.is_none(), "{again:?}");
         }
         Ok(())
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn probes_let_a_member_restart_in_place_and_end_one_that_is_sick() -> Result<()> {
-    on_nodes("probes", async |real, t| {
-        let probe = |command: &str| {
-            let command = ["sh", "-c", command];
-            json!({"exec": {"command": command}, "periodSeconds": 1, "failureThreshold": 2})
-        };
-        let runs = "test -e /job/journal-$PET_NODE_RANK";
-        let probes = json!({
-            "startupProbe": probe(runs),
-            "readinessProbe": probe(runs),
-            "livenessProbe": probe("test ! -e /job/sick-$PET_NODE_RANK"),
-        });
-        let (job, before) = started(t, 4, json!({}), probes).await?;
-        restarts_in_containers(real, t, &job, &before, 1).await?;
-
-        let sick = job.folder().join("sick-2");
-        let ends = now()?;
-        fs::write(&sick, "")?;
-        let of_kubelet = real.process(&before[2], TRAINER)?;
-        eventually("the kubelet to end the container", LIMIT, async || {
-            let left = real.process(&before[2], TRAINER).ok() == Some(of_kubelet);
-            ensure!(!left, "process {of_kubelet} runs");
-            Ok(())
-        })
-        .await?;
-        fs::remove_file(&sick)?;
-        let after = job.trains(t, ends).await?;
-        let (_, cause) = restarted(t, "gpt", 2).await?;
-        // The trainer ends all members when one gets SIGTERM.
-        ensure!(cause.exit_code == Some(143), "{cause:?}");
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        apart(&job)
     })
     .await
 }
@@ -175,7 +87,7 @@ async fn a_job_under_restricted_pod_security_restarts_in_place() -> Result<()> {
         let before = t.running("gpt").await?;
         let killed = real.process(&before[0], "sleep")?;
         lockstep_containers::processes::signal(killed, Signal::KILL)?;
-        restarted(t, "gpt", 1).await?;
+        restarted(t, 1).await?;
         let after = t.running("gpt").await?;
         kept(&before, &after, 0)?;
         ensure!(

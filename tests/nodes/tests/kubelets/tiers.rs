@@ -8,11 +8,12 @@ use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::{Scenario, kept, uids};
 use lockstep_containers::job::now;
 use lockstep_nodes::RealCluster;
+use lockstep_nodes::incidents::started;
 use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{on_nodes, restarted, started};
+use crate::{on_nodes, restarted};
 
 /// In place without a supervisor.
 fn unsupervised(without: &str) -> Value {
@@ -20,8 +21,12 @@ fn unsupervised(without: &str) -> Value {
 }
 
 /// Kills a member of a gang of this tier and checks that each container restarts once in its pod.
-async fn restarts_in_place(real: &RealCluster, t: &Scenario<'_>, tier: &str) -> Result<()> {
-    let (job, before) = started(t, 4, unsupervised("Allow"), json!({})).await?;
+pub(crate) async fn restarts_in_place(
+    real: &RealCluster,
+    t: &Scenario<'_>,
+    tier: &str,
+) -> Result<()> {
+    let (job, before) = started(t, real.members(), unsupervised("Allow"), json!({})).await?;
     for pod in &before {
         let label = pod.annotations().get(names::annotations::TIER);
         ensure!(label.is_some_and(|l| l == tier), "{label:?} and not {tier}");
@@ -29,7 +34,7 @@ async fn restarts_in_place(real: &RealCluster, t: &Scenario<'_>, tier: &str) -> 
     let killed = now()?;
     real.signal(&before[1], Signal::KILL)?;
     let after = job.trains(t, killed).await?;
-    let (_, cause) = restarted(t, "gpt", 1).await?;
+    let cause = restarted(t, 1).await?;
     ensure!(
         cause.exit_code == Some(137) && cause.pod == before[1].name_any(),
         "{cause:?}"
@@ -78,14 +83,6 @@ async fn declared(real: &RealCluster, tier: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubelets_restart_all_containers_of_a_gang() -> Result<()> {
-    on_nodes("restart-all", async |real, t| {
-        restarts_in_place(real, t, "restart-all").await
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn kubelets_restart_training_containers_by_restart_rules() -> Result<()> {
     let gates = json!({"RestartAllContainersOnContainerExits": false});
     with_gates("restart-rules", "restart-rules", gates).await
@@ -99,7 +96,7 @@ async fn a_gang_without_supervisor_is_recreated_by_default() -> Result<()> {
         let killed = now()?;
         real.signal(&before[1], Signal::KILL)?;
         let after = job.trains(t, killed).await?;
-        restarted(t, "gpt", 1).await?;
+        restarted(t, 1).await?;
         let old = uids(&before);
         let same = after
             .iter()

@@ -12,17 +12,16 @@ use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::Scenario;
 use lockstep_containers::Job;
 use lockstep_containers::job::now;
-use lockstep_nodes::RealCluster;
-use lockstep_nodes::real_cluster::LIMIT;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::RealCluster;
 use crate::figures::Round;
+use crate::real_cluster::LIMIT;
 
-pub const MEMBERS: usize = 8;
 /// Failures are hours apart. Agents report at once again after they have reported the start of their
 /// members.
-const CALM: Duration = Duration::from_secs(11);
+pub const CALM: Duration = Duration::from_secs(11);
 
 /// A way of restarting.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +64,10 @@ pub async fn round(
     arm: &Arm,
     name: &str,
 ) -> Result<(Round, usize)> {
-    let job = Job::of(t, name, MEMBERS)?;
+    let job = Job::of(t, name, real.members())?;
     t.create(job.manifest(spec(arm.policy), json!({}))?).await?;
     let pods = job.trains(t, 0).await?;
-    let start = start(t, name).await?;
+    let start = place_to_ready(t, name).await?;
     tokio::time::sleep(CALM).await;
     let victim = usize::try_from(RandomState::new().hash_one(name) % pods.len() as u64)?;
     let victim: &Pod = pods.get(victim).context("a member")?;
@@ -92,8 +91,8 @@ pub async fn round(
     Ok((round, job.mixed()))
 }
 
-/// How long the start of a workload took.
-async fn start(t: &Scenario<'_>, name: &str) -> Result<TimeDelta> {
+/// Time from the placement of a workload until condition Ready.
+pub async fn place_to_ready(t: &Scenario<'_>, name: &str) -> Result<TimeDelta> {
     let workload = t.workloads().get(name).await?;
     let status = workload.status.context("a status")?;
     let ready = condition::find(&status.conditions, types::READY).context("condition Ready")?;

@@ -6,14 +6,13 @@
 //! runs until every member has done a step again. Each round has a workload of its own, and the arms
 //! take turns, so that what else happens on the machine concerns all of them.
 
-mod arms;
-mod figures;
-
 use anyhow::{Context, Result, ensure};
+use lockstep_nodes::arms::{ARMS, Arm, round};
+use lockstep_nodes::figures::{Round, table};
+use lockstep_nodes::real_cluster::Gates;
 use lockstep_nodes::{Images, RealCluster};
 
-use crate::arms::{ARMS, Arm, MEMBERS, round};
-use crate::figures::{Round, table};
+const NODES: u8 = 4;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -24,7 +23,7 @@ async fn main() -> Result<()> {
         Some(words) => words.split(',').map(named).collect::<Result<_>>()?,
         None => ARMS.iter().collect(),
     };
-    let real = RealCluster::start("bench", u8::try_from(MEMBERS / 2)?, Images::Released).await?;
+    let real = RealCluster::start("bench", NODES, Images::Released, &Gates::new()).await?;
     real.install().await?;
     let mut measured: Vec<(&str, Vec<Round>)> = arms.iter().map(|a| (a.name, Vec::new())).collect();
     let mut mixed = 0;
