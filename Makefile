@@ -207,10 +207,10 @@ demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
 demo: build kubernetes ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running, with dashboards if prometheus is on PATH
 	$(CARGO) run -q --bin lockstep-demo
 
-.PHONY: demo-containers
-demo-containers: nodes static kubernetes ## Restarts on real containers, live: kill, exit, memory, hang, lost node (root, container-packages)
-	$(CARGO) build --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin demo-containers
-	$(CARGO) run -q --bin demo-containers
+.PHONY: demo-kubelets
+demo-kubelets: static kubernetes nodes ## Lockstep on three real nodes, live: placement, failures, a lost node, preemption, uninstall, times by tier (root, node-packages)
+	$(CARGO) build $(NODE_PROGRAMS) --bin demo-kubelets
+	$(INSIDE) target/debug/demo-kubelets
 
 .PHONY: test
 test: lint unit e2e node-if-possible ## Everything that must pass before a change lands
@@ -229,7 +229,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) test-containers
 	LOCKSTEP_CONTAINERD=/usr/bin $(MAKE) test-containers
 	$(MAKE) test-kubelets
-	$(MAKE) demo-containers
+	$(MAKE) demo-kubelets
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
 	$(MAKE) test-bundle

@@ -28,6 +28,8 @@ const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
 const BUILD: Duration = Duration::from_hours(1);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
+/// Namespaces are deleted after the grace periods of their pods.
+const MAKE: Duration = Duration::from_mins(5);
 /// Lifetime of the tokens of service accounts.
 const TOKEN: Duration = Duration::from_hours(24);
 /// Where failure output stops being readable.
@@ -178,8 +180,7 @@ impl Cluster {
         }
         let programs = programs("control-plane").await?;
         let (kubelets, more) = (options.kubelets, &options.api_server);
-        let control_plane =
-            ControlPlane::start(&programs, &folder, &audit, kubelets, more).await?;
+        let control_plane = ControlPlane::start(&programs, &folder, &audit, kubelets, more).await?;
         Ok(Self {
             folder,
             kubectl: programs.join("kubectl"),
@@ -404,7 +405,7 @@ impl Cluster {
         let cache = self.folder.join("kubectl").display().to_string();
         let env = [("KUBECONFIG", &*kubeconfig), ("KUBECACHEDIR", &*cache)];
         let args = [&["-C", &*root, &*kubectl], args].concat();
-        run(Path::new("make"), &args, &env, KUBECTL).await
+        run(Path::new("make"), &args, &env, MAKE).await
     }
 
     /// Runs `kubectl lockstep` as the administrator and returns its standard output.
@@ -417,6 +418,29 @@ impl Cluster {
             KUBECTL,
         )
         .await
+    }
+
+    /// Every object that names Lockstep, as `Kind namespace/name`, but events and nodes.
+    pub async fn objects_of_lockstep(&self) -> Result<Vec<String>> {
+        let kinds = self
+            .kubectl(&["api-resources", "--verbs=list", "-o", "name"])
+            .await?;
+        let mut kinds: Vec<&str> = kinds.split_whitespace().collect();
+        kinds.retain(|k| !k.starts_with("events") && *k != "nodes");
+        // Kinds are removed meanwhile: the caller repeats a list that waits for one of them.
+        let within = "--request-timeout=5s";
+        let all = self
+            .kubectl(&["get", &kinds.join(","), "-A", "-o", "json", within])
+            .await?;
+        let all: Value = serde_json::from_str(&all)?;
+        let all = all["items"].as_array().context("a list")?;
+        let named = all.iter().filter(|o| o.to_string().contains("lockstep"));
+        let name = |o: &Value| {
+            let text = |field: &str| o["metadata"][field].as_str().unwrap_or_default();
+            let kind = o["kind"].as_str().unwrap_or_default();
+            format!("{kind} {}/{}", text("namespace"), text("name"))
+        };
+        Ok(named.map(name).collect())
     }
 
     /// Starts a manager and waits until it is ready, which includes that its watches are in sync.

@@ -8,6 +8,7 @@
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
 //! | [`control_plane`], `tokens` | the programs of the control plane, and its bearer tokens |
+//! | [`stage`] | progress and results of a demonstration |
 //! | [`prometheus`], [`pages`] | a Prometheus over the managers, and pages that draw the dashboards from it |
 //! | [`proxy`] | faults between a component and the API server |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
@@ -28,6 +29,7 @@ pub mod proxy;
 pub mod reaper;
 pub mod roles;
 pub mod scenario;
+pub mod stage;
 mod tokens;
 pub mod wait;
 

@@ -8,9 +8,8 @@ use lockstep_api::workload::Phase;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::scenario::{Scenario, node, restarts, uids};
+use lockstep_cluster::stage::{Stage, timings};
 use serde_json::json;
-
-use crate::stage::{Stage, timings};
 
 /// Performs all steps. A step that fails does not keep the others from being shown.
 pub async fn perform(stage: &mut Stage, t: &Scenario<'_>) {

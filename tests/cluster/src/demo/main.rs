@@ -7,17 +7,16 @@
 mod large;
 mod observed;
 mod processes;
-mod stage;
 mod training;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
+use lockstep_cluster::stage::Stage;
 use lockstep_cluster::{Cluster, LOOK_AROUND, Options, Scenario, prometheus, scenario};
 use serde_json::json;
 
 use crate::observed::Observed;
-use crate::stage::Stage;
 use crate::training::Trainings;
 
 /// Set to 1, the cluster stays until Ctrl-C.
@@ -27,7 +26,7 @@ const NODES: i32 = 64;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let mut stage = Stage::new();
+    let mut stage = Stage::begin();
     stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/overlays/full`");
     // Who looks around afterwards may want to see how it came to that.
     let program = if keeps() {

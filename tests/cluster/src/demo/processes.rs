@@ -11,11 +11,11 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::annotations;
 use lockstep_api::workload::Phase;
 use lockstep_cluster::eventually;
-use lockstep_cluster::scenario::{PATIENCE, Scenario, restarts, uids};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, addresses, restarts, uids};
+use lockstep_cluster::stage::{Stage, timings};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::stage::{Stage, timings};
 use crate::training::{Checkpoint, Progress, Trainings};
 
 /// The training that everything happens to.
@@ -127,7 +127,7 @@ impl Show<'_> {
         let status = self.t.restarted(GPT, 1).await?;
         let after = self.t.running(GPT).await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(ips(&before) == ips(&after), "addresses changed");
+        ensure!(addresses(&before) == addresses(&after), "addresses changed");
         ensure!(
             after.iter().all(|p| restarts(p) == 1),
             "some member did not restart exactly once"
@@ -298,10 +298,4 @@ impl Show<'_> {
         )
         .await
     }
-}
-
-fn ips(pods: &[Pod]) -> Vec<Option<String>> {
-    pods.iter()
-        .map(|p| p.status.as_ref()?.pod_ip.clone())
-        .collect()
 }

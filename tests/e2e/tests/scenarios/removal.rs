@@ -12,7 +12,7 @@ use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{Cluster, eventually, olm};
 use lockstep_e2e::{fresh, installed, patient};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::elsewhere::with_agents;
 
@@ -55,34 +55,10 @@ async fn play(cluster: &Cluster, line: &str) -> Result<()> {
     cluster.kubectl(&args).await.context(line.clone()).map(drop)
 }
 
-/// Every object but events that names us anywhere, as `Kind namespace/name`. Nodes are left out: they
-/// are the test's own, and nobody of ours may write them.
-async fn ours(cluster: &Cluster) -> Result<Vec<String>> {
-    let kinds = cluster
-        .kubectl(&["api-resources", "--verbs=list", "-o", "name"])
-        .await?;
-    let mut kinds: Vec<&str> = kinds.split_whitespace().collect();
-    kinds.retain(|k| !k.starts_with("events") && *k != "nodes");
-    // Kinds go meanwhile: a look that waits for one of them is given up, and another follows.
-    let within = "--request-timeout=5s";
-    let all = cluster
-        .kubectl(&["get", &kinds.join(","), "-A", "-o", "json", within])
-        .await?;
-    let all: Value = serde_json::from_str(&all)?;
-    let all = all["items"].as_array().context("a list")?;
-    let named = all.iter().filter(|o| o.to_string().contains("lockstep"));
-    let name = |o: &Value| {
-        let text = |field: &str| o["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let kind = o["kind"].as_str().unwrap_or_default();
-        format!("{kind} {}/{}", text("namespace"), text("name"))
-    };
-    Ok(named.map(name).collect())
-}
-
 /// Before anything is removed the search has to find what there is to remove: what every installation
 /// has, and these.
 async fn finds_what_is_installed(cluster: &Cluster, more: &[&str]) -> Result<()> {
-    let found = ours(cluster).await?;
+    let found = cluster.objects_of_lockstep().await?;
     let every = [
         "ClusterRole ",
         "ClusterRoleBinding ",
@@ -110,7 +86,7 @@ async fn finds_what_is_installed(cluster: &Cluster, more: &[&str]) -> Result<()>
 
 async fn nothing_is_left(cluster: &Cluster, but: &[&str]) -> Result<()> {
     eventually("nothing of ours to be left", PATIENCE, async || {
-        let mut left = ours(cluster).await?;
+        let mut left = cluster.objects_of_lockstep().await?;
         left.retain(|o| !but.iter().any(|b| o.starts_with(b)));
         ensure!(left.is_empty(), "{left:#?}");
         Ok(())

@@ -1,4 +1,4 @@
-//! What the audience sees.
+//! Progress and results of a demonstration, for its audience.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    pub fn new() -> Self {
+    /// The time of lines runs from here.
+    pub fn begin() -> Self {
         Self {
             start: Instant::now(),
             results: Vec::new(),
