@@ -31,8 +31,8 @@ pub(crate) async fn of_tests() -> Result<Vec<Image>> {
 
 /// The image of recorded scenarios: busybox with the tools that their commands use.
 pub(crate) fn of_scenarios() -> Result<Image> {
-    const TOOLS: [&str; 9] = [
-        "cat", "httpd", "ls", "mkdir", "sh", "sleep", "tail", "touch", "true",
+    const TOOLS: [&str; 10] = [
+        "cat", "httpd", "ls", "mkdir", "rm", "sh", "sleep", "tail", "touch", "true",
     ];
     let busybox = fs::read("/bin/busybox").context("busybox-static is not installed")?;
     let mut entries = vec![Entry::program("bin/busybox", busybox)];

@@ -19,7 +19,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, EvictParams, ListParams, WatchEvent, WatchParams};
 use lockstep_cluster::eventually;
 use lockstep_kubelet::traces::{Line, Program, Seen, Step, Trace, What};
-use lockstep_nodes::real_cluster::LIMIT;
+use lockstep_nodes::real_cluster::{Gates, LIMIT};
 use lockstep_nodes::{Images, RealCluster};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
         };
         traces = selected.split(',').map(named).collect::<Result<_>>()?;
     }
-    let real = RealCluster::start("record", NODES, Images::Scenarios).await?;
+    let real = RealCluster::start("record", NODES, Images::Scenarios, &Gates::new()).await?;
     tokio::time::sleep(HOUSEKEEPING).await;
     for trace in &mut traces {
         let context = trace.name.clone();
