@@ -232,6 +232,12 @@ impl Drop for Run {
 pub struct FullPipe(PipeReader);
 
 impl FullPipe {
+    /// Makes space for lines.
+    pub fn read_some(&mut self) {
+        let read = self.0.read(&mut [0; 4096]).unwrap();
+        assert_ne!(read, 0, "the log has ended");
+    }
+
     /// Reads until the log contains a text, and returns the log without the filling.
     pub fn read_until(&mut self, text: &str) -> String {
         let mut log = String::new();
