@@ -3,7 +3,7 @@
 //! docs/benchmarks.md.
 //!
 //! Eight members on four nodes train; a member taken at random is killed with SIGKILL, and the clock
-//! runs until every member has done a step again. Each round has a workload of its own, and the arms
+//! runs until all members run the next attempt. Each round has a workload of its own, and the arms
 //! take turns, so that what else happens on the machine concerns all of them.
 
 use anyhow::{Context, Result, ensure};

@@ -11,8 +11,8 @@ use lockstep_containers::job::Reached;
 pub struct Round {
     /// From the placement of the fresh workload until condition Ready.
     start: f64,
-    /// From the kill until every member has done a step again.
-    total: f64,
+    /// From the kill until all members run the next attempt, as they note it.
+    running: f64,
     /// The manager's account of the last incident: detect, decide, stop, barrier, start.
     phases: [f64; 5],
     /// From the start of the last process until all had met, as the members note it.
@@ -29,7 +29,7 @@ impl Round {
         let phases = &entry.phases;
         Self {
             start: start.num_milliseconds() as f64,
-            total: millis(killed, reached.stepped),
+            running: millis(killed, reached.started),
             phases: [
                 phases.detect_ms,
                 phases.decide_ms,
@@ -60,17 +60,17 @@ pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
         " place to ready |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let base = arms.iter().find(|(name, _)| *name == "recreate");
-    let base = base.map(|(_, rounds)| median(rounds, |r| r.total));
+    let base = base.map(|(_, rounds)| median(rounds, |r| r.running));
     for (name, rounds) in arms {
-        let total = median(rounds, |r| r.total);
-        let ratio = base.map_or_else(|| "-".into(), |base| format!("{:.1} x", base / total));
+        let running = median(rounds, |r| r.running);
+        let ratio = base.map_or_else(|| "-".into(), |base| format!("{:.1} x", base / running));
         let _ = write!(
             out,
-            "| {name} | {} | {total:.0} | {:.0} | {:.0} | {:.0} | {ratio} |",
+            "| {name} | {} | {running:.0} | {:.0} | {:.0} | {:.0} | {ratio} |",
             rounds.len(),
-            quantile(rounds, 0.95, |r| r.total),
-            quantile(rounds, 0.0, |r| r.total),
-            quantile(rounds, 1.0, |r| r.total),
+            quantile(rounds, 0.95, |r| r.running),
+            quantile(rounds, 0.0, |r| r.running),
+            quantile(rounds, 1.0, |r| r.running),
         );
         for phase in 0..PHASES.len() {
             let _ = write!(out, " {:.0} |", median(rounds, |r| r.phases[phase]));
