@@ -38,7 +38,7 @@ pub use version::{VERSIONS, Versions};
 /// Environment variables that a supervisor sets for its child from the release. The argument
 /// `--keep-env` of the supervisor's command lists variables to keep because the user's manifest
 /// sets them.
-pub const SET_BY_SUPERVISOR: [&str; 15] = [
+pub const SET_BY_SUPERVISOR: [&str; 18] = [
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
@@ -53,7 +53,10 @@ pub const SET_BY_SUPERVISOR: [&str; 15] = [
     "PET_MASTER_PORT",
     "PET_NNODES",
     "PET_NODE_RANK",
+    "PET_RDZV_ENDPOINT",
     "PET_RDZV_ID",
+    "RANK",
+    "WORLD_SIZE",
 ];
 
 /// File name of the socket in the supervisor's folder.

@@ -60,10 +60,10 @@ pub fn code_of(error: &io::Error) -> u8 {
 }
 
 /// Variables that the child of this attempt gets in addition to, or instead of, the pod's
-/// environment. `keep` lists the variables that the user's manifest sets.
+/// environment, which `pod` reads. `keep` lists the variables that the user's manifest sets.
 pub fn environment(
     release: &Release,
-    rendezvous: Option<OsString>,
+    pod: impl Fn(&str) -> Option<OsString>,
     progress: &Path,
     keep: &[OsString],
 ) -> Vec<(&'static str, OsString)> {
@@ -73,20 +73,26 @@ pub fn environment(
         ("LOCKSTEP_PEERS", (*release.peers).into()),
         ("LOCKSTEP_PROGRESS", progress.into()),
     ];
+    // A pod with one process per member has them. In others, launchers set them for each process.
+    let one_process = pod("RANK").is_some();
     if release.world > 0 {
-        for name in ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"] {
+        let of_process = one_process.then_some("WORLD_SIZE");
+        let names = ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"];
+        for name in names.into_iter().chain(of_process) {
             all.push((name, release.world.to_string().into()));
         }
     }
     if let Some(rank) = release.rank {
-        for name in ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"] {
+        let of_process = one_process.then_some("RANK");
+        let names = ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"];
+        for name in names.into_iter().chain(of_process) {
             all.push((name, rank.to_string().into()));
         }
     }
     if let Some(coordinator) = release.coordinator {
         // Only with a coordinator: otherwise the rendezvous address is the same in each attempt,
         // and members without a supervisor meet there under the pod's id.
-        let mut id = rendezvous.unwrap_or_default();
+        let mut id = pod(RENDEZVOUS).unwrap_or_default();
         if !id.is_empty() {
             id.push("-");
         }
@@ -102,15 +108,12 @@ pub fn environment(
             all.push((name, value.into()));
         }
         let address = SocketAddr::new(coordinator.ip, coordinator.port).to_string();
-        all.push(("JAX_COORDINATOR_ADDRESS", address.into()));
+        for name in ["JAX_COORDINATOR_ADDRESS", "PET_RDZV_ENDPOINT"] {
+            all.push((name, OsString::from(&address)));
+        }
     }
     all.retain(|(name, _)| !keep.iter().any(|kept| kept == OsStr::new(name)));
     all
-}
-
-/// The rendezvous id of the pod's environment, which all attempts share.
-pub fn common_rendezvous() -> Option<OsString> {
-    std::env::var_os(RENDEZVOUS)
 }
 
 #[cfg(test)]
@@ -141,10 +144,11 @@ mod tests {
 
     fn environment(
         release: &Release,
-        rendezvous: Option<OsString>,
+        pod: &[(&str, &str)],
         keep: &[OsString],
     ) -> Vec<(&'static str, OsString)> {
-        environment_of(release, rendezvous, Path::new("/lockstep/progress"), keep)
+        let value = |name: &str| pod.iter().find(|(n, _)| *n == name).map(|(_, v)| v.into());
+        environment_of(release, value, Path::new("/lockstep/progress"), keep)
     }
 
     fn text(environment: Vec<(&'static str, OsString)>) -> BTreeMap<&'static str, String> {
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn the_child_learns_its_attempt_and_where_to_rendezvous() {
-        let found = text(environment(&release(), Some("uid".into()), &[]));
+        let pod = [("PET_RDZV_ID", "uid"), ("RANK", "1")];
+        let found = text(environment(&release(), &pod, &[]));
         let expected = [
             ("LOCKSTEP_ATTEMPT", "3"),
             ("LOCKSTEP_PEERS", "workers-0:0-31"),
@@ -172,7 +177,10 @@ mod tests {
             ("PET_MASTER_PORT", "29503"),
             ("PET_NNODES", "32"),
             ("PET_NODE_RANK", "6"),
+            ("PET_RDZV_ENDPOINT", "10.0.0.7:29503"),
             ("PET_RDZV_ID", "uid-3"),
+            ("RANK", "6"),
+            ("WORLD_SIZE", "32"),
         ];
         assert_eq!(
             found,
@@ -194,7 +202,7 @@ mod tests {
             world: 0,
             ..release()
         };
-        let found = text(environment(&bare, Some("uid".into()), &[]));
+        let found = text(environment(&bare, &[("PET_RDZV_ID", "uid")], &[]));
         let names: Vec<&str> = found.into_keys().collect();
         assert_eq!(
             names,
@@ -206,10 +214,12 @@ mod tests {
     fn variables_of_the_manifest_are_kept() {
         let found = text(environment(
             &release(),
-            None,
+            &[],
             &["MASTER_ADDR".into(), "MASTER_PORT".into()],
         ));
         assert!(!found.contains_key("MASTER_ADDR") && !found.contains_key("MASTER_PORT"));
         assert_eq!(found["PET_MASTER_ADDR"], "10.0.0.7");
+        let launcher_sets = ["RANK", "WORLD_SIZE"];
+        assert!(launcher_sets.iter().all(|name| !found.contains_key(name)));
     }
 }

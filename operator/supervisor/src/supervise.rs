@@ -266,7 +266,7 @@ impl Supervisor {
         }
         let environment = child::environment(
             release,
-            child::common_rendezvous(),
+            |name| std::env::var_os(name),
             self.progress.path(),
             &self.options.keep,
         );

@@ -40,18 +40,27 @@ pub(super) fn variables(
         ("PET_NODE_RANK", number.clone()),
         ("PET_MASTER_ADDR", coordinator.clone()),
         ("PET_MASTER_PORT", port.clone()),
+        ("PET_RDZV_ENDPOINT", format!("{coordinator}:{port}")),
         ("PET_RDZV_ID", rendezvous_id),
         ("JAX_COORDINATOR_ADDRESS", format!("{coordinator}:{port}")),
         ("MASTER_ADDR", coordinator),
         ("MASTER_PORT", port),
         ("NODE_RANK", number.clone()),
-        ("JAX_NUM_PROCESSES", world),
-        ("JAX_PROCESS_ID", number),
+        ("JAX_NUM_PROCESSES", world.clone()),
+        ("JAX_PROCESS_ID", number.clone()),
         ("JOB_COMPLETION_INDEX", rank.completion_index.to_string()),
     ];
     // Otherwise torchrun starts one process.
     if accelerators > 0 {
         all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
+    }
+    // With several accelerators a launcher starts a process for each and sets them.
+    if accelerators <= 1 {
+        all.extend([
+            ("RANK", number),
+            ("WORLD_SIZE", world),
+            ("LOCAL_RANK", "0".to_owned()),
+        ]);
     }
     let variables = all.into_iter().map(|(name, value)| EnvVar {
         name: name.into(),

@@ -85,6 +85,11 @@ pub(crate) fn pod(
         env::inject(container, &variables);
     }
     end_observably(&mut spec);
+    if spec.host_network == Some(true) {
+        // With the default, ClusterFirst, such a pod could not resolve the coordinator's name.
+        let policy = || "ClusterFirstWithHostNet".to_owned();
+        spec.dns_policy.get_or_insert_with(policy);
+    }
     affinity::tolerate_unreachable_nodes(&mut spec);
     if let Some((node, _)) = plan.place {
         affinity::pin(&mut spec, node);
