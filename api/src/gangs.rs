@@ -179,7 +179,7 @@ fn gang(
 
 impl Gang {
     /// Spec of the gang's template and pod group. `priority` and `preemption` come from the
-    /// priority class; the workload may override `preemption`.
+    /// priority class. A workload may only give up the preemption that its class allows.
     pub fn spec(
         &self,
         spec: &TrainingWorkloadSpec,
@@ -210,7 +210,10 @@ impl Gang {
             disruption_mode: PodGroupDisruptionMode { all, single },
             priority_class_name: spec.priority_class_name.clone(),
             priority,
-            preemption_policy: scheduling.preemption_policy.or(preemption),
+            preemption_policy: match scheduling.preemption_policy {
+                Some(PreemptionPolicy::Never) => Some(PreemptionPolicy::Never),
+                Some(PreemptionPolicy::PreemptLowerPriority) | None => preemption,
+            },
         }
     }
 }

@@ -53,6 +53,10 @@ pub mod annotations {
     /// On a priority class, written by an administrator: priority of running gangs of the class
     /// against preemptors. A value below the class's own value is ignored.
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
+    /// On a priority class, written by an administrator: whether Lockstep may preempt for gangs of
+    /// the class (`PreemptLowerPriority`, `Never`). Default: `preemptionPolicy` of the class, which
+    /// also binds kube-scheduler.
+    pub const PREEMPTION_POLICY: &str = "training.lockstep.dev/preemption-policy";
     /// On a Namespace: its weight in the queue, a number; default 1. Among gangs of equal priority,
     /// the scheduler first serves the namespace with the smallest share of the cluster in
     /// proportion to its weight.

@@ -21,8 +21,8 @@ pub struct Scheduling {
     /// and a minCount below its size, a gang continues without lost members while minCount remain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
-    /// PreemptLowerPriority: this workload may evict pods of lower priority. Never: it may not.
-    /// Default: the policy of its priority class.
+    /// Never: this workload evicts no pods. PreemptLowerPriority: it evicts pods of lower priority if
+    /// its priority class allows that, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_policy: Option<PreemptionPolicy>,
     /// Keeps members close together.

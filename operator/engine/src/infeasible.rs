@@ -76,7 +76,7 @@ impl Infeasible {
                 ""
             },
             if matches!(self, Self::MayNotPreempt(_)) {
-                "; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)"
+                "; the gang may not preempt: preemptionPolicy of the workload or its PriorityClass is Never"
             } else {
                 ""
             },

@@ -15,11 +15,8 @@ pub struct CostModel {
     pub cpu_weight_milli: i64,
     /// Cost of a restart in addition to lost work, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Upper bound of the time since a reported checkpoint, in seconds, so that work that stops
-    /// checkpointing does not become immune.
-    pub cap_seconds: i64,
-    /// Assumed checkpoint interval of work that reports no checkpoints, in seconds, so that missing
-    /// reports do not protect work.
+    /// Assumed checkpoint interval, in seconds. Work that reports no checkpoint for longer costs no
+    /// more, so that neither missing nor old reports protect it.
     pub assumed_checkpoint_seconds: i64,
 }
 
@@ -29,7 +26,6 @@ impl Default for CostModel {
             accelerators: ACCELERATORS.map(str::to_owned).into(),
             cpu_weight_milli: 10,
             restart_overhead_seconds: 120,
-            cap_seconds: 12 * 3600,
             assumed_checkpoint_seconds: 30 * 60,
         }
     }
@@ -43,8 +39,8 @@ impl CostModel {
             .sum()
     }
 
-    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: its last
-    /// checkpoint or start (`None`: not started); if in the future, now.
+    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: when its work was
+    /// last safe (`None`: not started); if in the future, now.
     pub fn loss(
         &self,
         resources: &Resources,
@@ -52,8 +48,7 @@ impl CostModel {
         now: DateTime<Utc>,
     ) -> u64 {
         let Some(since) = since else { return 0 };
-        let seconds =
-            (now - since).num_seconds().clamp(0, self.cap_seconds) + self.restart_overhead_seconds;
+        let seconds = (now - since).num_seconds().max(0) + self.restart_overhead_seconds;
         let weight_milli = match self.accelerators(resources) {
             0 => i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000,
             n => i128::from(n) * 1000,
@@ -86,7 +81,7 @@ impl CostModel {
     }
 
     /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. Assumes a
-    /// checkpoint if the last one is missing or in the future.
+    /// checkpoint if the last one is missing, old or in the future.
     fn safe_until(
         &self,
         started: Option<DateTime<Utc>>,
@@ -94,7 +89,8 @@ impl CostModel {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let assumed = now - TimeDelta::seconds(self.assumed_checkpoint_seconds);
-        let safe = checkpoint.filter(|c| *c <= now).unwrap_or(assumed);
+        let reported = checkpoint.filter(|c| *c <= now);
+        let safe = reported.map_or(assumed, |c| c.max(assumed));
         started.map(|start| safe.max(start))
     }
 }
@@ -139,25 +135,26 @@ mod tests {
                 ..silent.clone()
             };
             assert!(model.loss_of_pod(&reports, at(day)) <= lost);
-            let spared = model.loss_of_pod(&reports, at(day + 600)) as i64;
-            assert_eq!(spared, minutes * 60 + 600 + 120);
+        }
+        for hours in [1, 12, 24] {
+            let old = Pod {
+                last_checkpoint: Some(at(day - hours * 3600)),
+                ..silent.clone()
+            };
+            assert_eq!(model.loss_of_pod(&old, at(day)), lost, "{hours} h");
         }
         let young = model.loss_of_pod(&silent, at(600));
         assert_eq!(young, 600 + 120, "nothing is lost from before its start");
     }
 
     #[test]
-    fn work_without_recent_checkpoints_is_evictable_and_future_checkpoints_do_not_count() {
+    fn checkpoints_in_the_future_and_before_the_start_do_not_count() {
         let model = CostModel::default();
-        let gpus = mk_resources(&[("nvidia.com/gpu", "1")]);
-        assert_eq!(
-            model.loss(&gpus, Some(at(0)), at(10_000_000)),
-            (12 * 3600 + 120) as u64
-        );
         let safe = |checkpoint, now| model.safe_until(Some(at(0)), Some(at(checkpoint)), at(now));
         assert_eq!(safe(900, 600), Some(at(0)));
         assert_eq!(safe(90_000, 6000), Some(at(6000 - 1800)));
-        assert_eq!(safe(500, 6000), Some(at(500)));
-        assert_eq!(safe(-5, 6000), Some(at(0)));
+        assert_eq!(safe(5000, 6000), Some(at(5000)));
+        assert_eq!(safe(500, 6000), Some(at(6000 - 1800)));
+        assert_eq!(safe(-5, 600), Some(at(0)));
     }
 }

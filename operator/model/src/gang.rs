@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::names::annotations;
+use lockstep_api::scheduling::PreemptionPolicy;
 
 /// Whether a gang may have or get capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +19,23 @@ pub enum GangPhase {
 /// of KEP-5710). An annotation of the `PriorityClass`, because users could make their own workloads
 /// immune. An invalid number counts as absent.
 pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
-    class
-        .annotations
-        .as_ref()?
+    let annotations = class.annotations.as_ref()?;
+    annotations
         .get(annotations::PREEMPTION_PRIORITY)?
         .parse()
         .ok()
+}
+
+/// Whether gangs of this class may preempt: the class's annotation, else its `policy`, which the API
+/// server applies to pods. No workload can override it, because users could preempt without
+/// permission. An invalid annotation counts as absent.
+pub fn preemption_policy(class: &ObjectMeta, policy: Option<&str>) -> PreemptionPolicy {
+    let annotations = class.annotations.as_ref();
+    let annotated = annotations.and_then(|a| a.get(annotations::PREEMPTION_POLICY));
+    let annotated = annotated.map(String::as_str);
+    let annotated = annotated.filter(|policy| ["Never", "PreemptLowerPriority"].contains(policy));
+    match annotated.or(policy) {
+        Some("Never") => PreemptionPolicy::Never,
+        _ => PreemptionPolicy::PreemptLowerPriority,
+    }
 }

@@ -18,11 +18,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ObjectMeta, OwnerReference, Time,
 };
 use kube::Resource;
-use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::time::utc;
 use serde::{Deserialize, Deserializer};
 
-use crate::gang::preemption_priority;
+use crate::gang::{preemption_policy, preemption_priority};
 use crate::node::{NodeSpecView, NodeStatusView};
 use crate::pdb::Budget;
 use crate::pod_view::{PodConditionView, PodSpecView, PodStatusView};
@@ -235,10 +234,7 @@ impl PartialPriorityClass {
         Ok(PriorityClass {
             name: present("name", self.metadata.name.as_ref())?.clone(),
             value: self.value,
-            preemption: match self.preemption_policy.as_deref() {
-                Some("Never") => PreemptionPolicy::Never,
-                _ => PreemptionPolicy::PreemptLowerPriority,
-            },
+            preemption: preemption_policy(&self.metadata, self.preemption_policy.as_deref()),
             preemption_priority: preemption_priority(&self.metadata),
             default: self.global_default,
         })
@@ -280,6 +276,7 @@ pub(crate) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obje
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_api::scheduling::PreemptionPolicy;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
@@ -342,5 +339,20 @@ mod tests {
             default: true,
         };
         assert_eq!(class.scheduling(), Ok(expected));
+        let policy = |policy: &str, annotation: &str| {
+            let annotations = json!({"training.lockstep.dev/preemption-policy": annotation});
+            let class: PartialPriorityClass = partial(
+                json!({"metadata": {"name": "high", "annotations": annotations},
+                "value": 100, "preemptionPolicy": policy}),
+            );
+            class.scheduling().unwrap().preemption
+        };
+        let (never, lower) = (
+            PreemptionPolicy::Never,
+            PreemptionPolicy::PreemptLowerPriority,
+        );
+        assert_eq!(policy("Never", "PreemptLowerPriority"), lower);
+        assert_eq!(policy("PreemptLowerPriority", "Never"), never);
+        assert_eq!(policy("Never", "yes"), never);
     }
 }

@@ -157,7 +157,7 @@ impl SchedulerConfig {
     }
 
     /// Spans with no rule except that they are not negative.
-    fn spans(&self) -> [ValueRule; 7] {
+    fn spans(&self) -> [ValueRule; 6] {
         let p = &self.preemption;
         let interval = p.assumed_checkpoint_interval;
         [
@@ -166,7 +166,6 @@ impl SchedulerConfig {
             ValueRule::not_negative("scheduler.refusedPinMemory", self.refused_pin_memory),
             ValueRule::not_negative("scheduler.growAfter", self.grow_after),
             ValueRule::not_negative("scheduler.preemption.restartOverhead", p.restart_overhead),
-            ValueRule::not_negative("scheduler.preemption.lostWorkCap", p.lost_work_cap),
             ValueRule::not_negative("scheduler.preemption.assumedCheckpointInterval", interval),
         ]
     }
@@ -185,10 +184,8 @@ pub struct PreemptionConfig {
     pub order: OrderConfig,
     /// Cost of a restart of a gang, in addition to lost work.
     pub restart_overhead: Span,
-    /// Upper bound of the time since a reported checkpoint that counts as lost work.
-    pub lost_work_cap: Span,
-    /// Assumed checkpoint interval of work that reports no checkpoints, so that missing reports
-    /// give no protection.
+    /// Assumed checkpoint interval. Work that reports no checkpoint for longer costs no more, so that
+    /// neither missing nor old reports protect it.
     pub assumed_checkpoint_interval: Span,
     /// Weight of one CPU of a pod without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
@@ -219,7 +216,6 @@ impl Default for PreemptionConfig {
             algorithm: AlgorithmConfig::LeastCost,
             order: OrderConfig::StrictPriority,
             restart_overhead: secs(settings.rules.costs.restart_overhead_seconds.unsigned_abs()),
-            lost_work_cap: secs(settings.rules.costs.cap_seconds.unsigned_abs()),
             assumed_checkpoint_interval: secs(
                 settings
                     .rules
@@ -357,7 +353,6 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 accelerators: config.accelerators.clone(),
                 cpu_weight_milli: preemption.cpu_weight_milli,
                 restart_overhead_seconds: seconds(preemption.restart_overhead),
-                cap_seconds: seconds(preemption.lost_work_cap),
                 assumed_checkpoint_seconds: seconds(preemption.assumed_checkpoint_interval),
             },
             victims: VictimRules {

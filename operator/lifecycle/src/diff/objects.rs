@@ -153,7 +153,7 @@ fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensure
             .flat_map(|h| &h.content.pod_group_templates)
             .find(|o| o.name == template.name);
         if let Some(old) = old {
-            keep_priority(facts, &mut template.gang, &old.gang);
+            keep_priority(&mut template.gang, &old.gang);
         }
     }
     let same = present.is_some_and(|h| h.content == wanted.spec);
@@ -167,7 +167,7 @@ fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut W
         let object = Object::PodGroup(Box::new(wanted));
         return ensure::<()>(facts, object, None, false, out, wake);
     };
-    keep_priority(facts, &mut wanted.spec.gang, &present.spec.gang);
+    keep_priority(&mut wanted.spec.gang, &present.spec.gang);
     let same = present.spec == wanted.spec;
     let Some(held) = held(present) else {
         return Ensured::Blocked;
@@ -202,11 +202,10 @@ fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
 }
 
 /// Recreating a class with another value does not affect existing objects.
-fn keep_priority(facts: &Facts<'_>, wanted: &mut GangSpec, present: &GangSpec) {
+fn keep_priority(wanted: &mut GangSpec, present: &GangSpec) {
     if wanted.priority_class_name == present.priority_class_name {
         wanted.priority = present.priority;
-        if facts.spec().scheduling.preemption_policy.is_none() {
-            wanted.preemption_policy = present.preemption_policy;
-        }
+        // The class is missing.
+        wanted.preemption_policy = wanted.preemption_policy.or(present.preemption_policy);
     }
 }
