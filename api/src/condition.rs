@@ -146,6 +146,8 @@ pub mod reasons {
     pub const PREEMPTED: &str = "Preempted";
     /// The gang waits for the groups named in `dependsOn`.
     pub const WAITING_FOR_DEPENDENCY: &str = "WaitingForDependency";
+    /// All groups have 0 replicas.
+    pub const NO_MEMBERS: &str = "NoMembers";
     /// Pods are being created or are starting.
     pub const STARTING: &str = "Starting";
     /// Every member is ready.

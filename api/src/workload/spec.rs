@@ -72,7 +72,7 @@ pub struct TrainingWorkloadSpec {
     #[serde(default = "managed_by")]
     #[schemars(length(min = 1, max = 63))]
     pub managed_by: String,
-    /// Raise it to restart the gang once, without use of the restart budget.
+    /// Any change restarts the gang once, without use of the restart budget.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub restart_nonce: i64,

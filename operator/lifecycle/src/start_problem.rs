@@ -8,7 +8,7 @@ use lockstep_api::words::time;
 
 use crate::facts::Facts;
 use crate::messages::shortened;
-use crate::pods::{ContainerState, PodView};
+use crate::pods::{ContainerState, ContainerView, PodView};
 use crate::wake::Wake;
 
 /// Bytes.
@@ -16,6 +16,9 @@ const LONGEST: usize = 512;
 
 /// How long a pod may stay unbound before it is reported.
 const TO_BIND: TimeDelta = TimeDelta::seconds(10);
+/// How long volumes, network, images and init containers of a bound pod may take before the container
+/// that waits for them is reported.
+const TO_CREATE: TimeDelta = TimeDelta::seconds(30);
 
 pub(crate) const START_PROBLEMS: [&str; 3] = [
     reasons::IMAGE_UNAVAILABLE,
@@ -36,14 +39,18 @@ const WAITING: [(&str, &str); 11] = [
     ("ErrImagePull", reasons::IMAGE_UNAVAILABLE),
     ("ImagePullBackOff", reasons::IMAGE_UNAVAILABLE),
     ("RegistryUnavailable", reasons::IMAGE_UNAVAILABLE),
-    ("CrashLoopBackOff", reasons::MEMBERS_NOT_READY),
+    (BACK_OFF, reasons::MEMBERS_NOT_READY),
 ];
 /// Never retried by the kubelet.
 const INVALID_IMAGE_NAME: &str = "InvalidImageName";
 /// A missing Secret or ConfigMap, or an unsuitable security context.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
-/// Shown for every container at first; a problem only after the deadline.
+const BACK_OFF: &str = "CrashLoopBackOff";
+/// Shown for every container at first; a problem only after [`TO_CREATE`].
 const CREATING: &str = "ContainerCreating";
+/// False while the pod has no sandbox: volumes or the network are missing
+/// (`pkg/kubelet/types/constants.go`).
+const HAS_SANDBOX: &str = "PodReadyToStartContainers";
 /// Another container prevents the start, or all containers restart.
 const SILENT: [&str; 3] = ["", "PodInitializing", "RestartingAllContainers"];
 
@@ -71,6 +78,23 @@ pub(crate) enum Fault {
     Template,
     /// No change of the workload can repair it.
     Scheduler,
+}
+
+impl StartProblem {
+    /// No problem before [`TO_CREATE`] has passed.
+    fn in_progress(message: String) -> Self {
+        Self {
+            reason: reasons::MEMBERS_NOT_READY,
+            message,
+            fault: Fault::Node,
+            is_final: false,
+            rank: WAITING.len() + 1,
+        }
+    }
+
+    fn takes_time(&self) -> bool {
+        self.rank > WAITING.len()
+    }
 }
 
 impl Fault {
@@ -104,22 +128,45 @@ impl Fault {
     }
 }
 
-/// Includes the creation of a container.
-pub(crate) fn waiting_container(pod: &PodView) -> Option<StartProblem> {
-    let waiting = pod
-        .containers
-        .iter()
-        .filter_map(|(name, c)| match &c.state {
-            ContainerState::Waiting { reason, message } => of_waiting(name, reason, message),
-            ContainerState::Running { .. } | ContainerState::Terminated(_) => None,
-        });
-    waiting.min_by_key(|p| p.rank)
+/// The worst problem of a container that does not start, the init container that the others wait
+/// for, or the missing sandbox.
+pub(crate) fn of_containers(pod: &PodView) -> Option<StartProblem> {
+    let problems = pod.containers.iter();
+    let problems = problems.filter_map(|(name, container)| of_container(pod, name, container));
+    let worst = problems.min_by_key(|p| p.rank);
+    let sandbox = pod.conditions.get(HAS_SANDBOX);
+    let missing = sandbox.is_some_and(|c| c.status == "False") && !pod.terminal();
+    if missing && worst.as_ref().is_none_or(StartProblem::takes_time) {
+        let why = "volumes or network are not ready; the events of the pod name the cause";
+        return Some(StartProblem::in_progress(why.to_owned()));
+    }
+    worst
 }
 
-fn of_waiting(container: &str, reason: &str, message: &str) -> Option<StartProblem> {
-    if SILENT.contains(&reason) {
-        return None;
+fn of_container(pod: &PodView, name: &str, container: &ContainerView) -> Option<StartProblem> {
+    match &container.state {
+        ContainerState::Waiting { reason, .. } if SILENT.contains(&reason.as_str()) => None,
+        ContainerState::Waiting { reason, message } => {
+            let why = match container.last.as_ref().filter(|_| reason == BACK_OFF) {
+                Some(exit) if message.is_empty() => &format!("exit code {}", exit.exit_code),
+                Some(exit) => &format!("exit code {}; {message}", exit.exit_code),
+                None => message,
+            };
+            Some(of_waiting(name, reason, why))
+        }
+        ContainerState::Running { started_at } if container.init && !container.ready => {
+            let mut others = pod.containers.values().filter(|c| !c.init);
+            let since = started_at.map(|at| format!(" since {}", time(at)));
+            let message = format!("init container {name} runs{}", since.unwrap_or_default());
+            others
+                .all(|c| matches!(c.state, ContainerState::Waiting { .. }))
+                .then(|| StartProblem::in_progress(message))
+        }
+        ContainerState::Running { .. } | ContainerState::Terminated(_) => None,
     }
+}
+
+fn of_waiting(container: &str, reason: &str, message: &str) -> StartProblem {
     let known = WAITING.iter().position(|(waits, _)| *waits == reason);
     let unknown = WAITING.len() + usize::from(reason == CREATING);
     let condition = known.map_or(reasons::MEMBERS_NOT_READY, |at| WAITING[at].1);
@@ -135,7 +182,7 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> Option<StartProbl
     } else {
         format!(": {why}")
     };
-    Some(StartProblem {
+    StartProblem {
         reason: condition,
         message: shortened(
             format!("container {container} waits: {reason}{why}"),
@@ -144,7 +191,13 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> Option<StartProbl
         is_final: reason == INVALID_IMAGE_NAME,
         fault,
         rank: known.unwrap_or(unknown),
-    })
+    }
+}
+
+/// Since when the kubelet can start the pod: its binding, else its creation.
+pub(crate) fn may_start_since(pod: &PodView) -> DateTime<Utc> {
+    let bound = pod.condition("PodScheduled").and_then(|c| c.since);
+    bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
 /// `None` if the pod is bound or gated, or a scheduler has processed it.
@@ -189,14 +242,14 @@ pub(crate) fn worst<'m>(
             Some(StartProblem { message, ..problem })
         }
         Some(_) => None,
-        None => on_node(pod),
+        None => on_node(facts, pod, wake),
     };
     pods.into_iter().filter_map(of_pod).min_by_key(|p| p.rank)
 }
 
-fn on_node(pod: &PodView) -> Option<StartProblem> {
-    let problem = waiting_container(pod).filter(|p| p.rank <= WAITING.len())?;
-    if pod.terminating() {
+fn on_node(facts: &Facts<'_>, pod: &PodView, wake: &mut Wake) -> Option<StartProblem> {
+    let problem = of_containers(pod).filter(|_| !pod.terminating())?;
+    if problem.takes_time() && !facts.due(may_start_since(pod) + TO_CREATE).passed(wake) {
         return None;
     }
     let node = pod.place().unwrap_or_default();
@@ -209,34 +262,127 @@ fn on_node(pod: &PodView) -> Option<StartProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::{ByName, ConditionView, Identity, PodPhase, Termination};
 
-    fn of(reason: &str, message: &str) -> Option<StartProblem> {
+    fn of(reason: &str, message: &str) -> StartProblem {
         of_waiting("t", reason, message)
+    }
+
+    fn waits(reason: &str) -> ContainerView {
+        ContainerView {
+            state: ContainerState::Waiting {
+                reason: reason.to_owned(),
+                message: String::new(),
+            },
+            ..ContainerView::default()
+        }
+    }
+
+    fn pod(containers: impl IntoIterator<Item = (&'static str, ContainerView)>) -> PodView {
+        let containers = containers.into_iter();
+        PodView {
+            name: "p".into(),
+            uid: "u".parse().unwrap(),
+            owner_uid: "o".parse().unwrap(),
+            identity: Identity::default(),
+            node: None,
+            pinned: None,
+            nominated: None,
+            priority: None,
+            gated: false,
+            ends_at_once: false,
+            created_at: DateTime::UNIX_EPOCH,
+            deleted_at: None,
+            deletion_grace: 0,
+            phase: PodPhase::Pending,
+            reason: String::new(),
+            message: String::new(),
+            pod_ip: None,
+            conditions: ByName::default(),
+            containers: containers.map(|(name, c)| (name.to_owned(), c)).collect(),
+        }
+    }
+
+    fn message(
+        containers: impl IntoIterator<Item = (&'static str, ContainerView)>,
+    ) -> Option<String> {
+        of_containers(&pod(containers)).map(|p| p.message)
     }
 
     #[test]
     fn a_container_that_waits_for_another_has_no_problem_of_its_own() {
         for reason in SILENT {
-            assert_eq!(of(reason, ""), None);
+            assert_eq!(message([("t", waits(reason))]), None);
         }
     }
 
     #[test]
+    fn the_init_container_that_delays_the_others_is_named() {
+        let started_at = Some("2026-05-01T10:00:00Z".parse().unwrap());
+        let init = |ready| ContainerView {
+            init: true,
+            ready,
+            state: ContainerState::Running { started_at },
+            ..ContainerView::default()
+        };
+        let runs = "init container load runs since 2026-05-01T10:00:00Z";
+        let of = |load, t| message([("load", load), ("t", t)]);
+        assert_eq!(
+            of(init(false), waits("PodInitializing")).as_deref(),
+            Some(runs)
+        );
+        let sidecar = init(true);
+        assert_eq!(of(sidecar, waits("PodInitializing")), None);
+        let training = ContainerView {
+            init: false,
+            ..init(true)
+        };
+        assert_eq!(of(init(false), training), None);
+        let fails = ContainerView {
+            init: true,
+            last: Some(Termination {
+                exit_code: 3,
+                ..Termination::default()
+            }),
+            ..waits(BACK_OFF)
+        };
+        assert_eq!(
+            of(fails, waits("PodInitializing")).as_deref(),
+            Some("container load waits: CrashLoopBackOff: exit code 3")
+        );
+    }
+
+    #[test]
+    fn a_pod_without_sandbox_refers_to_its_events() {
+        let mut pod = pod([("t", waits(CREATING))]);
+        let message = |pod: &PodView| of_containers(pod).map(|p| p.message);
+        let creating = "container t waits: ContainerCreating";
+        assert_eq!(message(&pod).as_deref(), Some(creating));
+        let no_sandbox = ConditionView {
+            status: "False".into(),
+            ..ConditionView::default()
+        };
+        pod.conditions.insert(HAS_SANDBOX.into(), no_sandbox);
+        let why = "volumes or network are not ready; the events of the pod name the cause";
+        assert_eq!(message(&pod).as_deref(), Some(why));
+    }
+
+    #[test]
     fn a_problem_names_the_container_and_the_words_of_the_kubelet() {
-        let problem = of("ErrImagePull", "registry.example/trian:1: not found.").unwrap();
+        let problem = of("ErrImagePull", "registry.example/trian:1: not found.");
         assert_eq!(
             problem.message,
             "container t waits: ErrImagePull: registry.example/trian:1: not found"
         );
         assert_eq!(problem.reason, reasons::IMAGE_UNAVAILABLE);
-        let unknown = of("NewReason", "").unwrap();
+        let unknown = of("NewReason", "");
         assert_eq!(unknown.message, "container t waits: NewReason");
         assert_eq!(unknown.reason, reasons::MEMBERS_NOT_READY);
     }
 
     #[test]
     fn a_long_message_is_cut() {
-        let problem = of("ErrImagePull", &"ä".repeat(4096)).unwrap();
+        let problem = of("ErrImagePull", &"ä".repeat(4096));
         assert!(problem.message.len() <= LONGEST);
     }
 
@@ -257,7 +403,7 @@ mod tests {
             ("CreateContainerError", "deadline exceeded", Fault::Node),
             ("CrashLoopBackOff", "back-off 10s", Fault::Node),
         ] {
-            let problem = of(reason, message).unwrap();
+            let problem = of(reason, message);
             assert_eq!(problem.fault, fault, "{reason}: {message}");
         }
     }
@@ -278,9 +424,7 @@ mod tests {
 
     #[test]
     fn only_an_image_name_that_cannot_be_parsed_is_final() {
-        let lasting = WAITING
-            .iter()
-            .filter(|(reason, _)| of(reason, "").unwrap().is_final);
+        let lasting = WAITING.iter().filter(|(reason, _)| of(reason, "").is_final);
         assert_eq!(
             lasting.map(|(reason, _)| *reason).collect::<Vec<_>>(),
             [INVALID_IMAGE_NAME]

@@ -26,6 +26,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::WAITING_FOR_DEPENDENCY,
         "look at the groups named in `dependsOn`",
     ),
+    (r::NO_MEMBERS, "raise `replicas` of a group"),
     (
         r::STARTING,
         "wait; `kubectl describe pod` where it takes long",

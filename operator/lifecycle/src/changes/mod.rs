@@ -41,6 +41,10 @@ impl Tries {
     }
 }
 
+/// Nodes that the gangs of a workload avoid at most. If more nodes fail, they are not the cause, and
+/// their list would not fit into the status.
+const MOST_AVOIDED: usize = 500;
+
 impl Ledger {
     /// A previous incident must be closed.
     pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
@@ -364,13 +368,16 @@ impl Ledger {
         done
     }
 
-    /// Of two avoidances of a node, the longer one counts.
+    /// Of two avoidances of a node, the longer one counts. Beyond [`MOST_AVOIDED`] nodes, none is
+    /// added.
     pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
+        let avoided: usize = self.gangs.values().map(|entry| entry.avoid.len()).sum();
         let Some(entry) = self.gangs.get_mut(gang) else {
             return;
         };
         match entry.avoid.get(&node) {
             Some(old) if old.until >= avoidance.until => {}
+            None if avoided >= MOST_AVOIDED => {}
             Some(_) | None => {
                 entry.avoid.insert(node, avoidance);
             }

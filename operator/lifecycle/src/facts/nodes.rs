@@ -32,14 +32,30 @@ impl<'a> Facts<'a> {
         if known || !groups.any(|g| supervisor_image(settings, spec, g).is_some()) {
             return None;
         }
+        Some(self.due(self.agent_started_by(node)?))
+    }
+
+    /// By when an agent starts whose pod or node has just changed. `None`: the node never had one.
+    fn agent_started_by(&self, node: &str) -> Option<DateTime<Utc>> {
         let changed = *self.view.agent_pods().get(node)?;
         let ready = self.view.nodes().get(node).and_then(|n| n.ready_since);
-        let since = ready.map_or(changed, |ready| ready.max(changed));
-        Some(self.due(since + AGENT_STARTS))
+        Some(ready.map_or(changed, |ready| ready.max(changed)) + AGENT_STARTS)
     }
 
     pub fn can_stop(&self, node: &str) -> bool {
         self.is_capable(node, capabilities::STOP)
+    }
+
+    /// True if the agent of the node is being replaced and could stop containers before. If it does
+    /// not come back, its members become overdue.
+    pub fn can_stop_soon(&self, node: &str) -> bool {
+        let away = self.view.agents().get(node).filter(|agent| !agent.ready);
+        away.is_some_and(|a| {
+            a.status
+                .capabilities
+                .iter()
+                .any(|c| c == capabilities::STOP)
+        }) && self.agent_started_by(node).is_some_and(|at| self.now < at)
     }
 
     /// How members on the node get their supervisor. `None`: its agent is not linked to supervisors.

@@ -157,7 +157,8 @@ pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodVie
         .trainer(member, pod)
         .and_then(ContainerView::terminated)
         .is_some_and(|t| t.exit_code == 0);
-    !pod.terminal() && !pod.terminating() && !finished && !facts.lost(node) && facts.can_stop(node)
+    let runs = !pod.terminal() && !pod.terminating() && !finished;
+    runs && !facts.lost(node) && (facts.can_stop(node) || facts.can_stop_soon(node))
 }
 
 /// True if a pod on a silent node is kept: its member has no other node yet, while other members

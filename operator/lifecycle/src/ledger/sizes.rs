@@ -81,11 +81,11 @@ fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
 fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadStatus {
     let gangs = gangs(spec);
     let mut ledger = Ledger::default();
+    let avoidance = Avoidance {
+        reason: "StartDeadlineExceeded".into(),
+        until: at(),
+    };
     for gang in &gangs {
-        let avoidance = Avoidance {
-            reason: "StartDeadlineExceeded".into(),
-            until: at(),
-        };
         let entry = GangLedger {
             started: true,
             released: Some("x".repeat(20)),
@@ -93,7 +93,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             placement_tries: 100,
             start_tries: 2,
             held_since: Some(at()),
-            avoid: [("n".repeat(63).parse().unwrap(), avoidance)].into(),
+            avoid: [("n".repeat(63).parse().unwrap(), avoidance.clone())].into(),
         };
         ledger.gangs.insert(gang.key.clone(), entry);
         for domain in &gang.domains {
@@ -109,6 +109,10 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             };
             ledger.domains.insert(domain.key.clone(), entry);
         }
+    }
+    for number in 0..10_000 {
+        let node = format!("{}-{number:06}", "n".repeat(56)).parse().unwrap();
+        ledger.avoid_node(&gangs[0].key, node, avoidance.clone());
     }
     let all = gangs.iter().flat_map(Gang::members);
     ledger.completed = all.step_by(2).cloned().collect();

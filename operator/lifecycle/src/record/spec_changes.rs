@@ -46,7 +46,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
         let cause = Cause::requested(
             CauseKind::Requested,
             facts.now,
-            "spec.restartNonce was raised",
+            "spec.restartNonce was changed",
         );
         restart_on_request(facts, ledger, &cause);
     }

@@ -24,7 +24,7 @@ use crate::failure::incident::place_elsewhere;
 use crate::failure::{barrier, detect};
 use crate::ledger::{Avoidance, DomainLedger, Ledger, Outcome};
 use crate::pods::{ContainerView, PodPhase, PodView};
-use crate::start_problem::{self, Fault, unbound_since, waiting_container};
+use crate::start_problem::{self, Fault, may_start_since, of_containers, unbound_since};
 use crate::view::Target;
 use crate::wake::Wake;
 
@@ -208,12 +208,6 @@ fn keeps_others(
     !refused && (goes_elsewhere || !scope.gang.basic)
 }
 
-/// Since when the kubelet can start the pod: its binding, else its creation.
-fn may_start_since(pod: &PodView) -> DateTime<Utc> {
-    let bound = pod.condition("PodScheduled").and_then(|c| c.since);
-    bound.map_or(pod.created_at, |at| at.max(pod.created_at))
-}
-
 /// Start deadline of a pod. Reports of arrivals may be delayed, so it counts from the last arrival
 /// in the domain, and is longer if nothing is reported (docs/decisions/0034).
 struct Deadline {
@@ -294,7 +288,7 @@ fn start(
         let reason = reasons::NODE_LOST;
         return Start::Failed(StartFailure::of_node(member, node, reason, message));
     }
-    if let Some(problem) = waiting_container(pod).filter(|p| p.is_final) {
+    if let Some(problem) = of_containers(pod).filter(|p| p.is_final) {
         return Start::Failed(StartFailure {
             fault: problem.fault,
             ..StartFailure::of_node(member, node, problem.reason, problem.message)
@@ -345,7 +339,7 @@ fn not_in_time(
             )
         };
     }
-    let waiting = waiting_container(pod);
+    let waiting = of_containers(pod);
     let what = match (held && waiting.is_none(), deadlines) {
         (false, _) => "containers did not start",
         (true, 1) => "the supervisor did not arrive at the barrier",

@@ -20,6 +20,11 @@ const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
 /// How long members may take to be bound before a message mentions it.
 const TO_BIND: TimeDelta = TimeDelta::minutes(1);
 
+/// False if all groups have 0 replicas.
+pub(super) fn has_members(facts: &Facts<'_>) -> bool {
+    facts.spec().groups.iter().any(|group| group.replicas > 0)
+}
+
 pub(super) struct Admission<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,
@@ -29,6 +34,9 @@ impl Admission<'_, '_> {
     pub fn condition(&self, wake: &mut Wake) -> ConditionValue {
         if self.facts.spec().suspend {
             return condition(false, reasons::SUSPENDED, "spec.suspend is true");
+        }
+        if !has_members(self.facts) {
+            return condition(false, reasons::NO_MEMBERS, "all groups have 0 replicas");
         }
         if self.ledger.applied.is_none() {
             return condition(false, reasons::QUEUED, "the workload is being validated");

@@ -19,7 +19,7 @@ use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
 use crate::wake::Wake;
-use admission::is_coming_up;
+use admission::{has_members, is_coming_up};
 use counts::Counts;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,9 @@ fn phase(
         Phase::Preempting
     } else if is_true(conditions, types::RESTARTING) {
         Phase::Restarting
-    } else if !is_true(conditions, types::ADMITTED) && !all_come_up(facts, ledger) {
+    } else if !has_members(facts)
+        || !is_true(conditions, types::ADMITTED) && !all_come_up(facts, ledger)
+    {
         Phase::Pending
     } else if all_run(facts, ledger, membership) {
         Phase::Running

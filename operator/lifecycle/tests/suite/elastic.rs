@@ -5,7 +5,7 @@ use lockstep_api::condition::{find, types};
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::pods::{self, leaving, member_of};
-use lockstep_sim::solo::gang_with;
+use lockstep_sim::solo::{gang, gang_with};
 use serde_json::{Value, json};
 
 /// A cluster with this many members' capacity on each node.
@@ -373,4 +373,21 @@ fn a_replica_removed_and_added_again_at_once_gets_the_new_member_count() {
     let sizes = pods.iter().map(|p| pods::env(p, "PET_NNODES"));
     let two = Some("2".to_owned());
     assert_eq!(sizes.collect::<Vec<_>>(), [two.clone(), two]);
+}
+
+#[test]
+fn a_workload_without_members_is_pending_until_it_is_scaled_up() {
+    let mut w = Solo::new(gang(0));
+    for replicas in [0, 2, 0] {
+        w.edit(|s| s.groups[0].replicas = replicas);
+        w.settle();
+        let s = w.status();
+        let expected = if replicas == 0 {
+            (Some(Phase::Pending), "NoMembers".to_owned())
+        } else {
+            (Some(Phase::Running), "AllMembersReady".to_owned())
+        };
+        assert_eq!((s.phase, s.reason), expected, "{replicas} replicas");
+        assert_eq!(w.pods().len(), usize::try_from(replicas).unwrap());
+    }
 }

@@ -41,6 +41,23 @@ fn pods_wait_for_an_agent_under_replacement_so_that_their_gang_restarts_in_place
 }
 
 #[test]
+fn a_member_keeps_its_pod_while_the_agent_of_its_node_is_replaced() {
+    let mut w = Solo::supervised(denied(4, &json!([])));
+    w.settle();
+    let before = w.uids();
+    let node = w.node_of("g", 3);
+    assert_ne!(w.node_of("g", 0), node);
+    w.fault(&node, |f| f.no_agent = true);
+    w.rounds(5);
+    w.exit("g", 0, 1);
+    w.rounds(10);
+    assert_eq!(w.uids(), before);
+    w.fault(&node, |f| f.no_agent = false);
+    w.settle();
+    assert_eq!((w.uids(), attempts(&mut w)), (before, vec![2; 4]));
+}
+
+#[test]
 fn pods_do_not_wait_for_long_for_an_agent_that_does_not_come() {
     let (mut w, _) = recreated_without_an_agent();
     w.rounds(30);

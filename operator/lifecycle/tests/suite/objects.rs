@@ -104,11 +104,14 @@ fn differ(page: &str, names: &BTreeSet<String>) -> Vec<String> {
 
 #[test]
 fn members_have_the_environment_that_the_docs_list() {
-    for (gpus, on_page_alone) in [(8, &[][..]), (0, &["PET_NPROC_PER_NODE"])] {
+    let of_process = ["LOCAL_RANK", "RANK", "WORLD_SIZE"];
+    for (gpus, on_page_alone) in [(8, &of_process[..]), (1, &[]), (0, &["PET_NPROC_PER_NODE"])] {
         let mut spec = gang(1);
-        if gpus == 0 {
-            spec["groups"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
-        }
+        let limits = &mut spec["groups"][0]["template"]["spec"]["containers"][0]["resources"];
+        *limits = match gpus {
+            0 => json!({}),
+            n => json!({"limits": {"nvidia.com/gpu": n.to_string()}}),
+        };
         let mut w = Solo::new(spec);
         w.settle();
         let pod = w.pod("g", 0);
@@ -128,14 +131,34 @@ fn members_have_the_environment_that_the_docs_list() {
 }
 
 #[test]
+fn members_on_the_network_of_their_nodes_resolve_names_of_the_cluster() {
+    for (given, expected) in [
+        (Value::Null, "ClusterFirstWithHostNet"),
+        (json!("Default"), "Default"),
+    ] {
+        let mut spec = gang(1);
+        let pod = &mut spec["groups"][0]["template"]["spec"];
+        pod["hostNetwork"] = json!(true);
+        pod["dnsPolicy"] = given;
+        let mut w = Solo::new(spec);
+        w.settle();
+        let policy = w.pod("g", 0).spec.unwrap().dns_policy;
+        assert_eq!(policy.as_deref(), Some(expected));
+    }
+}
+
+#[test]
 fn a_variable_that_the_docs_do_not_list_and_a_row_without_a_variable_are_noticed() {
     let mut w = Solo::new(gang(1));
     w.settle();
     let env = w.pod("g", 0).spec.unwrap().containers[0].env.clone();
     let names = env.unwrap().into_iter().map(|v| v.name).collect();
-    let without = PAGE.replace("\n| `MASTER_PORT`", "\n`MASTER_PORT`");
+    let page = PAGE.replace("\n| `LOCAL_RANK`", "\n`LOCAL_RANK`");
+    let page = page.replace("\n| `RANK`", "\n`RANK`");
+    let page = page.replace("\n| `WORLD_SIZE`", "\n`WORLD_SIZE`");
+    let without = page.replace("\n| `MASTER_PORT`", "\n`MASTER_PORT`");
     assert_eq!(differ(&without, &names), ["MASTER_PORT"]);
-    let with = format!("{PAGE}\n| `LOCKSTEP_MOOD` | good |\n");
+    let with = format!("{page}\n| `LOCKSTEP_MOOD` | good |\n");
     assert_eq!(differ(&with, &names), ["LOCKSTEP_MOOD"]);
 }
 
@@ -167,8 +190,27 @@ fn the_priority_of_what_exists_survives_a_change_of_its_class() {
     w.settle();
     w.delete_class("research");
     assert!(w.is_idle());
-    w.create_class("research", 99, "Never");
+    w.create_class("research", 99, "PreemptLowerPriority");
     assert!(w.is_idle());
+}
+
+#[test]
+fn a_workload_gives_up_the_preemption_of_its_class_but_cannot_add_it() {
+    for (class, spec, expected) in [
+        ("PreemptLowerPriority", None, "PreemptLowerPriority"),
+        ("PreemptLowerPriority", Some("Never"), "Never"),
+        ("Never", None, "Never"),
+        ("Never", Some("PreemptLowerPriority"), "Never"),
+    ] {
+        let scheduling = json!({"preemptionPolicy": spec});
+        let more = json!({"priorityClassName": "research", "scheduling": scheduling});
+        let mut w = Solo::new(gang_with(2, &more));
+        w.create_class("research", 7, class);
+        w.settle();
+        let group = w.groups().into_values().next().unwrap();
+        let policy = json!(group.spec.gang.preemption_policy);
+        assert_eq!(policy, expected, "{class}, {spec:?}");
+    }
 }
 
 #[test]

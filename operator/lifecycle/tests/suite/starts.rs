@@ -92,6 +92,20 @@ fn an_image_that_cannot_be_pulled_is_named_in_ready_within_seconds() {
 }
 
 #[test]
+fn a_pod_without_its_volumes_is_named_in_ready_after_half_a_minute() {
+    let mut w = Solo::supervised(gang(2));
+    cannot_be_created(&mut w, "FailedMount", &["0", "1"]);
+    w.rounds(8);
+    let says = message(&w, "Ready");
+    assert_eq!(says, "0/2 members are ready or have succeeded");
+    w.rounds(40);
+    assert_eq!(w.condition("Ready"), "!MembersNotReady");
+    let says = message(&w, "Ready");
+    let names = says.contains("pod w-g-0-0-") && says.contains("volumes or network are not ready");
+    assert!(names, "{says}");
+}
+
+#[test]
 fn an_image_that_cannot_be_pulled_fails_the_workload_after_three_starts() {
     for policy in ["Gang", "Basic"] {
         let mut spec = spec(2);

@@ -26,6 +26,7 @@ pub(super) const STORIES: &[Story] = &[
     ("takes another node", takes_another_node),
     ("is restarted by its owner", restarted_by_its_owner),
     ("is suspended and resumed", suspended_and_resumed),
+    ("has no members", || after(gang(0), 30)),
     ("does not fit", || after(gang(20), 60)),
     ("fits in part", || {
         after(gang_with(10, &json!({"groups": elastic(10, 4)})), 120)
