@@ -1,5 +1,7 @@
 //! Checks of the installation. Each check gives one line with the page to read.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::words::count;
@@ -165,6 +167,14 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
     let Some(pods) = pods else {
         return unseen("pods of the manager");
     };
+    let namespaces: BTreeSet<&str> = pods.iter().map(|p| p.namespace.as_str()).collect();
+    if namespaces.len() > 1 {
+        let namespaces: Vec<&str> = namespaces.into_iter().collect();
+        return fail(format!(
+            "manager pods are in namespaces {}: two installations place gangs on the same nodes; uninstall one of them",
+            some(&namespaces)
+        ));
+    }
     let ready = pods.iter().filter(|p| p.ready).count();
     let missing: Vec<&str> = pods
         .iter()

@@ -52,7 +52,15 @@ pub fn read_snapshot(path: &Path) -> Result<SnapshotFile> {
     unpack(&bytes).with_context(|| format!("snapshot {}", path.display()))
 }
 
-pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
+/// A manifest of a workload.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    pub workload: TrainingWorkload,
+    /// As written, with fields that the type does not have.
+    pub written: Value,
+}
+
+pub fn read_workload(path: &Path) -> Result<Manifest> {
     let text = if path.as_os_str() == DASH {
         std::io::read_to_string(std::io::stdin())
     } else {
@@ -62,20 +70,33 @@ pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
     parse_workload(&text).with_context(|| format!("manifest {}", path.display()))
 }
 
-/// Parses a manifest, without the checks of the API server (CEL rules, limits).
-pub fn parse_workload(text: &str) -> Result<TrainingWorkload> {
-    let value: Value = serde_saphyr::from_str(text)?;
+/// Parses the only workload of a manifest, without the checks of the API server (CEL rules, limits).
+/// The manifest may have objects of other kinds.
+pub fn parse_workload(text: &str) -> Result<Manifest> {
     let expected = [
         TrainingWorkload::api_version(&()),
         TrainingWorkload::kind(&()),
     ];
+    let text_at = |object: &Value, field: &str| {
+        let found = object.get(field).and_then(Value::as_str);
+        found.unwrap_or_default().to_owned()
+    };
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    if objects.len() > 1 {
+        objects.retain(|object| text_at(object, "kind") == expected[1]);
+    }
+    let count = objects.len();
+    let (Some(written), 1) = (objects.pop(), count) else {
+        bail!("{count} objects of kind {}, not one", expected[1]);
+    };
     for (field, expected) in ["apiVersion", "kind"].into_iter().zip(expected) {
-        let found = value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let found = text_at(&written, field);
         if found != expected {
             bail!("{field}: {found:?} is not {expected}");
         }
     }
-    Ok(serde_path_to_error::deserialize(value)?)
+    let workload = serde_path_to_error::deserialize(&written)?;
+    Ok(Manifest { workload, written })
 }
 
 #[cfg(test)]
@@ -97,6 +118,24 @@ mod tests {
         );
         let job = "apiVersion: training.lockstep.dev/v1alpha1\nkind: Job";
         assert_eq!(refusal(job), "kind: \"Job\" is not TrainingWorkload");
+    }
+
+    #[test]
+    fn the_only_workload_among_objects_of_other_kinds_is_read() {
+        let class = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nvalue: 1\n";
+        let spec = "spec: {groups: [{name: w, replica: 2, template: {spec: {containers: []}}}]}\n";
+        let one = format!("{HEAD}{spec}");
+        let read = parse_workload(&format!("{class}---\n{one}---\n")).unwrap();
+        assert_eq!(read.workload.metadata.name.as_deref(), Some("a"));
+        assert_eq!(read.written["spec"]["groups"][0]["replica"], 2);
+        assert_eq!(
+            refusal(&format!("{one}---\n{one}")),
+            "2 objects of kind TrainingWorkload, not one"
+        );
+        assert_eq!(
+            refusal(&format!("{class}---\n{class}")),
+            "0 objects of kind TrainingWorkload, not one"
+        );
     }
 
     #[test]

@@ -14,8 +14,11 @@ const NEEDED: &str = "scenarios";
 const NODES: &str = "hollow";
 
 /// What scenarios do in the name of an account, with rights that are not its role's: they try on `NodeAgents`
-/// what the policy refuses, and ask what the manager may do, as a runbook tells to.
-const TRIED: [(&str, &str, &str); 4] = [
+/// what the policy refuses, and ask what the manager may do, as a runbook tells to. `whatif` validates by dry runs
+/// where its user may, and warns elsewhere.
+const TRIED: [(&str, &str, &str); 6] = [
+    (audit::WHATIF, "patch", "trainingworkloads"),
+    (audit::WHATIF, "create", "pods"),
     (audit::AGENT, "delete", "nodeagents"),
     (audit::AGENT, "deletecollection", "nodeagents"),
     (audit::AGENT, "patch", "nodeagents/status"),

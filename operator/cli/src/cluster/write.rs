@@ -1,8 +1,12 @@
-//! The only write: one field of one workload, provided that it has not changed since it was read.
+//! The only write: one field of one workload, provided that it has not changed since it was read. All
+//! other requests are dry runs.
 
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::TrainingWorkload;
+use lockstep_api::workload::Group;
+use serde_json::Value;
 
 use super::ClusterReader;
 use crate::change::FieldChange;
@@ -36,4 +40,61 @@ impl ClusterReader {
                 other => other,
             })
     }
+
+    /// Validates a manifest by dry runs, as the API server and the manager do: definition, unknown
+    /// fields, and a pod of each template. Returns what was not validated, for lack of permission.
+    pub async fn validate(
+        &self,
+        workload: &TrainingWorkload,
+        written: &Value,
+    ) -> Result<Vec<String>, Problem> {
+        let namespace = workload.metadata.namespace.as_deref();
+        let api: Api<TrainingWorkload> = self.scoped(namespace);
+        let params = PatchParams::apply(MANAGER).force().dry_run();
+        let params = params.validation_strict();
+        let patch = Patch::Apply(written);
+        let name = workload.name_any();
+        let applied = api.patch(&name, &params, &patch);
+        let mut unchecked = Vec::new();
+        match self.ask(applied, "trainingworkloads").await {
+            Ok(_) => {}
+            Err(Problem::NotAllowed { message }) => {
+                unchecked.push(format!(
+                    "the API server did not validate the manifest: {message}"
+                ));
+            }
+            Err(other) => return Err(other),
+        }
+        let pods: Api<Pod> = self.scoped(namespace);
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        for group in &workload.spec.groups {
+            let pod = pod_of(group, workload.spec.priority_class_name.as_deref());
+            let refused = |message: String| format!("pods of group {}: {message}", group.name);
+            match self.ask(pods.create(&params, &pod), "pods").await {
+                Ok(_) => {}
+                Err(Problem::NotAllowed { message }) => unchecked.push(refused(message)),
+                Err(Problem::Refused(message)) => return Err(Problem::Refused(refused(message))),
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(unchecked)
+    }
+}
+
+/// A pod of a group's template, without what the manager adds.
+fn pod_of(group: &Group, class: Option<&str>) -> Pod {
+    let template = &group.template.0;
+    let mut pod = Pod {
+        metadata: template.metadata.clone().unwrap_or_default(),
+        spec: template.spec.clone(),
+        status: None,
+    };
+    pod.metadata.generate_name = Some(format!("{}-", group.name));
+    if let Some(spec) = &mut pod.spec {
+        spec.priority_class_name = class.map(str::to_owned);
+    }
+    pod
 }

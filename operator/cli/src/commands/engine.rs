@@ -11,6 +11,7 @@ use lockstep_model::{Rules, SnapshotFile};
 use super::show::{WallClock, left_out, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
+use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
 use crate::whatif::{Answer, what_if};
@@ -60,22 +61,29 @@ pub async fn snapshot(
 
 async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> Result<Answer> {
     let manifest = &args.filename;
-    let mut workload = file::read_workload(manifest)?;
+    let Manifest { workload, written } = &mut file::read_workload(manifest)?;
+    let named = || format!("manifest {}", manifest.display());
+    let namespace = &mut workload.metadata.namespace;
+    let chosen = args.namespace.clone();
     let mut rules = Rules::default();
-    let (snapshot, default) = if let Some(path) = &args.snapshot {
+    let snapshot = if let Some(path) = &args.snapshot {
         args.rules.change(&mut rules);
-        (file::read_snapshot(path)?, DEFAULT_NAMESPACE.to_owned())
+        namespace.get_or_insert(chosen.unwrap_or(DEFAULT_NAMESPACE.to_owned()));
+        file::read_snapshot(path)?
     } else {
         let cluster = ClusterReader::connect(connection).await?;
+        namespace.get_or_insert(chosen.unwrap_or(cluster.namespace().to_owned()));
+        for unchecked in cluster
+            .validate(workload, written)
+            .await
+            .with_context(named)?
+        {
+            eprintln!("warning: {unchecked}");
+        }
         rules = rules_of_manager(&cluster, args).await?;
-        let taken = take(&cluster, &excluded_labels(&rules), None, now).await?;
-        (taken, cluster.namespace().to_owned())
+        take(&cluster, &excluded_labels(&rules), None, now).await?
     };
-    let chosen = args.namespace.clone();
-    let namespace = &mut workload.metadata.namespace;
-    namespace.get_or_insert(chosen.unwrap_or(default));
-    what_if(&snapshot, &workload, &rules)
-        .with_context(|| format!("manifest {}", manifest.display()))
+    what_if(&snapshot, workload, &rules).with_context(named)
 }
 
 /// Rules of the manager's configuration if readable, else the defaults. Flags override both.

@@ -1,23 +1,34 @@
 //! Advice about a workload from its status.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::MANAGED_BY;
-use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{CauseKind, Phase, TrainingWorkloadStatus};
 
 use super::budget::RestartsLeft;
+
+/// How long a failure counts for advice.
+const RECENT: TimeDelta = TimeDelta::hours(6);
 
 /// Returns at least one sentence, the most important first.
 pub fn next(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,
     budget: RestartsLeft,
+    now: DateTime<Utc>,
 ) -> Vec<String> {
     let metadata = &workload.metadata;
     let name = metadata.name.clone().unwrap_or_default();
     let namespace = metadata.namespace.clone().unwrap_or_default();
     let run = |verb: &str| format!("`kubectl lockstep {verb} {name} -n {namespace}`");
     let failed_log = format!("`kubectl lockstep logs {name} --failed -n {namespace}`");
+    // A template can change only while the workload is suspended.
+    let edit = format!(
+        "to change the spec: {}, then `kubectl edit tw {name} -n {namespace}`, then {}",
+        run("suspend"),
+        run("resume")
+    );
     if workload.spec.managed_by != MANAGED_BY {
         return vec![format!(
             "no action needed: spec.managedBy is {:?}, so Lockstep does not manage this workload",
@@ -50,7 +61,7 @@ pub fn next(
         Some(Phase::Suspended) => vec![format!("{} resumes the workload", run("resume"))],
         Some(Phase::Stalled) => vec![
             "fix what the message names; the workload is stalled until then".to_owned(),
-            format!("`kubectl edit tw {name} -n {namespace}`"),
+            edit.clone(),
         ],
         Some(Phase::Failed) => vec![
             start_problem(&status.reason).map_or_else(
@@ -67,13 +78,11 @@ pub fn next(
     let ready = find(&status.conditions, types::READY).map(|c| c.reason.as_str());
     let mut shown = [ready, Some(status.reason.as_str())].into_iter().flatten();
     if let Some(cause) = shown.find_map(start_problem).filter(|_| active) {
+        said = vec![cause.to_owned(), edit];
+    } else if let Some(pattern) = repeated(status, now).filter(|_| active) {
         said = vec![
-            cause.to_owned(),
-            format!(
-                "{}, then `kubectl edit tw {name} -n {namespace}`, then {}",
-                run("suspend"),
-                run("resume")
-            ),
+            pattern,
+            format!("{failed_log} shows the log of the failed member"),
         ];
     }
     if active && budget.left == 0 && budget.of > 0 {
@@ -83,6 +92,41 @@ pub fn next(
         ));
     }
     said
+}
+
+/// What the [`RECENT`] failures have in common, if there are two or more with one cause.
+fn repeated(status: &TrainingWorkloadStatus, now: DateTime<Utc>) -> Option<String> {
+    let mut failures = status.history.iter().map(|h| &h.cause).take_while(|c| {
+        matches!(c.kind, CauseKind::ContainerExit | CauseKind::Hang) && now - c.time < RECENT
+    });
+    let last = failures.next()?;
+    let same: Vec<_> = failures
+        .take_while(|c| {
+            (c.kind, c.exit_code, &c.reason) == (last.kind, last.exit_code, &last.reason)
+        })
+        .collect();
+    if same.is_empty() {
+        return None;
+    }
+    let what = match last.exit_code {
+        Some(code) if last.reason.is_empty() => format!("exit code {code}"),
+        Some(code) => format!("exit code {code}, {}", last.reason),
+        None => last.kind.as_str().to_owned(),
+    };
+    let node = if !last.node.is_empty() && same.iter().all(|c| c.node == last.node) {
+        format!(" on node {}", last.node)
+    } else {
+        String::new()
+    };
+    let remedy = match (last.reason.as_str(), node.as_str()) {
+        ("OOMKilled", _) => "raise the memory limit of the training container, or use less memory",
+        (_, "") => "the program fails on different nodes, so look for the cause in the program",
+        _ => "look for the cause in the program or on that node",
+    };
+    let times = same.len() + 1;
+    Some(format!(
+        "the last {times} restarts have one cause ({what}){node}: {remedy}"
+    ))
 }
 
 /// Remedy for a template that keeps members from starting.
@@ -115,6 +159,9 @@ fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
         }
         reasons::WAITING_FOR_DEPENDENCY => {
             "no action needed: the workload starts after the groups in dependsOn".to_owned()
+        }
+        reasons::NO_MEMBERS => {
+            "no action needed: the workload starts when replicas of a group are raised".to_owned()
         }
         reasons::BACKING_OFF => "no action needed: Lockstep retries after the back-off".to_owned(),
         _ => format!(

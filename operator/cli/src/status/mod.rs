@@ -172,7 +172,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
             .collect(),
         failures: failures.take(FAILURES).map(failure).collect(),
         budget,
-        next: advice::next(workload, &status, budget),
+        next: advice::next(workload, &status, budget, now),
     }
 }
 

@@ -136,7 +136,7 @@ fn found(check: &str, change: impl FnOnce(&mut InstallFacts)) -> (CheckLevel, St
 #[test]
 fn each_thing_that_stops_lockstep_fails_its_check() {
     type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 10] = [
+    let cases: [(&str, Change, &str); 11] = [
         (
             "kubernetes",
             |f| f.kubernetes = "v1.29.1".into(),
@@ -166,6 +166,14 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
                     .for_each(|m| m.ready = false);
             },
             "0 of 2 manager pods are ready: see `kubectl logs -n lockstep-system a`",
+        ),
+        (
+            "managers",
+            |f| {
+                let other = f.managers.iter_mut().flatten().next();
+                other.unwrap().namespace = "team".into();
+            },
+            "manager pods are in namespaces lockstep-system, team: two installations",
         ),
         (
             "lease",

@@ -155,7 +155,8 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         ),
         (
             json!({"phase": "Stalled", "reason": "InvalidTemplate"}),
-            "fix what the message names",
+            "fix what the message names; the workload is stalled until then\n\
+             to change the spec: `kubectl lockstep suspend llama -n ml`, then `kubectl edit tw llama -n ml`, then",
         ),
         (
             json!({"phase": "Failed"}),
@@ -185,6 +186,43 @@ fn what_to_do_follows_the_phase_and_the_reason() {
     for (status, expected) in cases {
         let said = next(status.clone());
         assert!(said.contains(expected), "{status}: {said}");
+    }
+    let after = |history: [Value; 3]| {
+        let status = json!({"phase": "Running", "history": history});
+        next(status).lines().next().unwrap_or_default().to_owned()
+    };
+    let exit = |code, reason, node: &str| {
+        let mut cause = cause(code, reason, 5);
+        cause["node"] = json!(node);
+        incident(1, "ContainerExit", &cause, 5)
+    };
+    for (history, expected) in [
+        (
+            [
+                exit(137, "OOMKilled", "n1"),
+                exit(137, "OOMKilled", "n2"),
+                exit(1, "Error", "n1"),
+            ],
+            "the last 2 restarts have one cause (exit code 137, OOMKilled): raise the memory limit of the training container, or use less memory",
+        ),
+        (
+            [
+                exit(1, "Error", "n1"),
+                exit(1, "Error", "n1"),
+                exit(1, "Error", "n1"),
+            ],
+            "the last 3 restarts have one cause (exit code 1, Error) on node n1: look for the cause in the program or on that node",
+        ),
+        (
+            [
+                exit(1, "Error", "n1"),
+                exit(2, "Error", "n1"),
+                exit(1, "Error", "n1"),
+            ],
+            "no action needed: the workload is running",
+        ),
+    ] {
+        assert_eq!(after(history), expected);
     }
     let mut foreign = objects(&json!({}));
     foreign.workload.spec.managed_by = "kueue".into();

@@ -1,10 +1,12 @@
 //! Commands of the program against an API server with prepared answers.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::problems::{ask, stderr, stdout};
 use crate::screens::{member_pod, with_status};
-use crate::server::{ApiServer, WORKLOADS, refusal};
+use crate::server::{ApiServer, WORKLOADS, look_up, refusal};
 use crate::support::manifest;
 
 const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
@@ -203,6 +205,66 @@ fn a_workload_that_was_changed_meanwhile_is_not_written() {
     );
 }
 
+/// Answers dry runs with these functions, everything else from lists.
+fn answers_dry_runs(
+    lists: &[(&str, Vec<Value>)],
+    workload: impl Fn(&Value) -> (u16, Value) + Send + 'static,
+    pod: impl Fn(&Value) -> (u16, Value) + Send + 'static,
+) -> ApiServer {
+    let lists: BTreeMap<String, Vec<Value>> = lists
+        .iter()
+        .map(|(path, items)| ((*path).to_owned(), items.clone()))
+        .collect();
+    ApiServer::start(move |request| match request.method.as_str() {
+        "PATCH" => workload(&request.body),
+        "POST" => pod(&request.body),
+        _ => {
+            let path = request.path.split('?').next().unwrap_or_default();
+            look_up(&lists, path, |_| true)
+        }
+    })
+}
+
+fn accepted(object: &Value) -> (u16, Value) {
+    (200, object.clone())
+}
+
+#[test]
+fn whatif_validates_the_manifest_by_dry_runs_and_says_what_it_could_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gang.json").display().to_string();
+    std::fs::write(&file, manifest("new", 1, 8, &json!({})).to_string()).unwrap();
+    let said = |server: &ApiServer| {
+        let out = ask(&server.address, &["whatif", "-f", &file]);
+        (out.status.code(), stderr(&out))
+    };
+    let unknown = "strict decoding error: unknown field \"spec.groups[0].replica\"";
+    let server = answers_dry_runs(&[], move |_| refusal(400, "BadRequest", unknown), accepted);
+    let refused = format!("error: manifest {file}: the API server rejected the request: ");
+    assert_eq!(said(&server), (Some(1), format!("{refused}{unknown}\n")));
+    let sent = server.requests();
+    assert!(
+        sent[0].path.contains("dryRun=All") && sent[0].path.contains("fieldValidation=Strict"),
+        "{}",
+        sent[0].path
+    );
+    let image = "Pod \"workers-x\" is invalid: spec.containers[0].image: Required value";
+    let server = answers_dry_runs(&[], accepted, move |_| refusal(422, "Invalid", image));
+    let of_group = format!("{refused}pods of group workers: {image}\n");
+    assert_eq!(said(&server), (Some(1), of_group));
+    let pods = server.requests().into_iter().filter(|r| r.method == "POST");
+    assert!(pods.into_iter().all(|r| r.path.contains("dryRun=All")));
+    let forbidden = |_: &Value| refusal(403, "Forbidden", "pods is forbidden");
+    let server = answers_dry_runs(&[], forbidden, forbidden);
+    let (_, warned) = said(&server);
+    for warning in [
+        "warning: the API server did not validate the manifest: pods is forbidden\n",
+        "warning: pods of group workers: pods is forbidden\n",
+    ] {
+        assert!(warned.contains(warning), "{warned}");
+    }
+}
+
 #[test]
 fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
     let config = |text: &str| {
@@ -215,7 +277,7 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "volumes": [
             {"name": "config", "configMap": {"name": "x-config-9f2"}}]}}}});
     let server = |configured: Vec<Value>| {
-        ApiServer::with(&[
+        let lists = [
             ("/apis/apps/v1/deployments", vec![deployment.clone()]),
             ("/api/v1/namespaces/ops/configmaps", configured),
             ("/api/v1/namespaces", Vec::new()),
@@ -231,7 +293,8 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
                 Vec::new(),
             ),
             (ALL_WORKLOADS, Vec::new()),
-        ])
+        ];
+        answers_dry_runs(&lists, accepted, accepted)
     };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gang.json").display().to_string();

@@ -140,7 +140,7 @@ ml/new (priority 100): does not fit
 GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   does not fit   0/2       2        0       0         0 GPU-hours
 
-workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)
+workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not preempt: preemptionPolicy of the workload or its PriorityClass is Never
 "
     );
     let answer = ask(full_cluster(), 3, 8, &json!({"topology": {"key": RACK}}));
