@@ -17,7 +17,7 @@ use lockstep_nodes::incidents::{GPT, loses_a_node, node_to_lose, restarts_in_con
 use lockstep_nodes::real_cluster::{Gates, LIMIT};
 use lockstep_nodes::{Images, RealCluster};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const NODES: u8 = 3;
 /// Leave room on the nodes for the members of a lost node.
@@ -113,33 +113,13 @@ async fn training(stage: &mut Stage, real: &RealCluster, t: &Scenario<'_>) -> Re
             async |_| in_place(t, &job, "OOMKilled", async |_| job.command(2, "leak")).await,
         )
         .await;
-    stage
-        .step(
-            "a process hangs: all restart in place, after a longer back-off",
-            async |_| {
-                in_place(t, &job, "Hang", async |pods| {
-                    real.signal(pods.get(3).context("member 3")?, Signal::STOP)
-                })
-                .await
-            },
-        )
-        .await;
     Ok(())
-}
-
-/// A hang is recognized after the loss of a node, which takes 15 s, and before the trainer gives up a peer
-/// that is silent for 30 s. So each incident has the cause that it is shown with.
-fn policy() -> Value {
-    json!({"failurePolicy": {
-        "nodeLostSeconds": 1,
-        "progress": {"timeoutSeconds": 25, "startupSeconds": 60},
-    }})
 }
 
 async fn placed(s: &Stage, t: &Scenario<'_>, job: &Job) -> Result<String> {
     s.say(&format!("   `{GPT}`: {MEMBERS} members of 4 accelerators"));
     let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
-    t.create(job.manifest(policy(), limited)?).await?;
+    t.create(job.manifest(json!({}), limited)?).await?;
     let pods = job.trains(t, 0).await?;
     for (pod, address) in pods.iter().zip(addresses(&pods)) {
         s.say(&format!("   {}  {}  {address}", node(pod), pod.name_any()));
@@ -192,7 +172,8 @@ async fn screens(t: &Scenario<'_>) -> Result<String> {
 
 /// On a fresh workload, whose restart has no back-off.
 async fn node_lost(s: &Stage, real: &RealCluster, t: &Scenario<'_>) -> Result<String> {
-    let (job, before) = started(t, MEMBERS, policy(), json!({})).await?;
+    let policy = json!({"failurePolicy": {"nodeLostSeconds": 5}});
+    let (job, before) = started(t, MEMBERS, policy, json!({})).await?;
     let lost = node_to_lose(&before)?;
     s.say(&format!(
         "   the link of {lost} goes down until its members train elsewhere"
