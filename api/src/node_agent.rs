@@ -51,6 +51,13 @@ pub struct NodeAgentStatus {
     pub progress: Vec<MemberProgress>,
 }
 
+impl NodeAgentStatus {
+    /// True if the agent reports one of [`capabilities`].
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.iter().any(|c| c == capability)
+    }
+}
+
 /// Values of [`NodeAgentStatus::capabilities`].
 pub mod capabilities {
     /// The agent stops containers on order.

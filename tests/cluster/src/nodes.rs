@@ -252,8 +252,8 @@ fn patience(shape: &Shape) -> Duration {
 }
 
 fn is_able(agent: &NodeAgent) -> bool {
-    let mut said = agent.status.iter().flat_map(|s| &s.capabilities);
-    said.any(|c| c == capabilities::STOP)
+    let status = agent.status.as_ref();
+    status.is_some_and(|status| status.has(capabilities::STOP))
 }
 
 fn is_ready(pod: &Pod) -> bool {

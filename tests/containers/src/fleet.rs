@@ -184,10 +184,7 @@ impl Fleet {
                 let status = api.get(&machine.name).await?.status.unwrap_or_default();
                 let beside = agent.beside.as_ref();
                 ensure!(
-                    status
-                        .capabilities
-                        .iter()
-                        .any(|c| c == capabilities::SUPERVISE),
+                    status.has(capabilities::SUPERVISE),
                     "{:?}",
                     beside.map(|b| b.process.log_tail(5))
                 );

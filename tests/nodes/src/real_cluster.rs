@@ -215,10 +215,7 @@ pub async fn supervises(agents: &Api<NodeAgent>, node: &str) -> Result<()> {
         LIMIT,
         async || {
             let status = agents.get(node).await?.status.unwrap_or_default();
-            let able = status
-                .capabilities
-                .iter()
-                .any(|c| c == capabilities::SUPERVISE);
+            let able = status.has(capabilities::SUPERVISE);
             ensure!(able, "capabilities {:?}", status.capabilities);
             Ok(())
         },

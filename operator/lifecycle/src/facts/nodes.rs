@@ -50,12 +50,8 @@ impl<'a> Facts<'a> {
     /// not come back, its members become overdue.
     pub fn can_stop_soon(&self, node: &str) -> bool {
         let away = self.view.agents().get(node).filter(|agent| !agent.ready);
-        away.is_some_and(|a| {
-            a.status
-                .capabilities
-                .iter()
-                .any(|c| c == capabilities::STOP)
-        }) && self.agent_started_by(node).is_some_and(|at| self.now < at)
+        away.is_some_and(|agent| agent.status.has(capabilities::STOP))
+            && self.agent_started_by(node).is_some_and(|at| self.now < at)
     }
 
     /// How members on the node get their supervisor. `None`: its agent is not linked to supervisors.
@@ -73,7 +69,7 @@ impl<'a> Facts<'a> {
 
     fn is_capable(&self, node: &str, capability: &str) -> bool {
         let agent = self.agent(node);
-        agent.is_some_and(|a| a.status.capabilities.iter().any(|c| c == capability))
+        agent.is_some_and(|agent| agent.status.has(capability))
     }
 
     /// True if a node is deleted, out of service, or NotReady for `nodeLostSeconds` without an
