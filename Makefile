@@ -101,7 +101,7 @@ node-packages: ## What real nodes need from the distribution (apt, root)
 
 .PHONY: container-packages
 container-packages: node-packages ## What the other privileged tests need, from the distribution (apt, root)
-	apt-get install -y --no-install-recommends containerd musl-tools qemu-user-static skopeo
+	apt-get install -y --no-install-recommends busybox-static containerd musl-tools qemu-user-static skopeo
 
 # What runs inside containers of tests: static, without another target than the machine's own.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu

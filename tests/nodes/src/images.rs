@@ -34,7 +34,8 @@ pub(crate) fn of_scenarios() -> Result<Image> {
     const TOOLS: [&str; 10] = [
         "cat", "httpd", "ls", "mkdir", "rm", "sh", "sleep", "tail", "touch", "true",
     ];
-    let busybox = fs::read("/bin/busybox").context("busybox-static is not installed")?;
+    let busybox =
+        fs::read("/bin/busybox").context("busybox-static is missing: make container-packages")?;
     let mut entries = vec![Entry::program("bin/busybox", busybox)];
     entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
     // A folder is created with its first file.
