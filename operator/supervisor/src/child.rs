@@ -73,19 +73,18 @@ pub fn environment(
         ("LOCKSTEP_PEERS", (*release.peers).into()),
         ("LOCKSTEP_PROGRESS", progress.into()),
     ];
-    // A pod with one process per member has them. In others, launchers set them for each process.
-    let one_process = pod("RANK").is_some();
     if release.world > 0 {
-        let of_process = one_process.then_some("WORLD_SIZE");
-        let names = ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"];
-        for name in names.into_iter().chain(of_process) {
+        for name in [
+            "LOCKSTEP_MEMBERS",
+            "PET_NNODES",
+            "JAX_NUM_PROCESSES",
+            "WORLD_SIZE",
+        ] {
             all.push((name, release.world.to_string().into()));
         }
     }
     if let Some(rank) = release.rank {
-        let of_process = one_process.then_some("RANK");
-        let names = ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"];
-        for name in names.into_iter().chain(of_process) {
+        for name in ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID", "RANK"] {
             all.push((name, rank.to_string().into()));
         }
     }
@@ -112,7 +111,10 @@ pub fn environment(
             all.push((name, OsString::from(&address)));
         }
     }
-    all.retain(|(name, _)| !keep.iter().any(|kept| kept == OsStr::new(name)));
+    // A pod with one process per member has them. In others, launchers set them for each process.
+    let absent = |name: &str| ["RANK", "WORLD_SIZE"].contains(&name) && pod(name).is_none();
+    let kept = |name: &str| keep.iter().any(|kept| kept == OsStr::new(name));
+    all.retain(|(name, _)| !absent(name) && !kept(name));
     all
 }
 
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_child_learns_its_attempt_and_where_to_rendezvous() {
-        let pod = [("PET_RDZV_ID", "uid"), ("RANK", "1")];
+        let pod = [("PET_RDZV_ID", "uid"), ("RANK", "1"), ("WORLD_SIZE", "2")];
         let found = text(environment(&release(), &pod, &[]));
         let expected = [
             ("LOCKSTEP_ATTEMPT", "3"),
