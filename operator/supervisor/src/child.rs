@@ -111,7 +111,7 @@ pub fn environment(
             all.push((name, OsString::from(&address)));
         }
     }
-    // A pod with one process per member has them. In others, launchers set them for each process.
+    // A pod with one process per member has them. In other pods, launchers set them for each process.
     let absent = |name: &str| ["RANK", "WORLD_SIZE"].contains(&name) && pod(name).is_none();
     let kept = |name: &str| keep.iter().any(|kept| kept == OsStr::new(name));
     all.retain(|(name, _)| !absent(name) && !kept(name));

@@ -148,7 +148,7 @@ impl LocalSearch<'_> {
         Some((price, taken))
     }
 
-    /// The cheapest units to evict so that one more pod fits on the node beside the placed replicas.
+    /// The cheapest units to evict so that one more pod fits on the node, given the placed replicas.
     fn one_more_slot(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Offer> {
         self.state.steps += 1;
         let wanted = self.state.capacity_for_one_more(shape, node)?;

@@ -31,7 +31,7 @@ pub(super) struct ReplicaPlacement<'a> {
     key: KeyIx,
     /// Usable nodes by domain.
     domains: Rc<[Vec<NodeIx>]>,
-    /// Free capacity beside the placed replicas.
+    /// Free capacity after the placed replicas.
     left: Vec<i64>,
     /// Slots in `left`, by shape and node.
     slots: Vec<Vec<u32>>,
@@ -169,17 +169,17 @@ impl<'a> ReplicaPlacement<'a> {
         domain.filter(|&domain| domain < self.domains.len())
     }
 
-    /// Free capacity of a node beside the placed replicas.
+    /// Free capacity of a node after the placed replicas.
     pub fn left(&self, node: NodeIx) -> &[i64] {
         self.placement.free_on(&self.left, node)
     }
 
-    /// Slots on a node beside the placed replicas.
+    /// Slots on a node after the placed replicas.
     pub fn slots_on(&self, shape: ShapeIx, node: NodeIx) -> u32 {
         self.slots[shape][node]
     }
 
-    /// Slots in a domain beside the placed replicas.
+    /// Slots in a domain after the placed replicas.
     pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> u64 {
         self.in_domain[shape][domain]
     }
