@@ -143,8 +143,18 @@ fn print_images(built: &[Built]) {
 fn structure(root: &Path) -> Result<()> {
     let crates = load(root)?;
     println!(
-        "{:<20} {:>6} {:>12} {:>15} {:>14} {:>7}",
-        "crate", "lines", "tokens/line", "closures/100 l", "named closures", "cycles"
+        "{:<28} {:>6} {:>11} {:>13} {:>5} {:>10} {:>12} {:>13} {:>14} {:>14} {:>6}",
+        "crate",
+        "lines",
+        "tokens/line",
+        "comment words",
+        "files",
+        "< 60 lines",
+        "public types",
+        ">= 6 params",
+        "closures/100 l",
+        "named closures",
+        "cycles"
     );
     let mut total = Measures::default();
     let mut circles = Vec::new();
@@ -188,9 +198,14 @@ fn write_bundle(bundle: &bundle::Bundle, out: &Path) -> Result<()> {
 
 fn print_row(name: &str, measures: &Measures, cycles: usize) {
     println!(
-        "{name:<20} {:>6} {:>12.1} {:>15.1} {:>14} {cycles:>7}",
+        "{name:<28} {:>6} {:>11.1} {:>13} {:>5} {:>10} {:>12} {:>13} {:>14.1} {:>14} {cycles:>6}",
         measures.lines,
         measures.tokens_per_line(),
+        measures.comment_words,
+        measures.files,
+        measures.short_files,
+        measures.public_types,
+        measures.many_parameters(),
         measures.closures_per_100_lines(),
         measures.named_closures,
     );

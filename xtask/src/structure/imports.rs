@@ -274,6 +274,8 @@ mod tests {
                 path: path.into(),
                 module: names.map(str::to_owned).collect(),
                 syntax: syn::parse_file(text).unwrap(),
+                length: text.lines().count(),
+                comment_words: 0,
             }
         };
         Crate {

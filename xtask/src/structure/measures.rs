@@ -1,4 +1,4 @@
-//! Length and density of code.
+//! Size and density of code.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,8 @@ pub struct Function {
     pub lines: usize,
     /// Tokens of signature and body; a pair of brackets counts as two.
     pub tokens: usize,
+    /// Parameters, `self` included.
+    pub parameters: usize,
     /// File and name.
     pub name: String,
 }
@@ -25,6 +27,12 @@ pub struct Measures {
     /// Lines with a token.
     pub lines: usize,
     pub tokens: usize,
+    pub files: usize,
+    /// Files of fewer than 60 lines.
+    pub short_files: usize,
+    pub comment_words: usize,
+    /// Structs, enums, traits and type aliases that are `pub`.
+    pub public_types: usize,
     pub closures: usize,
     /// Closures bound to a name: `let x = |..| ..`.
     pub named_closures: usize,
@@ -48,10 +56,19 @@ impl Measures {
         self.functions.iter().max().cloned().unwrap_or_default()
     }
 
+    /// Functions with six or more parameters.
+    pub fn many_parameters(&self) -> usize {
+        self.functions.iter().filter(|f| f.parameters >= 6).count()
+    }
+
     /// Adds the measures of another crate.
     pub fn add(&mut self, other: &Self) {
         self.lines += other.lines;
         self.tokens += other.tokens;
+        self.files += other.files;
+        self.short_files += other.short_files;
+        self.comment_words += other.comment_words;
+        self.public_types += other.public_types;
         self.closures += other.closures;
         self.named_closures += other.named_closures;
         self.longest_file = self.longest_file.clone().max(other.longest_file.clone());
@@ -62,6 +79,9 @@ impl Measures {
 pub fn measure(krate: &Crate) -> Measures {
     let mut measures = Measures::default();
     for file in &krate.files {
+        measures.files += 1;
+        measures.short_files += usize::from(file.length < 60);
+        measures.comment_words += file.comment_words;
         let path = file.path.display().to_string();
         let mut counter = Counter {
             file: &path,
@@ -89,12 +109,26 @@ impl Counter<'_> {
         self.measures.functions.push(Function {
             lines: last + 1 - first,
             tokens: count(signature.to_token_stream(), None) + count(block.to_token_stream(), None),
+            parameters: signature.inputs.len(),
             name: format!("{}:{}", self.file, signature.ident),
         });
     }
 }
 
 impl<'ast> Visit<'ast> for Counter<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        let visibility = match item {
+            syn::Item::Struct(i) => Some(&i.vis),
+            syn::Item::Enum(i) => Some(&i.vis),
+            syn::Item::Trait(i) => Some(&i.vis),
+            syn::Item::Type(i) => Some(&i.vis),
+            _ => None,
+        };
+        let public = matches!(visibility, Some(syn::Visibility::Public(_)));
+        self.measures.public_types += usize::from(public);
+        syn::visit::visit_item(self, item);
+    }
+
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
         self.function(&function.sig, &function.block);
         syn::visit::visit_item_fn(self, function);

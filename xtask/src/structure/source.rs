@@ -20,6 +20,10 @@ pub struct SourceFile {
     pub module: Vec<String>,
     /// Syntax tree without items under `#[cfg(test)]`.
     pub syntax: syn::File,
+    /// Lines of the whole file.
+    pub length: usize,
+    /// Words of the comments and the documentation outside of tests.
+    pub comment_words: usize,
 }
 
 /// Reads the product's crates in the checkout at `root`.
@@ -76,10 +80,28 @@ fn read_folder(
         files.push(SourceFile {
             syntax: syn::parse_file(&text).with_context(|| path.display().to_string())?,
             path: path.strip_prefix(root)?.to_owned(),
+            length: text.lines().count(),
+            comment_words: comment_words(&text),
             module: if is_root { module.to_vec() } else { inner },
         });
     }
     Ok(())
+}
+
+/// Counts words in lines that are comments, up to the file's module of tests.
+fn comment_words(text: &str) -> usize {
+    let product = text.split("#[cfg(test)]\nmod tests {").next();
+    product
+        .into_iter()
+        .flat_map(str::lines)
+        .filter_map(|line| line.trim_start().strip_prefix("//"))
+        .map(|comment| {
+            comment
+                .trim_start_matches(['/', '!'])
+                .split_whitespace()
+                .count()
+        })
+        .sum()
 }
 
 pub(super) fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
