@@ -5,14 +5,13 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::GangKey;
-use lockstep_api::key::Key;
 use lockstep_api::names::{MANAGED_BY, pod_group_name};
 use lockstep_api::scheduling::{PodGroupSpec, PodGroupStatus, WorkloadRef};
 use lockstep_api::workload::GangStatus;
 use lockstep_api::{PodGroup, TrainingWorkload, TrainingWorkloadStatus};
 use lockstep_model::PriorityClass;
 use lockstep_model::snapshot::PriorityClassRecord;
-use lockstep_scheduler::{GangInput, GangSources, PodSource};
+use lockstep_scheduler::{GangInput, PodSource};
 
 /// UID of the workload in the manifest.
 const NO_UID: &str = "asked";
@@ -41,16 +40,9 @@ pub fn asked(
     let mut out = Vec::new();
     for (number, gang) in gangs.iter().enumerate() {
         let group = pod_group(&workload, gang, class, number, now);
-        let key = Key::of(&group);
-        let sources = GangSources {
-            key: &key,
-            group: &group,
-            workload: &workload,
-            preemption_priority: class.and_then(|c| c.preemption_priority),
-            storage: None,
-            pods: PodSource::Templates,
-        };
-        let Some(input) = sources.read(None) else {
+        let priority = class.and_then(|c| c.preemption_priority);
+        let input = GangInput::read(&group, &workload, priority, PodSource::Templates, None);
+        let Some(input) = input else {
             continue;
         };
         for (at, template) in input.workload.templates.iter().enumerate() {

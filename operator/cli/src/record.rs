@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
-use lockstep_api::key::Key;
 use lockstep_model::snapshot::{
     BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION,
 };
 use lockstep_model::{PriorityClass, SnapshotFile};
-use lockstep_scheduler::{GangSources, PodSource, snapshot};
+use lockstep_scheduler::{GangInput, PodSource, snapshot};
 
 use crate::cluster::Objects;
 
@@ -47,17 +46,11 @@ pub fn record(
         };
         let class = group.spec.gang.priority_class_name.as_deref();
         let class = PriorityClass::resolve(class, classes.iter());
-        let sources = GangSources {
-            key: &Key::of(group),
-            group,
-            workload,
-            preemption_priority: class.ok().flatten().and_then(|c| c.preemption_priority),
-            // Gangs held for missing storage have a condition.
-            storage: None,
-            pods: PodSource::Templates,
-        };
+        let priority = class.ok().flatten().and_then(|c| c.preemption_priority);
+        // Gangs held for missing storage have a condition.
+        let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
         // Pod groups that are not created by a workload are not Lockstep's.
-        let Some(gang) = sources.read(None) else {
+        let Some(gang) = gang else {
             continue;
         };
         match snapshot::record(&gang, &nodes) {

@@ -30,7 +30,7 @@ pub type Amounts = SmallVec<[i64; 6]>;
 pub type NodeSet = FixedBitSet;
 
 /// Pods of a gang with equal requests and equal eligible nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Request of one pod, including the pod itself if pods are a dimension.
     pub request: Amounts,
@@ -66,7 +66,7 @@ impl Shape {
 }
 
 /// Running members of a gang on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunningMembers {
     /// Their replica; 0 unless the scope is [`Scope::Replica`].
     pub replica: u32,
@@ -77,7 +77,7 @@ pub struct RunningMembers {
 }
 
 /// Whether the gang may evict work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EvictionPolicy {
     /// May evict units of strictly lower priority.
     #[default]
@@ -87,7 +87,7 @@ pub enum EvictionPolicy {
 }
 
 /// How strict a topology constraint is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopologyStrictness {
     /// The gang waits until it fits into a domain.
     Required,
@@ -96,7 +96,7 @@ pub enum TopologyStrictness {
 }
 
 /// What must share a domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The whole gang.
     Gang,
@@ -105,7 +105,7 @@ pub enum Scope {
 }
 
 /// A topology constraint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopologyDemand {
     /// The topology key. With mode `Required`, nodes without a value are not used.
     pub key: KeyIx,
@@ -116,7 +116,7 @@ pub struct TopologyDemand {
 }
 
 /// A gang to place, whole or not at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Demand {
     /// Pods by request.
     pub shapes: Vec<Shape>,

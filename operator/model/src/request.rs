@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodSpec;
+use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::TopologyConstraint;
 use lockstep_api::workload::{TopologyMode, TopologyScope};
@@ -119,11 +120,7 @@ impl PlacementRequest {
     ///
     /// Assigns members in rank order to nodes ordered by topology domain and name, so that
     /// neighbouring ranks share nodes and domains.
-    pub fn assign(
-        &self,
-        snapshot: &Snapshot,
-        placement: &GangPlacement,
-    ) -> BTreeMap<Member, NodeIx> {
+    pub fn assign(&self, snapshot: &Snapshot, placement: &GangPlacement) -> Assignments {
         let mut out = self.fixed.clone();
         let key = self
             .topology
@@ -153,7 +150,10 @@ impl PlacementRequest {
                 out.extend(waiting.zip(places));
             }
         }
-        out
+        let named = out.into_iter();
+        named
+            .filter_map(|(member, node)| Some((member, snapshot.node_name(node)?.clone())))
+            .collect()
     }
 
     fn by_replica(&self) -> bool {
@@ -277,7 +277,7 @@ mod tests {
         let nodes = request.assign(snapshot, &placement);
         nodes
             .iter()
-            .map(|(m, &n)| (m.to_string(), snapshot.node_name(n).unwrap().to_string()))
+            .map(|(member, node)| (member.to_string(), node.to_string()))
             .collect()
     }
 

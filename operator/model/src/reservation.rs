@@ -77,10 +77,10 @@ impl QueueReservation {
         filter.admits_gang(asking.namespace, &mut holds)
     }
 
-    /// True if the gang ends before the reservation starts, and the holder may preempt to enforce
-    /// it.
-    fn starts_after(&self, asking: &AskingGang<'_>) -> bool {
-        let end = asking.ends.and_then(|end| end.checked_add_signed(MARGIN));
+    /// True if a gang with this end ends before the reservation starts, and the holder may preempt
+    /// to enforce it.
+    fn starts_after(&self, ends: Option<DateTime<Utc>>) -> bool {
+        let end = ends.and_then(|end| end.checked_add_signed(MARGIN));
         let in_time = |start| end.is_some_and(|end| end <= start);
         self.preempts && self.starts_at.is_some_and(in_time)
     }
@@ -96,6 +96,12 @@ impl ReservationsAhead {
         self.0.iter()
     }
 
+    /// Number of reservations that start only after the end of a gang.
+    pub fn starting_after(&self, ends: Option<DateTime<Utc>>) -> usize {
+        let later = self.0.iter().filter(|r| r.starts_after(ends));
+        later.count()
+    }
+
     /// Reservations that bind the gang: it must not use their capacity.
     pub(crate) fn binding<'a>(
         &'a self,
@@ -109,7 +115,9 @@ impl ReservationsAhead {
         &'a self,
         asking: &'a AskingGang<'a>,
     ) -> (Vec<&'a QueueReservation>, Vec<&'a QueueReservation>) {
-        let (later, now) = self.binding(asking).partition(|r| r.starts_after(asking));
+        let (later, now) = self
+            .binding(asking)
+            .partition(|r| r.starts_after(asking.ends));
         (now, later)
     }
 }

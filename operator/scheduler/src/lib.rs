@@ -45,11 +45,10 @@ pub use gang::decision::{self, Decision};
 pub use gang::hold;
 pub use gang::pending::{self, GangName, Pending};
 pub use gang::state::GangState;
-pub use gang::status::StatusDraft;
-pub use input::growth;
 pub use input::intent_id::intent_id;
+pub use input::members;
 pub use input::snapshot;
-pub use input::{GangInput, GangSources, PodSource, SchedulingInput};
+pub use input::{GangInput, PodSource, SchedulingInput};
 pub use memory::Memory;
 pub use plan::{
     PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves,

@@ -106,14 +106,16 @@ fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
     if gang.phase() == GangPhase::Finished || gang.status.excluded_nodes.is_empty() {
         return;
     }
-    gang.status.excluded_nodes.retain(|e| e.until > context.now);
+    gang.status_mut()
+        .excluded_nodes
+        .retain(|e| e.until > context.now);
     for excluded in &gang.status.excluded_nodes {
         wake.at(excluded.until);
     }
 }
 
 fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName, wake: &mut Wake) {
-    let excluded = &mut gang.status.excluded_nodes;
+    let excluded = &mut gang.status_mut().excluded_nodes;
     if excluded.iter().any(|e| *node == *e.node) {
         return;
     }
@@ -192,7 +194,7 @@ fn is_of(gang: &GangState, pod: &Pod) -> bool {
 /// Records that an intent has evicted work. Earlier failures still count.
 pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     let observed = gang.observed_spec();
-    let last = &mut gang.status.last_preemption;
+    let last = &mut gang.status_mut().last_preemption;
     let last = last.get_or_insert_with(|| LastPreemption {
         observed,
         ..LastPreemption::default()
@@ -201,7 +203,7 @@ pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
 }
 
 pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangState) {
-    if let Some(last) = &mut gang.status.last_preemption
+    if let Some(last) = &mut gang.status_mut().last_preemption
         && !last.has_failed()
     {
         // The clock of the leader that decided it may be ahead.
@@ -213,7 +215,7 @@ pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangSta
 /// Records that a preemption ended without fault of the gang, for example because a node was lost.
 /// Earlier failures still count.
 pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<Utc>) {
-    let last = &mut gang.status.last_preemption;
+    let last = &mut gang.status_mut().last_preemption;
     *last = last
         .take()
         .filter(|last| last.failures > 0 || last.decided_at != decided_at);
@@ -280,7 +282,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
         Some(refusal) => refusal.tries.saturating_add(1),
         None => 1,
     };
-    gang.status.refusal = Some(Refusal {
+    gang.status_mut().refusal = Some(Refusal {
         pod: pod.name.to_string(),
         node: node.to_string(),
         message: message.to_owned(),
@@ -307,7 +309,7 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
         return;
     };
     let before = gang.status.refusal.as_ref().map_or(0, |r| r.tries);
-    gang.status.refusal = Some(Refusal {
+    gang.status_mut().refusal = Some(Refusal {
         pod: pod.name.to_string(),
         node: node.to_string(),
         message: match &pod.refusal {
@@ -331,15 +333,15 @@ fn forget_refusals(gang: &mut GangState, mended: bool) {
     if let Some(refusal) = &gang.status.refusal
         && (mended || refusal.observed != observed || gang.every_member_bound())
     {
-        gang.status.refusal = None;
-        gang.status.excluded_nodes.clear();
+        gang.status_mut().refusal = None;
+        gang.status_mut().excluded_nodes.clear();
     }
     if let Some(preemption) = &gang.status.last_preemption
         && (mended
             || preemption.observed != observed
             || gang.began_to_run_after(preemption.decided_at))
     {
-        gang.status.last_preemption = None;
+        gang.status_mut().last_preemption = None;
     }
 }
 

@@ -14,10 +14,10 @@ use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
 use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
-use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
+use lockstep_scheduler::members::{DomainInput, MembersInput};
 use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingPlan, Step, schedule};
 
 use crate::scenes::Dice;
@@ -73,6 +73,22 @@ impl World {
         }
         world.gang("wants-all", 100, nodes, &Arc::new(requests(8)), None);
         (world, pods)
+    }
+
+    /// So many full nodes, and so many waiting gangs that differ only in their deadlines.
+    pub fn of_equal_gangs(nodes: usize, waiting: usize) -> Self {
+        let mut world = Self::new(nodes, 0);
+        let holds = Arc::new(requests(8));
+        for number in 0..waiting {
+            let name = format!("wait-{number:05}");
+            world.gang(&name, 50, 16, &holds, None);
+            let gang = world.gangs.get_mut(&Key::new("ml", name));
+            if let Some(gang) = gang.map(Arc::make_mut) {
+                let ends = world.now + TimeDelta::seconds(3_600 + number as i64);
+                Arc::make_mut(&mut gang.workload).ends = Some(ends);
+            }
+        }
+        world
     }
 
     /// So many nodes of 8 GPUs, all taken by gangs of 16 nodes; so many gangs that wait.
@@ -151,7 +167,7 @@ impl World {
             let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
             let version = version.unwrap_or(0) + 1;
             let group = PodGroupInput {
-                status: write.status.clone(),
+                status: Arc::new(write.status.clone()),
                 assigned: assigned.map(Arc::new),
                 resource_version: version.to_string().parse().ok(),
                 ..old.group.clone()
@@ -283,7 +299,7 @@ impl World {
                     .as_ref()
                     .map(Placement::assignments)
                     .map(Arc::new),
-                status,
+                status: Arc::new(status),
             },
             workload: Arc::new(WorkloadInput {
                 uid: workload_uid,

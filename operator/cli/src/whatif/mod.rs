@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use lockstep_api::TrainingWorkload;
+use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::MemberSet;
 use lockstep_engine::{Names, NodeIx};
 use lockstep_model::{Rules, Snapshot, SnapshotFile};
-use lockstep_scheduler::decision::{ChosenVictim, MemberNodes, OtherVictims, PreemptionDecision};
+use lockstep_scheduler::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
 use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{Decision, GangState, Memory, SchedulerSettings, messages, schedule};
 
@@ -129,15 +130,13 @@ fn shown(
 }
 
 /// Members by node, sorted by topology domain and name.
-fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &MemberNodes) -> Vec<OnNode> {
+fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<OnNode> {
     let topology = asked.input.group.topology.as_ref();
     let key = topology.and_then(|t| cluster.dims().key(&t.key));
     let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
-    for (member, &node) in nodes {
-        let Some(name) = cluster.node_name(node) else {
-            continue;
-        };
+    for (member, name) in nodes {
         let domain = key.and_then(|key| {
+            let node = cluster.ordinal(name.as_str())?;
             let domain = cluster.free_capacity().domain(node, key)?;
             Some(cluster.dims().domain(key, domain))
         });

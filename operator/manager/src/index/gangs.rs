@@ -9,7 +9,7 @@ use lockstep_api::ids::Uid;
 use lockstep_api::names::pod_group_prefix;
 use lockstep_lifecycle::spec_hash;
 use lockstep_model::{Admission, AdmittedPods, PriorityClass, VolumeNeeds};
-use lockstep_scheduler::{GangInput, GangSources, PodSource};
+use lockstep_scheduler::{GangInput, PodSource};
 
 use super::state::{AdmittedSpec, Key, State, Touched, controller_uid};
 
@@ -157,15 +157,12 @@ impl State {
         let workload = self.workloads.get(owner)?;
         let class = group.spec.gang.priority_class_name.as_deref();
         let class = PriorityClass::resolve(class, self.priority_classes.values());
-        let sources = GangSources {
-            key,
-            group,
-            workload,
-            preemption_priority: class.ok().flatten().and_then(|c| c.preemption_priority),
-            storage: Some(&self.storage),
-            pods: PodSource::Admitted(self.admitted.get(uid).map(|known| &known.pods)),
+        let preemption_priority = class.ok().flatten().and_then(|c| c.preemption_priority);
+        let pods = PodSource::Cluster {
+            admitted: self.admitted.get(uid).map(|known| &known.pods),
+            storage: &self.storage,
         };
-        sources.read(previous)
+        GangInput::read(group, workload, preemption_priority, pods, previous)
     }
 }
 

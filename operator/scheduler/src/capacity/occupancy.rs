@@ -40,7 +40,7 @@ pub(crate) fn occupancy_with_nodes<'a>(
     if context.settings.rules.follow_on_depth > 0 {
         let each = all.gangs.iter_mut().zip(gangs);
         // Waiting gangs hold nothing to evict.
-        for (placed, gang) in each.filter(|(_, gang)| !gang.only_waits()) {
+        for (placed, gang) in each.filter(|(_, gang)| gang.holds_or_reserves()) {
             placed.eligible = nodes_of_one_template(context, memory, gang);
         }
     }

@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -62,7 +63,9 @@ fn give_up_first(gang: &mut GangState, why: Pending) {
     let read = &gang.input.group.status;
     let promised = read.placement.as_ref().and_then(|p| p.backfill.clone());
     gang.backfill = promised.filter(|_| gang.assigned.is_some());
-    gang.status.reservation.clone_from(&read.reservation);
+    Arc::make_mut(&mut gang.status)
+        .reservation
+        .clone_from(&read.reservation);
     gang.decision = Decision::None;
     gang.pending = Some(why);
 }

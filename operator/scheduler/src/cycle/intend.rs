@@ -5,7 +5,6 @@ use lockstep_engine::Unit;
 use lockstep_model::{Eviction, Pod, Source};
 
 use super::outcome::DecidedPreemption;
-use super::place::by_name;
 use super::turn::Turn;
 use crate::capacity::occupancy::victim_priority;
 use crate::context::Context;
@@ -20,9 +19,9 @@ impl Turn<'_> {
     pub(super) fn intend(&self, eviction: &Eviction) -> Result<DecidedPreemption, TooLarge> {
         let (context, gang) = (self.context, self.gang);
         let decision = self.decision(eviction);
-        let nodes = by_name(context, &decision.nodes);
+        let nodes = &decision.nodes;
         let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
-        let placement = || new_placement(gang.uid(), &nodes, context.now);
+        let placement = || new_placement(gang.uid(), nodes, context.now);
         size::check(nodes.len(), placement, &victims, context.now)?;
         let mut intent = Preemption {
             id: String::new(),

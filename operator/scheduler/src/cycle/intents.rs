@@ -76,7 +76,7 @@ impl Cycle<'_> {
                 continue;
             };
             if gang.phase() == GangPhase::Finished || gang.input.released() {
-                gang.status.preemption = None;
+                gang.status_mut().preemption = None;
             } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
                 self.withdraw(at);
             }
@@ -160,7 +160,7 @@ impl Cycle<'_> {
         let gang = &mut self.gangs[at];
         let unbound = gang.unbound();
         if unbound.is_empty() {
-            gang.status.preemption = None;
+            gang.status_mut().preemption = None;
             return;
         }
         let gone = valid.present().next().is_none();
@@ -209,7 +209,7 @@ impl Cycle<'_> {
             let victims = intent.victims.iter();
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
             let reduced = reduced(intent.clone(), left.cloned().collect());
-            self.gangs[at].status.preemption = Some(reduced);
+            self.gangs[at].status_mut().preemption = Some(reduced);
             return;
         }
         let refused = match self.check_budgets(intent, &here) {
@@ -275,7 +275,7 @@ impl Cycle<'_> {
         if moved.assigned_members().count() < gang.assigned_members().count() {
             return false;
         }
-        moved.status.preemption = None;
+        moved.status_mut().preemption = None;
         (self.capacity, self.gangs[at]) = (left, moved);
         true
     }
@@ -348,7 +348,7 @@ impl Cycle<'_> {
     /// Withdraws an intent and releases the nodes that it was for.
     fn withdraw(&mut self, at: usize) {
         let gang = &mut self.gangs[at];
-        if let Some(intent) = gang.status.preemption.take() {
+        if let Some(intent) = gang.status_mut().preemption.take() {
             forget_open_preemption(gang, intent.decided_at);
         }
         self.capacity.vacate(&self.context, gang);
@@ -429,7 +429,7 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
 /// Records the time of the eviction request in the intent, unless already recorded.
 fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
-    let intent = gang.status.preemption.iter_mut();
+    let intent = gang.status_mut().preemption.iter_mut();
     let victims = intent.flat_map(|intent| &mut intent.victims);
     for victim in victims.filter(|v| here.contains(v.uid.as_str())) {
         victim.eviction_requested_at.get_or_insert(context.now);

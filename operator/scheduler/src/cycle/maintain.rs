@@ -76,12 +76,12 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake
     }
     let preempted = gang.disrupted();
     gang.assigned = None;
-    gang.status.preemption = None;
+    gang.status_mut().preemption = None;
     if !preempted {
-        gang.status.queued_at = None;
+        gang.status_mut().queued_at = None;
         return;
     }
-    let conditions = &mut gang.status.conditions;
+    let conditions = &mut Arc::make_mut(&mut gang.status).conditions;
     let told =
         find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());
     let text = messages::requeued(told);

@@ -1,7 +1,6 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity.
 
 mod budgets;
-mod classes;
 mod exchange;
 mod intend;
 mod intents;

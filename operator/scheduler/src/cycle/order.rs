@@ -85,7 +85,7 @@ pub(super) fn request_of(gang: &GangState) -> Option<Request> {
     if wanted == 0 {
         return None;
     }
-    let lacking = placed < gang.min_count() as usize && !gang.to_place.growing;
+    let lacking = placed < gang.min_count() as usize && !gang.growing;
     if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < wanted) {
         Some(Request::Required)
     } else if placed < wanted {

@@ -1,29 +1,26 @@
 //! The outcome of a turn, and its effect on the cycle.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{Backfill, Preemption, Reservation};
 
-use super::place::by_name;
-use super::state::{Cycle, uids};
+use super::state::Cycle;
 use crate::capacity::reservations::{amounts, held};
-use crate::gang::decision::{Decision, MemberNodes, PreemptionDecision};
+use crate::gang::decision::{Decision, PreemptionDecision};
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::memory::equivalence_class::EquivalenceClass;
-use crate::memory::no_victims::SearchKey;
+use crate::memory::inadmissible::Wait;
 use crate::size::TooLarge;
 
 pub(super) enum Outcome {
-    /// Waits for another reason than capacity, or for that of a gang with equal requests.
+    /// Waits for another reason than capacity.
     NotEvaluated(Pending),
-    /// Waits for the same reason as in an earlier cycle, and keeps its reservation.
-    Reused {
-        pending: Pending,
-        class: Option<EquivalenceClass>,
-        /// False if the verdict is from a cycle without a victim search for the gang.
-        searched: bool,
-    },
+    /// Waits for the known reason of its class, and keeps its reservation.
+    Reused(Wait),
     Placed {
-        nodes: MemberNodes,
+        nodes: Assignments,
         /// Set if the gang takes capacity that is reserved for later.
         backfill: Option<Backfill>,
     },
@@ -44,18 +41,22 @@ pub(super) struct DecidedPreemption {
 }
 
 pub(super) struct Waiting {
-    /// Why the gang gets no capacity from preemption.
-    pub pending: Pending,
-    pub search: VictimSearch,
-    /// Nodes that terminating pods free for the gang.
-    pub after_terminations: Option<MemberNodes>,
+    pub no_capacity: NoCapacity,
     /// Set if the gang would fit without the reservations of other gangs.
     pub reserved: Option<Pending>,
     pub reservation: Option<Reservation>,
-    /// True if the gang has no history: its verdict can be reused.
+    /// Gangs with the same verdict.
+    pub class: EquivalenceClass,
+    /// True if events alone decide whether the verdict is still valid.
     pub plain: bool,
-    /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
-    pub class: Option<EquivalenceClass>,
+}
+
+/// Why a gang gets no capacity from terminations or preemption.
+pub(super) struct NoCapacity {
+    pub pending: Pending,
+    pub search: VictimSearch,
+    /// Nodes that terminating pods free for the gang.
+    pub after_terminations: Option<Assignments>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub(super) enum VictimSearch {
 
 impl Outcome {
     fn is_evaluated(&self) -> bool {
-        !matches!(self, Self::NotEvaluated(_) | Self::Reused { .. })
+        !matches!(self, Self::NotEvaluated(_) | Self::Reused(_))
     }
 }
 
@@ -93,24 +94,16 @@ impl Cycle<'_> {
                 gang.pending = Some(pending.clone());
                 self.wake_for(&pending);
             }
-            Outcome::Reused {
-                pending,
-                class,
-                searched,
-            } => {
-                if searched {
-                    let key = SearchKey::of(class.as_ref(), gang.uid());
-                    self.memory.no_victims.mark_used(key);
-                } else {
-                    self.queue.unsearched = true;
-                }
-                gang.pending = Some(pending);
+            Outcome::Reused(wait) => {
+                self.queue.unsearched |= !wait.searched;
+                gang.pending = Some(wait.pending.clone());
+                self.wake_for(&wait.pending);
                 if let Some(kept) = self.queue.previous.get(&at).cloned() {
                     self.reserve(at, kept);
                 }
             }
             Outcome::KeepsSize => {}
-            Outcome::RetriesExcludedNodes => gang.status.excluded_nodes.clear(),
+            Outcome::RetriesExcludedNodes => gang.status_mut().excluded_nodes.clear(),
             Outcome::TooLarge(too_large) => gang.pending = Some(Pending::TooLarge(too_large)),
             Outcome::Placed { nodes, backfill } => self.place(at, nodes, backfill),
             Outcome::Preempts(preemption) => self.preempt(at, *preemption),
@@ -128,59 +121,55 @@ impl Cycle<'_> {
         }
     }
 
-    fn place(&mut self, at: usize, nodes: MemberNodes, backfill: Option<Backfill>) {
+    fn place(&mut self, at: usize, nodes: Assignments, backfill: Option<Backfill>) {
         let (context, gang) = (&self.context, &mut self.gangs[at]);
         gang.promise(backfill);
-        let named = by_name(context, &nodes);
-        self.capacity.assign(context, gang, named);
+        self.capacity.assign(context, gang, nodes.clone());
         gang.decision = Decision::Placed(nodes);
         self.memory.unknown.settle(gang.uid());
-        self.queue.capacity_changed();
+        self.capacity_changed();
     }
 
     fn preempt(&mut self, at: usize, preemption: DecidedPreemption) {
         let DecidedPreemption { intent, decision } = preemption;
         let (context, gang) = (&self.context, &mut self.gangs[at]);
-        let nodes = by_name(context, &decision.nodes);
-        self.capacity.assign(context, gang, nodes);
+        self.capacity.assign(context, gang, decision.nodes.clone());
         let victims = intent.victims.iter().map(|v| v.uid.clone());
         self.capacity.evicting.extend(victims);
-        gang.status.preemption = Some(intent);
+        gang.status_mut().preemption = Some(intent);
         gang.decision = Decision::Preempts(Box::new(decision));
         self.queue.searches += 1;
-        self.queue.capacity_changed();
+        self.capacity_changed();
         self.queue.leaving.take();
     }
 
     fn wait(&mut self, at: usize, waiting: Waiting) {
         let Waiting {
+            no_capacity,
+            reserved,
+            reservation,
+            class,
+            plain,
+        } = waiting;
+        let NoCapacity {
             pending,
             search,
             after_terminations,
-            reserved,
-            reservation,
-            plain,
-            class,
-        } = waiting;
-        let (cache, gang) = (&mut self.memory.no_victims, &mut self.gangs[at]);
+        } = no_capacity;
+        let (cache, gang) = (&mut self.memory.inadmissible, &mut self.gangs[at]);
         if let Some(nodes) = after_terminations {
             gang.decision = Decision::AfterTerminations(nodes);
         }
-        let key = SearchKey::of(class.as_ref(), gang.uid());
         let unknown = matches!(pending, Pending::Unknown { .. });
-        match search {
-            VictimSearch::NotDue => {}
-            VictimSearch::Cached => cache.mark_used(key),
-            VictimSearch::OverBudget => self.queue.unsearched = true,
-            VictimSearch::NoResult(until) => {
-                self.queue.searches += 1;
-                let key = if unknown {
-                    SearchKey::Gang(gang.uid())
-                } else {
-                    key
-                };
-                cache.remember(key, until, pending.clone());
-            }
+        if let VictimSearch::NoResult(until) = search {
+            self.queue.searches += 1;
+            // A gang whose search ended early gets longer searches of its own.
+            let searched = if unknown {
+                class.clone().of_one(gang.uid())
+            } else {
+                class.clone()
+            };
+            cache.note_search(searched, until, pending.clone());
         }
         if search != VictimSearch::Cached {
             if unknown {
@@ -195,23 +184,21 @@ impl Cycle<'_> {
         {
             self.limits.reached.get_or_insert(*reached);
         }
+        let searched = search != VictimSearch::OverBudget;
+        self.queue.unsearched |= !searched;
+        let lasts = pending.lasts();
         let pending = reserved.unwrap_or(pending);
-        self.queue.changed |= self.queue.previous.get(&at) != reservation.as_ref();
-        if plain && !self.queue.changed {
-            let key = SearchKey::of(class.as_ref(), self.gangs[at].uid());
-            let ahead = uids(&self.gangs, &self.queue.ahead);
-            let cache = &mut self.memory.no_victims;
-            if search == VictimSearch::OverBudget {
-                cache.record_unsearched(key, ahead, &pending);
-            } else {
-                cache.record_verdict(key, ahead, &pending);
-            }
+        if plain && self.queue.previous.get(&at) == reservation.as_ref() {
+            let wait = Wait {
+                ahead: self.queue.ahead_hash,
+                pending: pending.clone(),
+                searched,
+                lasts,
+            };
+            self.memory.inadmissible.note_wait(class, wait);
         }
         if let Some(reservation) = reservation {
             self.reserve(at, reservation);
-        } else if let Some(class) = class {
-            // If this gang got no search, no gang of its class gets one.
-            self.queue.classes.waits(class, &pending);
         }
         self.gangs[at].pending = Some(pending);
     }
@@ -221,8 +208,12 @@ impl Cycle<'_> {
         let (context, gang) = (&self.context, &mut self.gangs[at]);
         let nodes = amounts(context, gang, &reservation);
         let held = held(context, gang, at, reservation.starts_at, nodes);
+        let mut hasher = DefaultHasher::new();
+        let rules = (held.priority, held.preempts, &held.wanted, held.starts_at);
+        (self.queue.ahead_hash, gang.uid(), rules, &held.nodes).hash(&mut hasher);
+        self.queue.ahead_hash = hasher.finish();
         self.queue.ahead.push(held);
-        gang.status.reservation = Some(reservation);
+        gang.status_mut().reservation = Some(reservation);
     }
 
     /// Wakes the scheduler when the reason may end by itself.

@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
+use lockstep_api::scheduling::TopologyConstraint;
+use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
 use lockstep_model::{
-    AskingGang, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources, Rules,
-    TemplateMembers,
+    AskingGang, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources, TemplateMembers,
 };
 
 use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::gang::decision::MemberNodes;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
 use crate::input::GangInput;
@@ -27,18 +26,25 @@ pub(super) fn placement_request(
     gang: &GangState,
     request: Request,
 ) -> Result<PlacementRequest, Pending> {
-    let requested = gang.requested_members();
-    let templates = template_members(context, memory, gang, requested.by_group)?;
-    let group = &gang.input.group;
+    let (group, spec) = (&gang.input.group, &gang.input.gang);
+    // Replicas in the engine have one size, so all their members are requested.
+    let whole = |t: &TopologyConstraint| t.scope == TopologyScope::Replica;
+    let by_replica = group.topology.as_ref().is_some_and(whole);
+    let is_requested = |m: &&Member| by_replica || !gang.finished().contains(*m);
+    let to_place = spec.members().filter(|m| by_replica || gang.places(m));
+    let (requested, finished): (Vec<&Member>, Vec<&Member>) = to_place.partition(is_requested);
+    let templates = template_members(context, memory, gang, &requested)?;
     let fixed: BTreeMap<Member, NodeIx> = gang
         .assigned_members()
-        .filter(|(m, _)| requested.all || !gang.finished().contains(*m))
+        .filter(|(m, _)| is_requested(m))
         .filter_map(|(m, n)| Some((m.clone(), context.cluster.ordinal(n.as_str())?)))
         .collect();
+    let min_count = usize::try_from(spec.min_count).unwrap_or_default();
+    let needed = min_count.saturating_sub(finished.len()) as u32;
     let least = match request {
-        Request::Growth => requested.needed.max(fixed.len() as u32),
-        Request::Required if gang.input.gang.basic => fixed.len() as u32 + 1,
-        Request::Required => requested.needed,
+        Request::Growth => needed.max(fixed.len() as u32),
+        Request::Required if spec.basic => fixed.len() as u32 + 1,
+        Request::Required => needed,
     };
     let excluded = gang.excluded();
     Ok(PlacementRequest {
@@ -59,17 +65,20 @@ pub(super) fn placement_request(
     })
 }
 
+/// Requested members by template, without templates that request no members.
 fn template_members(
     context: &Context<'_>,
     memory: &Memory,
     gang: &GangState,
-    by_group: Vec<(usize, Vec<Member>)>,
+    requested: &[&Member],
 ) -> Result<Vec<TemplateMembers>, Pending> {
     let mut out = Vec::new();
-    for (number, members) in by_group {
-        let Some(template) = gang.input.workload.templates.get(number) else {
+    for template in gang.input.workload.templates.iter() {
+        let members = requested.iter().filter(|m| m.group == template.group);
+        let members: Vec<Member> = members.map(|m| (*m).clone()).collect();
+        if members.is_empty() {
             continue;
-        };
+        }
         let requests = template
             .requests
             .clone()
@@ -139,7 +148,7 @@ pub(super) fn attempt<'d>(
             namespace: &input.key.namespace,
             // Its priority class may raise the priority of the running gang.
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
-            evictable: rules.evictable_at_once() && !spared_by_template(rules, input),
+            evictable: is_evictable(context, input),
             victims: &rules.victims,
             ends: input.workload.ends,
         },
@@ -149,9 +158,12 @@ pub(super) fn attempt<'d>(
     }
 }
 
-fn spared_by_template(rules: &Rules, input: &GangInput) -> bool {
+/// True if the holder of a reservation may evict the gang as soon as it runs.
+pub(super) fn is_evictable(context: &Context<'_>, input: &GangInput) -> bool {
+    let rules = &context.settings.rules;
     let mut templates = input.workload.templates.iter();
-    templates.any(|template| rules.victims.spare(&template.labels))
+    let spared = templates.any(|template| rules.victims.spare(&template.labels));
+    rules.evictable_at_once() && !spared
 }
 
 /// Places a gang in free capacity, less the reservations ahead of it.
@@ -173,18 +185,9 @@ pub(super) fn place_in_free(
     match attempt.in_free_capacity(&free) {
         Ok(placement) => {
             let nodes = request.assign(context.cluster, &placement);
-            capacity.assign(context, gang, by_name(context, &nodes));
+            capacity.assign(context, gang, nodes);
             true
         }
         Err(_) => false,
     }
-}
-
-pub(super) fn by_name(context: &Context<'_>, nodes: &MemberNodes) -> Assignments {
-    nodes
-        .iter()
-        .filter_map(|(member, &node)| {
-            Some((member.clone(), context.cluster.node_name(node)?.clone()))
-        })
-        .collect()
 }

@@ -12,7 +12,7 @@ use lockstep_model::{
     Eviction, Occupancy, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };
 
-use super::outcome::{DecidedPreemption, VictimSearch, Waiting};
+use super::outcome::{DecidedPreemption, NoCapacity, VictimSearch};
 use super::state::Cycle;
 use super::turn::Turn;
 use crate::capacity::occupancy::occupancy_with_nodes;
@@ -37,14 +37,15 @@ impl Turn<'_> {
         &self,
         short: Infeasible,
         left: Cluster,
-    ) -> Result<DecidedPreemption, Box<Waiting>> {
+    ) -> Result<DecidedPreemption, Box<NoCapacity>> {
         let leaving = &self.cycle.leaving().held;
         let (free, soon) = self.attempt().after_terminations(left, leaving);
         if let Some(placement) = soon {
             let nodes = self.request.assign(self.context.cluster, &placement);
-            let mut waiting = waits(Pending::Terminations { short });
-            waiting.after_terminations = Some(nodes);
-            return Err(waiting);
+            return Err(Box::new(NoCapacity {
+                after_terminations: Some(nodes),
+                ..*waits(Pending::Terminations { short })
+            }));
         }
         self.may_search(short, &free)?;
         let eviction = self.search(short, &free)?;
@@ -60,13 +61,13 @@ impl Turn<'_> {
     }
 
     /// Whether the gang may search victims now.
-    fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<Waiting>> {
+    fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
         let Self { context, gang, .. } = *self;
         // A gang that may fit without evictions must not preempt.
         if let Infeasible::GaveUp { steps } = short {
             return Err(waits(self.unknown(steps)));
         }
-        if self.demand.preemption == EvictionPolicy::Never && !gang.input.group.preempts {
+        if self.demand().preemption == EvictionPolicy::Never && !gang.input.group.preempts {
             return Err(waits(Pending::Capacity(may_not_preempt(short))));
         }
         let retried = without_rejections(context, gang, &self.request);
@@ -83,19 +84,19 @@ impl Turn<'_> {
         if let Some(why) = why_no_preemption(context, gang) {
             return Err(waits(Pending::NoPreemption { short, why }));
         }
-        let cache = &self.cycle.memory.no_victims;
-        if let Some(known) = cache.known(self.search_key(), context.now) {
-            return Err(waiting(known.clone(), VictimSearch::Cached));
+        let cache = &self.cycle.memory.inadmissible;
+        if let Some(known) = cache.searched(&self.class, context.now) {
+            return Err(no_capacity(known.clone(), VictimSearch::Cached));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
             let pending = Pending::Capacity(short);
-            return Err(waiting(pending, VictimSearch::OverBudget));
+            return Err(no_capacity(pending, VictimSearch::OverBudget));
         }
         Ok(())
     }
 
     /// Searches victims for the gang.
-    fn search(&self, short: Infeasible, free: &Cluster) -> Result<Eviction, Box<Waiting>> {
+    fn search(&self, short: Infeasible, free: &Cluster) -> Result<Eviction, Box<NoCapacity>> {
         let Self { context, .. } = *self;
         let Cycle {
             memory,
@@ -229,24 +230,20 @@ impl Turn<'_> {
     }
 }
 
-fn waits(pending: Pending) -> Box<Waiting> {
-    waiting(pending, VictimSearch::NotDue)
+fn waits(pending: Pending) -> Box<NoCapacity> {
+    no_capacity(pending, VictimSearch::NotDue)
 }
 
 /// `until`: end of the validity of the search's result.
-fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<Waiting> {
-    waiting(pending, VictimSearch::NoResult(until))
+fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<NoCapacity> {
+    no_capacity(pending, VictimSearch::NoResult(until))
 }
 
-fn waiting(pending: Pending, search: VictimSearch) -> Box<Waiting> {
-    Box::new(Waiting {
+fn no_capacity(pending: Pending, search: VictimSearch) -> Box<NoCapacity> {
+    Box::new(NoCapacity {
         pending,
         search,
         after_terminations: None,
-        reserved: None,
-        reservation: None,
-        plain: false,
-        class: None,
     })
 }
 

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::TimeDelta;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Reservation;
 use lockstep_model::GangPhase;
@@ -13,13 +12,12 @@ use super::outcome::Outcome;
 use super::state::Cycle;
 use crate::capacity::namespace_usage::{NamespaceUsage, has_pod};
 use crate::capacity::occupancy::asked_amounts;
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::hold::Hold;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
-use crate::input::growth::members_to_place;
 use crate::memory::equivalence_class::Request;
-use crate::memory::no_victims::NoVictimsCache;
+use crate::memory::inadmissible::InadmissibleGangs;
 use crate::plan::QueuePlace;
 
 impl Cycle<'_> {
@@ -31,10 +29,13 @@ impl Cycle<'_> {
     pub(super) fn serve_queue(&mut self) -> Vec<QueuePlace> {
         let context = self.context;
         note_queue_time(&context, &mut self.gangs);
-        note_members_to_place(&context, &mut self.gangs, &mut self.wake);
+        // Lost nodes have been removed.
+        for gang in &mut self.gangs {
+            gang.choose_members_to_place(&context, &mut self.wake);
+        }
         if !self.gangs.iter().any(|gang| request_of(gang).is_some()) {
             collect(&mut self.gangs);
-            self.memory.no_victims.clear();
+            self.memory.inadmissible = InadmissibleGangs::default();
             return Vec::new();
         }
         self.expire_verdicts();
@@ -61,7 +62,7 @@ impl Cycle<'_> {
                 continue;
             }
             if request == Request::Required {
-                keep_to_quota(gang, &usage, &mut self.memory.no_victims);
+                keep_to_quota(gang, &usage);
             }
             let assigned = gang.assigned.clone();
             self.serve(at, request);
@@ -71,7 +72,7 @@ impl Cycle<'_> {
                 reorder(&mut queue, &self.gangs, &usage, &gang.input.key.namespace);
             }
         }
-        let cache = &mut self.memory.no_victims;
+        let cache = &mut self.memory.inadmissible;
         if self.queue.unsearched || cache.outdated() {
             self.wake.at(context.now);
         }
@@ -94,12 +95,9 @@ impl Cycle<'_> {
     /// Drops verdicts of earlier cycles after a relevant change, and takes the reservations of
     /// these cycles from the statuses. Gangs that still wait get them again.
     fn expire_verdicts(&mut self) {
-        let promised = self.queue.promised(&self.gangs);
         let asked = asked_amounts(&self.context, &self.capacity, &self.gangs);
-        let (cache, unknown) = (&mut self.memory.no_victims, &self.memory.unknown);
-        cache.note(&self.context, &asked, &self.gangs, |gang| {
-            promised.contains(gang.uid()) || unknown.knows(gang.uid())
-        });
+        let cache = &mut self.memory.inadmissible;
+        cache.note_input(&self.context, &asked, &self.gangs);
         // The cached searches include the reservations.
         self.queue.previous = collect(&mut self.gangs);
         if !cache.unfinished {
@@ -113,7 +111,7 @@ fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
     let each = gangs.iter_mut().enumerate();
     let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
     holding
-        .filter_map(|(at, gang)| Some((at, gang.status.reservation.take()?)))
+        .filter_map(|(at, gang)| Some((at, gang.status_mut().reservation.take()?)))
         .collect()
 }
 
@@ -122,33 +120,7 @@ fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
         let asks = gang.phase() == GangPhase::Active && gang.assigned.is_none();
         if asks && gang.status.queued_at.is_none() {
-            gang.status.queued_at = Some(context.now);
-        }
-    }
-}
-
-/// Computes each gang's members to place. Runs after lost nodes are removed.
-fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &mut Wake) {
-    let grow_after = TimeDelta::from_std(context.settings.grow_after).unwrap_or(TimeDelta::MAX);
-    for gang in gangs {
-        let input = &gang.input;
-        // Without nodes, all members request one; with all nodes, no member does.
-        let Some(assigned) = gang
-            .assigned
-            .as_ref()
-            .filter(|a| a.len() < input.gang.size() && gang.phase() == GangPhase::Active)
-        else {
-            continue;
-        };
-        gang.to_place = members_to_place(
-            &input.gang,
-            &input.workload.members,
-            Some(assigned),
-            context.now,
-            grow_after,
-        );
-        if let Some(at) = gang.to_place.grows_at {
-            wake.at(at);
+            gang.status_mut().queued_at = Some(context.now);
         }
     }
 }
@@ -170,17 +142,15 @@ fn keep_to_volumes(gang: &mut GangState) {
     let asks = new.any(|m| placed.is_none_or(|placed| !placed.contains_key(m)));
     let enough = gang.input.gang.basic || ready.len() >= gang.min_count() as usize;
     if asks && enough {
-        gang.to_place.only = Some(ready);
+        gang.to_place = Some(ready);
     }
 }
 
 /// Limits an elastic gang to the members that the quota permits, because one refused pod fails the
 /// whole placement. Groups that use more quota get fewer members.
-fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>, cache: &mut NoVictimsCache) {
-    let kept = allowed_by_quota(gang, usage);
-    cache.note_quota(gang.uid(), kept.as_ref());
-    if kept.is_some() {
-        gang.to_place.only = kept;
+fn keep_to_quota(gang: &mut GangState, usage: &NamespaceUsage<'_>) {
+    if let Some(kept) = allowed_by_quota(gang, usage) {
+        gang.to_place = Some(kept);
     }
 }
 

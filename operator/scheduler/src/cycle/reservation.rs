@@ -45,14 +45,14 @@ impl Turn<'_> {
             // Only blockers on the reserved nodes matter.
             let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
             let blockers = self.blockers(Some(&own));
-            is_possible(&free, &blockers, &self.demand, &kept).then_some((kept, since, blockers))
+            is_possible(&free, &blockers, self.demand(), &kept).then_some((kept, since, blockers))
         });
         let (found, since, blockers) = kept.or_else(|| {
             let blockers = self.blockers(None);
             let found = self.choose(&free, &blockers)?;
             Some((found, context.now, blockers))
         })?;
-        let starts_at = starts_at(&free, &blockers, &self.demand.shapes, &found)
+        let starts_at = starts_at(&free, &blockers, &self.demand().shapes, &found)
             .and_then(DateTime::from_timestamp_millis)
             .filter(|start| *start > context.now);
         let nodes = by_name(context, &self.request, &found);
@@ -78,7 +78,7 @@ impl Turn<'_> {
         });
         let blocked = BlockedGang {
             number: self.at,
-            priority: self.demand.priority,
+            priority: self.demand().priority,
             victims,
         };
         blockers(self.cycle.passing_work(), blocked, on, |other| {
@@ -100,7 +100,7 @@ impl Turn<'_> {
                 }
             }
         }
-        let demand = &self.demand;
+        let demand = self.demand();
         reserve(&elsewhere, blockers, demand).or_else(|| reserve(free, blockers, demand))
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn is_unanswered(
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
     let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
     let written = written(context, seen, bound, wake);
-    if let Some(intent) = &mut gang.status.preemption {
+    if let Some(intent) = &mut gang.status_mut().preemption {
         intent.binding = Some(written);
     }
     let deadline = context.settings.binding_deadline;
@@ -89,7 +89,7 @@ pub(super) fn forget_silence(gangs: &mut [GangState]) {
         let mut templates = gang.input.workload.templates.iter();
         let all_heard = templates.all(|t| heard.get(&t.scheduler_name) > Some(&silence.at));
         if all_heard || gang.all_pods().any(|pod| pod.refusal.is_some()) {
-            gang.status.refusal = None;
+            gang.status_mut().refusal = None;
         }
     }
 }

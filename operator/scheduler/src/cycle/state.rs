@@ -9,7 +9,6 @@ use lockstep_api::scheduling::Reservation;
 use lockstep_model::occupancy::Leaving;
 use lockstep_model::{PassingWork, ReservationsAhead};
 
-use super::classes::WaitingClasses;
 use super::limits::EvictionLimits;
 use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
@@ -71,11 +70,19 @@ impl<'a> Cycle<'a> {
         self.memory.unknown.effort(uid, self.context.now, extended)
     }
 
-    /// True if only its request decides about a gang: it has no pods, nodes, refusals or promises,
-    /// and no constraints that only kube-scheduler evaluates.
+    /// True if only its request and events decide about a gang: it has no history, and no gang has
+    /// promised it nodes.
     pub fn is_plain(&self, gang: &GangState) -> bool {
         let (uid, promised) = (gang.uid(), self.queue.promised(&self.gangs));
-        gang.only_waits() && !promised.contains(uid) && !self.memory.unknown.knows(uid)
+        gang.has_no_history() && !promised.contains(uid) && !self.memory.unknown.knows(uid)
+    }
+
+    /// Drops what depends on the capacity of other gangs, after a gang got some or is to release
+    /// some.
+    pub fn capacity_changed(&mut self) {
+        self.memory.inadmissible.capacity_changed();
+        self.queue.work.take();
+        self.queue.promised.take();
     }
 
     pub fn leaving(&self) -> &Leaving {
@@ -96,7 +103,8 @@ pub(super) struct QueueState {
     pub previous: BTreeMap<usize, Reservation>,
     /// Reservations of waiting gangs in queue order. Gangs behind them must not use this capacity.
     pub ahead: ReservationsAhead,
-    pub classes: WaitingClasses,
+    /// Hash of `ahead`, equal for equal reservations of any cycle.
+    pub ahead_hash: u64,
     /// Number of gangs that were evaluated one by one, not by an equal request.
     pub evaluated: usize,
     /// Number of victim searches.
@@ -105,9 +113,6 @@ pub(super) struct QueueState {
     pub extended_searches: usize,
     /// True if a gang got no victim search.
     pub unsearched: bool,
-    /// True if a gang got capacity, releases some, or changed its reservation. Verdicts of earlier
-    /// cycles are then invalid.
-    pub changed: bool,
     /// Terminating capacity.
     pub leaving: OnceCell<Leaving>,
     /// Work that holds capacity temporarily.
@@ -117,28 +122,10 @@ pub(super) struct QueueState {
 }
 
 impl QueueState {
-    /// Drops what depends on the capacity of other gangs, after a gang got some or is to release
-    /// some.
-    pub fn capacity_changed(&mut self) {
-        self.changed = true;
-        self.classes.forget();
-        self.work.take();
-        self.promised.take();
-    }
-
     pub fn promised(&self, gangs: &[GangState]) -> &BTreeSet<String> {
         self.promised.get_or_init(|| {
             let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
             backfills.flat_map(|b| b.reserved_for.clone()).collect()
         })
     }
-}
-
-/// UIDs of the pod groups with these reservations.
-pub(super) fn uids<'g>(
-    gangs: &'g [GangState],
-    reservations: &'g ReservationsAhead,
-) -> impl Iterator<Item = &'g str> {
-    let reservations = reservations.iter();
-    reservations.filter_map(|r| Some(gangs.get(r.gang)?.uid()))
 }

@@ -1,6 +1,7 @@
 //! Updates the status of each gang to the decision, and writes it if it differs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
@@ -37,7 +38,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
     }
     gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
     if !gang.unmoved() {
-        gang.status.placement = gang.to_placement(context.now);
+        gang.status_mut().placement = gang.to_placement(context.now);
     }
     let (generation, now) = (gang.input.group.generation, context.now);
     // Also without a placement: nothing else reverts the condition, which keeps the gang out of the
@@ -65,7 +66,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
         }
     }
     if conditions != gang.status.conditions {
-        gang.status.conditions = conditions;
+        gang.status_mut().conditions = conditions;
     }
 }
 
@@ -77,7 +78,7 @@ fn write_of(
     wake: &mut Wake,
 ) -> Option<StatusWrite> {
     let group = &gang.input.group;
-    if !gang.status.differs() {
+    if Arc::ptr_eq(&gang.status, &group.status) || gang.status == group.status {
         return None;
     }
     let interval = context.settings.message_interval;
@@ -95,7 +96,7 @@ fn write_of(
         key: gang.input.key.clone(),
         uid: group.uid.clone(),
         resource_version: group.resource_version.clone(),
-        read: group.status.clone(),
+        read: (*group.status).clone(),
         status: (*gang.status).clone(),
         vacated: gone.then(|| Vacated {
             workload_uid: gang.input.workload.uid.clone(),

@@ -5,14 +5,13 @@ use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
 
-use super::outcome::Outcome;
-use super::place::{attempt, by_name, capacity_for, placement_request};
-use super::state::{Cycle, uids};
+use super::outcome::{Outcome, Waiting};
+use super::place::{attempt, capacity_for, is_evictable, placement_request};
+use super::state::Cycle;
 use crate::context::Context;
 use crate::gang::pending::{GangName, Pending};
 use crate::gang::state::{GangState, new_placement};
 use crate::memory::equivalence_class::{EquivalenceClass, Request};
-use crate::memory::no_victims::SearchKey;
 use crate::refusal::{backs_off, may_retry_excluded_nodes};
 use crate::size;
 
@@ -22,16 +21,13 @@ pub(super) struct Turn<'c> {
     /// Index of the gang.
     pub at: usize,
     pub gang: &'c GangState,
-    /// True if the gang runs without the requested members.
-    grows: bool,
     pub request: PlacementRequest,
-    pub demand: Demand,
+    /// Gangs with the same verdict.
+    pub class: EquivalenceClass,
     /// Factor on the usual steps of its searches.
     pub effort: u64,
-    /// True if the gang has no history: its verdict can be reused.
+    /// True if events alone decide whether its verdict is still valid.
     plain: bool,
-    /// Requests for the shared verdict. `None` if the gang has a history or a reservation.
-    class: Option<EquivalenceClass>,
 }
 
 impl Cycle<'_> {
@@ -41,13 +37,6 @@ impl Cycle<'_> {
             Ok(turn) => turn,
             Err(pending) => return Outcome::NotEvaluated(pending),
         };
-        if let Some(known) = turn
-            .class
-            .as_ref()
-            .and_then(|c| self.queue.classes.pending(c))
-        {
-            return Outcome::NotEvaluated(known.clone());
-        }
         turn.reused().unwrap_or_else(|| turn.evaluate())
     }
 }
@@ -60,41 +49,44 @@ impl<'c> Turn<'c> {
         if let Some(pending) = backs_off(context, gang) {
             return Err(pending);
         }
-        let grows = request == Request::Growth;
         let wanted = placement_request(context, cycle.memory, gang, request)?;
         let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
-        let plain = cycle.is_plain(gang);
-        let shares = plain && !cycle.queue.previous.contains_key(&at);
-        let class = shares.then(|| EquivalenceClass {
-            demand: demand.clone(),
+        let (plain, ahead) = (cycle.is_plain(gang), &cycle.queue.ahead);
+        let class = EquivalenceClass {
+            demand,
             request,
             namespace: gang.input.key.namespace.clone(),
             preempts: gang.input.group.preempts,
             preemption_priority: gang.input.preemption_priority,
-            ends: gang.input.workload.ends,
-            ahead: cycle.queue.ahead.iter().count(),
-        });
+            evictable: is_evictable(context, &gang.input),
+            ahead: ahead.iter().count(),
+            later: ahead.starting_after(gang.input.workload.ends),
+            only: None,
+        };
+        let shares = plain && !cycle.queue.previous.contains_key(&at);
         Ok(Self {
             cycle,
             context,
             at,
             gang,
-            grows,
             request: wanted,
-            demand,
+            class: if shares {
+                class
+            } else {
+                class.of_one(gang.uid())
+            },
             effort: cycle.search_effort(at),
             plain,
-            class,
         })
     }
 
-    pub fn search_key(&self) -> SearchKey<'_> {
-        SearchKey::of(self.class.as_ref(), self.gang.uid())
+    pub fn demand(&self) -> &Demand {
+        &self.class.demand
     }
 
     pub fn attempt(&self) -> PlacementAttempt<'_> {
         let (input, ahead) = (&self.gang.input, &self.cycle.queue.ahead);
-        let usual = attempt(self.context, input, &self.request, &self.demand, ahead);
+        let usual = attempt(self.context, input, &self.request, self.demand(), ahead);
         PlacementAttempt {
             placement_steps: usual.placement_steps * self.effort,
             effort: self.effort,
@@ -102,57 +94,47 @@ impl<'c> Turn<'c> {
         }
     }
 
-    /// A verdict of an earlier cycle that is still valid: no relevant input has changed, and no
-    /// gang ahead has changed capacity or reservations in this cycle.
+    /// The verdict on its class, if no event can have changed it since. A class without a search is
+    /// evaluated again once the cycle has a search left.
     fn reused(&self) -> Option<Outcome> {
         let Cycle { queue, memory, .. } = self.cycle;
         let now = self.context.now;
         let starts = queue.previous.get(&self.at).and_then(|r| r.starts_at);
-        if !self.plain || queue.changed || starts.is_some_and(|start| start <= now) {
+        if !self.plain || starts.is_some_and(|start| start <= now) {
             return None;
         }
-        let ahead = || uids(&self.cycle.gangs, &queue.ahead);
-        let (cache, key) = (&memory.no_victims, self.search_key());
-        let (pending, searched) = match cache.verdict(key, ahead(), now) {
-            Some(known) => (known, true),
-            None if queue.searches < self.context.settings.searches_per_cycle => return None,
-            // No search is left for this gang.
-            None => (cache.unsearched(key, ahead(), now)?, false),
-        };
-        Some(Outcome::Reused {
-            pending: pending.clone(),
-            class: self.class.clone(),
-            searched,
-        })
+        let cache = &memory.inadmissible;
+        let wait = cache.wait(&self.class, queue.ahead_hash, now)?;
+        let searches = queue.searches < self.context.settings.searches_per_cycle;
+        (wait.searched || !searches).then(|| Outcome::Reused(wait.clone()))
     }
 
-    fn evaluate(self) -> Outcome {
+    fn evaluate(&self) -> Outcome {
         let free = capacity_for(self.context, &self.cycle.capacity, self.gang);
         let attempt = self.attempt();
         let left = attempt.left_over(&free);
         let short = match self.in_free_capacity_or_reserved_for_later(&attempt, &free, &left) {
             Ok((placement, backfill)) => return self.placed(&placement, backfill),
             Err(_) if may_retry_excluded_nodes(self.gang) => return Outcome::RetriesExcludedNodes,
-            Err(_) if self.grows => return Outcome::KeepsSize,
+            Err(_) if self.class.request == Request::Growth => return Outcome::KeepsSize,
             Err(short) => short,
         };
         match self.make_capacity(short, left) {
             Ok(preemption) => Outcome::Preempts(Box::new(preemption)),
-            Err(mut waiting) => {
-                waiting.reserved = self.kept_waiting_by(&attempt, &free);
-                waiting.reservation = self.reservation();
-                waiting.plain = self.plain;
-                waiting.class = self.class;
-                Outcome::Waits(waiting)
-            }
+            Err(no_capacity) => Outcome::Waits(Box::new(Waiting {
+                no_capacity: *no_capacity,
+                reserved: self.kept_waiting_by(&attempt, &free),
+                reservation: self.reservation(),
+                class: self.class.clone(),
+                plain: self.plain,
+            })),
         }
     }
 
     fn placed(&self, placement: &GangPlacement, backfill: Option<Backfill>) -> Outcome {
         let nodes = self.request.assign(self.context.cluster, placement);
-        let named = by_name(self.context, &nodes);
-        let placement = || new_placement(self.gang.uid(), &named, self.context.now);
-        match size::check(named.len(), placement, &[], self.context.now) {
+        let placement = || new_placement(self.gang.uid(), &nodes, self.context.now);
+        match size::check(nodes.len(), placement, &[], self.context.now) {
             Ok(()) => Outcome::Placed { nodes, backfill },
             Err(too_large) => Outcome::TooLarge(too_large),
         }

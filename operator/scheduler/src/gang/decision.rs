@@ -1,13 +1,8 @@
 //! The decision of a cycle about a gang that requests capacity.
 
-use std::collections::BTreeMap;
-
-use lockstep_api::member::Member;
+use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::Victim;
 use lockstep_engine::NodeIx;
-
-/// The node of each member.
-pub type MemberNodes = BTreeMap<Member, NodeIx>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Decision {
@@ -15,9 +10,9 @@ pub enum Decision {
     #[default]
     None,
     /// Placed in free capacity.
-    Placed(MemberNodes),
+    Placed(Assignments),
     /// Waits for terminating pods. The gang takes these nodes if nothing else changes.
-    AfterTerminations(MemberNodes),
+    AfterTerminations(Assignments),
     /// Preempts work.
     Preempts(Box<PreemptionDecision>),
 }
@@ -25,7 +20,7 @@ pub enum Decision {
 /// Victims for a gang, with cost and proof.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreemptionDecision {
-    pub nodes: MemberNodes,
+    pub nodes: Assignments,
     pub victims: Vec<ChosenVictim>,
     /// Accelerator-seconds of work lost.
     pub lost: u128,

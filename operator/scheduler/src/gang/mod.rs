@@ -1,8 +1,8 @@
 //! State of one gang within a cycle, the decision about it, and the status to write.
 
 pub mod decision;
+mod growth;
 pub mod hold;
 pub(crate) mod member_pods;
 pub mod pending;
 pub(crate) mod state;
-pub(crate) mod status;

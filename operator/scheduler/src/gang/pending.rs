@@ -133,6 +133,16 @@ impl Pending {
         }
     }
 
+    /// True if only events change the reason, not the passage of time.
+    pub(crate) fn lasts(&self) -> bool {
+        let disabled = |why: &NoPreemption| matches!(why, NoPreemption::Disabled);
+        match self {
+            Self::Capacity(_) | Self::NoVictims { .. } => true,
+            Self::NoPreemption { why, .. } => disabled(why),
+            _ => false,
+        }
+    }
+
     /// Value for metric labels and logs.
     pub fn as_str(&self) -> &'static str {
         match self {

@@ -11,15 +11,13 @@ use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
-use lockstep_api::workload::TopologyScope;
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{GangPhase, Occupant, Pod};
 
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
-use crate::gang::status::StatusDraft;
-use crate::input::growth::{MembersToPlace, Replacement};
+use crate::input::members::Replacement;
 use crate::input::{GangInput, TemplateInput};
 use crate::pace::LimitReached;
 use crate::waits::Moves;
@@ -32,14 +30,19 @@ pub struct GangState {
     pub(crate) pods: GangPods,
     /// Nodes that the workload avoids at `now`.
     pub avoided: BTreeSet<String>,
-    pub to_place: MembersToPlace,
+    /// Members to place. `None`: all members.
+    pub to_place: Option<BTreeSet<Member>>,
+    /// True if the gang runs without the missing members. They take free capacity only.
+    pub growing: bool,
     /// Nodes of its members while it has a placement: as read, then as decided.
     pub assigned: Option<Arc<Assignments>>,
     /// Occupants for members without pods, with the assignments from which they were computed.
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// Deadline of the gang if it runs on nodes reserved for other gangs.
     pub backfill: Option<Backfill>,
-    pub status: StatusDraft,
+    /// As read, then as desired. Copied when it changes, because large gangs have long lists of
+    /// nodes.
+    pub status: Arc<PodGroupStatus>,
     /// Preemptor of the gang, and the message for condition DisruptionTarget.
     pub preempted: Option<(Key, String)>,
     /// Why it waits.
@@ -49,17 +52,6 @@ pub struct GangState {
     pub decision: Decision,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestedMembers {
-    /// By position of the group in the workload's spec, without groups that request no members.
-    pub by_group: Vec<(usize, Vec<Member>)>,
-    /// Number of these members that the gang needs.
-    pub needed: u32,
-    /// True if finished members are included. Replica scope requests all members, because replicas
-    /// in the engine have one size.
-    pub all: bool,
-}
-
 impl GangState {
     pub(crate) fn new(input: Arc<GangInput>, pods: GangPods, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
@@ -67,17 +59,22 @@ impl GangState {
         Self {
             pods,
             avoided: avoid.map(|a| a.node.clone()).collect(),
-            to_place: MembersToPlace::default(),
+            to_place: None,
+            growing: false,
             assigned: input.group.assigned.clone(),
             reserved: None,
             backfill: placed.and_then(|p| p.backfill.clone()),
-            status: StatusDraft::read(&input),
+            status: Arc::clone(&input.group.status),
             preempted: None,
             pending: None,
             paced: None,
             decision: Decision::None,
             input,
         }
+    }
+
+    pub(crate) fn status_mut(&mut self) -> &mut PodGroupStatus {
+        Arc::make_mut(&mut self.status)
     }
 
     pub fn uid(&self) -> &str {
@@ -247,7 +244,14 @@ impl GangState {
 
     /// Unfinished members to place.
     pub fn wanted(&self) -> impl Iterator<Item = &Member> {
-        self.unfinished().filter(|m| self.to_place.contains(m))
+        self.unfinished().filter(|m| self.places(m))
+    }
+
+    /// True if the member is to be placed, unless it has finished.
+    pub fn places(&self, member: &Member) -> bool {
+        self.to_place
+            .as_ref()
+            .is_none_or(|all| all.contains(member))
     }
 
     /// Number of members that the gang needs, minus finished members.
@@ -295,31 +299,6 @@ impl GangState {
             let mut members = self.wanted().filter(concerned);
             asks && members.any(|m| m.group == t.group)
         })
-    }
-
-    pub(crate) fn requested_members(&self) -> RequestedMembers {
-        let topology = self.input.group.topology.as_ref();
-        let all = topology.is_some_and(|t| t.scope == TopologyScope::Replica);
-        let (finished, gang) = (self.finished(), &self.input.gang);
-        let requested: Vec<&Member> = gang
-            .members()
-            .filter(|m| all || (self.to_place.contains(m) && !finished.contains(*m)))
-            .collect();
-        let templates = self.input.workload.templates.iter().enumerate();
-        let by_group = templates
-            .map(|(at, template)| (at, members_of(&requested, &template.group)))
-            .filter(|(_, members)| !members.is_empty())
-            .collect();
-        let placed_before = gang
-            .members()
-            .filter(|m| !all && self.to_place.contains(m) && finished.contains(*m))
-            .count();
-        let min_count = usize::try_from(gang.min_count).unwrap_or_default();
-        RequestedMembers {
-            by_group,
-            needed: min_count.saturating_sub(placed_before) as u32,
-            all,
-        }
     }
 
     /// True if every unfinished member is bound to its node.
@@ -385,15 +364,33 @@ impl GangState {
             .collect()
     }
 
-    /// True if the gang holds nothing and has no history that limits its nodes: pods, refusals or
-    /// constraints that only kube-scheduler evaluates.
-    pub(crate) fn only_waits(&self) -> bool {
+    /// True if the gang holds capacity, or keeps it from gangs behind it.
+    pub(crate) fn holds_or_reserves(&self) -> bool {
+        self.assigned.is_some()
+            || !self.pods.all.is_empty()
+            || self.status.preemption.is_some()
+            || self.status.reservation.is_some()
+    }
+
+    /// True if both states hold and reserve the same capacity, under the same rules. Ignores
+    /// versions, messages and the cost of losing work. Pods are compared with the cluster instead.
+    pub(crate) fn holds_alike(&self, other: &Self) -> bool {
+        let (status, others) = (&self.status, &other.status);
+        self.input.alike(&other.input)
+            && self.assigned == other.assigned
+            && self.backfill == other.backfill
+            && (Arc::ptr_eq(status, others)
+                || status == others
+                || without_words(status) == without_words(others))
+    }
+
+    /// True if no pod, refusal or earlier preemption of the gang affects its verdict, and no
+    /// constraint that only kube-scheduler evaluates.
+    pub(crate) fn has_no_history(&self) -> bool {
         let status = &self.status;
         self.assigned.is_none()
             && self.pods.all.is_empty()
-            && self.avoided.is_empty()
             && self.input.workload.avoid.is_empty()
-            && status.preemption.is_none()
             && status.excluded_nodes.is_empty()
             && status.refusal.is_none()
             && status.last_preemption.is_none()
@@ -401,24 +398,6 @@ impl GangState {
             && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()
     }
-
-    /// True if both states give the same result in a victim search. Ignores versions, messages and
-    /// the cost of losing work. Pods are compared with the cluster instead.
-    pub(crate) fn searched_alike(&self, other: &Self) -> bool {
-        let status = &self.status;
-        self.input.alike(&other.input)
-            && self.avoided == other.avoided
-            && self.to_place == other.to_place
-            && self.assigned == other.assigned
-            && self.backfill == other.backfill
-            && self.preempted == other.preempted
-            && (*status == other.status || without_words(status) == without_words(&other.status))
-    }
-}
-
-fn members_of(members: &[&Member], group: &str) -> Vec<Member> {
-    let of_group = members.iter().filter(|m| m.group == group);
-    of_group.map(|m| (*m).clone()).collect()
 }
 
 /// Nodes with members that `other` does not assign there.

@@ -3,8 +3,8 @@
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
 //! reads nothing else, so it misses no relevant change.
 
-pub mod growth;
 pub(crate) mod intent_id;
+pub mod members;
 pub mod snapshot;
 mod sources;
 
@@ -25,8 +25,8 @@ use lockstep_model::{
     VolumeNeeds, Weights,
 };
 
-use self::growth::MembersInput;
-pub use self::sources::{GangSources, PodSource};
+use self::members::MembersInput;
+pub use self::sources::PodSource;
 
 /// The cluster at one moment.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub struct PodGroupInput {
     /// True if preemption evicts the whole gang or no pod.
     pub whole: bool,
     pub topology: Option<TopologyConstraint>,
-    pub status: PodGroupStatus,
+    pub status: Arc<PodGroupStatus>,
     /// Placement of the status, parsed.
     pub assigned: Option<Arc<Assignments>>,
 }
@@ -231,7 +231,7 @@ impl PodGroupInput {
                 .flat_map(|c| &c.topology)
                 .next()
                 .cloned(),
-            status,
+            status: Arc::new(status),
             assigned,
         })
     }

@@ -19,8 +19,8 @@ use lockstep_model::snapshot::{
 };
 use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
 
-use crate::input::growth::{DomainInput, MembersInput, Replacement};
 use crate::input::intent_id::{intent_id, is_own};
+use crate::input::members::{DomainInput, MembersInput, Replacement};
 use crate::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -236,7 +236,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
                 .as_ref()
                 .map(Placement::assignments)
                 .map(Arc::new),
-            status,
+            status: Arc::new(status),
         },
         workload: Arc::new(WorkloadInput {
             uid: Uid::read(Some(&record.workload_uid))?,

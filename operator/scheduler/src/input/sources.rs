@@ -19,7 +19,7 @@ use lockstep_model::{
 };
 
 use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
-use crate::input::growth::MembersInput;
+use crate::input::members::MembersInput;
 
 /// Message for pods without a dry run.
 const NOT_ASKED: &str = "no dry run yet";
@@ -30,29 +30,93 @@ const ONE_POD: &str = "ReadWriteOncePod claim that several members mount";
 /// Source of the pods of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum PodSource<'a> {
-    /// Its templates, because no API server is available.
+    /// Its templates, because no API server is available. No volume claim counts as missing.
     Templates,
-    /// The pods as admitted by the API server. `None`: no dry run yet.
-    Admitted(Option<&'a AdmittedPods>),
+    /// Objects of the API server.
+    Cluster {
+        /// The pods as admitted. `None`: no dry run yet.
+        admitted: Option<&'a AdmittedPods>,
+        /// Claims, volumes and storage classes.
+        storage: &'a Storage,
+    },
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct GangSources<'a> {
-    pub key: &'a Key,
-    pub group: &'a PodGroup,
-    pub workload: &'a TrainingWorkload,
-    /// Priority as a victim, from its priority class.
-    pub preemption_priority: Option<i32>,
-    /// Claims, volumes and storage classes. `None`: unknown; no claim counts as missing.
-    pub storage: Option<&'a Storage>,
-    pub pods: PodSource<'a>,
+impl GangInput {
+    /// Reads a gang. `preemption_priority`: its priority as a victim, from its priority class.
+    /// `None` if the pod group is not the workload's: it would have another name. Shares unchanged
+    /// parts with `previous`.
+    pub fn read(
+        group: &PodGroup,
+        workload: &TrainingWorkload,
+        preemption_priority: Option<i32>,
+        pods: PodSource<'_>,
+        previous: Option<&Self>,
+    ) -> Option<Self> {
+        if !is_named_by(group, workload) {
+            return None;
+        }
+        let (key, meta) = (Key::of(group), &workload.metadata);
+        let uid = Uid::read(meta.uid.as_deref())?;
+        let previous = previous.filter(|p| uid == p.workload.uid);
+        let unchanged_spec = previous.filter(|p| {
+            meta.generation == Some(p.workload.generation) && p.gang.key == *group.spec.gang_key
+        });
+        let gang = match unchanged_spec {
+            Some(previous) => Arc::clone(&previous.gang),
+            None => Arc::new(read_gang(group, workload)?),
+        };
+        let templates = match unchanged_spec {
+            Some(previous) if pods.answers_as_before(&gang, previous) => {
+                Arc::clone(&previous.workload.templates)
+            }
+            _ => pods.templates(&key.namespace, workload, &gang),
+        };
+        let status = workload.status.as_ref();
+        let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
+        let declared = meta.annotations.as_ref();
+        let declared = declared
+            .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
+            .and_then(|text| checkpoint(text));
+        let reported = status
+            .and_then(|s| s.progress.as_ref())
+            .and_then(|p| p.checkpoint_time);
+        let workload = WorkloadInput {
+            uid,
+            name: meta.name.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            phase: phase(workload, &gang),
+            checkpoint: declared.max(reported),
+            templates,
+            admitted: pods.revision(),
+            released: ledger.and_then(|l| l.released.clone()),
+            avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
+            placement_tries: ledger.map_or(0, |l| l.placement_tries),
+            backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
+            ends: ends(workload),
+            members: MembersInput::read(&gang, &workload.spec, status),
+        };
+        Some(Self {
+            key,
+            group: PodGroupInput::read(group, previous.map(|p| &p.group))?,
+            workload: Arc::new(workload),
+            gang,
+            preemption_priority,
+        })
+    }
 }
 
 impl<'a> PodSource<'a> {
     fn admitted(self) -> Option<&'a AdmittedPods> {
         match self {
             Self::Templates => None,
-            Self::Admitted(pods) => pods,
+            Self::Cluster { admitted, .. } => admitted,
+        }
+    }
+
+    fn storage(self) -> Option<&'a Storage> {
+        match self {
+            Self::Templates => None,
+            Self::Cluster { storage, .. } => Some(storage),
         }
     }
 
@@ -63,83 +127,27 @@ impl<'a> PodSource<'a> {
 
     /// Why the result of admission is unknown for the pods of a group.
     fn why_not(self, group: &str) -> Option<String> {
-        let Self::Admitted(pods) = self else {
+        let Self::Cluster { admitted, .. } = self else {
             return None;
         };
-        match pods.and_then(|pods| pods.groups.get(group)) {
+        match admitted.and_then(|pods| pods.groups.get(group)) {
             Some(admission) => admission.why_not().map(str::to_owned),
             None => Some(NOT_ASKED.to_owned()),
         }
     }
-}
 
-impl GangSources<'_> {
-    /// Reads a gang. `None` if the pod group is not the workload's: it would have another name.
-    /// Shares unchanged parts with `previous`.
-    pub fn read(&self, previous: Option<&GangInput>) -> Option<GangInput> {
-        if !self.named_by_workload() {
-            return None;
-        }
-        let previous = previous.filter(|p| self.workload_uid() == Some(p.workload.uid.clone()));
-        let unchanged_spec = previous.filter(|p| {
-            self.workload.metadata.generation == Some(p.workload.generation)
-                && p.gang.key == *self.group.spec.gang_key
-        });
-        let gang = match unchanged_spec {
-            Some(previous) => Arc::clone(&previous.gang),
-            None => Arc::new(self.gang()?),
-        };
-        let templates = match unchanged_spec {
-            Some(previous) if self.answers_are_the_same(&gang, previous) => {
-                Arc::clone(&previous.workload.templates)
-            }
-            _ => self.templates(&gang),
-        };
-        Some(GangInput {
-            key: self.key.clone(),
-            group: PodGroupInput::read(self.group, previous.map(|p| &p.group))?,
-            workload: Arc::new(self.workload(&gang, templates)?),
-            gang,
-            preemption_priority: self.preemption_priority,
-        })
-    }
-
-    fn workload_uid(&self) -> Option<Uid> {
-        Uid::read(self.workload.metadata.uid.as_deref())
-    }
-
-    fn named_by_workload(&self) -> bool {
-        let (group, meta) = (&self.group.metadata, &self.workload.metadata);
-        let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
-            return false;
-        };
-        self.workload.spec.managed_by == MANAGED_BY
-            && meta.namespace == group.namespace
-            && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
-    }
-
-    /// Members of the gang; empty if the spec has no such gang. `None` without a key.
-    fn gang(&self) -> Option<Gang> {
-        let key = GangKey::read(Some(&self.group.spec.gang_key))?;
-        let mut all = gangs(&self.workload.spec).into_iter();
-        let found = all.find(|g| g.key == key);
-        Some(found.unwrap_or_else(|| Gang {
-            key,
-            template: self.group.spec.workload_ref.template_name.clone(),
-            basic: true,
-            min_count: 0,
-            disruption: DisruptionMode::Single,
-            domains: Vec::new(),
-        }))
-    }
-
-    fn templates(&self, gang: &Gang) -> Arc<[TemplateInput]> {
-        let spec = &self.workload.spec;
-        let neighbours = neighbours(self.workload, self.pods.admitted());
+    fn templates(
+        self,
+        namespace: &str,
+        workload: &TrainingWorkload,
+        gang: &Gang,
+    ) -> Arc<[TemplateInput]> {
+        let spec = &workload.spec;
+        let neighbours = neighbours(workload, self.admitted());
         let needs = neighbours.iter().map(|pods| VolumeNeeds::from(pods.spec));
         let needs: Vec<VolumeNeeds> = needs.collect();
         let asking = spec.groups.iter().map(|g| g.name.as_str()).zip(&needs);
-        let answers = self.storage_answers(gang, asking);
+        let answers = self.storage_answers(namespace, gang, asking);
         let groups = spec.groups.iter().zip(&neighbours);
         let templates = groups.zip(needs.into_iter().zip(answers));
         let templates = templates.map(|((group, pods), (volumes, storage))| {
@@ -167,14 +175,14 @@ impl GangSources<'_> {
                     .scheduler_name
                     .clone()
                     .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
-                not_admitted: self.pods.why_not(&group.name),
+                not_admitted: self.why_not(&group.name),
             }
         });
         templates.collect()
     }
 
-    fn labels(&self, group: &Group) -> BTreeMap<String, String> {
-        let admitted = self.pods.admitted();
+    fn labels(self, group: &Group) -> BTreeMap<String, String> {
+        let admitted = self.admitted();
         let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
         let template = group.template.0.metadata.as_ref();
         let labels = admitted
@@ -184,25 +192,26 @@ impl GangSources<'_> {
     }
 
     fn storage_answers<'n>(
-        &self,
+        self,
+        namespace: &str,
         gang: &Gang,
         asking: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
     ) -> Vec<VolumeAnswer> {
-        let answers = asking.map(|(group, needs)| (group, self.storage_answer(needs)));
+        let answers = asking.map(|(group, needs)| (group, self.storage_answer(namespace, needs)));
         let mut answers: Vec<_> = answers.collect();
         one_pod_claims(gang, &mut answers);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
-        let storage = self.storage.filter(|_| !needs.is_empty());
-        let answer = storage.map(|storage| storage.answer(&self.key.namespace, needs));
+    fn storage_answer(self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
+        let storage = self.storage().filter(|_| !needs.is_empty());
+        let answer = storage.map(|storage| storage.answer(namespace, needs));
         answer.unwrap_or_default()
     }
 
     /// True if storage and admission give the same answers as before.
-    fn answers_are_the_same(&self, gang: &Gang, previous: &GangInput) -> bool {
-        if previous.workload.admitted != self.pods.revision() {
+    fn answers_as_before(self, gang: &Gang, previous: &GangInput) -> bool {
+        if previous.workload.admitted != self.revision() {
             return false;
         }
         let templates = &previous.workload.templates;
@@ -211,63 +220,58 @@ impl GangSources<'_> {
             || templates
                 .iter()
                 .map(|t| &t.storage)
-                .eq(&self.storage_answers(gang, asking))
+                .eq(&self.storage_answers(&previous.key.namespace, gang, asking))
     }
+}
 
-    fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
-        let meta = &self.workload.metadata;
-        let status = self.workload.status.as_ref();
-        let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
-        let declared = meta.annotations.as_ref();
-        let declared = declared
-            .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
-            .and_then(|text| checkpoint(text));
-        let told = status
-            .and_then(|s| s.progress.as_ref())
-            .and_then(|p| p.checkpoint_time);
-        Some(WorkloadInput {
-            uid: self.workload_uid()?,
-            name: meta.name.clone().unwrap_or_default(),
-            generation: meta.generation.unwrap_or_default(),
-            phase: self.phase(gang),
-            checkpoint: declared.max(told),
-            templates,
-            admitted: self.pods.revision(),
-            released: ledger.and_then(|l| l.released.clone()),
-            avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
-            placement_tries: ledger.map_or(0, |l| l.placement_tries),
-            backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
-            ends: self.ends(),
-            members: MembersInput::read(gang, &self.workload.spec, status),
-        })
+fn is_named_by(group: &PodGroup, workload: &TrainingWorkload) -> bool {
+    let (spec, meta) = (&group.spec, &workload.metadata);
+    let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
+        return false;
+    };
+    workload.spec.managed_by == MANAGED_BY
+        && meta.namespace == group.metadata.namespace
+        && group.metadata.name.as_ref() == Some(&pod_group_name(name, uid, &spec.gang_key))
+}
+
+/// Members of the gang; empty if the spec has no such gang. `None` without a key.
+fn read_gang(group: &PodGroup, workload: &TrainingWorkload) -> Option<Gang> {
+    let key = GangKey::read(Some(&group.spec.gang_key))?;
+    let mut all = gangs(&workload.spec).into_iter();
+    let found = all.find(|g| g.key == key);
+    Some(found.unwrap_or_else(|| Gang {
+        key,
+        template: group.spec.workload_ref.template_name.clone(),
+        basic: true,
+        min_count: 0,
+        disruption: DisruptionMode::Single,
+        domains: Vec::new(),
+    }))
+}
+
+fn ends(workload: &TrainingWorkload) -> Option<DateTime<Utc>> {
+    let (spec, status) = (&workload.spec, workload.status.as_ref()?);
+    let longest = spec.groups.iter().map(grace).max();
+    let grace = longest.unwrap_or(DEFAULT_GRACE);
+    let left = spec.active_deadline_seconds? - status.active_seconds;
+    let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
+    status.start_time?.checked_add_signed(seconds)
+}
+
+fn phase(workload: &TrainingWorkload, gang: &Gang) -> GangPhase {
+    let status = workload.status.as_ref();
+    let conditions = status.map_or(&[][..], |s| &s.conditions);
+    let ended = is_true(conditions, types::COMPLETE) || is_true(conditions, types::FAILED);
+    if gang.domains.is_empty() || workload.metadata.deletion_timestamp.is_some() || ended {
+        return GangPhase::Finished;
     }
-
-    fn ends(&self) -> Option<DateTime<Utc>> {
-        let (spec, status) = (&self.workload.spec, self.workload.status.as_ref()?);
-        let longest = spec.groups.iter().map(grace).max();
-        let grace = longest.unwrap_or(DEFAULT_GRACE);
-        let left = spec.active_deadline_seconds? - status.active_seconds;
-        let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
-        status.start_time?.checked_add_signed(seconds)
+    if workload.spec.suspend {
+        return GangPhase::NotRequesting(reasons::SUSPENDED);
     }
-
-    fn phase(&self, gang: &Gang) -> GangPhase {
-        let status = self.workload.status.as_ref();
-        let conditions = status.map_or(&[][..], |s| &s.conditions);
-        let ended = is_true(conditions, types::COMPLETE) || is_true(conditions, types::FAILED);
-        if gang.domains.is_empty() || self.workload.metadata.deletion_timestamp.is_some() || ended {
-            return GangPhase::Finished;
-        }
-        if self.workload.spec.suspend {
-            return GangPhase::NotRequesting(reasons::SUSPENDED);
-        }
-        match status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key)) {
-            Some(ledger) if ledger.backoff.is_some() => {
-                GangPhase::NotRequesting(reasons::BACKING_OFF)
-            }
-            Some(ledger) if ledger.started => GangPhase::Active,
-            _ => GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY),
-        }
+    match status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key)) {
+        Some(ledger) if ledger.backoff.is_some() => GangPhase::NotRequesting(reasons::BACKING_OFF),
+        Some(ledger) if ledger.started => GangPhase::Active,
+        _ => GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY),
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use lockstep_engine::Demand;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     /// Members that the gang needs to run. Work may be preempted for them.
     Required,
@@ -13,15 +12,32 @@ pub(crate) enum Request {
     Growth,
 }
 
-/// Everything that decides the verdict about a gang without a history.
-#[derive(Clone, Debug, PartialEq)]
+/// Everything that a verdict depends on, except events.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EquivalenceClass {
     pub demand: Demand,
     pub request: Request,
     pub namespace: Arc<str>,
     pub preempts: bool,
     pub preemption_priority: Option<i32>,
-    pub ends: Option<DateTime<Utc>>,
+    /// True if a holder of a reservation could evict the gang at once.
+    pub evictable: bool,
     /// Number of reservations ahead of the gang.
     pub ahead: usize,
+    /// Number of these reservations that start only after the deadline of the gang.
+    pub later: usize,
+    /// UID of the pod group, if the gang shares its verdict with no gang.
+    pub only: Option<String>,
+}
+
+impl EquivalenceClass {
+    /// The class of a single gang, whatever is reserved ahead of it.
+    pub fn of_one(self, uid: &str) -> Self {
+        Self {
+            ahead: 0,
+            later: 0,
+            only: Some(uid.to_owned()),
+            ..self
+        }
+    }
 }

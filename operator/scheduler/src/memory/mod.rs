@@ -9,7 +9,7 @@ mod unknown;
 pub(crate) mod backoff;
 pub(crate) mod cached_cycle;
 pub(crate) mod equivalence_class;
-pub(crate) mod no_victims;
+pub(crate) mod inadmissible;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -25,7 +25,7 @@ use lockstep_model::{Snapshot, Verdicts};
 
 use self::cached_cycle::CachedCycle;
 use self::claims::ClaimMemory;
-use self::no_victims::NoVictimsCache;
+use self::inadmissible::InadmissibleGangs;
 use self::unknown::UnknownGangs;
 use crate::gang::member_pods::MemberPods;
 use crate::gang::state::GangState;
@@ -48,7 +48,7 @@ pub struct Memory {
     eviction_answers: HashMap<Uid, EvictionAnswer>,
     pub(crate) claims: ClaimMemory,
     pub(crate) unknown: UnknownGangs,
-    pub(crate) no_victims: NoVictimsCache,
+    pub(crate) inadmissible: InadmissibleGangs,
     /// Last status write of a gang, by UID of its pod group.
     pub(crate) status_written_at: HashMap<String, DateTime<Utc>>,
     /// The last cycle, if it was idle.
@@ -174,7 +174,6 @@ impl Memory {
         self.unknown.retain(|uid| uids.contains(uid));
         self.status_written_at
             .retain(|uid, _| uids.contains(uid.as_str()));
-        self.no_victims.retain(|uid| uids.contains(uid));
         self.pods.retain(|uid| uids.contains(uid));
     }
 }

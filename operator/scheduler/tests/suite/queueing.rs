@@ -270,6 +270,44 @@ fn of_gangs_with_equal_demand_only_the_first_and_reserving_gangs_are_judged() {
     assert!(world.placement("w00").is_some());
 }
 
+/// Each has another deadline, and none of them ends before a reservation ahead starts.
+#[test]
+fn gangs_that_differ_only_in_their_deadlines_are_evaluated_once() {
+    let mut world = full(0);
+    for n in 0..40 {
+        let deadline = json!({"activeDeadlineSeconds": 10_000 + n});
+        world.gang_with(&format!("w{n:02}"), LOW, &deadline);
+    }
+    world.decide();
+    world.later(1);
+    let cycle = world.pass();
+    assert!(cycle.judged <= 3, "{cycle:?}");
+}
+
+/// A gang that may not be evicted must not enter the reservation, but the next one may.
+#[test]
+fn gangs_that_may_not_be_evicted_share_no_verdict_with_other_gangs() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let ends = json!({"spec": {"restartPolicy": "Never"}});
+    world.foreign_with("half", "n1", 1000, 2, &ends);
+    world.gang("high", Spec { members: 4, ..HIGH });
+    world.settle();
+    let template = |labels: &Value| {
+        let limits = json!({"nvidia.com/gpu": "1"});
+        let spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
+        json!({"groups": [{"name": "w", "template": {"metadata": {"labels": labels}, "spec": spec}}]})
+    };
+    let guarded = template(&json!({"training.lockstep.dev/evictable": "false"}));
+    for name in ["guarded-1", "guarded-2"] {
+        world.gang_with(name, Spec { members: 1, ..LOW }, &guarded);
+    }
+    let open = template(&json!({}));
+    world.gang_with("open", Spec { members: 1, ..LOW }, &open);
+    world.pass();
+    let placed = ["guarded-1", "guarded-2", "open"].map(|name| world.placement(name).is_some());
+    assert_eq!(placed, [false, false, true]);
+}
+
 /// A gang of two shapes that fit in only one way on nodes of seven and five accelerators.
 fn two_shapes() -> Value {
     let group = |name: &str, replicas: i32, gpus: i32| {

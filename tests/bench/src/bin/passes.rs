@@ -2,7 +2,7 @@
 //! API server: with what changed before each, how many gangs were looked at, and beside the first, and a
 //! number that is the same in two versions that request the same; then a minute of ten pod events a second,
 //! and how soon a preemption is decided that becomes possible. Last, the cycles of a preemption of many
-//! single pods.
+//! single pods, and those of many equal gangs.
 //!
 //! `bench-passes [NODES [GANGS]]`
 
@@ -67,6 +67,7 @@ fn main() -> Result<()> {
         "A preemption that became possible was decided in pass {passes}, after {decided:.1?}."
     );
     single_victims();
+    equal_gangs();
     Ok(())
 }
 
@@ -95,6 +96,29 @@ fn single_victims() {
         );
         world.make_pods();
         world.later();
+    }
+}
+
+/// How much CPU the cycles take, and how many gangs they evaluate, if gangs differ only in their deadlines.
+fn equal_gangs() {
+    let (nodes, gangs) = (200, 5_000);
+    let mut world = World::of_equal_gangs(nodes, gangs);
+    println!(
+        "\n| {nodes} nodes, {gangs} equal gangs with deadlines | CPU | looked at | searches |\n|---|---|---|---|"
+    );
+    for what in [
+        "the first",
+        "the second",
+        "a pod has come",
+        "a pod has come",
+    ] {
+        let (plan, time) = timed_on_cpu(|| world.pass());
+        println!(
+            "| {what} | {time:.1?} | {} | {} |",
+            plan.evaluated, plan.searches
+        );
+        world.later();
+        world.pod_event();
     }
 }
 

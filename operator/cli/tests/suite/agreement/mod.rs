@@ -13,7 +13,6 @@ mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
@@ -21,7 +20,7 @@ use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{GangAnswer, Verdict, what_if};
 use lockstep_model::ClusterModel;
 use lockstep_scheduler::{
-    Decision, GangSources, GangState, Memory, PodSource, SchedulerSettings, SchedulingInput,
+    Decision, GangInput, GangState, Memory, PodSource, SchedulerSettings, SchedulingInput,
     messages, schedule,
 };
 use proptest::strategy::{Strategy, ValueTree};
@@ -53,15 +52,9 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
     for (workload, group) in workloads.zip(groups) {
         let class = group.spec.gang.priority_class_name.as_ref();
         let class = class.and_then(|name| objects.classes.iter().find(|c| c.name == *name));
-        let sources = GangSources {
-            key: &Key::of(group),
-            group,
-            workload,
-            preemption_priority: class.and_then(|c| c.preemption_priority),
-            storage: None,
-            pods: PodSource::Templates,
-        };
-        gangs.push(Arc::new(sources.read(None).unwrap()));
+        let priority = class.and_then(|c| c.preemption_priority);
+        let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
+        gangs.push(Arc::new(gang.unwrap()));
     }
     gangs.sort_by(|a, b| a.key.cmp(&b.key));
     let input = SchedulingInput {
@@ -95,15 +88,10 @@ type Outcome = (
 );
 
 fn of_manager(input: &SchedulingInput, gang: &GangState) -> Outcome {
-    let nodes = |nodes: &lockstep_scheduler::decision::MemberNodes| {
-        let named = nodes.iter();
-        named
-            .map(|(m, &n)| {
-                (
-                    m.to_string(),
-                    input.cluster.node_name(n).unwrap().to_string(),
-                )
-            })
+    let nodes = |nodes: &lockstep_api::gangs::Assignments| {
+        let nodes = nodes.iter();
+        nodes
+            .map(|(member, node)| (member.to_string(), node.to_string()))
             .collect()
     };
     match &gang.decision {

@@ -12,17 +12,17 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::{Placement, PodGroupStatus, TopologyConstraint};
+use lockstep_api::scheduling::{Placement, TopologyConstraint};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pod::Stage;
 use lockstep_model::{
     Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeAnswer,
     VolumeNeeds, Weights,
 };
-use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
+use lockstep_scheduler::members::{DomainInput, MembersInput};
 use lockstep_scheduler::{StatusWrite, Step};
 use serde_json::json;
 
@@ -235,7 +235,7 @@ impl World {
                     scope: TopologyScope::Gang,
                 }),
                 assigned: None,
-                status: PodGroupStatus::default(),
+                status: Arc::default(),
             },
             workload: Arc::new(WorkloadInput {
                 uid: uid("workload"),
@@ -510,7 +510,7 @@ impl World {
         let version = version.expect("a number") + 1;
         let assigned = write.status.placement.as_ref().map(Placement::assignments);
         let group = &mut Arc::make_mut(gang).group;
-        group.status = write.status.clone();
+        group.status = Arc::new(write.status.clone());
         group.assigned = assigned.map(Arc::new);
         group.resource_version = version.to_string().parse().ok();
     }

@@ -1,28 +1,13 @@
-//! Members of a gang to place now. An elastic gang starts with the members that fit, and grows
-//! later.
-//!
-//! A change of membership costs a restart. So a gang takes free capacity when it is placed, and
-//! keeps its size while it starts and while an incident is open. It grows only after it has run for
-//! some time without incident, and never preempts to grow.
+//! Ledger entries for the members of a gang.
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::gangs::{Assignments, Gang};
+use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Gang;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MembersToPlace {
-    /// `None`: all members.
-    pub only: Option<BTreeSet<Member>>,
-    /// True if the gang runs without the missing members. They take free capacity only.
-    pub growing: bool,
-    /// Time of the growth, if the gang only waits for that time.
-    pub grows_at: Option<DateTime<Utc>>,
-}
 
 /// Ledger entries for the members of one gang, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,89 +88,15 @@ impl MembersInput {
     }
 
     /// Restart domains with at least one member in the current membership.
-    fn domains_in_use<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = &'s DomainInput> {
+    pub(crate) fn domains_in_use<'s>(
+        &'s self,
+        gang: &'s Gang,
+    ) -> impl Iterator<Item = &'s DomainInput> {
         let in_use = gang
             .domains
             .iter()
             .filter(|d| d.members.iter().any(|m| !self.absent.contains(m)));
         in_use.filter_map(|d| self.domains.iter().find(|l| l.key == d.key))
-    }
-}
-
-/// Members to place of a gang with these nodes (`None`: no placement). The gang grows after
-/// `grow_after` without incident, or at the first opportunity if its minimum was raised.
-pub fn members_to_place(
-    gang: &Gang,
-    ledger: &MembersInput,
-    assigned: Option<&Assignments>,
-    now: DateTime<Utc>,
-    grow_after: TimeDelta,
-) -> MembersToPlace {
-    let Some(assigned) = assigned.filter(|_| !gang.basic) else {
-        return MembersToPlace::default();
-    };
-    let completed = &ledger.completed;
-    let placed = |m: &Member| assigned.contains_key(m) || completed.contains(m);
-    let min_count = gang.min_count.max(0) as usize;
-    let never_ran = |d: &DomainInput| d.incident.is_none() && d.healthy_since.is_none();
-    if ledger.domains_in_use(gang).all(never_ran) {
-        let enough = gang.members().filter(|m| placed(m)).count() >= min_count;
-        return if enough {
-            MembersToPlace::only(gang, placed)
-        } else {
-            MembersToPlace::default()
-        };
-    }
-    let running = MembersToPlace::only(gang, |m| !ledger.absent.contains(m) || placed(m));
-    let healthy: Option<Vec<DateTime<Utc>>> = ledger
-        .domains_in_use(gang)
-        .map(|d| d.healthy_since.filter(|_| d.incident.is_none()))
-        .collect();
-    let Some(healthy_since) = healthy.and_then(|all| all.into_iter().max()) else {
-        return running;
-    };
-    if running.only.is_none() {
-        return MembersToPlace {
-            growing: true,
-            ..running
-        };
-    }
-    // A restart would rerun members that have succeeded.
-    if gang.members().any(|m| completed.contains(m)) {
-        return running;
-    }
-    // Below its minimum, `replicas` or `minCount` was raised, and the gang grows without delay.
-    let present = gang.members().filter(|m| !ledger.absent.contains(*m));
-    let grows_at = if present.count() < min_count {
-        healthy_since
-    } else {
-        healthy_since + grow_after
-    };
-    if now >= grows_at {
-        return MembersToPlace {
-            growing: true,
-            ..MembersToPlace::default()
-        };
-    }
-    MembersToPlace {
-        growing: true,
-        grows_at: Some(grows_at),
-        ..running
-    }
-}
-
-impl MembersToPlace {
-    pub fn contains(&self, member: &Member) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(member))
-    }
-
-    fn only(gang: &Gang, wanted: impl Fn(&Member) -> bool) -> Self {
-        let all = gang.members().all(&wanted);
-        let only = (!all).then(|| gang.members().filter(|m| wanted(m)).cloned().collect());
-        Self {
-            only,
-            ..Self::default()
-        }
     }
 }
 
