@@ -54,3 +54,4 @@ pub use plan::{
     PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves,
 };
 pub use settings::SchedulerSettings;
+pub use waits::Moves;

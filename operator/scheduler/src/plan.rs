@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::key::Key;
-use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_model::Pod;
 
@@ -134,47 +133,15 @@ impl Step {
 }
 
 impl StatusWrite {
-    fn moves(&self) -> Moves<'_> {
-        Moves {
-            gives_up: self.gives_up(),
-            gains: self.gains(),
-        }
+    /// Nodes that the write releases and gains.
+    pub fn moves(&self) -> Moves {
+        let assigned =
+            |status: &PodGroupStatus| status.placement.as_ref().map(Placement::assignments);
+        Moves::between(
+            assigned(&self.read).as_ref(),
+            assigned(&self.status).as_ref(),
+        )
     }
-
-    /// Nodes on which a member loses its place.
-    pub fn gives_up(&self) -> BTreeSet<&str> {
-        nodes_without(self.read.placement.as_ref(), self.status.placement.as_ref())
-    }
-
-    /// Nodes on which a member gets a place.
-    pub fn gains(&self) -> BTreeSet<&str> {
-        nodes_without(self.status.placement.as_ref(), self.read.placement.as_ref())
-    }
-}
-
-/// Nodes with members that `other` does not assign there.
-fn nodes_without<'p>(
-    placement: Option<&'p Placement>,
-    other: Option<&Placement>,
-) -> BTreeSet<&'p str> {
-    let members = |ranges: &[String]| MemberSet::parse(ranges).unwrap_or_default();
-    let there: BTreeMap<&str, &[String]> = other
-        .iter()
-        .flat_map(|p| &p.nodes)
-        .map(|on| (on.node.as_str(), on.members.as_slice()))
-        .collect();
-    let nodes = placement.iter().flat_map(|p| &p.nodes);
-    nodes
-        .filter(|on| match there.get(on.node.as_str()) {
-            None => true,
-            Some(ranges) if **ranges == *on.members => false,
-            Some(ranges) => {
-                let there = members(ranges);
-                members(&on.members).iter().any(|m| !there.contains(m))
-            }
-        })
-        .map(|on| on.node.as_str())
-        .collect()
 }
 
 /// Groups the writes into waves that can be sent together. A write that takes a place on a node
@@ -184,7 +151,7 @@ fn nodes_without<'p>(
 /// Circular waits remain only if bound pods hold the nodes or gangs wait for victims. Such writes
 /// are sent together.
 pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
-    let moves: Vec<Moves<'_>> = writes.iter().map(StatusWrite::moves).collect();
+    let moves: Vec<Moves> = writes.iter().map(StatusWrite::moves).collect();
     let mut waits = waits_for(&moves);
     let at: BTreeMap<&Key, usize> = writes
         .iter()

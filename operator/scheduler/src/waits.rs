@@ -2,17 +2,44 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_api::gangs::Assignments;
+use lockstep_api::ids::NodeName;
+
+/// Nodes that a gang releases, and nodes that it gains.
 #[derive(Debug, Default)]
-pub(crate) struct Moves<'a> {
-    pub gives_up: BTreeSet<&'a str>,
-    pub gains: BTreeSet<&'a str>,
+pub struct Moves {
+    /// Nodes on which a member loses its place.
+    pub gives_up: BTreeSet<NodeName>,
+    /// Nodes on which a member gets a place.
+    pub gains: BTreeSet<NodeName>,
+}
+
+impl Moves {
+    pub(crate) fn between(before: Option<&Assignments>, after: Option<&Assignments>) -> Self {
+        Self {
+            gives_up: nodes_without(before, after),
+            gains: nodes_without(after, before),
+        }
+    }
+}
+
+/// Nodes with members that `other` does not assign there.
+fn nodes_without(
+    assigned: Option<&Assignments>,
+    other: Option<&Assignments>,
+) -> BTreeSet<NodeName> {
+    let members = assigned.into_iter().flatten();
+    members
+        .filter(|(member, node)| other.and_then(|o| o.get(*member)) != Some(*node))
+        .map(|(_, node)| node.clone())
+        .collect()
 }
 
 /// For each write, the writes to acknowledge first: those releasing a node that it gains.
-pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
-    let mut givers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+pub(crate) fn waits_for(moves: &[Moves]) -> Vec<BTreeSet<usize>> {
+    let mut givers: BTreeMap<&NodeName, Vec<usize>> = BTreeMap::new();
     for (at, moved) in moves.iter().enumerate() {
-        for &node in &moved.gives_up {
+        for node in &moved.gives_up {
             givers.entry(node).or_default().push(at);
         }
     }

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::names::labels;
 use lockstep_model::pod::workload_of;
 use lockstep_scheduler::{Memory, PodRef, StatusWrite, Step, Vacated, waves};
@@ -91,7 +91,7 @@ impl StepSender {
         now: chrono::DateTime<chrono::Utc>,
     ) -> StepResults {
         let mut results = StepResults::default();
-        let mut kept: BTreeSet<String> = BTreeSet::new();
+        let mut kept: BTreeSet<NodeName> = BTreeSet::new();
         let mut unwritten: BTreeSet<Key> = BTreeSet::new();
         let (mut writes, mut rest) = (Vec::new(), Vec::new());
         for step in steps {
@@ -102,23 +102,23 @@ impl StepSender {
         }
         for mut wave in waves(writes) {
             wave.retain(|write| {
-                let told = write.preemptor.as_ref();
-                let possible = write.gains().iter().all(|node| !kept.contains(*node))
-                    && told.is_none_or(|by| !unwritten.contains(by));
+                let (moves, preemptor) = (write.moves(), write.preemptor.as_ref());
+                let possible = moves.gains.is_disjoint(&kept)
+                    && preemptor.is_none_or(|by| !unwritten.contains(by));
                 results.again |= !possible;
                 if !possible {
                     info!(object = %write.key, "status write held back: another, which it follows from, failed");
                     unwritten.insert(write.key.clone());
-                    kept.extend(write.gives_up().into_iter().map(str::to_owned));
+                    kept.extend(moves.gives_up);
                 }
                 possible
             });
             let requests = wave.into_iter().map(|write| async move {
-                let gives_up = write.gives_up().into_iter().map(str::to_owned).collect();
+                let gives_up = write.moves().gives_up;
                 let key = write.key.clone();
                 (self.write_status(write, now).await, key, gives_up)
             });
-            let settle = |(result, key, gives_up): (StepResult, Key, BTreeSet<String>)| {
+            let settle = |(result, key, gives_up): (StepResult, Key, BTreeSet<NodeName>)| {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
                     kept.extend(gives_up);
                 }

@@ -122,16 +122,9 @@ impl GangState {
         }
     }
 
-    /// Nodes that the gang releases, and nodes that it gains.
-    pub(crate) fn moves(&self) -> Moves<'_> {
-        let (read, now) = (
-            self.input.group.assigned.as_deref(),
-            self.assigned.as_deref(),
-        );
-        Moves {
-            gives_up: nodes_without(read, now),
-            gains: nodes_without(now, read),
-        }
+    pub(crate) fn moves(&self) -> Moves {
+        let read = self.input.group.assigned.as_deref();
+        Moves::between(read, self.assigned.as_deref())
     }
 
     /// True if the assignments are the same as `before`.
@@ -398,19 +391,6 @@ impl GangState {
             && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()
     }
-}
-
-/// Nodes with members that `other` does not assign there.
-fn nodes_without<'a>(
-    assigned: Option<&'a Assignments>,
-    other: Option<&Assignments>,
-) -> BTreeSet<&'a str> {
-    let there = |member: &Member, node: &NodeName| other.and_then(|o| o.get(member)) == Some(node);
-    let members = assigned.into_iter().flatten();
-    members
-        .filter(|(member, node)| !there(member, node))
-        .map(|(_, node)| node.as_str())
-        .collect()
 }
 
 /// The status without condition messages.
