@@ -1,5 +1,6 @@
 //! Shared input of the stages, and the time of the next cycle.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ pub(crate) struct Context<'a> {
     pub weights: &'a Weights,
     pub settings: &'a SchedulerSettings,
     pub now: DateTime<Utc>,
+    pub wake: &'a Wake,
 }
 
-/// Earliest time at which a cycle is needed if nothing changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Wake(Option<DateTime<Utc>>);
+/// Earliest time at which a cycle is needed if nothing changes. All stages note such times.
+#[derive(Debug, Default)]
+pub(crate) struct Wake(Cell<Option<DateTime<Utc>>>);
 
 impl Context<'_> {
     /// Amounts by dimension.
@@ -38,22 +39,25 @@ impl Context<'_> {
     }
 
     /// True if `wait` has passed since `since`. Otherwise records the time at which it ends.
-    pub fn due(&self, since: DateTime<Utc>, wait: Duration, wake: &mut Wake) -> bool {
+    pub fn due(&self, since: DateTime<Utc>, wait: Duration) -> bool {
         let at = since + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
         if self.now >= at {
             return true;
         }
-        wake.at(at);
+        self.wake.at(at);
         false
     }
 }
 
 impl Wake {
-    pub fn at(&mut self, at: DateTime<Utc>) {
-        self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
+    pub fn at(&self, at: DateTime<Utc>) {
+        let earliest = self.0.get().map_or(at, |earlier| earlier.min(at));
+        self.0.set(Some(earliest));
     }
 
-    pub fn after(self, now: DateTime<Utc>) -> Option<Duration> {
-        self.0.map(|at| (at - now).to_std().unwrap_or_default())
+    pub fn after(&self, now: DateTime<Utc>) -> Option<Duration> {
+        self.0
+            .get()
+            .map(|at| (at - now).to_std().unwrap_or_default())
     }
 }

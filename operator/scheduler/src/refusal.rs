@@ -21,7 +21,7 @@ use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{GangPhase, Pod};
 
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
 use crate::memory::Memory;
@@ -44,11 +44,10 @@ pub(crate) fn note_refusals(
     memory: &mut Memory,
     gang: &mut GangState,
     refused: &mut HashSet<String>,
-    wake: &mut Wake,
 ) {
     forget_refusals(gang, memory.claims.settle(gang));
-    follow_preemption(context, gang, wake);
-    expire_exclusions(context, gang, wake);
+    follow_preemption(context, gang);
+    expire_exclusions(context, gang);
     if gang.fully_bound().is_some() {
         return;
     }
@@ -64,7 +63,7 @@ pub(crate) fn note_refusals(
         refused.insert(pod.uid.to_string());
         let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
-        if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
+        if may_end && ordinal.is_some_and(|n| terminating_on(context, n)) {
             // kube-scheduler needs a moment to try again once capacity is free.
             memory.refused_since.remove(pod.uid.as_str());
             continue;
@@ -79,15 +78,15 @@ pub(crate) fn note_refusals(
         } else {
             context.settings.refused_after
         };
-        if context.due(since, patience, wake) {
-            exclude(context, gang, node, wake);
+        if context.due(since, patience) {
+            exclude(context, gang, node);
             record_refusal(context, gang, &pod, node);
         }
     }
 }
 
 /// True if a terminating pod on the node is about to free capacity.
-fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool {
+fn terminating_on(context: &Context<'_>, node: NodeIx) -> bool {
     let mut soon = false;
     for end in context
         .cluster
@@ -95,14 +94,14 @@ fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool 
         .filter_map(|pod| pod.terminating)
     {
         if let Some(until) = context.settings.rules.waited_for(end, context.now) {
-            wake.at(until);
+            context.wake.at(until);
             soon = true;
         }
     }
     soon
 }
 
-fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+fn expire_exclusions(context: &Context<'_>, gang: &mut GangState) {
     if gang.phase() == GangPhase::Finished || gang.status.excluded_nodes.is_empty() {
         return;
     }
@@ -110,18 +109,18 @@ fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
         .excluded_nodes
         .retain(|e| e.until > context.now);
     for excluded in &gang.status.excluded_nodes {
-        wake.at(excluded.until);
+        context.wake.at(excluded.until);
     }
 }
 
-fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName, wake: &mut Wake) {
+fn exclude(context: &Context<'_>, gang: &mut GangState, node: &NodeName) {
     let excluded = &mut gang.status_mut().excluded_nodes;
     if excluded.iter().any(|e| *node == *e.node) {
         return;
     }
     let time = TimeDelta::from_std(context.settings.avoid_refused).unwrap_or(TimeDelta::MAX);
     let until = context.now + time;
-    wake.at(until);
+    context.wake.at(until);
     excluded.push(ExcludedNode {
         node: node.to_string(),
         reason: reasons::UNSCHEDULABLE.to_owned(),
@@ -223,7 +222,7 @@ pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<
 
 /// Records a failure if all members were bound after a preemption, but the gang did not run:
 /// members did not start or lost their nodes.
-fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+fn follow_preemption(context: &Context<'_>, gang: &mut GangState) {
     let Some(decided_at) = gang.status.last_preemption.as_ref().map(|p| p.decided_at) else {
         return;
     };
@@ -252,7 +251,7 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState, wake: &mut Wak
         .as_ref()
         .and_then(next_preemption);
     if let Some(at) = next.filter(|at| *at > context.now) {
-        wake.at(at);
+        context.wake.at(at);
     }
 }
 

@@ -18,23 +18,31 @@ const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
 /// Answer of the budgets about the victims they guard.
 pub(super) enum BudgetAnswer {
-    /// All victims can be evicted.
-    Yes,
-    /// Dry runs are in progress.
-    Asked,
+    /// All victims can be evicted. They use the budgets by this number of pods.
+    Yes(GuardedPods),
+    /// Answers are missing. These dry runs are to be requested.
+    Asked(Vec<Step>),
     /// At least one victim may not be evicted.
     No,
 }
+
+/// Number of existing victim pods per budget, by position of the budget.
+pub(super) type GuardedPods = BTreeMap<usize, u32>;
 
 impl Cycle<'_> {
     /// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions
     /// would be wasted if a budget kept a later victim. Skips gangs, whose own controllers delete
     /// their pods. Skips everything if guarded pods may be deleted.
-    pub(super) fn check_budgets(&mut self, intent: &Preemption, here: &[&Found]) -> BudgetAnswer {
+    pub(super) fn check_budgets(&self, intent: &Preemption, here: &[&Found]) -> BudgetAnswer {
         let context = self.context;
         if begun(intent) || context.settings.delete_after.is_some() {
-            return BudgetAnswer::Yes;
+            return BudgetAnswer::Yes(GuardedPods::new());
         }
+        // By then the API server has answered, or the dry run is repeated.
+        let asked = |steps| {
+            context.wake.at(context.now + context.settings.retry);
+            BudgetAnswer::Asked(steps)
+        };
         let all = guarded_pods(&context, &self.gangs, here.iter().copied());
         for (budget, pods) in &all {
             let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
@@ -44,42 +52,34 @@ impl Cycle<'_> {
             } else if *pods > allowed.saturating_sub(spent) {
                 // Other preemptions use the budget. Their evictions may show in it late, so pods
                 // may count twice.
-                self.wake.at(context.now + context.settings.retry);
-                return BudgetAnswer::Asked;
+                return asked(Vec::new());
             }
         }
         let pods = here.iter().filter_map(|f| f.pod.as_ref());
-        let guarded: Vec<&Arc<Pod>> = pods
-            .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
-            .collect();
+        let guarded = pods.filter(|pod| context.budgets.iter().any(|b| b.guards(pod)));
         let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
-        let mut answer = BudgetAnswer::Yes;
+        let mut dry_runs = Vec::new();
         for pod in guarded {
             match self.memory.may_evict(pod.uid.as_str(), since) {
                 Some(true) => {}
                 Some(false) => return BudgetAnswer::No,
-                None => {
-                    answer = BudgetAnswer::Asked;
-                    self.steps.push(Step::AskEviction(PodRef::of(pod)));
-                    // By then the API server has answered, or the dry run is repeated.
-                    self.wake.at(context.now + context.settings.retry);
-                }
+                None => dry_runs.push(Step::AskEviction(PodRef::of(pod))),
             }
         }
-        if matches!(answer, BudgetAnswer::Yes) {
-            self.limits.spend(&all);
+        if dry_runs.is_empty() {
+            BudgetAnswer::Yes(all)
+        } else {
+            asked(dry_runs)
         }
-        answer
     }
 }
 
-/// Number of existing victim pods per budget, by position of the budget.
 pub(super) fn guarded_pods<'f>(
     context: &Context<'_>,
     gangs: &[GangState],
     found: impl IntoIterator<Item = &'f Found>,
-) -> BTreeMap<usize, u32> {
-    let mut out = BTreeMap::new();
+) -> GuardedPods {
+    let mut out = GuardedPods::new();
     for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
         let gang = victim.gang.filter(|_| victim.pod.is_none());
         let members = gang.map(|at| &gangs[at]).into_iter();

@@ -4,9 +4,10 @@
 //! cluster. An intent with an invalid victim is void; victims that are gone need no action. Nothing
 //! is evicted unless the preemptor's pods exist, fit without the victims, and do not fit with them.
 //! So a new leader resumes any intent, and a forged intent evicts nothing.
+//!
+//! [`Cycle::next_step`] only reads; [`Cycle::apply_step`] writes the step.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -16,11 +17,12 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
-use super::budgets::{BudgetAnswer, guarded_pods};
+use super::budgets::{BudgetAnswer, GuardedPods, guarded_pods};
 use super::place::place_in_free;
 use super::scheduler_timeout::is_unanswered;
 use super::state::Cycle;
-use super::victims::{Found, NamedVictims, Progress, begun, find_victims, hold, is_spared};
+use super::victims::{Found, NamedVictims, Progress, begun, can_stay, find_victims, is_spared};
+use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
 use crate::capacity::reservations::position;
 use crate::context::Context;
@@ -65,6 +67,25 @@ impl ValidIntent {
         let ends = self.present().filter_map(|f| f.ends.filter(in_time));
         ends.fold(begin, Ord::max)
     }
+}
+
+/// The next step of an intent.
+enum IntentStep {
+    /// Pods or terminations are awaited.
+    Waits,
+    Withdraws,
+    /// The gang moves to free capacity.
+    Moves(Box<(Capacity, GangState)>),
+    /// Fewer victims are enough.
+    Spares(Box<Preemption>),
+    /// Dry runs or nominations.
+    Requests(Vec<Step>),
+    Evicts {
+        /// Use of budgets by the victims.
+        guarded: GuardedPods,
+        /// Set if the victims wait for the eviction limit.
+        paced: Option<LimitReached>,
+    },
 }
 
 impl Cycle<'_> {
@@ -156,136 +177,152 @@ impl Cycle<'_> {
 
     /// Executes the next step of an intent.
     fn pursue(&mut self, valid: &ValidIntent) {
-        let (context, at) = (self.context, valid.at);
-        let gang = &mut self.gangs[at];
+        let gang = &mut self.gangs[valid.at];
         let unbound = gang.unbound();
         if unbound.is_empty() {
             gang.status_mut().preemption = None;
             return;
         }
         let gone = valid.present().next().is_none();
-        if gone && is_unanswered(&context, self.memory, gang, &unbound, &mut self.wake) {
-            record_failed_preemption(&context, gang);
-            record_silence(&context, gang, &unbound);
-            self.withdraw(at);
+        if gone && is_unanswered(&self.context, self.memory, gang, &unbound) {
+            record_failed_preemption(&self.context, gang);
+            record_silence(&self.context, gang, &unbound);
+            self.withdraw(valid.at);
             return;
         }
-        let pods: Option<Vec<(Arc<Pod>, NodeName)>> = unbound
-            .iter()
-            .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
-            .collect();
-        // The workload is still creating pods, or a quota refuses them.
-        let Some(pods) = pods else {
-            if self.is_overdue(valid) {
-                self.withdraw(at);
-            }
-            return;
-        };
-        if valid.victims(Progress::Here).next().is_some() {
-            self.pursue_victims(valid, &unbound);
-            return;
-        }
-        // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
-        let early = context.settings.keeps_nominations;
-        if valid.found.iter().all(|f| f.progress.makes_way(early)) {
-            self.steps.extend(nominations(&pods));
-        }
+        let step = self.next_step(valid, &unbound);
+        self.apply_step(valid, step);
     }
 
-    /// Evicts the remaining victims, unless the gang fits without them or with fewer victims.
-    fn pursue_victims(&mut self, valid: &ValidIntent, unbound: &Assignments) {
+    /// The next step of an intent. `unbound`: members whose pods are not bound yet.
+    fn next_step(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
+        let gang = &self.gangs[valid.at];
+        let pods = unbound
+            .iter()
+            .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())));
+        // The workload is still creating pods, or a quota refuses them.
+        let Some(pods) = pods.collect::<Option<Vec<_>>>() else {
+            return if self.is_overdue(valid) {
+                IntentStep::Withdraws
+            } else {
+                IntentStep::Waits
+            };
+        };
+        if valid.victims(Progress::Here).next().is_some() {
+            return self.next_eviction(valid, unbound);
+        }
+        // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
+        let early = self.context.settings.keeps_nominations;
+        if valid.found.iter().all(|f| f.progress.makes_way(early)) {
+            return IntentStep::Requests(nominations(&pods).collect());
+        }
+        IntentStep::Waits
+    }
+
+    /// The evictions that remain, unless the gang fits without them or with fewer victims.
+    fn next_eviction(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
         let (at, intent) = (valid.at, &valid.intent);
         let after = self.free_after_terminations(at, unbound);
         if !fits(&after) {
-            self.withdraw(at);
-            return;
+            return IntentStep::Withdraws;
         }
-        if !begun(intent) && self.move_to_free_capacity(at) {
-            return;
+        if !begun(intent)
+            && let Some(moved) = self.in_free_capacity(at)
+        {
+            return IntentStep::Moves(Box::new(moved));
         }
         let here: Vec<&Found> = valid.victims(Progress::Here).collect();
         let spared = can_stay(intent, &here, after);
         if !spared.is_empty() {
             let victims = intent.victims.iter();
             let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
-            let reduced = reduced(intent.clone(), left.cloned().collect());
-            self.gangs[at].status_mut().preemption = Some(reduced);
-            return;
+            return IntentStep::Spares(Box::new(reduced(intent.clone(), left.cloned().collect())));
         }
-        let refused = match self.check_budgets(intent, &here) {
-            BudgetAnswer::Yes => {
-                self.evict_within_limit(valid, &here);
-                false
-            }
-            BudgetAnswer::Asked => self.is_overdue(valid),
-            BudgetAnswer::No => true,
-        };
-        if refused {
-            self.withdraw(at);
+        match self.check_budgets(intent, &here) {
+            BudgetAnswer::Yes(guarded) => IntentStep::Evicts {
+                guarded,
+                paced: self.reached_limit(valid),
+            },
+            BudgetAnswer::Asked(_) if self.is_overdue(valid) => IntentStep::Withdraws,
+            BudgetAnswer::Asked(dry_runs) => IntentStep::Requests(dry_runs),
+            BudgetAnswer::No => IntentStep::Withdraws,
         }
     }
 
-    fn evict_within_limit(&mut self, valid: &ValidIntent, here: &[&Found]) {
-        let ValidIntent { at, intent, .. } = valid;
-        if !begun(intent) && !self.limit_permits(valid) {
-            return;
+    /// Writes the next step of an intent.
+    fn apply_step(&mut self, valid: &ValidIntent, step: IntentStep) {
+        let at = valid.at;
+        match step {
+            IntentStep::Waits => {}
+            IntentStep::Withdraws => self.withdraw(at),
+            IntentStep::Moves(moved) => (self.capacity, self.gangs[at]) = *moved,
+            IntentStep::Spares(reduced) => {
+                self.gangs[at].status_mut().preemption = Some(*reduced);
+            }
+            IntentStep::Requests(steps) => self.steps.extend(steps),
+            IntentStep::Evicts { guarded, paced } => {
+                self.limits.spend(&guarded);
+                self.gangs[at].paced = paced;
+                if let Some(reached) = paced {
+                    self.limits.reached.get_or_insert(reached);
+                    self.context.wake.at(reached.next_try);
+                } else {
+                    self.evict_victims(valid);
+                }
+            }
         }
-        let gang = &mut self.gangs[*at];
-        record_eviction(gang, intent);
-        note_request(&self.context, gang, here);
+    }
+
+    fn evict_victims(&mut self, valid: &ValidIntent) {
+        let here: Vec<&Found> = valid.victims(Progress::Here).collect();
+        let gang = &mut self.gangs[valid.at];
+        record_eviction(gang, &valid.intent);
+        note_request(&self.context, gang, &here);
         for victim in here {
             self.evict(valid, victim);
         }
     }
 
     /// True if victims have not gone in time.
-    fn is_overdue(&mut self, valid: &ValidIntent) -> bool {
+    fn is_overdue(&self, valid: &ValidIntent) -> bool {
         let context = &self.context;
         let deadline = context.settings.intent_deadline;
         let waits = valid.present().next().is_some();
-        waits && context.due(valid.since(context), deadline, &mut self.wake)
+        waits && context.due(valid.since(context), deadline)
     }
 
-    /// Whether the eviction limit permits the victims now. If not, sets `paced` of the gang.
-    fn limit_permits(&mut self, valid: &ValidIntent) -> bool {
+    /// Set if the eviction limit does not permit the first evictions now.
+    fn reached_limit(&self, valid: &ValidIntent) -> Option<LimitReached> {
+        if begun(&valid.intent) {
+            return None;
+        }
         let Context { settings, now, .. } = self.context;
         let (limit, pods) = (settings.max_evictions_per_minute, pods_of(&valid.intent));
-        let reached = match self.limits.reached {
+        match self.limits.reached {
             Some(first) => Some(LimitReached { pods, ..first }),
             None => self.limits.evictions.allow(pods, limit, now).err(),
-        };
-        self.gangs[valid.at].paced = reached;
-        self.limits.reached = self.limits.reached.or(reached);
-        if let Some(reached) = &reached {
-            self.wake.at(reached.next_try);
         }
-        reached.is_none()
     }
 
-    /// Moves the gang to free capacity if it fits there without victims.
-    fn move_to_free_capacity(&mut self, at: usize) -> bool {
+    /// The gang in free capacity, if it fits there without victims, and the capacity that is left.
+    fn in_free_capacity(&self, at: usize) -> Option<(Capacity, GangState)> {
         let (context, gang) = (&self.context, &self.gangs[at]);
         let mut left = self.capacity.clone();
         let mut moved = gang.clone();
         left.vacate(context, &mut moved);
         if !place_in_free(context, self.memory, &mut left, &mut moved) {
-            return false;
+            return None;
         }
         // In a basic group, some members may fit while the rest needs victims.
         if moved.assigned_members().count() < gang.assigned_members().count() {
-            return false;
+            return None;
         }
         moved.status_mut().preemption = None;
-        (self.capacity, self.gangs[at]) = (left, moved);
-        true
+        Some((left, moved))
     }
 
     /// Free capacity on these nodes after all terminations, as visible to the gang here.
-    fn free_after_terminations(
-        &mut self,
-        at: usize,
-        nodes: &Assignments,
-    ) -> BTreeMap<NodeIx, Amounts> {
+    fn free_after_terminations(&self, at: usize, nodes: &Assignments) -> BTreeMap<NodeIx, Amounts> {
         let context = &self.context;
         let free = self.capacity.visible_to(context, self.gangs[at].priority());
         let nodes = nodes.values();
@@ -295,7 +332,7 @@ impl Cycle<'_> {
             .collect();
         let leaving = occupancy(context, &self.capacity, &self.gangs).leaving();
         if let Some(until) = leaving.until {
-            self.wake.at(until);
+            context.wake.at(until);
         }
         for (node, amounts) in leaving.held {
             for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
@@ -331,13 +368,13 @@ impl Cycle<'_> {
         }
         let last = self.memory.evicted_at.get(&victim.uid).copied();
         let retry = context.settings.retry;
-        if last.is_some_and(|last| !context.due(last, retry, &mut self.wake)) {
+        if last.is_some_and(|last| !context.due(last, retry)) {
             return;
         }
         let evicted_at = &mut self.memory.evicted_at;
         evicted_at.insert(victim.uid.clone(), context.now);
         let delete_after = context.settings.delete_after;
-        let by_force = delete_after.is_some_and(|wait| context.due(first, wait, &mut self.wake));
+        let by_force = delete_after.is_some_and(|wait| context.due(first, wait));
         self.steps.push(Step::Evict {
             preemptor,
             pod: PodRef::of(pod),
@@ -357,62 +394,6 @@ impl Cycle<'_> {
 
 fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
     after.values().flatten().all(|&free| free >= 0)
-}
-
-/// UIDs of victims that can stay, most important first. `after`: free capacity without all victims.
-/// Pods of a unit stay together if none of them is terminating.
-fn can_stay<'f>(
-    intent: &Preemption,
-    here: &[&'f Found],
-    mut after: BTreeMap<NodeIx, Amounts>,
-) -> BTreeSet<&'f str> {
-    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
-    for found in here {
-        let unit = UnitOfVictim::of(&found.victim);
-        units.entry(unit).or_default().push(found);
-    }
-    let mut named: BTreeMap<UnitOfVictim<'_>, usize> = BTreeMap::new();
-    for victim in &intent.victims {
-        *named.entry(UnitOfVictim::of(victim)).or_default() += 1;
-    }
-    units.retain(|unit, found| named.get(unit) == Some(&found.len()));
-    let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
-    by_importance.sort_by_key(|unit| {
-        let victims = || unit.iter().map(|f| &f.victim);
-        (
-            Reverse(victims().map(|v| v.priority).max()),
-            Reverse(victims().map(|v| v.cost).fold(0, i64::saturating_add)),
-            victims().map(|v| v.uid.clone()).min(),
-        )
-    });
-    let mut spared = BTreeSet::new();
-    for candidate in by_importance {
-        let holds = || candidate.iter().map(|found| &found.holds);
-        holds().for_each(|held| hold(&mut after, held, 1));
-        let mut nodes = holds().flatten().filter_map(|(node, _)| after.get(node));
-        if nodes.all(|free| free.iter().all(|&free| free >= 0)) {
-            spared.extend(candidate.iter().map(|f| f.victim.uid.as_str()));
-        } else {
-            holds().for_each(|held| hold(&mut after, held, -1));
-        }
-    }
-    spared
-}
-
-/// A single victim, or a unit of victims that are evicted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum UnitOfVictim<'v> {
-    Alone(&'v str),
-    Together(&'v str, &'v str),
-}
-
-impl<'v> UnitOfVictim<'v> {
-    fn of(victim: &'v Victim) -> Self {
-        match &victim.unit {
-            Some(unit) => Self::Together(&victim.namespace, unit),
-            None => Self::Alone(&victim.uid),
-        }
-    }
 }
 
 /// The intent without spared victims. The next cycle continues with it.

@@ -1,7 +1,6 @@
 //! Limits of evictions: the configured number per minute, and disruption budgets.
 
-use std::collections::BTreeMap;
-
+use super::budgets::GuardedPods;
 use crate::pace::{Evictions, LimitReached};
 
 #[derive(Default)]
@@ -12,12 +11,12 @@ pub(super) struct EvictionLimits {
     /// First refusal of the cycle by the limit per minute. No other preemption may overtake the
     /// refused one.
     pub reached: Option<LimitReached>,
-    /// Number of existing victim pods per budget, by position of the budget.
-    pub spent: BTreeMap<usize, u32>,
+    /// Use of the budgets by preemptions of this cycle.
+    pub spent: GuardedPods,
 }
 
 impl EvictionLimits {
-    pub fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
+    pub fn spend(&mut self, guarded: &GuardedPods) {
         for (budget, pods) in guarded {
             *self.spent.entry(*budget).or_default() += pods;
         }

@@ -10,7 +10,7 @@ use lockstep_api::member::Member;
 use lockstep_model::{GangPhase, Pod};
 
 use super::state::Cycle;
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::memory::Memory;
 use crate::messages;
@@ -19,17 +19,17 @@ use crate::refusal::note_refusals;
 impl Cycle<'_> {
     /// Removes released placements and unusable nodes. Runs before anything is reserved.
     pub(super) fn maintain_placements(&mut self) {
-        let (context, memory, wake) = (&self.context, &mut *self.memory, &mut self.wake);
+        let (context, memory) = (&self.context, &mut *self.memory);
         let mut refused = HashSet::new();
         for gang in &mut self.gangs {
-            note_refusals(context, memory, gang, &mut refused, wake);
+            note_refusals(context, memory, gang, &mut refused);
             if gang.phase() == GangPhase::Finished {
                 continue;
             }
             if gang.assigned.is_none() {
                 adopt_running_pods(gang);
             } else if gang.input.released() {
-                clear_when_empty(context, gang, wake);
+                clear_when_empty(context, gang);
             } else if !gang.disrupted() && gang.fully_bound().is_none() {
                 // Bound pods that keep running keep their nodes in any case.
                 follow_bound_pods(gang);
@@ -69,9 +69,9 @@ fn follow_bound_pods(gang: &mut GangState) {
 
 /// Clears a released placement only when all pods have ended, so that other gangs get free
 /// capacity.
-fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
     let left: Vec<&Arc<Pod>> = gang.all_pods().filter(|p| !p.ended()).collect();
-    if left.iter().any(|pod| !stranded(context, pod, wake)) {
+    if left.iter().any(|pod| !stranded(context, pod)) {
         return;
     }
     let preempted = gang.disrupted();
@@ -97,7 +97,7 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake
 }
 
 /// True if a pod is past its deadline on an unready node. Its end will not be reported.
-fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
+fn stranded(context: &Context<'_>, pod: &Pod) -> bool {
     let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_ref()) else {
         return false;
     };
@@ -105,7 +105,7 @@ fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
     let answers = ordinal
         .and_then(|n| context.cluster.node(n))
         .is_some_and(|n| n.ready);
-    !answers && context.due(end, context.settings.rules.overdue, wake)
+    !answers && context.due(end, context.settings.rules.overdue)
 }
 
 /// Restores a lost placement from the running pods, which hold the capacity.

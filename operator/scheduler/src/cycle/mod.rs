@@ -24,7 +24,7 @@ use chrono::{DateTime, Utc};
 use self::state::Cycle;
 use crate::capacity::occupancy::{asked_amounts, reserved};
 use crate::capacity::reservations::StandingReservations;
-use crate::context::Context;
+use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
 use crate::memory::cached_cycle::CachedCycle;
 use crate::memory::{Memory, REFUSAL_HOLDS};
@@ -46,7 +46,16 @@ pub fn schedule(
         memory.cached_cycle = cached;
         return cycle;
     }
-    Cycle::new(input, memory, settings, now).run(input)
+    let context = Context {
+        cluster: &input.cluster,
+        budgets: &input.budgets,
+        quotas: &input.quotas,
+        weights: &input.weights,
+        settings,
+        now,
+        wake: &Wake::default(),
+    };
+    Cycle::new(context, &input.gangs, memory).run(input)
 }
 
 impl Cycle<'_> {
@@ -63,7 +72,12 @@ impl Cycle<'_> {
         let mut steps = self.status_writes();
         steps.append(&mut self.steps);
 
-        let Context { settings, now, .. } = self.context;
+        let Context {
+            settings,
+            now,
+            wake,
+            ..
+        } = self.context;
         let expired = self.context.ago(REFUSAL_HOLDS);
         self.memory.expire_answers(expired);
         let evicting = &self.capacity.evicting;
@@ -71,7 +85,7 @@ impl Cycle<'_> {
             .retain(&self.gangs, |uid| evicting.contains(uid));
         let plan = SchedulingPlan {
             steps,
-            wake_after: self.wake.after(now),
+            wake_after: wake.after(now),
             queued: places.len(),
             evaluated: self.queue.evaluated,
             searches: self.queue.searches,

@@ -83,7 +83,7 @@ impl Cycle<'_> {
     pub(super) fn apply(&mut self, at: usize, outcome: Outcome) {
         let leaving = self.queue.leaving.get();
         if let Some(until) = leaving.and_then(|leaving| leaving.until) {
-            self.wake.at(until);
+            self.context.wake.at(until);
         }
         if outcome.is_evaluated() {
             self.note_evaluation(at);
@@ -217,12 +217,12 @@ impl Cycle<'_> {
     }
 
     /// Wakes the scheduler when the reason may end by itself.
-    fn wake_for(&mut self, pending: &Pending) {
+    fn wake_for(&self, pending: &Pending) {
         if let Pending::BackingOff { next_try, .. }
         | Pending::RejectingNodes { next_try, .. }
         | Pending::Unknown { next_try, .. } = pending
         {
-            self.wake.at(*next_try);
+            self.context.wake.at(*next_try);
         }
     }
 }

@@ -31,7 +31,7 @@ impl Cycle<'_> {
         note_queue_time(&context, &mut self.gangs);
         // Lost nodes have been removed.
         for gang in &mut self.gangs {
-            gang.choose_members_to_place(&context, &mut self.wake);
+            gang.choose_members_to_place(&context);
         }
         if !self.gangs.iter().any(|gang| request_of(gang).is_some()) {
             collect(&mut self.gangs);
@@ -74,10 +74,10 @@ impl Cycle<'_> {
         }
         let cache = &mut self.memory.inadmissible;
         if self.queue.unsearched || cache.outdated() {
-            self.wake.at(context.now);
+            context.wake.at(context.now);
         }
         for until in cache.ends() {
-            self.wake.at(until);
+            context.wake.at(until);
         }
         cache.finish(self.queue.unsearched);
         places

@@ -13,7 +13,7 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{BindingProgress, Refusal};
 use lockstep_model::pod::Stage;
 
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::memory::Memory;
 
@@ -30,40 +30,34 @@ pub(super) fn is_unanswered(
     memory: &mut Memory,
     gang: &mut GangState,
     unbound: &Assignments,
-    wake: &mut Wake,
 ) -> bool {
     // Finished members were bound.
     let bound = gang.assigned_members().count() - unbound.len();
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
     let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
-    let written = written(context, seen, bound, wake);
+    let written = written(context, seen, bound);
     if let Some(intent) = &mut gang.status_mut().preemption {
         intent.binding = Some(written);
     }
     let deadline = context.settings.binding_deadline;
     let moves = bound > written.bound || is_refused(gang, unbound);
-    if moves || !context.due(written.since, deadline, wake) {
+    if moves || !context.due(written.since, deadline) {
         memory.unanswered_since.remove(gang.uid());
         return false;
     }
     let since = memory.unanswered_since.entry(gang.uid().to_owned());
     let since = *since.or_insert(context.now);
-    context.due(since, SEEN_FOR, wake)
+    context.due(since, SEEN_FOR)
 }
 
-fn written(
-    context: &Context<'_>,
-    seen: Option<BindingProgress>,
-    bound: i32,
-    wake: &mut Wake,
-) -> BindingProgress {
+fn written(context: &Context<'_>, seen: Option<BindingProgress>, bound: i32) -> BindingProgress {
     let now = context.now;
     match seen {
         Some(seen) if seen.since > now => BindingProgress {
             bound: bound.max(seen.bound),
             since: now,
         },
-        Some(seen) if bound <= seen.bound || !context.due(seen.since, WRITTEN_EVERY, wake) => seen,
+        Some(seen) if bound <= seen.bound || !context.due(seen.since, WRITTEN_EVERY) => seen,
         Some(_) | None => BindingProgress { bound, since: now },
     }
 }

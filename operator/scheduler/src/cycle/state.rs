@@ -3,8 +3,8 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::Reservation;
 use lockstep_model::occupancy::Leaving;
 use lockstep_model::{PassingWork, ReservationsAhead};
@@ -12,12 +12,11 @@ use lockstep_model::{PassingWork, ReservationsAhead};
 use super::limits::EvictionLimits;
 use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::state::GangState;
-use crate::input::SchedulingInput;
+use crate::input::GangInput;
 use crate::memory::Memory;
 use crate::plan::Step;
-use crate::settings::SchedulerSettings;
 
 /// A cycle in progress. Its stages are methods in the modules of this folder.
 pub(super) struct Cycle<'a> {
@@ -27,30 +26,16 @@ pub(super) struct Cycle<'a> {
     pub capacity: Capacity,
     pub limits: EvictionLimits,
     pub queue: QueueState,
-    pub wake: Wake,
     /// Requests except status writes.
     pub steps: Vec<Step>,
 }
 
 impl<'a> Cycle<'a> {
-    pub fn new(
-        input: &'a SchedulingInput,
-        memory: &'a mut Memory,
-        settings: &'a SchedulerSettings,
-        now: DateTime<Utc>,
-    ) -> Self {
-        let context = Context {
-            cluster: &input.cluster,
-            budgets: &input.budgets,
-            quotas: &input.quotas,
-            weights: &input.weights,
-            settings,
-            now,
-        };
-        let gangs = input.gangs.iter().map(|gang| {
+    pub fn new(context: Context<'a>, gangs: &[Arc<GangInput>], memory: &'a mut Memory) -> Self {
+        let gangs = gangs.iter().map(|gang| {
             let gang = memory.latest(gang);
-            let pods = memory.pods.of(&gang, &input.cluster);
-            GangState::new(gang, pods, now)
+            let pods = memory.pods.of(&gang, context.cluster);
+            GangState::new(gang, pods, context.now)
         });
         Self {
             gangs: gangs.collect(),
@@ -59,7 +44,6 @@ impl<'a> Cycle<'a> {
             memory,
             limits: EvictionLimits::default(),
             queue: QueueState::default(),
-            wake: Wake::default(),
             steps: Vec::new(),
         }
     }

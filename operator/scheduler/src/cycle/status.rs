@@ -9,7 +9,7 @@ use lockstep_model::GangPhase;
 
 use super::state::Cycle;
 use crate::capacity::Capacity;
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::state::{GangState, without_words};
 use crate::memory::Memory;
 use crate::messages;
@@ -21,18 +21,18 @@ const SAID_AFTER: Duration = Duration::from_mins(1);
 impl Cycle<'_> {
     /// Completes the status of each gang. Returns the writes of statuses that differ.
     pub(super) fn status_writes(&mut self) -> Vec<Step> {
-        let (context, wake) = (&self.context, &mut self.wake);
+        let context = &self.context;
         let mut steps = Vec::new();
         for gang in &mut self.gangs {
-            compose(context, &self.capacity, gang, wake);
-            let write = write_of(context, self.memory, gang, wake);
+            compose(context, &self.capacity, gang);
+            let write = write_of(context, self.memory, gang);
             steps.extend(write.map(|w| Step::Status(Box::new(w))));
         }
         steps
     }
 }
 
-fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wake: &mut Wake) {
+fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
     if gang.phase() == GangPhase::Finished {
         return;
     }
@@ -53,7 +53,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
     } else {
         None
     };
-    let scheduled = scheduled(context, gang, wake);
+    let scheduled = scheduled(context, gang);
     let changes = [
         (types::DISRUPTION_TARGET, disruption),
         (types::POD_GROUP_INITIALLY_SCHEDULED, scheduled),
@@ -71,12 +71,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
 }
 
 /// `None` if the status has not changed, or only messages differ and the last write is recent.
-fn write_of(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gang: &GangState,
-    wake: &mut Wake,
-) -> Option<StatusWrite> {
+fn write_of(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> Option<StatusWrite> {
     let group = &gang.input.group;
     if Arc::ptr_eq(&gang.status, &group.status) || gang.status == group.status {
         return None;
@@ -84,7 +79,7 @@ fn write_of(
     let interval = context.settings.message_interval;
     if without_words(&gang.status) == without_words(&group.status)
         && let Some(written) = memory.status_written_at.get(gang.uid()).copied()
-        && !context.due(written, interval, wake)
+        && !context.due(written, interval)
     {
         return None;
     }
@@ -107,15 +102,11 @@ fn write_of(
 }
 
 /// New state of condition `PodGroupInitiallyScheduled`. `None` keeps it.
-fn scheduled(
-    context: &Context<'_>,
-    gang: &GangState,
-    wake: &mut Wake,
-) -> Option<(bool, &'static str, String)> {
+fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static str, String)> {
     if let Some(intent) = &gang.status.preemption {
         let mut text = messages::preempting(intent);
         if let Some(progress) = intent.binding
-            && context.due(progress.since, SAID_AFTER, wake)
+            && context.due(progress.since, SAID_AFTER)
         {
             text.push_str(&messages::binding(context, gang, progress));
         }

@@ -1,5 +1,6 @@
 //! Current state of the victims of an intent.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -312,6 +313,62 @@ pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amoun
     for (node, amounts) in holds {
         for (free, amount) in free.get_mut(node).into_iter().flatten().zip(amounts) {
             *free -= amount * times;
+        }
+    }
+}
+
+/// UIDs of victims that can stay, most important first. `after`: free capacity without all victims.
+/// Pods of a unit stay together if none of them is terminating.
+pub(super) fn can_stay<'f>(
+    intent: &Preemption,
+    here: &[&'f Found],
+    mut after: BTreeMap<NodeIx, Amounts>,
+) -> BTreeSet<&'f str> {
+    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
+    for found in here {
+        let unit = UnitOfVictim::of(&found.victim);
+        units.entry(unit).or_default().push(found);
+    }
+    let mut named: BTreeMap<UnitOfVictim<'_>, usize> = BTreeMap::new();
+    for victim in &intent.victims {
+        *named.entry(UnitOfVictim::of(victim)).or_default() += 1;
+    }
+    units.retain(|unit, found| named.get(unit) == Some(&found.len()));
+    let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
+    by_importance.sort_by_key(|unit| {
+        let victims = || unit.iter().map(|f| &f.victim);
+        (
+            Reverse(victims().map(|v| v.priority).max()),
+            Reverse(victims().map(|v| v.cost).fold(0, i64::saturating_add)),
+            victims().map(|v| v.uid.clone()).min(),
+        )
+    });
+    let mut spared = BTreeSet::new();
+    for candidate in by_importance {
+        let holds = || candidate.iter().map(|found| &found.holds);
+        holds().for_each(|held| hold(&mut after, held, 1));
+        let mut nodes = holds().flatten().filter_map(|(node, _)| after.get(node));
+        if nodes.all(|free| free.iter().all(|&free| free >= 0)) {
+            spared.extend(candidate.iter().map(|f| f.victim.uid.as_str()));
+        } else {
+            holds().for_each(|held| hold(&mut after, held, -1));
+        }
+    }
+    spared
+}
+
+/// A single victim, or a unit of victims that are evicted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UnitOfVictim<'v> {
+    Alone(&'v str),
+    Together(&'v str, &'v str),
+}
+
+impl<'v> UnitOfVictim<'v> {
+    fn of(victim: &'v Victim) -> Self {
+        match &victim.unit {
+            Some(unit) => Self::Together(&victim.namespace, unit),
+            None => Self::Alone(&victim.uid),
         }
     }
 }

@@ -11,14 +11,14 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_model::GangPhase;
 
-use crate::context::{Context, Wake};
+use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::input::members::DomainInput;
 
 impl GangState {
     /// Chooses the members to place, if some members have nodes. The gang grows some time after its
     /// last incident, or at the first opportunity if its minimum was raised.
-    pub(crate) fn choose_members_to_place(&mut self, context: &Context<'_>, wake: &mut Wake) {
+    pub(crate) fn choose_members_to_place(&mut self, context: &Context<'_>) {
         let input = Arc::clone(&self.input);
         let (gang, ledger) = (&*input.gang, &input.workload.members);
         // Without nodes, all members request one; with all nodes, no member does.
@@ -65,7 +65,7 @@ impl GangState {
         if context.now >= grows_at {
             self.to_place = None;
         } else {
-            wake.at(grows_at);
+            context.wake.at(grows_at);
         }
     }
 
