@@ -208,9 +208,10 @@ mod tests {
     #[test]
     fn if_every_node_is_excluded_the_reason_is_the_whole_message_and_not_capacity() {
         for message in [
-            "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate",
+            "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: \
+             3 Preemption is not helpful for scheduling.",
             "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) didn't satisfy plugin(s) \
-             [NodeAffinity]. no new claims to deallocate",
+             [NodeAffinity]. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
         ] {
             assert_eq!(
                 (lacks_capacity_only(message), why_refused(message).as_str()),

@@ -1,5 +1,5 @@
 //! kube-scheduler: binds pods without gates to nodes that admit them, counting everything that is
-//! bound there, and refuses the others in its own words (recorded from kube-scheduler 1.36.2).
+//! bound there, and refuses the others in its own words (recorded from kube-scheduler 1.37.2).
 //!
 //! Each filter says why a node is out. What a test needs besides is one more filter.
 
@@ -128,7 +128,7 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<Strin
         .collect();
     reasons.sort();
     Err(format!(
-        "0/{total} nodes are available: {}. no new claims to deallocate, preemption: 0/{total} nodes are available: {total} \
+        "0/{total} nodes are available: {}. preemption: 0/{total} nodes are available: {total} \
          Preemption is not helpful for scheduling.",
         reasons.join(", ")
     ))

@@ -109,7 +109,7 @@ fn a_refusal_that_no_termination_resolves_counts_while_pods_terminate() {
     world.foreign_with("leaving", &first, 0, 1, &grace);
     world.delete(WatchedKind::Pod, &Key::new("ml", "leaving"));
     let words = "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) didn't satisfy plugin(s) \
-        [NodeAffinity]. no new claims to deallocate";
+        [NodeAffinity]. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
     world.refuse_pods("a", words);
     world.schedule();
     world.later(5);

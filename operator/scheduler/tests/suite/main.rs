@@ -39,10 +39,10 @@ const HIGH: Spec = Spec {
     ..LOW
 };
 
-/// Message of kube-scheduler about a pinned pod that lacks accelerators on its node.
+/// Message of kube-scheduler 1.37 about a pinned pod that lacks accelerators on its node.
 const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy \
-    plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful \
-    for scheduling.";
+    plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, \
+    2 Preemption is not helpful for scheduling.";
 
 fn run(world: &mut Gangs, seconds: i64) {
     for _ in 0..seconds {
