@@ -25,6 +25,7 @@ mod refusing;
 mod remembering;
 mod reserving;
 mod unanswered;
+mod waiting;
 
 use lockstep_sim::{Gangs, Spec};
 
