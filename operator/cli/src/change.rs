@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::{MANAGED_BY, annotations};
+use lockstep_api::time::utc;
 use lockstep_api::words::time;
 use lockstep_api::workload::Phase;
 use serde_json::{Value, json};
@@ -53,6 +54,12 @@ pub enum Declined {
     /// The workload is suspended, so nothing can restart.
     #[error("{0:?} is suspended: resume the workload with `kubectl lockstep resume`")]
     Suspended(String),
+    /// Nothing runs that could restart; with the phase and its message.
+    #[error("no member of {0:?} runs, so nothing can restart: {1}")]
+    NotRunning(String, String),
+    /// The time of the checkpoint is before the creation of the workload.
+    #[error("checkpoint time {0} is before the creation of the workload at {1}")]
+    BeforeCreation(String, String),
     /// The time of the checkpoint is in the future.
     #[error("checkpoint time {0} is in the future: pass the time when the state was saved")]
     Future(String),
@@ -75,8 +82,18 @@ pub fn change(
         return Err(Declined::Ended(name, phase.as_str()));
     }
     let version = metadata.resource_version.as_deref();
+    let created = metadata.creation_timestamp.as_ref().and_then(utc);
     Ok(match wish {
         Wish::Restart if spec.suspend => return Err(Declined::Suspended(name)),
+        Wish::Restart if !has_run(workload) => {
+            let status = workload.status.clone().unwrap_or_default();
+            let phase = status.phase.map_or("not reconciled yet", Phase::as_str);
+            let words = [phase, &status.message]
+                .into_iter()
+                .filter(|w| !w.is_empty());
+            let why = words.collect::<Vec<_>>().join(": ");
+            return Err(Declined::NotRunning(name, why));
+        }
         Wish::Restart => {
             let (from, to) = (spec.restart_nonce, spec.restart_nonce.saturating_add(1));
             let patch =
@@ -96,6 +113,10 @@ pub fn change(
         }
         Wish::Resume => suspend(workload, false, "the workload is queued for capacity"),
         Wish::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
+        Wish::Checkpoint(at) if created.is_some_and(|created| at < created) => {
+            let created = created.map(time).unwrap_or_default();
+            return Err(Declined::BeforeCreation(time(at), created));
+        }
         Wish::Checkpoint(at) => {
             let key = annotations::LAST_CHECKPOINT;
             let from = metadata
@@ -111,6 +132,15 @@ pub fn change(
                 .then(|| field(&annotation, json!(from), json!(to), effect, patch))
         }
     })
+}
+
+/// False if no pod exists because the workload has not been placed.
+fn has_run(workload: &TrainingWorkload) -> bool {
+    let Some(status) = &workload.status else {
+        return false;
+    };
+    let unplaced = matches!(status.phase, None | Some(Phase::Pending | Phase::Stalled));
+    !unplaced || status.groups.iter().any(|group| group.created > 0)
 }
 
 /// Changes `spec.suspend`; `None` if it already has this value.
@@ -196,6 +226,10 @@ mod tests {
         assert_eq!(
             declined(&json!({"suspend": true}), Some("Suspended"), Wish::Restart),
             "\"llama\" is suspended: resume the workload with `kubectl lockstep resume`"
+        );
+        assert_eq!(
+            declined(&json!({}), Some("Stalled"), Wish::Restart),
+            "no member of \"llama\" runs, so nothing can restart: Stalled"
         );
         assert_eq!(
             declined(&json!({}), None, Wish::Checkpoint(at(91))),

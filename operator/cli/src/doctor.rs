@@ -314,6 +314,9 @@ fn nodes(facts: &InstallFacts) -> Finding {
     let Some(nodes) = &facts.nodes else {
         return unseen("nodes");
     };
+    if nodes.is_empty() {
+        return warn("the cluster has no nodes");
+    }
     let able = nodes.iter().filter(|n| n.restarts_all).count();
     let declare = if able == 1 { "declares" } else { "declare" };
     if able == nodes.len() {
@@ -340,9 +343,16 @@ fn rights(facts: &InstallFacts) -> Finding {
     if facts.rights.is_empty() {
         warn("the API server did not return your permissions")
     } else if denied.is_empty() {
-        ok("all commands are allowed")
+        ok(format!(
+            "all commands are allowed in namespace {}",
+            facts.namespace
+        ))
     } else {
-        warn(format!("not allowed: {}", denied.join("; ")))
+        warn(format!(
+            "not allowed in namespace {}: {}; -n checks another namespace",
+            facts.namespace,
+            denied.join("; ")
+        ))
     }
 }
 

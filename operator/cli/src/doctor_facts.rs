@@ -40,6 +40,8 @@ pub struct InstallFacts {
     pub accounts: Vec<AccountFacts>,
     pub agents: Option<AgentReport>,
     pub nodes: Option<Vec<NodeFacts>>,
+    /// Namespace in which the rights of the user are checked.
+    pub namespace: String,
     /// Rights of the user.
     pub rights: Vec<RightFacts>,
     /// Versions of upstream's group `scheduling.k8s.io` that serve pod groups.

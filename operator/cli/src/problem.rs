@@ -39,9 +39,7 @@ pub enum Problem {
         /// Error about the credentials.
         why: String,
     },
-    #[error(
-        "not allowed: {message}; docs/cli.md lists the role of each command, and -n NAMESPACE limits a command to one namespace"
-    )]
+    #[error("not allowed: {message}; {}", remedy(.message))]
     NotAllowed {
         /// Message of the API server.
         message: String,
@@ -135,6 +133,19 @@ impl Asked<'_> {
             409 => Problem::Conflict(message),
             _ => Problem::Refused(message),
         }
+    }
+}
+
+/// What a user does about a missing right.
+fn remedy(message: &str) -> &'static str {
+    let everywhere = message.contains("at the cluster scope");
+    let of_cluster = ["nodes", "priorityclasses", "nodeagents"];
+    if everywhere && of_cluster.iter().any(|kind| message.starts_with(kind)) {
+        "ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall"
+    } else if everywhere {
+        "-n NAMESPACE limits the command to one namespace"
+    } else {
+        "ask an administrator of the namespace to bind you ClusterRole lockstep-batch-user"
     }
 }
 

@@ -26,6 +26,14 @@ pub struct VersionReport {
 }
 
 impl VersionReport {
+    /// Only the version of this program.
+    pub fn of_client() -> Self {
+        Self {
+            client: CLIENT.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Managers and agents with another version than this program. Tags that are not versions are
     /// ignored.
     pub fn skew(&self) -> Vec<String> {
@@ -38,10 +46,9 @@ impl VersionReport {
 
     /// Message about versions that differ from this program's; `None` if there are none.
     fn skew_of(&self, what: &str, versions: &BTreeSet<String>) -> Option<String> {
-        let others = versions.iter().filter(|v| {
-            let plain = v.trim_start_matches('v');
-            plain.starts_with(|c: char| c.is_ascii_digit()) && plain != self.client
-        });
+        let others = versions.iter();
+        let others = others.filter(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+        let others = others.filter(|v| **v != self.client);
         let others: Vec<&str> = others.map(String::as_str).collect();
         (!others.is_empty()).then(|| {
             format!(
@@ -53,8 +60,18 @@ impl VersionReport {
     }
 }
 
-/// Tag of an image; `None` for an image with only a digest.
-pub fn tag(image: &str) -> Option<&str> {
+/// Version in the tag of an image, or another tag; `None` for an image with only a digest.
+pub fn version_of(image: &str) -> Option<&str> {
+    let tag = tag(image)?;
+    let version = tag.strip_prefix('v');
+    Some(
+        version
+            .filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+            .unwrap_or(tag),
+    )
+}
+
+fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
     last.split_once(':').map(|(_, tag)| tag)
@@ -78,11 +95,13 @@ impl View for VersionReport {
     fn screen(&self, look: &Look) -> String {
         let mut table = Table::new(&["COMPONENT", "VERSION"]);
         table.row([Cell::from("kubectl-lockstep"), self.client.clone().into()]);
-        let kubernetes = self.kubernetes.clone().map_or_else(unknown, Cell::from);
+        let Some(kubernetes) = self.kubernetes.clone() else {
+            return table.render(look);
+        };
         let api = listed(self.api.as_ref(), "not installed");
         let managers = listed(self.managers.as_ref(), "none running");
         let agents = listed(self.agents.as_ref(), "none reporting");
-        table.row([Cell::from("Kubernetes"), kubernetes]);
+        table.row([Cell::from("Kubernetes"), kubernetes.into()]);
         table.row([Cell::from("API"), api]);
         table.row([Cell::from("manager"), managers]);
         table.row([Cell::from("agents"), agents]);
@@ -103,14 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_read_past_ports_and_digests() {
+    fn versions_are_read_past_ports_and_digests() {
         let images = [
-            ("ghcr.io/x/lockstep-manager:v0.1.0", Some("v0.1.0")),
-            ("localhost:5000/m:v1@sha256:00", Some("v1")),
+            ("ghcr.io/x/lockstep-manager:v0.1.0", Some("0.1.0")),
+            ("localhost:5000/m:v1@sha256:00", Some("1")),
+            ("localhost:5000/m:vision", Some("vision")),
             ("localhost:5000/m@sha256:00", None),
         ];
         for (image, expected) in images {
-            assert_eq!(tag(image), expected, "{image}");
+            assert_eq!(version_of(image), expected, "{image}");
         }
     }
 }

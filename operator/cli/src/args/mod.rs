@@ -112,7 +112,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   kubectl lockstep doctor
-  kubectl lockstep doctor -o json")]
+  kubectl lockstep doctor -n ml -o json")]
     Doctor(DoctorArgs),
     /// Restart all members of a workload once. Does not use the restart budget.
     #[command(after_help = "\

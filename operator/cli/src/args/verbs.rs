@@ -193,8 +193,13 @@ pub struct CheckpointArgs {
     #[command(flatten)]
     pub write: WriteArgs,
     /// When the state was saved, RFC 3339. Default: now.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = rfc3339)]
     pub at: Option<DateTime<Utc>>,
+}
+
+fn rfc3339(text: &str) -> Result<DateTime<Utc>, String> {
+    text.parse()
+        .map_err(|_| "not a time such as 2026-11-21T10:00:00Z (RFC 3339)".to_owned())
 }
 
 /// Flags of `logs`.
@@ -275,6 +280,9 @@ pub struct AgentsArgs {
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Namespace in which your rights are checked. Default: the namespace of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     /// Namespace of the agents' pods. Default: found by their labels.
     #[arg(long, value_name = "NAME")]
     pub agent_namespace: Option<String>,

@@ -126,7 +126,14 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
         Err(error) if connection.kubeconfig.is_none() && is_no_file(&error) => {
             if connection.server.is_none() {
                 let inside = Config::incluster().map(|c| impersonating(c, connection));
-                return inside.map_err(|_| kubeconfig(&KubeconfigError::FindPath));
+                // A missing file is an error only if the user named it.
+                let named = std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+                let missing = if named {
+                    error
+                } else {
+                    KubeconfigError::FindPath
+                };
+                return inside.map_err(|_| kubeconfig(&missing));
             }
             Kubeconfig::default()
         }

@@ -77,8 +77,10 @@ const RIGHTS: [(&str, [&str; 4]); 5] = [
 
 impl ClusterReader {
     /// Reads what the user may read of the installation. Only an unreachable server is an error.
+    /// Rights of the user are those in `namespace`.
     pub async fn install_facts(
         &self,
+        namespace: &str,
         agent_namespace: Option<&str>,
     ) -> Result<InstallFacts, Problem> {
         let versions = self.versions().await?;
@@ -87,9 +89,9 @@ impl ClusterReader {
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
         let deployments = self.manager_deployments(None).await?.unwrap_or_default();
-        let namespace = managers.iter().flatten().find_map(ResourceExt::namespace);
-        let namespace = namespace.or_else(|| Some(deployments.first()?.namespace.clone()));
-        let namespace = namespace.unwrap_or_else(|| NAMESPACE.to_owned());
+        let of_lease = managers.iter().flatten().find_map(ResourceExt::namespace);
+        let of_lease = of_lease.or_else(|| Some(deployments.first()?.namespace.clone()));
+        let of_lease = of_lease.unwrap_or_else(|| NAMESPACE.to_owned());
         let objects = absent(self.node_agents().await)?;
         let pods = self.agent_pods(agent_namespace).await?;
         Ok(InstallFacts {
@@ -100,13 +102,14 @@ impl ClusterReader {
                 Some(pods) => Some(self.manager_facts(&pods).await),
                 None => None,
             },
-            lease: permitted(self.lease(&namespace).await)?,
+            lease: permitted(self.lease(&of_lease).await)?,
             versions,
             policies: permitted(self.policies().await)?,
             accounts: self.accounts(&deployments).await?,
             agents: objects.map(|objects| agents(&objects, pods.as_deref())),
             nodes: permitted(self.nodes().await)?,
-            rights: self.rights().await?,
+            rights: self.rights(namespace).await?,
+            namespace: namespace.to_owned(),
             native,
             kueue: self.kueue(&groups).await?,
             objects: self.object_facts().await?,
@@ -282,7 +285,7 @@ impl ClusterReader {
         Ok(nodes.iter().map(node_facts).collect())
     }
 
-    async fn rights(&self) -> Result<Vec<RightFacts>, Problem> {
+    async fn rights(&self, namespace: &str) -> Result<Vec<RightFacts>, Problem> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut rights = Vec::new();
         for (verbs, [verb, group, resource, subresource]) in RIGHTS {
@@ -290,7 +293,7 @@ impl ClusterReader {
             let review = SelfSubjectAccessReview {
                 spec: SelfSubjectAccessReviewSpec {
                     resource_attributes: Some(ResourceAttributes {
-                        namespace: text(self.namespace()).filter(|_| resource != "nodes"),
+                        namespace: text(namespace).filter(|_| resource != "nodes"),
                         verb: text(verb),
                         group: text(group),
                         resource: text(resource),

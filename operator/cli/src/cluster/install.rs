@@ -12,7 +12,7 @@ use lockstep_model::partial::PartialNode;
 use super::ClusterReader;
 use super::workloads::permitted;
 use crate::problem::Problem;
-use crate::version::{CLIENT, VersionReport, tag};
+use crate::version::{VersionReport, version_of};
 
 /// Labels of the manager's Deployment and pods, for any name and namespace.
 const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
@@ -66,11 +66,11 @@ impl ClusterReader {
             other => permitted(other)?,
         };
         Ok(VersionReport {
-            client: CLIENT.to_owned(),
             kubernetes: Some(kubernetes.git_version),
             api: Some(served.collect()),
-            managers: managers.map(|pods| image_tags(&pods)),
+            managers: managers.map(|pods| image_versions(&pods)),
             agents: agents.map(agent_versions),
+            ..VersionReport::of_client()
         })
     }
 
@@ -134,10 +134,12 @@ impl ClusterReader {
     }
 }
 
-fn image_tags(pods: &[Pod]) -> BTreeSet<String> {
+fn image_versions(pods: &[Pod]) -> BTreeSet<String> {
     let specs = pods.iter().filter_map(|p| p.spec.as_ref());
     let images = specs.filter_map(|s| s.containers.first()?.image.as_deref());
-    images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
+    images
+        .filter_map(|i| Some(version_of(i)?.to_owned()))
+        .collect()
 }
 
 fn agent_versions(agents: Vec<NodeAgent>) -> BTreeSet<String> {

@@ -8,15 +8,17 @@ use chrono::{DateTime, Utc};
 use super::engine::taken;
 use super::show::{WallClock, left_out, show, watch};
 use crate::args::{
-    AgentsArgs, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs,
-    VersionArgs,
+    AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs,
+    TopArgs, VersionArgs,
 };
 use crate::cluster::ClusterReader;
 use crate::list::Listing;
 use crate::outcome::Outcome;
-use crate::queue::QueueAnswer;
+use crate::problem::Problem;
+use crate::queue::{QueueAnswer, queue_without_places};
 use crate::status::StatusReport;
 use crate::top::AcceleratorUse;
+use crate::version::VersionReport;
 use crate::view::View;
 
 /// Shows a view once, or repeatedly.
@@ -90,13 +92,19 @@ async fn report(
     Ok(crate::status::status(&objects, clock()))
 }
 
+/// Without a cluster, shows the version of this program and the error.
 pub async fn version(
-    cluster: &ClusterReader,
+    connection: &Connection,
     args: &VersionArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    show(&cluster.versions().await?, args.output.format, clock)?;
-    Ok(Outcome::Done)
+    let read = async { ClusterReader::connect(connection).await?.versions().await };
+    let (report, problem) = match read.await {
+        Ok(report) => (report, Ok(Outcome::Done)),
+        Err(problem) => (VersionReport::of_client(), Err(problem.into())),
+    };
+    show(&report, args.output.format, clock)?;
+    problem
 }
 
 pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
@@ -132,8 +140,9 @@ pub async fn doctor(
     args: &DoctorArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
+    let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
     let facts = cluster
-        .install_facts(args.agent_namespace.as_deref())
+        .install_facts(namespace, args.agent_namespace.as_deref())
         .await?;
     let diagnosis = crate::doctor::diagnose(&facts, clock());
     show(&diagnosis, args.output.format, clock)?;
@@ -182,9 +191,20 @@ async fn waiting(
     selector: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<QueueAnswer> {
-    let (snapshot, groups) =
-        taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await?;
-    let mut answer = crate::queue::queue(&snapshot, &groups);
+    let everything = taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await;
+    let mut answer = match (everything, namespace) {
+        (Err(error), Some(namespace)) if forbidden(&error) => {
+            eprintln!("warning: places are unknown: {error}");
+            let (workloads, unread) = cluster.workloads(Some(namespace), None).await?;
+            left_out(unread);
+            let groups = cluster.groups(Some(namespace)).await?;
+            queue_without_places(namespace, &groups, &workloads)
+        }
+        (everything, _) => {
+            let (snapshot, groups) = everything?;
+            crate::queue::queue(&snapshot, &groups)
+        }
+    };
     if let Some(selector) = selector {
         let chosen = cluster.selected(namespace, selector).await?;
         let chosen: BTreeSet<(&str, &str)> = chosen.iter().map(|(n, w)| (&**n, &**w)).collect();
@@ -193,4 +213,8 @@ async fn waiting(
             .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));
     }
     Ok(answer)
+}
+
+fn forbidden(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Problem::NotAllowed { .. }))
 }

@@ -28,9 +28,13 @@ pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
 }
 
 async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
-    // `whatif` over a snapshot needs no cluster.
-    if let Command::Whatif(asked) = &args.command {
-        return engine::whatif(&args.connection, asked, clock).await;
+    match &args.command {
+        // `whatif` over a snapshot needs no cluster.
+        Command::Whatif(asked) => {
+            return engine::whatif(&args.connection, asked, clock).await;
+        }
+        Command::Version(asked) => return look::version(&args.connection, asked, clock).await,
+        _ => {}
     }
     let cluster = ClusterReader::connect(&args.connection).await?;
     match &args.command {
@@ -38,7 +42,6 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Status(args) => look::status(&cluster, args, clock).await,
         Command::Queue(args) => look::queue(&cluster, args, clock).await,
         Command::Explain(args) => look::explain(&cluster, args, clock).await,
-        Command::Version(args) => look::version(&cluster, args, clock).await,
         Command::Restart(args) => write::grant(&cluster, args, Wish::Restart, clock()).await,
         Command::Suspend(args) => write::grant(&cluster, args, Wish::Suspend, clock()).await,
         Command::Resume(args) => write::grant(&cluster, args, Wish::Resume, clock()).await,
@@ -49,6 +52,6 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Doctor(args) => look::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
-        Command::Whatif(_) | Command::Completion(_) => Ok(Outcome::Done),
+        Command::Whatif(_) | Command::Version(_) | Command::Completion(_) => Ok(Outcome::Done),
     }
 }

@@ -19,8 +19,21 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 pub fn look(clock: WallClock) -> Look {
     Look {
         color: AutoStream::choice(&std::io::stdout()) != ColorChoice::Never,
+        width: terminal_width(),
         ..Look::plain(clock())
     }
+}
+
+/// Columns of the terminal; `None` if the output goes elsewhere, or the terminal has no size.
+#[cfg(unix)]
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+#[cfg(not(unix))]
+fn terminal_width() -> Option<usize> {
+    None
 }
 
 /// Writes to standard output. Returns false if it is closed.

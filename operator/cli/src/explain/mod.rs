@@ -90,6 +90,8 @@ pub enum GangReportState {
     Preempts,
     Placed,
     IsPreempted,
+    /// Its workload has ended, and its nodes are released.
+    Ended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -119,7 +121,12 @@ pub fn explain(story: &Story) -> WorkloadReport {
     });
     let mut gangs: Vec<GangStory> = groups.iter().map(gang).collect();
     gangs.sort_by(|a, b| a.pod_group.cmp(&b.pod_group));
+    let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
     for gang in &mut gangs {
+        if ended && gang.state != GangReportState::Placed {
+            gang.state = GangReportState::Ended;
+            gang.message.clear();
+        }
         let ledger = status.gangs.iter().find(|g| g.key == gang.gang);
         gang.avoids = ledger
             .into_iter()

@@ -87,6 +87,7 @@ impl GangReportState {
             Self::Preempts => "preempts",
             Self::Placed => "placed",
             Self::IsPreempted => "is preempted",
+            Self::Ended => "ended",
         }
     }
 }

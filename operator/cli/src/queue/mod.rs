@@ -3,17 +3,20 @@
 mod render;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use lockstep_api::PodGroup;
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
-use lockstep_api::scheduling::{PodGroupStatus, Reservation};
-use lockstep_model::SnapshotFile;
+use lockstep_api::scheduling::Reservation;
+use lockstep_api::workload::Phase;
+use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::share::fraction;
+use lockstep_model::{GangPhase, SnapshotFile};
 use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{GangState, Memory, SchedulerSettings, namespace_shares, schedule};
 use serde::Serialize;
+
+use crate::objects::owns;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -93,73 +96,87 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     };
     let shares = namespace_shares(&input, file.taken_at);
     let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
-    let by_uid = groups.iter();
-    let by_uid = by_uid.filter_map(|g| Some((g.metadata.uid.as_deref()?, g.status.as_ref()?)));
-    let asks = Asks {
-        shares,
-        statuses: by_uid.collect(),
-    };
     let mut places: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
     for (place, position) in cycle.queue.iter().zip(1..) {
         if let Some(gang) = cycle.gangs.get(place.gang) {
             places.insert(gang.uid(), (position, place.grows));
         }
     }
-    let gangs = cycle.gangs.iter();
-    let mut gangs: Vec<QueuedGang> = gangs
-        .filter_map(|gang| asks.queued(gang, places.get(gang.uid()).copied()))
-        .collect();
+    let unfinished = cycle.gangs.iter();
+    let unfinished = unfinished.filter(|g| g.input.workload.phase != GangPhase::Finished);
+    let unfinished: BTreeSet<&str> = unfinished.map(GangState::uid).collect();
+    let gangs = groups.iter().filter_map(|group| {
+        let uid = group.metadata.uid.as_deref()?;
+        let place = places.get(uid);
+        let share = shares.get(group.metadata.namespace.as_deref()?);
+        let gang = queued(group, place.map(|(_, grows)| *grows))?;
+        unfinished.contains(uid).then(|| QueuedGang {
+            position: place.map(|(position, _)| *position),
+            share: share.copied().and_then(fraction),
+            ..gang
+        })
+    });
+    sorted(file.namespace.clone(), gangs)
+}
+
+/// Builds the queue of one namespace from the statuses of its pod groups alone, without places.
+pub fn queue_without_places(
+    namespace: &str,
+    groups: &[PodGroup],
+    workloads: &[TrainingWorkload],
+) -> QueueAnswer {
+    let ended = |group: &PodGroup| {
+        let owner = workloads.iter().find(|w| owns(w, group));
+        let phase = owner.and_then(|w| w.status.as_ref()?.phase);
+        matches!(phase, Some(Phase::Succeeded | Phase::Failed))
+    };
+    let waits = |group: &PodGroup| {
+        let status = group.status.as_ref()?;
+        status.waits_for_capacity().then_some(false)
+    };
+    let gangs = groups.iter().filter(|group| !ended(group));
+    let gangs = gangs.filter_map(|group| queued(group, waits(group)));
+    sorted(Some(namespace.to_owned()), gangs)
+}
+
+fn sorted(only_namespace: Option<String>, gangs: impl Iterator<Item = QueuedGang>) -> QueueAnswer {
+    let mut gangs: Vec<QueuedGang> = gangs.collect();
     gangs.sort_by(|a, b| a.order().cmp(&b.order()));
     QueueAnswer {
-        only_namespace: file.namespace.clone(),
+        only_namespace,
         gangs,
     }
 }
 
-/// Further data about the gangs of a cycle.
-struct Asks<'a> {
-    shares: BTreeMap<String, u64>,
-    /// Current statuses of the pod groups, by UID.
-    statuses: BTreeMap<&'a str, &'a PodGroupStatus>,
-}
-
-impl Asks<'_> {
-    /// Returns a waiting gang; `None` if it does not wait.
-    fn queued(&self, gang: &GangState, place: Option<(usize, bool)>) -> Option<QueuedGang> {
-        let nothing = PodGroupStatus::default();
-        let status = self.statuses.get(gang.uid()).copied().unwrap_or(&nothing);
-        let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
-        let waits = scheduled.filter(|c| c.status == ConditionStatus::False);
-        let state = match place {
-            Some((_, true)) => QueueState::Grows,
-            _ if status.preemption.is_some() => QueueState::Preempts,
-            Some(_) if status.placement.is_some() => QueueState::Replaces,
-            Some(_) if status.reservation.is_some() => QueueState::Reserves,
-            Some(_) => QueueState::Waits,
-            None if status.placement.is_some() => return None,
-            // A suspended workload does not request capacity.
-            None => {
-                let reason = &waits?.reason;
-                if *reason == *reasons::SUSPENDED {
-                    return None;
-                }
-                QueueState::Held
-            }
-        };
-        let (key, group) = (&gang.input.key, &gang.input.group);
-        let share = self.shares.get(&*key.namespace).copied();
-        Some(QueuedGang {
-            position: place.map(|(position, _)| position),
-            namespace: key.namespace.to_string(),
-            workload: gang.input.workload.name.clone(),
-            pod_group: key.name.to_string(),
-            priority: group.priority,
-            share: share.and_then(fraction),
-            state,
-            queued_at: status.queued_at,
-            reservation: status.reservation.clone(),
-            reason: scheduled.map(|c| c.reason.clone()).unwrap_or_default(),
-            message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
-        })
-    }
+/// Returns a waiting gang without its place; `None` if it does not wait. `grows`: `None` if it is
+/// not in the queue.
+fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
+    let status = group.status.clone().unwrap_or_default();
+    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    let waits = scheduled.filter(|c| c.status == ConditionStatus::False);
+    let state = match grows {
+        Some(true) => QueueState::Grows,
+        _ if status.preemption.is_some() => QueueState::Preempts,
+        Some(_) if status.placement.is_some() => QueueState::Replaces,
+        Some(_) if status.reservation.is_some() => QueueState::Reserves,
+        Some(_) => QueueState::Waits,
+        None if status.placement.is_some() => return None,
+        // A suspended workload does not request capacity.
+        None if waits?.reason == reasons::SUSPENDED => return None,
+        None => QueueState::Held,
+    };
+    let (metadata, spec) = (&group.metadata, &group.spec);
+    Some(QueuedGang {
+        position: None,
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        workload: spec.workload_ref.workload_name.clone(),
+        pod_group: metadata.name.clone().unwrap_or_default(),
+        priority: spec.gang.priority,
+        share: None,
+        state,
+        queued_at: status.queued_at,
+        reason: scheduled.map(|c| c.reason.clone()).unwrap_or_default(),
+        message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
+        reservation: status.reservation,
+    })
 }

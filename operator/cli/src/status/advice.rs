@@ -46,7 +46,7 @@ pub fn next(
             "the manager has not written a status yet; check the manager with `kubectl lockstep doctor`"
                 .to_owned(),
         ],
-        Some(Phase::Pending) => vec![waiting(&status.reason, &run("explain"), &namespace)],
+        Some(Phase::Pending) => vec![waiting(&status.reason, &run("explain"), &failed_log, &namespace)],
         Some(Phase::Starting) => vec![format!(
             "no action needed: pods that do not start within {}s release their nodes; `kubectl get pods -n {namespace} -l training.lockstep.dev/workload={name}` shows the pods",
             workload.spec.failure_policy.start_deadline_seconds
@@ -64,10 +64,12 @@ pub fn next(
             edit.clone(),
         ],
         Some(Phase::Failed) => vec![
-            start_problem(&status.reason).map_or_else(
-                || format!("{failed_log} shows the log of the failed member"),
-                str::to_owned,
-            ),
+            start_problem(&status.reason)
+                .or_else(|| deadline(&status.reason))
+                .map_or_else(
+                    || format!("{failed_log} shows the log of the failed member"),
+                    str::to_owned,
+                ),
             "a failed workload cannot restart: delete the workload and apply it again"
                 .to_owned(),
         ],
@@ -84,6 +86,9 @@ pub fn next(
             pattern,
             format!("{failed_log} shows the log of the failed member"),
         ];
+    }
+    if active {
+        said.extend(after_failure(workload, status, now));
     }
     if active && budget.left == 0 && budget.of > 0 {
         said.push(format!(
@@ -129,6 +134,35 @@ fn repeated(status: &TrainingWorkloadStatus, now: DateTime<Utc>) -> Option<Strin
     ))
 }
 
+/// Remedy that follows from the template and the last failure.
+fn after_failure(
+    workload: &TrainingWorkload,
+    status: &TrainingWorkloadStatus,
+    now: DateTime<Utc>,
+) -> Option<String> {
+    let last = &status.history.first()?.cause;
+    if now - last.time >= RECENT {
+        return None;
+    }
+    let pods = workload
+        .spec
+        .groups
+        .iter()
+        .filter_map(|g| g.template.0.spec.as_ref());
+    let host_network = pods.filter(|pod| pod.host_network == Some(true)).count() > 0;
+    match last.kind {
+        CauseKind::PodFailed if last.reason == reasons::DEADLINE_EXCEEDED => Some(
+            "the kubelet ends a pod after activeDeadlineSeconds of its template: raise or remove the field"
+                .to_owned(),
+        ),
+        CauseKind::ContainerExit if host_network => Some(format!(
+            "members use the host network: if port {} is in use on a node, set another spec.network.port",
+            workload.spec.network.port
+        )),
+        _ => None,
+    }
+}
+
 /// Remedy for a template that keeps members from starting.
 fn start_problem(reason: &str) -> Option<&'static str> {
     match reason {
@@ -145,8 +179,25 @@ fn start_problem(reason: &str) -> Option<&'static str> {
     }
 }
 
-fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
+/// Remedy for a workload that a deadline ended.
+fn deadline(reason: &str) -> Option<&'static str> {
     match reason {
+        reasons::SCHEDULING_TIMEOUT => {
+            Some("free capacity, request less, or raise spec.scheduling.timeoutSeconds")
+        }
+        reasons::DEADLINE_EXCEEDED => Some("raise spec.activeDeadlineSeconds"),
+        _ => None,
+    }
+}
+
+fn waiting(reason: &str, explain: &str, failed_log: &str, namespace: &str) -> String {
+    match reason {
+        reasons::START_DEADLINE_EXCEEDED | reasons::REJECTED_BY_NODE | reasons::NODE_LOST => {
+            "no action needed: Lockstep tries other nodes at the time in the message; `kubectl describe node` shows problems of the node".to_owned()
+        }
+        reasons::RESTARTS_EXHAUSTED => format!(
+            "fix the cause that the message names; {failed_log} shows the log of the failed member"
+        ),
         reasons::QUOTA_EXCEEDED => format!(
             "a quota of the namespace is exceeded: see `kubectl describe quota -n {namespace}`; raise the quota, or end other work in the namespace"
         ),

@@ -168,7 +168,9 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
     let stage = match restart.stage {
         IncidentStage::Decided => "decided: no member is stopped yet",
         IncidentStage::Ordered => "ordered: members stop and return to the barrier",
-        IncidentStage::Arrived => "arrived: all members are at the barrier and start",
+        IncidentStage::Arrived => {
+            "arrived: all members have stopped, and start together once each has a pod"
+        }
     };
     let ago = age(Some(restart.since), look.now);
     let wait = restart.not_before.filter(|at| *at > look.now);

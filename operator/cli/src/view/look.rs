@@ -9,6 +9,8 @@ pub struct Look {
     /// Show the columns of `-o wide`.
     pub wide: bool,
     pub color: bool,
+    /// Columns of the terminal; `None` for a file.
+    pub width: Option<usize>,
 }
 
 impl Look {
@@ -18,6 +20,7 @@ impl Look {
             now,
             wide: false,
             color: false,
+            width: None,
         }
     }
 }

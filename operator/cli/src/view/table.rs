@@ -1,11 +1,15 @@
 //! Columns as kubectl prints them.
 
+use std::fmt::Write;
+
 use anstyle::{AnsiColor, Style};
 use lockstep_api::workload::Phase;
 
 use super::look::Look;
 
 const GAP: usize = 3;
+/// Text of an empty cell.
+const EMPTY: &str = "-";
 
 /// Meaning of a cell, shown as a colour on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +102,7 @@ impl Table {
         let cells = cells.into_iter().map(Into::into).map(|mut cell| {
             cell.text = cell.text.replace('\n', " ");
             if cell.text.is_empty() {
-                "-".clone_into(&mut cell.text);
+                EMPTY.clone_into(&mut cell.text);
             }
             cell
         });
@@ -109,6 +113,7 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Columns at the end that are too wide for the terminal follow their row, one line each.
     pub fn render(&self, look: &Look) -> String {
         let columns: Vec<usize> = (0..self.header.len())
             .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))
@@ -127,10 +132,11 @@ impl Table {
             })
             .map(Option::unwrap_or_default)
             .collect();
+        let (beside, below) = columns.split_at(fitting(&widths, look.width));
         let mut out = String::new();
-        for line in lines {
+        for (number, line) in lines.into_iter().enumerate() {
             let mut gap = 0;
-            for (&column, width) in columns.iter().zip(&widths) {
+            for (&column, width) in beside.iter().zip(&widths) {
                 let Some(cell) = line.get(column) else {
                     continue;
                 };
@@ -139,9 +145,30 @@ impl Table {
                 gap = width + GAP - cell.text.chars().count();
             }
             out.push('\n');
+            for &column in below.iter().filter(|_| number > 0) {
+                let Some(cell) = line.get(column).filter(|cell| cell.text != EMPTY) else {
+                    continue;
+                };
+                let name = header[column].text.to_lowercase();
+                let text = cell.tone.paint(&cell.text, look);
+                let _ = writeln!(out, "  {name}: {text}");
+            }
         }
         out
     }
+}
+
+/// Number of columns that a terminal of this width has space for, at least one.
+fn fitting(widths: &[usize], terminal: Option<usize>) -> usize {
+    let Some(terminal) = terminal else {
+        return widths.len();
+    };
+    let mut end = 0;
+    let fits = widths.iter().take_while(|width| {
+        end += **width + GAP;
+        end - GAP <= terminal
+    });
+    fits.count().max(1)
 }
 
 #[cfg(test)]

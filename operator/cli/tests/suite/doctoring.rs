@@ -83,6 +83,7 @@ fn healthy() -> InstallFacts {
             ],
         }),
         nodes: Some(vec![node("n1"), node("n2")]),
+        namespace: "ml".into(),
         rights: vec![RightFacts {
             verbs: "logs (get pods/log)",
             allowed: true,
@@ -108,7 +109,7 @@ ok       versions      no component differs from version 0.1.0                  
 ok       policies      3 policies are in force                                    -
 ok       agents        2 agents are ready                                         -
 ok       nodes         all 2 nodes declare RestartAllContainersOnContainerExits   -
-ok       your rights   all commands are allowed                                   -
+ok       your rights   all commands are allowed in namespace ml                   -
 ok       native        scheduling.k8s.io serves no pod groups                     -
 ok       names         no other API group has a kind PodGroup or Workload         -
 ok       kueue         not installed                                              -
@@ -267,8 +268,8 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         ),
         (
             "versions",
-            |f| f.versions.managers = Some(["v9.9.9".to_owned()].into()),
-            "manager v9.9.9 and kubectl-lockstep 0.1.0 differ",
+            |f| f.versions.managers = Some(["9.9.9".to_owned()].into()),
+            "manager 9.9.9 and kubectl-lockstep 0.1.0 differ",
         ),
         (
             "agents",
@@ -301,7 +302,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "your rights",
             |f| f.rights[0].allowed = false,
-            "not allowed: logs (get pods/log)",
+            "not allowed in namespace ml: logs (get pods/log); -n checks another namespace",
         ),
         (
             "names",

@@ -85,6 +85,18 @@ fn a_gang_that_waits_for_a_volume_or_quota_is_held_and_does_not_wait_for_capacit
 }
 
 #[test]
+fn a_gang_of_an_ended_workload_does_not_wait() {
+    let told = story(
+        &json!({"phase": "Failed"}),
+        &json!({"conditions": [
+            condition("PodGroupInitiallyScheduled", "False", "Unschedulable", "insufficient cpu")]}),
+    );
+    let text = screen(&explain(&told));
+    assert!(text.contains("workload   ended   100"), "{text}");
+    assert!(!text.contains("insufficient cpu"), "{text}");
+}
+
+#[test]
 fn a_preemptor_is_explained_by_its_intent() {
     let told = story(
         &json!({"phase": "Preempting"}),

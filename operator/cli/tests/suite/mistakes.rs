@@ -300,7 +300,7 @@ const MISTAKES: &[Mistake] = &[
         "versions",
         |c| c.list(PODS)[0]["spec"]["containers"][0]["image"] = json!("x/lockstep-manager:v9.9.9"),
         "Warn",
-        "v9.9.9",
+        "manager 9.9.9 and",
     ),
     (
         "policies",
@@ -351,10 +351,16 @@ const MISTAKES: &[Mistake] = &[
         "1 of 2 nodes declares",
     ),
     (
+        "nodes",
+        |c| c.list(NODES).clear(),
+        "Warn",
+        "the cluster has no nodes",
+    ),
+    (
         "your rights",
         |c| c.user_may_not = "pods",
         "Warn",
-        "not allowed: logs (get pods/log)",
+        "not allowed in namespace default: logs (get pods/log)",
     ),
     (
         "names",
@@ -473,4 +479,20 @@ fn what_kueue_does_with_jobs_that_name_no_queue_is_read_from_its_configuration()
         level == "Warn" && message.contains("no permission to read"),
         "{message}"
     );
+}
+
+#[test]
+fn the_doctor_checks_the_rights_in_the_chosen_namespace() {
+    let server = ApiServer::start(move |request| healthy().answer(request));
+    let out = ask(&server.address, &["doctor", "-n", "ml"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(
+        said.contains("all commands are allowed in namespace ml"),
+        "{said}"
+    );
+    let reviews = server.requests().into_iter();
+    let reviews = reviews.map(|r| r.body["spec"]["resourceAttributes"].clone());
+    let of_logs = reviews.filter(|r| r["subresource"] == "log");
+    let namespaces: Vec<Value> = of_logs.map(|r| r["namespace"].clone()).collect();
+    assert_eq!(namespaces, ["ml"]);
 }

@@ -96,6 +96,20 @@ fn a_server_that_is_not_there_is_named_with_what_the_system_says() {
 }
 
 #[test]
+fn the_version_of_the_program_is_shown_without_a_cluster() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    for out in [ask(&server, &["version"]), run(&["version"])] {
+        let version = env!("CARGO_PKG_VERSION");
+        let shown = format!("COMPONENT          VERSION\nkubectl-lockstep   {version}\n");
+        assert_eq!(String::from_utf8_lossy(&out.stdout), shown);
+        assert_eq!(out.status.code(), Some(1), "{}", stderr(&out));
+        assert!(stderr(&out).starts_with("error: "), "{}", stderr(&out));
+    }
+}
+
+#[test]
 fn an_unresponsive_server_is_awaited_no_longer_than_the_request_timeout() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
@@ -121,7 +135,15 @@ fn refusals_say_what_to_do() {
                 "Forbidden",
                 "trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"",
             ),
-            "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; docs/cli.md lists the role of each command, and -n NAMESPACE limits a command to one namespace",
+            "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; ask an administrator of the namespace to bind you ClusterRole lockstep-batch-user",
+        ),
+        (
+            refusal(403, "Forbidden", "pods is forbidden at the cluster scope"),
+            "error: not allowed: pods is forbidden at the cluster scope; -n NAMESPACE limits the command to one namespace",
+        ),
+        (
+            refusal(403, "Forbidden", "nodes is forbidden at the cluster scope"),
+            "error: not allowed: nodes is forbidden at the cluster scope; ask an administrator to bind you ClusterRole lockstep-whatif or lockstep-oncall",
         ),
         (
             refusal(
@@ -161,6 +183,9 @@ fn kubeconfigs_that_lead_nowhere_say_where() {
     let named = "error: kubeconfig /nonexistent/c: no such file or directory";
     let args = ["explain", "llama", "--kubeconfig", "/nonexistent/c"];
     assert_eq!(sentence(&run(&args)), named);
+    let mut of_variable = command(&["explain", "llama"]);
+    let out = of_variable.env("KUBECONFIG", "/nonexistent/c").output();
+    assert_eq!(sentence(&out.unwrap()), named);
 
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config").display().to_string();

@@ -1,10 +1,12 @@
 //! The queue over clusters in memory.
 
 use lockstep_api::PodGroup;
+use lockstep_cli::args::Format;
 use lockstep_cli::queue::{QueueAnswer, QueueState, queue};
+use lockstep_cli::view::{Look, render};
 use serde_json::{Value, json};
 
-use crate::support::{full_cluster, gang, screen, snapshot};
+use crate::support::{full_cluster, gang, now, screen, snapshot};
 
 /// A full cluster with waiting gangs, the older ones first.
 pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
@@ -78,6 +80,55 @@ fn gangs_are_shown_in_the_order_of_the_queue_and_those_that_are_held_after_it() 
         (None, "held", QueueState::Held),
     ];
     assert_eq!(rows, expected, "who has reserved nodes keeps its place");
+}
+
+#[test]
+fn a_gang_whose_workload_has_ended_is_not_in_the_queue() {
+    let mut objects = full_cluster();
+    gang(&mut objects, "over", 1, 8, 5, &[], 600);
+    let over = objects.workloads.last_mut().unwrap();
+    let failed = json!({"conditions": [{"type": "Failed", "status": "True", "reason": "SchedulingTimeout",
+        "message": "", "lastTransitionTime": "2026-11-21T10:00:00Z"}]});
+    over.status = serde_json::from_value(failed).unwrap();
+    let group = objects.groups.last_mut().unwrap();
+    group.status = serde_json::from_value(waits("Unschedulable", "")).unwrap();
+    let groups = objects.groups.clone();
+    assert_eq!(queue(&snapshot(objects), &groups).gangs, []);
+}
+
+#[test]
+fn a_narrow_terminal_shows_the_last_columns_below_each_row() {
+    let answer = answer(&[("new", 5, reserves(&["n1", "n2"]))]);
+    let on = |width| {
+        let look = Look {
+            width: Some(width),
+            ..Look::plain(now())
+        };
+        render(&answer, Format::Table, &look).unwrap()
+    };
+    assert_eq!(
+        on(70),
+        "\
+PLACE   NAMESPACE   WORKLOAD   PRIORITY   SHARE   STATE      QUEUED
+1       ml          new        5          25.0%   reserves   16m
+  reserved: n1,n2
+  reason: Unschedulable
+  message: insufficient nvidia.com/gpu: 1 pod needs 8 more
+"
+    );
+    assert_eq!(
+        on(100),
+        "\
+PLACE   NAMESPACE   WORKLOAD   PRIORITY   SHARE   STATE      QUEUED   RESERVED   REASON
+1       ml          new        5          25.0%   reserves   16m      n1,n2      Unschedulable
+  message: insufficient nvidia.com/gpu: 1 pod needs 8 more
+"
+    );
+    let narrow = on(40);
+    assert!(
+        narrow.contains("  message: insufficient nvidia.com/gpu:\n    1 pod needs 8 more\n"),
+        "{narrow}"
+    );
 }
 
 #[test]

@@ -146,6 +146,22 @@ fn what_to_do_follows_the_phase_and_the_reason() {
             "`kubectl lockstep explain llama -n ml` shows the insufficient resources",
         ),
         (
+            json!({"phase": "Pending", "reason": "RejectedByNode"}),
+            "Lockstep tries other nodes at the time in the message",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "RestartsExhausted"}),
+            "fix the cause that the message names; `kubectl lockstep logs llama --failed -n ml`",
+        ),
+        (
+            json!({"phase": "Failed", "reason": "SchedulingTimeout"}),
+            "free capacity, request less, or raise spec.scheduling.timeoutSeconds",
+        ),
+        (
+            json!({"phase": "Failed", "reason": "DeadlineExceeded"}),
+            "raise spec.activeDeadlineSeconds",
+        ),
+        (
             json!({"phase": "Pending", "reason": "QuotaExceeded"}),
             "kubectl describe quota -n ml",
         ),
@@ -187,9 +203,13 @@ fn what_to_do_follows_the_phase_and_the_reason() {
         let said = next(status.clone());
         assert!(said.contains(expected), "{status}: {said}");
     }
+}
+
+#[test]
+fn repeated_failures_with_one_cause_get_advice_about_that_cause() {
     let after = |history: [Value; 3]| {
-        let status = json!({"phase": "Running", "history": history});
-        next(status).lines().next().unwrap_or_default().to_owned()
+        let running = json!({"phase": "Running", "history": history});
+        status(&objects(&running), now()).next.remove(0)
     };
     let exit = |code, reason, node: &str| {
         let mut cause = cause(code, reason, 5);
@@ -224,6 +244,32 @@ fn what_to_do_follows_the_phase_and_the_reason() {
     ] {
         assert_eq!(after(history), expected);
     }
+}
+
+#[test]
+fn what_to_do_names_the_field_that_explains_the_last_failure() {
+    let last_of = |cause: Value, host_network: bool| {
+        let history = [incident(1, cause["kind"].as_str().unwrap(), &cause, 5)];
+        let mut objects = objects(&json!({"phase": "Running", "history": history}));
+        let template = &mut objects.workload.spec.groups[0].template.0;
+        template.spec.as_mut().unwrap().host_network = Some(host_network);
+        status(&objects, now()).next.join("\n")
+    };
+    let said = last_of(cause(1, "Error", 5), true);
+    assert!(
+        said.contains("if port 29500 is in use on a node, set another spec.network.port"),
+        "{said}"
+    );
+    let ended = json!({"kind": "PodFailed", "reason": "DeadlineExceeded", "time": ago(5)});
+    let said = last_of(ended, false);
+    assert!(
+        said.contains("after activeDeadlineSeconds of its template"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_workload_of_another_manager_needs_no_action() {
     let mut foreign = objects(&json!({}));
     foreign.workload.spec.managed_by = "kueue".into();
     let said = status(&foreign, now()).next;

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::problems::command;
@@ -15,8 +16,8 @@ const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 fn cluster() -> ApiServer {
-    let status =
-        json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1});
+    let status = json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1,
+            "message": "container t ended with exit code 3 (Error), rule all"});
     let lists = [(WORKLOADS, vec![with_status("llama", 4, &status)])].into();
     ApiServer::start(move |request| {
         let path = request.path.split('?').next().unwrap_or_default();
@@ -41,10 +42,21 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn start(mut command: Command) -> Self {
+    fn start(command: Command) -> Self {
+        Self::start_with_width(command, 200)
+    }
+
+    fn start_with_width(mut command: Command, columns: u16) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
+        let size = Winsize {
+            ws_row: 40,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&terminal, size).unwrap();
         let name = ptsname(&terminal, Vec::new()).unwrap();
         let inside = File::options()
             .write(true)
@@ -99,6 +111,19 @@ fn only_a_terminal_gets_colours_and_none_where_no_color_is_set() {
     }
     let shown = on_terminal(&["list"], &[]);
     assert!(shown.contains(RED), "{shown:?}");
+}
+
+#[test]
+fn the_width_of_the_terminal_limits_the_lines() {
+    let server = cluster();
+    let mut command = colourful(&server, &["list", "-o", "wide"]);
+    command.env("NO_COLOR", "1");
+    let shown = OnTerminal::start_with_width(command, 40).until(|_| false);
+    assert!(shown.contains("\n  message: "), "{shown:?}");
+    assert!(
+        shown.lines().all(|line| line.trim_end().len() <= 40),
+        "{shown:?}"
+    );
 }
 
 #[test]

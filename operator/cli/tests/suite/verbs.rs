@@ -111,10 +111,10 @@ COMPONENT          VERSION
 kubectl-lockstep   {version}
 Kubernetes         v1.36.2
 API                v1alpha1
-manager            v9.9.9
+manager            9.9.9
 agents             {version}
 
-manager v9.9.9 and kubectl-lockstep {version} differ
+manager 9.9.9 and kubectl-lockstep {version} differ
 "
         )
     );
@@ -193,6 +193,68 @@ fn a_verb_that_writes_sends_one_field_with_the_version_that_was_read_and_says_so
         (format!("{path}?&fieldManager=kubectl-lockstep"), body),
     ];
     assert_eq!(patches(&server), expected);
+}
+
+#[test]
+fn a_wrong_checkpoint_time_gets_the_format_or_the_limit() {
+    let server = writable((200, json!({})));
+    let said = |at: &str| {
+        let args = ["checkpoint", "llama", "-n", "ml", "--at", at];
+        stderr(&ask(&server.address, &args))
+    };
+    let format = said("yesterday");
+    let example = "not a time such as 2026-11-21T10:00:00Z (RFC 3339)";
+    assert!(format.contains(example), "{format}");
+    assert_eq!(
+        said("2020-01-01T00:00:00Z"),
+        "error: checkpoint time 2020-01-01T00:00:00Z is before the creation of the workload at 2026-11-18T08:06:40Z\n"
+    );
+    assert!(said("2999-01-01T00:00:00Z").contains("is in the future"));
+    assert_eq!(patches(&server), []);
+}
+
+#[test]
+fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
+    let group = |name: &str| {
+        let short = "insufficient nvidia.com/gpu: 1 pod needs 8 more";
+        let owner = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "name": name, "uid": format!("uid-{name}"), "controller": true});
+        json!({"metadata": {"name": format!("{name}-workload-1"), "namespace": "ml", "uid": name,
+                "ownerReferences": [owner]},
+            "spec": {"workloadRef": {"workloadName": name, "templateName": "workload"}, "gangKey": "workload",
+                "schedulingPolicy": {"gang": {"minCount": 1}}, "priority": 7},
+            "status": {"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False",
+                "reason": "Unschedulable", "message": short, "lastTransitionTime": "2026-11-21T10:00:00Z"}]}})
+    };
+    let workload = |name: &str, phase: &str| with_status(name, 1, &json!({"phase": phase}));
+    let workloads = vec![workload("new", "Pending"), workload("over", "Failed")];
+    let lists: BTreeMap<&str, Vec<Value>> = BTreeMap::from([
+        (WORKLOADS, workloads),
+        (GROUPS, vec![group("new"), group("over")]),
+        (PODS, Vec::new()),
+    ]);
+    let server =
+        ApiServer::start(
+            move |request| match request.path.split('?').next().unwrap_or_default() {
+                "/api/v1/nodes" => {
+                    refusal(403, "Forbidden", "nodes is forbidden at the cluster scope")
+                }
+                path => look_up(&lists, path, |_| true),
+            },
+        );
+    let out = ask(&server.address, &["queue", "-n", "ml"]);
+    let warned = stderr(&out);
+    assert!(
+        warned.contains("warning: places are unknown: not allowed: nodes"),
+        "{warned}"
+    );
+    let shown = stdout(&out);
+    let rows: Vec<Vec<&str>> = shown
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 2, "{shown}");
+    assert_eq!(rows[1][..6], ["-", "ml", "new", "7", "-", "waits"]);
 }
 
 #[test]

@@ -312,7 +312,7 @@ async fn the_shipped_roles_suffice_for_whatif_and_on_call_commands() -> Result<(
             &[
                 "policies are in force",
                 " is the leader, lease renewed ",
-                "not allowed: restart",
+                "not allowed in namespace default: restart",
             ],
         )?;
         says(&answers[2], &[&t.name, "Nodes have"])
