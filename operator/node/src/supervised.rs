@@ -20,6 +20,7 @@ pub(super) fn step(
     reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
+    let replaced = order.and_then(|o| hold_replaced(o, pod));
     let order = order.filter(|o| is_for(o, pod));
     let mut step = Step {
         record: record.cloned(),
@@ -46,8 +47,21 @@ pub(super) fn step(
             .extend(child_end(pod, record, end, reported, now));
         record.told_end = Some(end.attempt);
     }
-    step.tell = order.and_then(|o| word(o, pod, record, state));
+    step.tell = order.map_or(replaced, |o| word(o, pod, record, state));
     step
+}
+
+/// Pauses the process of a pod that another pod has replaced, for example while its node was
+/// unreachable. Both would be the same rank, and write the same checkpoint. Before the release of
+/// the attempt, no replacement runs, and a pod that is being evicted keeps its grace period.
+fn hold_replaced(order: &DomainOrder, pod: &NodePod) -> Option<Word> {
+    let attempt = order.attempt;
+    let running = pod.supervisor.as_ref()?.running?;
+    let is_over = running <= attempt && order.released_attempt == attempt && !is_for(order, pod);
+    // A supervisor answers an order to hold for its running attempt without stopping anything.
+    is_over.then(|| Word::Hold {
+        attempt: attempt.max(running + 1),
+    })
 }
 
 /// True if the order includes this pod: its member restarts in place, or the pod was created for

@@ -49,6 +49,12 @@ fn ranks_behind_a_partition_continue_and_never_connect_to_their_replacements() {
     w.wait(600);
     assert_eq!(on(&mut w, &node), [1, 1]);
     w.fault(&node, |f| f.cut_off = false);
+    // Its agent receives the order before its kubelet receives the deletion.
+    for _ in 0..10 {
+        w.agent(&node);
+        w.later(1);
+    }
+    assert_eq!(on(&mut w, &node), [0; 0]);
     w.settle();
     assert_eq!(on(&mut w, &node), [0; 0]);
     assert!(left_on(&w, &node).is_empty());

@@ -269,13 +269,19 @@ fn an_agent_without_memory_takes_the_supervisors_word() {
 }
 
 #[test]
-fn an_order_without_the_member_sends_nothing_to_its_old_pod() {
-    let others = DomainOrder {
+fn a_pod_whose_member_got_a_new_pod_is_held_once_the_attempt_is_released() {
+    let without = |released| DomainOrder {
         members: vec!["g/1/0".into()],
-        ..order(2, 2)
+        ..order(2, released)
     };
     let mut agent = Agent::default();
-    assert_eq!(agent.step(&pod(0, runs(1)), &others), None);
+    let evicted = agent.step(&pod(0, runs(1)), &without(1));
+    assert_eq!(evicted, None, "its grace period runs");
+    let hold = Some(Word::Hold { attempt: 2 });
+    assert_eq!(agent.step(&pod(0, runs(1)), &without(2)), hold);
+    for state in [held(0), held(2), ended(1, 7), SupervisorState::default()] {
+        assert_eq!(agent.step(&pod(0, state), &without(2)), None);
+    }
 }
 
 #[test]
@@ -326,16 +332,28 @@ fn an_end_that_was_heard_late_is_dated_by_its_supervisor() {
 }
 
 #[test]
-fn a_pod_that_another_has_replaced_is_neither_held_nor_released_nor_awaited() {
+fn a_pod_that_another_has_replaced_is_neither_released_nor_awaited() {
     let replaced = DomainOrder {
         replaced_pods: vec!["p".into()],
         ..order(1, 1)
     };
     let mut agent = Agent::default();
-    for state in [held(0), held(1)] {
+    for state in [held(0), held(1), held(2)] {
         assert_eq!(agent.step(&pod(0, state), &replaced), None);
     }
     assert!(!is_for(&replaced, &pod(0, None)));
+}
+
+#[test]
+fn the_running_process_of_a_replaced_pod_is_held_above_its_own_attempt() {
+    for (attempt, held) in [(1, 2), (2, 2), (4, 4)] {
+        let replaced = DomainOrder {
+            replaced_pods: vec!["p".into()],
+            ..order(attempt, attempt)
+        };
+        let word = Agent::default().step(&pod(0, runs(1)), &replaced);
+        assert_eq!(word, Some(Word::Hold { attempt: held }));
+    }
 }
 
 #[test]
