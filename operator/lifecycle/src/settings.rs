@@ -2,6 +2,9 @@ use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
 
+/// Runtime classes of the NVIDIA GPU operator. Their runtime is `runc`.
+const NVIDIA: [&str; 3] = ["nvidia", "nvidia-cdi", "nvidia-legacy"];
+
 /// Settings of the decisions. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifecycleSettings {
@@ -36,6 +39,9 @@ pub struct LifecycleSettings {
     pub accelerators: Vec<String>,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
+    /// Names of `RuntimeClass` objects whose pods share the node's sockets and so may have a
+    /// supervisor.
+    pub supervisor_runtime_classes: Vec<String>,
 }
 
 impl Default for LifecycleSettings {
@@ -55,6 +61,7 @@ impl Default for LifecycleSettings {
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
             supervisor_image: None,
+            supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
         }
     }
 }

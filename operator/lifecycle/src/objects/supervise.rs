@@ -40,11 +40,11 @@ pub(crate) fn supervisor_image<'s>(
 ) -> Option<&'s str> {
     let image = settings.supervisor_image.as_deref()?;
     let wanted = spec.failure_policy.in_place.supervisor == SupervisorMode::Auto;
-    (wanted && obstacle(group).is_none()).then_some(image)
+    (wanted && obstacle(settings, group).is_none()).then_some(image)
 }
 
 /// `None`: a supervisor is possible.
-pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
+pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static str> {
     let template = &group.template.0;
     let pod = template.spec.as_ref()?;
     let training = training_container(template)?;
@@ -62,9 +62,16 @@ pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
             .chain(&pod.containers)
             .any(|c| c.name == SUPERVISOR_PROGRAM)
         || mounts(container).any(|path| [SUPERVISOR_DIR, SUPERVISOR_IMAGE_DIR].contains(&path));
+    // gVisor and Kata keep the supervisor's socket inside the sandbox, out of the agent's reach.
+    let classes = &settings.supervisor_runtime_classes;
+    let sandboxed = (pod.runtime_class_name.as_ref()).is_some_and(|c| !classes.contains(c));
     let windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
     match () {
         () if windows => Some("it runs on Windows"),
+        () if sandboxed => Some(
+            "its runtimeClassName may hide the supervisor from the agent, and \
+             supervisor.runtimeClasses of the manager does not list it",
+        ),
         () if !has_command => Some("it sets no command, so what its image starts is not known"),
         () if after_start == Some(true) => Some("it has a postStart hook"),
         () if restart_by_rule(template, training, 0).is_some() => {

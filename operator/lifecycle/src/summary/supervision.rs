@@ -118,13 +118,15 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     if pods > 0 && first.is_none() {
         return None;
     }
-    if facts.view.settings().supervisor_image.is_none() {
+    let settings = facts.view.settings();
+    if settings.supervisor_image.is_none() {
         return Some("this installation has none (supervisor.image of the manager)".into());
     }
     if spec.failure_policy.in_place.supervisor == SupervisorMode::Never {
         return Some("failurePolicy.inPlace.supervisor is Never".into());
     }
-    let mut obstacles = spec.groups.iter().filter_map(|g| Some((g, obstacle(g)?)));
+    let groups = spec.groups.iter();
+    let mut obstacles = groups.filter_map(|g| Some((g, obstacle(settings, g)?)));
     if let Some((group, why)) = obstacles.next() {
         return Some(format!(
             "the training container of group {} cannot have one, since {why}",

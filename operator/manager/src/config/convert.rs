@@ -96,6 +96,7 @@ impl Config {
             recreate_takes: delta(w.recreate_takes),
             accelerators: self.scheduler.accelerators.clone(),
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
+            supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
             ..LifecycleSettings::default()
         }
     }

@@ -263,12 +263,25 @@ impl Default for AgentConfig {
 }
 
 /// The supervisor that restarts training processes inside their containers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SupervisorConfig {
     /// Image of the supervisor, which training pods must be able to pull. Empty: no pod gets a
     /// supervisor.
     pub image: String,
+    /// Runtime classes whose pods may have a supervisor. Pods with another `runtimeClassName` get none:
+    /// sandboxes such as gVisor and Kata hide the supervisor's socket from the agent, so their members
+    /// would never start.
+    pub runtime_classes: Vec<String>,
+}
+
+impl Default for SupervisorConfig {
+    fn default() -> Self {
+        Self {
+            image: String::new(),
+            runtime_classes: LifecycleSettings::default().supervisor_runtime_classes,
+        }
+    }
 }
 
 /// Error of a configuration.

@@ -177,7 +177,9 @@ fn probes_that_are_commands_are_answered_while_the_container_is_held() {
 
 #[test]
 fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervisor() {
-    let why = |extra: Value| obstacle(&group(&json!({"containers": [container(&extra)]})));
+    let settings = LifecycleSettings::default();
+    let of = |pod: &Value| obstacle(&settings, &group(pod));
+    let why = |extra: Value| of(&json!({"containers": [container(&extra)]}));
     assert_eq!(why(json!({})), None);
     assert_eq!(
         why(json!({"livenessProbe": {"exec": {"command": ["c"]}}})),
@@ -209,7 +211,23 @@ fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervi
         assert!(said.is_some_and(|s| s.contains(word)), "{extra}: {said:?}");
     }
     let taken = json!({"volumes": [{"name": "lockstep", "emptyDir": {}}], "containers": [container(&json!({}))]});
-    assert!(obstacle(&group(&taken)).is_some());
+    assert!(of(&taken).is_some());
+}
+
+#[test]
+fn only_a_listed_runtime_class_can_have_a_supervisor() {
+    let why = |settings: &LifecycleSettings, class: &str| {
+        let pod = json!({"runtimeClassName": class, "containers": [container(&json!({}))]});
+        obstacle(settings, &group(&pod))
+    };
+    let default = LifecycleSettings::default();
+    assert!(why(&default, "kata").is_some_and(|w| w.contains("runtimeClassName")));
+    assert_eq!(why(&default, "nvidia"), None);
+    let listed = LifecycleSettings {
+        supervisor_runtime_classes: vec!["kata".into()],
+        ..default
+    };
+    assert_eq!(why(&listed, "kata"), None);
 }
 
 #[test]

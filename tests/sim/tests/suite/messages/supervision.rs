@@ -17,6 +17,14 @@ pub(super) const STORIES: &[Story] = &[
     ("runs on Windows", || {
         obstructed(&json!({}), &json!({"os": {"name": "windows"}}))
     }),
+    ("runs in a sandbox", || {
+        obstructed(&json!({}), &json!({"runtimeClassName": "gvisor"}))
+    }),
+    ("has a stop signal that no supervisor passes on", || {
+        let signal = json!({"stopSignal": "SIGRTMIN+3"});
+        let linux = json!({"os": {"name": "linux"}});
+        obstructed(&json!({"lifecycle": signal}), &linux)
+    }),
     ("sets no command", || {
         obstructed(&json!({"command": []}), &json!({}))
     }),
