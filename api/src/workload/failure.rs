@@ -273,6 +273,10 @@ pub struct InPlace {
     /// overlap. Allow: such gangs restart in place anyway. Restart domains of one member always
     /// restart in place. Default: Deny.
     pub without_supervisor: WithoutSupervisor,
+    /// Files of the training process in `/dev/shm` that the supervisor unlinks before the next
+    /// attempt. CleanKnown: leftovers of communication libraries and of Python's multiprocessing, by
+    /// their names (docs/supervisor.md). CleanAll: all new files of the same user. Keep: none. Default: CleanKnown.
+    pub shared_memory: SharedMemoryPolicy,
 }
 
 impl Default for InPlace {
@@ -282,6 +286,7 @@ impl Default for InPlace {
             max_tries: 3,
             supervisor: SupervisorMode::Auto,
             without_supervisor: WithoutSupervisor::Deny,
+            shared_memory: SharedMemoryPolicy::CleanKnown,
         }
     }
 }
@@ -310,6 +315,18 @@ pub enum SupervisorMode {
     Auto,
     /// Use no supervisor.
     Never,
+}
+
+/// Leftover files in `/dev/shm` that a restart in place unlinks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SharedMemoryPolicy {
+    /// Files with the names of known libraries.
+    #[default]
+    CleanKnown,
+    /// All files that have appeared since the process started.
+    CleanAll,
+    /// No file.
+    Keep,
 }
 
 /// Handling of gangs without a barrier.

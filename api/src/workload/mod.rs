@@ -14,8 +14,8 @@ mod tests;
 pub use action::{ActionScope, FailureAction};
 pub use failure::{
     ExitCodeOperator, ExitCodes, FailedMember, FailureMatch, FailurePolicy, FailureRule, InPlace,
-    PodConditionMatch, ProgressPolicy, RestartLimits, RestartScope, SupervisorMode,
-    WithoutSupervisor,
+    PodConditionMatch, ProgressPolicy, RestartLimits, RestartScope, SharedMemoryPolicy,
+    SupervisorMode, WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};

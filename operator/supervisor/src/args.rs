@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::probe::{self, ProbeKind};
-use crate::supervise::{self, SharedMemoryFolder};
+use crate::shared_memory::CleanedFiles;
+use crate::supervise;
 use lockstep_supervisor::machine::Waits;
 
 pub const HELP: &str = "\
@@ -24,7 +25,7 @@ Options of exec:
   --dir DIR             folder of the socket; default: where this program is
   --keep-env NAME       the child gets NAME as the container has it; may be repeated
   --shm DIR             where leftovers of the child are unlinked; default /dev/shm, nothing with the host's IPC namespace
-  --keep-shm            unlinks nothing there
+  --clean-shm WHAT      what is unlinked there: known (files of communication libraries, by name), all, none; default known
   --agent-away SECONDS  after a failure, exits with the child's code if the agent is away so long; default 60
   --manager-away SECONDS
                         the same if no decision comes; default 120
@@ -77,18 +78,16 @@ fn exec(
         folder: home,
         command: Vec::new(),
         waits: Waits::default(),
-        shared_memory: SharedMemoryFolder::OfContainer,
+        shared_memory: None,
+        cleaned: CleanedFiles::Known,
         keep: Vec::new(),
     };
     while let Some(option) = option(&mut args)? {
         match option.to_str().unwrap_or_default() {
             "--dir" => options.folder = value(&option, &mut args)?.into(),
             "--keep-env" => options.keep.push(value(&option, &mut args)?),
-            "--shm" => {
-                options.shared_memory =
-                    SharedMemoryFolder::Folder(value(&option, &mut args)?.into());
-            }
-            "--keep-shm" => options.shared_memory = SharedMemoryFolder::None,
+            "--shm" => options.shared_memory = Some(value(&option, &mut args)?.into()),
+            "--clean-shm" => options.cleaned = cleaned(&option, &mut args)?,
             "--agent-away" => options.waits.agent_away = seconds(&option, &mut args)?,
             "--manager-away" => options.waits.manager_away = seconds(&option, &mut args)?,
             "--complete" => options.waits.complete = seconds(&option, &mut args)?,
@@ -153,6 +152,18 @@ fn seconds(option: &OsStr, args: &mut impl Iterator<Item = OsString>) -> Result<
     })
 }
 
+fn cleaned(
+    option: &OsStr,
+    args: &mut impl Iterator<Item = OsString>,
+) -> Result<CleanedFiles, String> {
+    match value(option, args)?.to_str() {
+        Some("known") => Ok(CleanedFiles::Known),
+        Some("all") => Ok(CleanedFiles::All),
+        Some("none") => Ok(CleanedFiles::None),
+        _ => Err(format!("{} needs known, all or none", option.display())),
+    }
+}
+
 fn command(args: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, String> {
     let command: Vec<OsString> = args.collect();
     if command.is_empty() {
@@ -177,7 +188,7 @@ mod tests {
 
     use super::{Call, HELP, parse};
     use crate::probe::ProbeKind;
-    use crate::supervise::SharedMemoryFolder;
+    use crate::shared_memory::CleanedFiles;
     use lockstep_supervisor::machine::Waits;
 
     fn call(line: &str) -> Result<Call, String> {
@@ -197,12 +208,13 @@ mod tests {
             (&*options.folder, options.waits),
             (Path::new("/lockstep"), Waits::default())
         );
-        assert_eq!(options.shared_memory, SharedMemoryFolder::OfContainer);
+        assert_eq!(options.shared_memory, None);
+        assert_eq!(options.cleaned, CleanedFiles::Known);
     }
 
     #[test]
     fn options_are_read() {
-        let line = "exec --dir /d --keep-env A --keep-env B --shm /s --agent-away 0.5 --manager-away 2 --complete 3 \
+        let line = "exec --dir /d --keep-env A --keep-env B --shm /s --clean-shm all --agent-away 0.5 --manager-away 2 --complete 3 \
                     --survivors 4 -- c";
         let Ok(Call::Exec(options)) = call(line) else {
             panic!("no exec");
@@ -216,10 +228,8 @@ mod tests {
         };
         assert_eq!((&*options.folder, options.waits), (Path::new("/d"), waits));
         assert_eq!(options.keep, ["A", "B"]);
-        assert_eq!(
-            options.shared_memory,
-            SharedMemoryFolder::Folder("/s".into())
-        );
+        assert_eq!(options.shared_memory.as_deref(), Some(Path::new("/s")));
+        assert_eq!(options.cleaned, CleanedFiles::All);
 
         let Ok(Call::Probe(options)) =
             call("probe readiness --dir /d --ready-while-held 1 -- cat /healthy")
@@ -251,7 +261,8 @@ mod tests {
             ("exec --agent-away soon -- x", "needs seconds"),
             ("exec --agent-away -1 -- x", "needs seconds"),
             ("probe -- x", "liveness, startup or readiness"),
-            ("probe liveness --keep-shm -- x", "no such option"),
+            ("exec --clean-shm some -- x", "known, all or none"),
+            ("probe liveness --shm /s -- x", "no such option"),
         ] {
             let error = call(line).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");

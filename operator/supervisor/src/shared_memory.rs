@@ -26,6 +26,42 @@ const LONGEST: u64 = 1 << 20;
 /// Most files in the list at a restart: the init container has a memory limit of 16 MiB.
 const MOST: usize = 10_000;
 
+/// Beginnings of the names of files that a later process never reads. Checkpoints in memory have
+/// other names.
+const KNOWN: [&[u8]; 12] = [
+    b"nccl-",            // NCCL and RCCL
+    b"torch_",           // PyTorch: tensors shared between processes
+    b"psm_",             // Python: multiprocessing.shared_memory without a name
+    b"sem.",             // POSIX semaphores: Python's multiprocessing, loky
+    b"cuda.shm.",        // CUDA
+    b"ucx_shm_posix_",   // UCX
+    b"vader_segment.",   // Open MPI 4
+    b"sm_segment.",      // Open MPI 5
+    b"mpich_shar_tmp",   // MPICH
+    b"Intel_MPI_",       // Intel MPI
+    b"psm2_shm.",        // Omni-Path
+    b"__KMP_REGISTERED", // OpenMP of LLVM and Intel
+];
+
+/// Files that are unlinked before the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanedFiles {
+    /// Those of communication libraries, by name.
+    Known,
+    All,
+    None,
+}
+
+impl CleanedFiles {
+    fn contain(self, name: &OsStr) -> bool {
+        match self {
+            Self::Known => KNOWN.iter().any(|known| name.as_bytes().starts_with(known)),
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
+
 /// Inode and name of a file.
 type Entry = (u64, OsString);
 
@@ -93,13 +129,14 @@ impl SharedMemory {
 
     /// Unlinks files of this user that appeared after [`SharedMemory::remember`]. Returns their
     /// number.
-    pub fn clean(&self) -> usize {
+    pub fn clean(&self, cleaned: CleanedFiles) -> usize {
         let Some(before) = &self.before else {
             return 0;
         };
         let left = |file: &Entry| self.at_restart.as_ref().is_none_or(|l| l.contains(file));
         let new = self.own_files();
         let new = new.filter(|file| !before.contains(file) && left(file));
+        let new = new.filter(|(_, name)| cleaned.contain(name));
         new.filter(|(_, name)| fs::remove_file(self.folder.join(name)).is_ok())
             .count()
     }
@@ -154,7 +191,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::{FILE, MOST, SharedMemory, parse, print};
+    use super::{CleanedFiles, FILE, MOST, SharedMemory, parse, print};
 
     #[test]
     fn what_is_printed_is_parsed_and_the_rest_left_out() {
@@ -169,10 +206,10 @@ mod tests {
         let [folder, own] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         fs::write(folder.path().join("of-another"), "").unwrap();
         let new = || SharedMemory::new(folder.path(), own.path());
-        assert_eq!(new().clean(), 0);
+        assert_eq!(new().clean(CleanedFiles::All), 0);
         new().remember().unwrap();
         fs::write(folder.path().join("nccl-1"), "").unwrap();
-        assert_eq!(new().clean(), 1, "by the next container");
+        assert_eq!(new().clean(CleanedFiles::All), 1, "by the next container");
         assert!(own.path().join(FILE).exists());
     }
 
@@ -188,7 +225,7 @@ mod tests {
         };
         new().note_restart().unwrap();
         fs::write(path("data"), "").unwrap();
-        assert_eq!(new().clean(), 0);
+        assert_eq!(new().clean(CleanedFiles::All), 0);
         new().remember().unwrap();
         for attempt in 0..3 {
             fs::write(path("nccl"), "").unwrap();
@@ -197,20 +234,20 @@ mod tests {
             fs::write(path("next"), "").unwrap();
             fs::rename(path("next"), path("data")).unwrap();
             let mut memory = new();
-            assert_eq!(memory.clean(), 1, "{attempt}");
+            assert_eq!(memory.clean(CleanedFiles::All), 1, "{attempt}");
             assert_eq!(names(), ["data".to_owned()].into());
             memory.remember().unwrap();
             fs::write(path("nccl"), "").unwrap();
-            assert_eq!(memory.clean(), 1, "by the one that started the child");
+            assert_eq!(memory.clean(CleanedFiles::All), 1, "by the one that started the child");
             fs::write(path("nccl"), "").unwrap();
-            assert_eq!(new().clean(), 1, "by the next, without the others");
+            assert_eq!(new().clean(CleanedFiles::All), 1, "by the next, without the others");
         }
         fs::write(path("nccl"), "").unwrap();
         for file in 0..MOST {
             fs::write(path(&file.to_string()), "").unwrap();
         }
         new().note_restart().unwrap();
-        assert_eq!(new().clean(), 0, "of more than can be noted");
+        assert_eq!(new().clean(CleanedFiles::All), 0, "of more than can be noted");
     }
 
     #[test]
@@ -227,11 +264,25 @@ mod tests {
         fs::create_dir(path("folder")).unwrap();
         symlink(path("before"), path("link")).unwrap();
 
-        assert_eq!(memory.clean(), 2);
+        assert_eq!(memory.clean(CleanedFiles::All), 2);
         let left: BTreeSet<_> = fs::read_dir(folder.path())
             .unwrap()
             .map(|e| e.unwrap().file_name())
             .collect();
         assert_eq!(left, ["before", "folder", "link"].map(Into::into).into());
+    }
+
+    #[test]
+    fn files_of_unknown_name_stay_unless_all_are_cleaned() {
+        let [folder, own] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut memory = SharedMemory::new(folder.path(), own.path());
+        memory.remember().unwrap();
+        for name in ["nccl-x", "torch_7_1", "sem.mp-a", "psm_2", "flash-checkpoint"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(memory.clean(CleanedFiles::None), 0);
+        assert_eq!(memory.clean(CleanedFiles::Known), 4);
+        assert!(folder.path().join("flash-checkpoint").exists());
+        assert_eq!(memory.clean(CleanedFiles::All), 1);
     }
 }

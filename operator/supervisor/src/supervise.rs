@@ -18,7 +18,7 @@ use crate::link::{Link, LinkEvent};
 use crate::oom::OomCounter;
 use crate::progress::ProgressFile;
 use crate::say::say;
-use crate::shared_memory::SharedMemory;
+use crate::shared_memory::{CleanedFiles, SharedMemory};
 use crate::signals::Signals;
 use crate::state;
 use crate::tree;
@@ -42,19 +42,12 @@ pub struct SuperviseOptions {
     pub folder: PathBuf,
     pub command: Vec<OsString>,
     pub waits: Waits,
-    /// Folder in which children leave shared memory segments.
-    pub shared_memory: SharedMemoryFolder,
+    /// Folder in which children leave shared memory segments; `None`: `/dev/shm`, unless the pod
+    /// shares it with the host.
+    pub shared_memory: Option<PathBuf>,
+    pub cleaned: CleanedFiles,
     /// Variables for which the child keeps the pod's value.
     pub keep: Vec<OsString>,
-}
-
-/// Where leftover files are removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SharedMemoryFolder {
-    /// `/dev/shm`, unless the pod shares it with the host.
-    OfContainer,
-    Folder(PathBuf),
-    None,
 }
 
 pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
@@ -108,11 +101,9 @@ impl Supervisor {
             signals,
             link: Link::new(&options.folder, &hello, now),
             shared_memory: match &options.shared_memory {
-                SharedMemoryFolder::OfContainer => SharedMemory::of_container(&options.folder),
-                SharedMemoryFolder::Folder(folder) => {
-                    Some(SharedMemory::new(folder, &options.folder))
-                }
-                SharedMemoryFolder::None => None,
+                _ if options.cleaned == CleanedFiles::None => None,
+                None => SharedMemory::of_container(&options.folder),
+                Some(folder) => Some(SharedMemory::new(folder, &options.folder)),
             },
             oom: OomCounter::find(),
             oom_before: 0,
@@ -288,7 +279,9 @@ impl Supervisor {
     }
 
     fn clean_shared_memory(&self) {
-        let removed = self.shared_memory.as_ref().map_or(0, SharedMemory::clean);
+        let cleaned = self.options.cleaned;
+        let memory = self.shared_memory.as_ref();
+        let removed = memory.map_or(0, |memory| memory.clean(cleaned));
         if removed > 0 {
             let files = if removed == 1 { "file" } else { "files" };
             say(&format!("unlinked {removed} {files} in shared memory"));

@@ -215,8 +215,8 @@ fn leftovers_in_shared_memory_are_unlinked_before_the_next_attempt() {
     fs::write(path("of-another"), "").unwrap();
     let shm = folder.path().to_str().unwrap();
     let run = Run::script(
-        &["--shm", shm],
-        &format!("echo > {shm}/nccl-1; echo > ready; sleep 1000"),
+        &["--shm", shm, "--clean-shm", "known"],
+        &format!("echo > {shm}/nccl-1; echo > {shm}/checkpoint; echo > ready; sleep 1000"),
     );
     let mut agent = run.agent();
     agent.starts(1);
@@ -225,6 +225,7 @@ fn leftovers_in_shared_memory_are_unlinked_before_the_next_attempt() {
     agent.hold(2);
     agent.hears_arrival(2);
     assert!(!path("nccl-1").exists() && path("of-another").exists());
+    assert!(path("checkpoint").exists(), "its name is unknown");
 }
 
 /// Out of memory with the kubelet's default on cgroup v2: the kernel kills the supervisor, too. The
@@ -236,7 +237,7 @@ fn leftovers_of_a_container_that_was_killed_are_unlinked_by_the_next() {
     fs::write(path("of-another"), "").unwrap();
     let shm = folder.path().to_str().unwrap();
     let mut run = Run::script(
-        &["--shm", shm],
+        &["--shm", shm, "--clean-shm", "known"],
         &format!("echo > {shm}/nccl-$LOCKSTEP_ATTEMPT; echo > ready; sleep 1000"),
     );
     for attempt in 1..4 {

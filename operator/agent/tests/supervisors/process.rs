@@ -44,7 +44,7 @@ impl Supervisor {
     /// container it is short.
     pub fn start(folder: &Path, script: &str) -> Self {
         let process = Command::new(program())
-            .args(["exec", "--dir", ".", "--keep-shm", "--"])
+            .args(["exec", "--dir", ".", "--clean-shm", "none", "--"])
             .args(["sh", "-c", script])
             .current_dir(folder)
             .stdin(Stdio::null())

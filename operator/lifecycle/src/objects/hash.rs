@@ -1,5 +1,5 @@
 use lockstep_api::names::short_hash;
-use lockstep_api::workload::{SupervisorMode, TrainingWorkloadSpec};
+use lockstep_api::workload::TrainingWorkloadSpec;
 use serde_json::{Value, json};
 
 /// If the hash of the spec differs from a pod's hash, the pod is replaced. Replica counts and
@@ -24,12 +24,18 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         "rules": spec.failure_policy.rules,
         "restartScope": spec.failure_policy.restart_scope,
         "withoutSupervisor": spec.failure_policy.in_place.without_supervisor,
-        // Absent for the default, so that workloads of older versions keep their hash.
-        "supervisor": (spec.failure_policy.in_place.supervisor == SupervisorMode::Never).then_some("Never"),
+        // Absent for the defaults, so that workloads of older versions keep their hash.
+        "supervisor": changed(spec.failure_policy.in_place.supervisor),
+        "sharedMemory": changed(spec.failure_policy.in_place.shared_memory),
         "network": spec.network,
     });
     prune(&mut value);
     short_hash(&[&value.to_string()])
+}
+
+/// `None` for the default.
+fn changed<T: Default + PartialEq>(value: T) -> Option<T> {
+    (value != T::default()).then_some(value)
 }
 
 fn prune(value: &mut Value) {
@@ -86,6 +92,9 @@ mod tests {
         assert_ne!(with(|v| v["groups"][0]["size"] = json!(2)), base);
         assert_ne!(with(|v| v["network"] = json!({"port": 4000})), base);
         assert_ne!(with(|v| v["priorityClassName"] = json!("high")), base);
+        let in_place = |v: Value| with(|w| w["failurePolicy"] = json!({"inPlace": v}));
+        assert_ne!(in_place(json!({"sharedMemory": "Keep"})), base);
+        assert_eq!(in_place(json!({"sharedMemory": "CleanKnown"})), base);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(crate) fn pod(
     let codes = Codes::of(policy, &group.name, training, default, keeps_pods);
     compile(&mut spec, training, &codes, plan.tier);
     if let Some((image, delivery)) = supervisor {
-        supervise(&mut spec, training, image, delivery);
+        supervise(&mut spec, training, image, delivery, &policy.in_place);
     }
     let mut containers = spec.containers.iter();
     let accelerators = containers

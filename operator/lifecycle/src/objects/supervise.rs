@@ -11,7 +11,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::names::{
     SUPERVISOR_DIR, SUPERVISOR_IMAGE_DIR, SUPERVISOR_PROGRAM, SUPERVISOR_VOLUME,
 };
-use lockstep_api::workload::{Group, SupervisorMode, TrainingWorkloadSpec};
+use lockstep_api::workload::{
+    Group, InPlace, SharedMemoryPolicy, SupervisorMode, TrainingWorkloadSpec,
+};
 use lockstep_supervisor_protocol::SET_BY_SUPERVISOR;
 
 use super::training::{restart_by_rule, training_container};
@@ -95,7 +97,13 @@ fn path(mount: &VolumeMount) -> &str {
 }
 
 /// Must run before environment variables are injected, because the user's variables are kept.
-pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str, delivery: Delivery) {
+pub(super) fn supervise(
+    pod: &mut PodSpec,
+    training: &str,
+    image: &str,
+    delivery: Delivery,
+    policy: &InPlace,
+) {
     let has_inits = pod.init_containers.iter().flatten().next().is_some();
     let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
         return;
@@ -121,7 +129,7 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str, delivery
             ..Volume::default()
         });
         let program = format!("{SUPERVISOR_IMAGE_DIR}/usr/bin/{SUPERVISOR_PROGRAM}");
-        wrap(container, &program, &["--dir", SUPERVISOR_DIR]);
+        wrap(container, &program, &["--dir", SUPERVISOR_DIR], policy);
         return;
     }
     let user = pod.security_context.as_ref().and_then(|c| c.run_as_user);
@@ -134,6 +142,7 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str, delivery
         container,
         &format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}"),
         &[],
+        policy,
     );
 }
 
@@ -146,11 +155,16 @@ fn mount(volume: &str, path: &str) -> VolumeMount {
 }
 
 /// Starts the command and the probes of a container through the supervisor. `options`: of each call.
-fn wrap(container: &mut Container, program: &str, options: &[&str]) {
+fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InPlace) {
     let own = container.env.iter().flatten().map(|v| v.name.as_str());
     let kept = own.filter(|name| SET_BY_SUPERVISOR.contains(name));
     let kept = kept.flat_map(|name| ["--keep-env", name]);
-    let exec: Vec<&str> = [program, "exec"].into_iter().chain(kept).collect();
+    let mut exec: Vec<&str> = [program, "exec"].into_iter().chain(kept).collect();
+    match policy.shared_memory {
+        SharedMemoryPolicy::CleanKnown => {}
+        SharedMemoryPolicy::CleanAll => exec.extend(["--clean-shm", "all"]),
+        SharedMemoryPolicy::Keep => exec.extend(["--clean-shm", "none"]),
+    }
     container.command = Some(call(&[&exec, options], container.command.take()));
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),

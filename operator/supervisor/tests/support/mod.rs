@@ -96,7 +96,8 @@ impl Run {
                 "exec",
                 "--dir",
                 folder.path().to_str().unwrap(),
-                "--keep-shm",
+                "--clean-shm",
+                "none",
             ],
         ]
         .concat()

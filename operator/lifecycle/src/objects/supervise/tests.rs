@@ -17,18 +17,18 @@ fn container(extra: &Value) -> Value {
 }
 
 fn supervised(pod: Value) -> Value {
+    supervised_as(pod, Delivery::Copied, &InPlace::default())
+}
+
+fn supervised_as(pod: Value, delivery: Delivery, policy: &InPlace) -> Value {
     let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-    supervise(&mut pod, "trainer", IMAGE, Delivery::Copied);
+    supervise(&mut pod, "trainer", IMAGE, delivery, policy);
     serde_json::to_value(pod).unwrap()
 }
 
 #[test]
 fn a_node_that_mounts_images_needs_no_init_container() {
-    let mounted = |pod: Value| {
-        let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-        supervise(&mut pod, "trainer", IMAGE, Delivery::Mounted);
-        serde_json::to_value(pod).unwrap()
-    };
+    let mounted = |pod| supervised_as(pod, Delivery::Mounted, &InPlace::default());
     let probe = json!({"exec": {"command": ["check"]}});
     let pod = mounted(json!({"containers": [container(&json!({"startupProbe": probe}))]}));
     assert_eq!(pod.get("initContainers"), None);
@@ -84,6 +84,25 @@ fn the_command_is_started_by_the_supervisor_and_its_arguments_keep_their_meaning
         pod["volumes"],
         json!([{"name": "lockstep", "emptyDir": {}}])
     );
+}
+
+#[test]
+fn the_command_has_the_policy_for_shared_memory() {
+    for (policy, options) in [
+        (SharedMemoryPolicy::CleanKnown, json!(["--"])),
+        (SharedMemoryPolicy::CleanAll, json!(["--clean-shm", "all", "--"])),
+        (SharedMemoryPolicy::Keep, json!(["--clean-shm", "none", "--"])),
+    ] {
+        let policy = InPlace {
+            shared_memory: policy,
+            ..InPlace::default()
+        };
+        let pod = json!({"containers": [container(&json!({}))]});
+        let pod = supervised_as(pod, Delivery::Copied, &policy);
+        let command = pod["containers"][0]["command"].as_array().unwrap();
+        let end = command.iter().position(|w| w == "--").unwrap();
+        assert_eq!(json!(command[2..=end]), options);
+    }
 }
 
 #[test]
