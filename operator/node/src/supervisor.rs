@@ -39,7 +39,7 @@ pub struct ChildEnd {
     pub code: i32,
     /// Reason as in container status, such as `OOMKilled`, or `Hang`.
     pub reason: String,
-    /// Message for people: why it could not be started, or where it hung.
+    /// Message for people: why it could not be started, where it hung, or its termination message.
     pub message: String,
 }
 

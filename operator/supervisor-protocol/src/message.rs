@@ -80,7 +80,7 @@ pub struct ChildExit {
     pub oom_kills: u32,
     /// Reason of the exit.
     pub reason: ExitReason,
-    /// Message for people: why the child did not start, or where it hung.
+    /// Message for people: why the child did not start, where it hung, or its termination message.
     pub message: Text<1024>,
 }
 

@@ -26,6 +26,8 @@ Options of exec:
   --keep-env NAME       the child gets NAME as the container has it; may be repeated
   --shm DIR             where leftovers of the child are unlinked; default /dev/shm, nothing with the host's IPC namespace
   --clean-shm WHAT      what is unlinked there: known (files of communication libraries, by name), all, none; default known
+  --termination-log FILE
+                        its end is the message of an exit; emptied before each start; default /dev/termination-log
   --agent-away SECONDS  after a failure, exits with the child's code if the agent is away so long; default 60
   --manager-away SECONDS
                         the same if no decision comes; default 120
@@ -80,6 +82,7 @@ fn exec(
         waits: Waits::default(),
         shared_memory: None,
         cleaned: CleanedFiles::Known,
+        termination_log: "/dev/termination-log".into(),
         keep: Vec::new(),
     };
     while let Some(option) = option(&mut args)? {
@@ -88,6 +91,7 @@ fn exec(
             "--keep-env" => options.keep.push(value(&option, &mut args)?),
             "--shm" => options.shared_memory = Some(value(&option, &mut args)?.into()),
             "--clean-shm" => options.cleaned = cleaned(&option, &mut args)?,
+            "--termination-log" => options.termination_log = value(&option, &mut args)?.into(),
             "--agent-away" => options.waits.agent_away = seconds(&option, &mut args)?,
             "--manager-away" => options.waits.manager_away = seconds(&option, &mut args)?,
             "--complete" => options.waits.complete = seconds(&option, &mut args)?,

@@ -14,6 +14,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::child;
 use crate::clock;
+use crate::files;
 use crate::link::{Link, LinkEvent};
 use crate::oom::OomCounter;
 use crate::progress::ProgressFile;
@@ -22,12 +23,17 @@ use crate::shared_memory::{CleanedFiles, SharedMemory};
 use crate::signals::Signals;
 use crate::state;
 use crate::tree;
-use lockstep_supervisor::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
+use lockstep_supervisor::machine::{
+    Effect, Event, Machine, Moment, OwnExit, SignalNumber, Visible, Waits,
+};
 
 /// Variable with the UID of the pod, if the manifest sets it.
 const POD_UID: &str = "LOCKSTEP_POD_UID";
 /// Time limit for sending the last report.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Longest part of a termination message that is sent, in bytes. A cut character at its start takes more bytes
+/// in the frame.
+const LONGEST_MESSAGE: u64 = 1000;
 /// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(250);
@@ -46,6 +52,9 @@ pub struct SuperviseOptions {
     /// shares it with the host.
     pub shared_memory: Option<PathBuf>,
     pub cleaned: CleanedFiles,
+    /// File with the message of the child for its exit, as in the container's
+    /// `terminationMessagePath`.
+    pub termination_log: PathBuf,
     /// Variables for which the child keeps the pod's value.
     pub keep: Vec<OsString>,
 }
@@ -232,13 +241,26 @@ impl Supervisor {
                     message: Text::cut(text),
                 });
             }
-            Effect::SendExit(own) => self.link.send(&own.into_frame(time_of_day)),
+            Effect::SendExit(own) => {
+                let own = self.with_message(own);
+                self.link.send(&own.into_frame(time_of_day));
+            }
             Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
             Effect::Print(line) => say(&line),
             // `give` returns the exit code.
             Effect::Exit(_) => {}
         }
         None
+    }
+
+    /// Adds the child's own message, which stays in its file until the next start.
+    fn with_message(&self, mut own: OwnExit) -> OwnExit {
+        if own.exit.message.is_empty() {
+            let end = files::read_end(&self.options.termination_log, LONGEST_MESSAGE);
+            let end = end.unwrap_or_default();
+            own.exit.message = Text::cut(String::from_utf8_lossy(&end).trim());
+        }
+        own
     }
 
     fn start(&mut self, release: &lockstep_supervisor_protocol::Release) -> Event {
@@ -254,6 +276,11 @@ impl Supervisor {
                 "cannot clear {}: {error}",
                 self.progress.path().display()
             ));
+        }
+        // The kubelet would show it as the message of a later exit.
+        let log = &self.options.termination_log;
+        if let Err(error) = files::empty(log) {
+            say(&format!("cannot empty {}: {error}", log.display()));
         }
         let environment = child::environment(
             release,

@@ -94,6 +94,31 @@ fn an_exit_is_reported_with_its_true_code_and_what_it_leaves_is_killed() {
 }
 
 #[test]
+fn an_exit_has_the_termination_message_of_its_own_attempt() {
+    let script = r#"
+        [ "$LOCKSTEP_ATTEMPT" = 1 ] || exit 0
+        printf 'Traceback\nRuntimeError: \377 loss is NaN\n' > message; exit 1
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("message");
+    fs::write(&log, "of an earlier container").unwrap();
+    let script = script.replace("message", log.to_str().unwrap());
+    let run = Run::script(&["--termination-log", log.to_str().unwrap()], &script);
+    let mut agent = run.agent();
+    agent.starts(1);
+    let mut message = || loop {
+        if let FromSupervisor::Exited { exit, .. } = agent.hears() {
+            break (exit.code, exit.message.to_string());
+        }
+    };
+    let expected = "Traceback\nRuntimeError: \u{fffd} loss is NaN".to_owned();
+    assert_eq!(message(), (1, expected));
+    agent.starts(2);
+    assert_eq!(agent.hears_exit(2).0, 0);
+    assert_eq!(fs::read_to_string(log).unwrap(), "");
+}
+
+#[test]
 fn an_end_by_a_signal_is_reported_as_such() {
     let run = Run::script(&[], "kill -SEGV $$");
     let mut agent = run.agent();

@@ -68,8 +68,16 @@ fn end(exit: &ChildExit, millis: u64) -> Option<ChildEnd> {
         at: DateTime::from_timestamp_millis(millis.try_into().ok()?)?,
         code: exit.code.into(),
         reason: reason(exit.reason).to_owned(),
-        message: Text::<MESSAGE>::cut(&*exit.message).to_string(),
+        message: message(&exit.message),
     })
+}
+
+/// The end of a text, because the last line of a traceback names the error. Control characters,
+/// which a terminal would obey, become spaces.
+fn message(text: &str) -> String {
+    let clean = text.replace(char::is_control, " ");
+    let start = clean.ceil_char_boundary(clean.len().saturating_sub(MESSAGE));
+    clean[start..].to_owned()
 }
 
 /// Reason as in a container status. A container status has no reason for an exit after a stop
@@ -246,6 +254,16 @@ mod tests {
             let state = after(&[exited(1, 137, told)]).unwrap();
             assert_eq!(state.exit, Some(end(1, 137, reason)));
         }
+    }
+
+    #[test]
+    fn a_message_is_the_end_of_the_text_without_control_characters() {
+        let long = format!("é{}\n\x1b[2JRuntimeError", "x".repeat(238));
+        for (said, told) in [("", ""), ("a\tb\u{9b}c", "a b c")] {
+            assert_eq!(message(said), told);
+        }
+        assert_eq!(message(&long), format!("{}  [2JRuntimeError", "x".repeat(238)));
+        assert!(message(&"é".repeat(300)).len() <= MESSAGE);
     }
 
     fn told(attempt: u64, step: u64, checkpoint: Option<Checkpoint>) -> FromSupervisor {

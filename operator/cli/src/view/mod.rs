@@ -31,7 +31,7 @@ pub fn render(view: &impl View, format: Format, look: &Look) -> Result<String> {
     let wide = format == Format::Wide;
     Ok(match format {
         Format::Table | Format::Wide => {
-            let screen = view.screen(&Look { wide, ..*look });
+            let screen = printable(&view.screen(&Look { wide, ..*look }), look);
             match look.width {
                 Some(width) => wrapped(&screen, width),
                 None => screen,
@@ -67,6 +67,17 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
+/// Replaces control characters, except those of lines and colors. Messages of training processes
+/// could otherwise control the terminal of their reader.
+fn printable(screen: &str, look: &Look) -> String {
+    let mut out = String::with_capacity(screen.len());
+    for (at, c) in screen.char_indices() {
+        let kept = c == '\n' || !c.is_control() || (look.color && starts_color(&screen[at..]));
+        out.push(if kept { c } else { ' ' });
+    }
+    out
+}
+
 /// Number of characters without colour sequences.
 fn visible(text: &str) -> usize {
     let mut in_color = false;
@@ -78,9 +89,33 @@ fn visible(text: &str) -> usize {
     shown.count()
 }
 
+/// True for `ESC [ digits m`, the form of all sequences that select a color.
+fn starts_color(text: &str) -> bool {
+    let digits = text.strip_prefix("\x1b[");
+    let rest = digits.map(|d| d.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';'));
+    rest.is_some_and(|rest| rest.starts_with('m'))
+}
+
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
+
+    #[test]
+    fn control_characters_other_than_colors_become_spaces() {
+        let plain = Look::plain(DateTime::UNIX_EPOCH);
+        let color = Look {
+            color: true,
+            ..plain
+        };
+        let text = "a\x1b[1;31mred\x1b[0m\n\x1b[2J\x1b]0;title\x07\u{9b}H\r";
+        assert_eq!(
+            printable(text, &color),
+            "a\x1b[1;31mred\x1b[0m\n [2J ]0;title  H "
+        );
+        assert!(!printable(text, &plain).contains('\x1b'));
+    }
 
     #[test]
     fn long_lines_break_at_spaces_and_continue_indented() {

@@ -165,6 +165,9 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         SharedMemoryPolicy::CleanAll => exec.extend(["--clean-shm", "all"]),
         SharedMemoryPolicy::Keep => exec.extend(["--clean-shm", "none"]),
     }
+    if let Some(path) = &container.termination_message_path {
+        exec.extend(["--termination-log", path]);
+    }
     container.command = Some(call(&[&exec, options], container.command.take()));
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),

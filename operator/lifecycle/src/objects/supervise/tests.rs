@@ -106,6 +106,14 @@ fn the_command_has_the_policy_for_shared_memory() {
 }
 
 #[test]
+fn the_supervisor_reads_the_messages_where_the_kubelet_does() {
+    let own = container(&json!({"terminationMessagePath": "/tmp/message"}));
+    let pod = supervised(json!({"containers": [own]}));
+    let command = pod["containers"][0]["command"].as_array().unwrap();
+    assert_eq!(command[2..4], [json!("--termination-log"), json!("/tmp/message")]);
+}
+
+#[test]
 fn the_supervisor_is_copied_before_anything_else_starts() {
     let limits = json!({"cpu": "8", "memory": "1Gi", "nvidia.com/gpu": "8"});
     let asks = json!({"resources": {"limits": limits, "requests": limits}});
