@@ -50,6 +50,7 @@ struct Process {
     parent: i32,
     name: String,
     state: char,
+    threads: u32,
     /// Start time in clock ticks since boot. Together with the pid it identifies one process.
     started: u64,
 }
@@ -66,18 +67,21 @@ impl Process {
         let mut fields = rest.split(' ');
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
-        let started = fields.nth(17)?.parse().ok()?;
+        let threads = fields.nth(15)?.parse().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
         Some(Self {
             pid: pid.parse().ok()?,
             parent,
             name: name.to_owned(),
             state,
+            threads,
             started,
         })
     }
 
+    /// A process whose main thread has ended before its other threads is in state Z, and runs.
     fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+        self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
 }
 
@@ -191,6 +195,7 @@ mod tests {
             parent,
             name: "p".to_owned(),
             state: 'S',
+            threads: 1,
             started: 0,
         }
     }
@@ -203,8 +208,18 @@ mod tests {
             (found.pid, &*found.name, found.state, found.parent),
             (42, "a) R 1 (b", 'S', 7)
         );
-        assert_eq!(found.started, 123_456);
+        assert_eq!((found.threads, found.started), (1, 123_456));
         assert_eq!(Process::parse("42 (a) S 7"), None);
+    }
+
+    #[test]
+    fn a_process_whose_main_thread_has_ended_is_dead_without_other_threads() {
+        let dead = |state, threads| {
+            let process = Process { state, threads, ..process(2, 1) };
+            process.is_dead()
+        };
+        assert!(dead('Z', 1) && dead('X', 0));
+        assert!(!dead('Z', 2) && !dead('S', 1));
     }
 
     #[test]
