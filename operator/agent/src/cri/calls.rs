@@ -14,7 +14,7 @@ use super::api::runtime_service_client::RuntimeServiceClient;
 use super::api::{
     Container, ContainerEventResponse, ContainerStatus, ContainerStatusRequest, GetEventsRequest,
     ListContainersRequest, ListPodSandboxRequest, PodSandbox, StatusRequest, StopContainerRequest,
-    VersionRequest,
+    VersionRequest, VersionResponse,
 };
 use crate::grpc_code;
 use crate::metrics::Metrics;
@@ -133,18 +133,16 @@ impl Calls {
     }
 
     pub(super) async fn version(&self) -> Result<String, RuntimeError> {
+        let version = self.runtime_version().await.map_err(|f| f.at("Version"))?;
+        Ok(named(&version))
+    }
+
+    async fn runtime_version(&self) -> Result<VersionResponse, Failure> {
         let request = VersionRequest {
             version: KUBELET_API.into(),
         };
         let mut client = self.client.clone();
-        let version = self
-            .call("Version", client.version(request))
-            .await
-            .map_err(|f| f.at("Version"))?;
-        Ok(format!(
-            "{} {}",
-            version.runtime_name, version.runtime_version
-        ))
+        self.call("Version", client.version(request)).await
     }
 
     /// Returns an error while condition `RuntimeReady` is false.
@@ -231,9 +229,16 @@ impl Calls {
         }
     }
 
-    /// No deadline: a Go server sends the response headers with its first event, which can take
-    /// hours on a quiet node.
+    /// Not requested from a runtime whose only stream belongs to the kubelet. No deadline: a Go
+    /// server sends the response headers with its first event, which can take hours on a quiet node.
     pub(super) async fn events(mut self) -> Result<Streaming<ContainerEventResponse>, Failure> {
+        let version = self.runtime_version().await?;
+        if has_one_stream(&version) {
+            return Err(Failure {
+                code: Code::Unimplemented,
+                message: format!("the kubelet needs the only stream of {}", named(&version)),
+            });
+        }
         match self.client.get_container_events(GetEventsRequest {}).await {
             Ok(stream) => Ok(stream.into_inner()),
             Err(status) => Err(Failure::of(&status)),
@@ -241,9 +246,39 @@ impl Calls {
     }
 }
 
+fn named(version: &VersionResponse) -> String {
+    format!("{} {}", version.runtime_name, version.runtime_version)
+}
+
+/// Before 2.0, containerd has one channel of events for all clients, and each event reaches one of
+/// them (containerd issue 7318). A second client takes events from a kubelet with `EventedPLEG`.
+fn has_one_stream(version: &VersionResponse) -> bool {
+    let number = version.runtime_version.trim_start_matches('v');
+    let major = number.split('.').next().and_then(|n| n.parse().ok());
+    version.runtime_name == "containerd" && major.is_none_or(|major: u32| major < 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_containerd_before_version_2_has_one_stream_of_events() {
+        for (name, number, one) in [
+            ("containerd", "v1.7.27", true),
+            ("containerd", "1.6.20~ds1", true),
+            ("containerd", "unknown", true),
+            ("containerd", "v2.0.0-rc.1", false),
+            ("containerd", "2.1.4", false),
+            ("cri-o", "1.33.0", false),
+        ] {
+            let version = VersionResponse {
+                runtime_name: name.into(),
+                runtime_version: number.into(),
+            };
+            assert_eq!(has_one_stream(&version), one, "{name} {number}");
+        }
+    }
 
     #[test]
     fn a_socket_is_a_path_or_a_unix_address_and_nothing_else() {

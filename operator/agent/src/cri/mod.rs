@@ -1,8 +1,8 @@
 //! The container runtime of a node over CRI v1 and its unix socket.
 //!
 //! The listing is authoritative. The event stream wakes the agent and reports exits of containers
-//! that are removed before the next listing. Without a stream (containerd 1.6 answers
-//! Unimplemented), the agent polls the listing. With a stream the agent still lists periodically,
+//! that are removed before the next listing. Without a stream of its own (containerd before 2.0), the
+//! agent polls the listing. With a stream the agent still lists periodically,
 //! because a runtime drops events of slow readers. All calls share one connection, which is opened
 //! on demand and reopened after the runtime restarts.
 

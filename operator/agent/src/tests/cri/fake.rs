@@ -46,6 +46,8 @@ pub struct World {
     /// True if the runtime has no events.
     pub no_events: bool,
     pub not_ready: bool,
+    /// Version of containerd that the runtime reports; `None`: another runtime.
+    pub containerd: Option<&'static str>,
     pub upgrades: u32,
     /// Events without a subscriber, kept for the next one as in containerd 2.
     pub queued: Vec<ContainerEventResponse>,
@@ -226,10 +228,14 @@ impl RuntimeService for Service {
         &self,
         _: Request<VersionRequest>,
     ) -> Result<Response<VersionResponse>, Status> {
-        let runtime_version = format!("1.{}", self.called("Version").upgrades);
+        let world = self.called("Version");
+        let (name, version) = match world.containerd {
+            Some(version) => ("containerd", version.to_owned()),
+            None => ("fake", format!("1.{}", world.upgrades)),
+        };
         Ok(Response::new(VersionResponse {
-            runtime_name: "fake".into(),
-            runtime_version,
+            runtime_name: name.into(),
+            runtime_version: version,
         }))
     }
 

@@ -138,6 +138,24 @@ async fn where_the_runtime_has_no_events_it_is_listed_until_something_changes() 
 }
 
 #[tokio::test]
+async fn the_only_event_stream_of_an_older_containerd_is_left_to_the_kubelet() {
+    let fake = one_pod();
+    fake.world.lock().containerd = Some("v1.7.27");
+    let mut runtime = connect(&fake, intervals(false));
+    runtime.list().await.unwrap();
+    let exit = async {
+        eventually("the version is read", || {
+            fake.world.lock().calls.contains_key("Version")
+        })
+        .await;
+        fake.world.lock().exit("c1", 9);
+    };
+    let (sandboxes, ()) = tokio::join!(listed(&mut runtime, |s| shown(s)[0].2.is_some()), exit);
+    assert_eq!(shown(&sandboxes), [container("main", "c1", Some(9))]);
+    assert!(!fake.world.lock().calls.contains_key("GetContainerEvents"));
+}
+
+#[tokio::test]
 async fn an_event_wakes_the_agent_with_the_exit_code_of_an_already_removed_container() {
     let fake = one_pod();
     let mut runtime = connect(&fake, intervals(true));
