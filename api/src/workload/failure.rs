@@ -11,6 +11,7 @@ use super::FailureAction;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.rules.all(r, self.rules.exists_one(o, o.name == r.name))").message("rule names must be unique"))]
 #[x_kube(validation = Rule::new("!has(self.progress) || self.inPlace.supervisor != 'Never'").message("progress is watched by the supervisor: inPlace.supervisor must be Auto"))]
+#[x_kube(validation = Rule::new("self.inPlace.stopGraceSeconds == 0 || self.inPlace.stopGraceSeconds < self.inPlace.deadlineSeconds").message("inPlace.stopGraceSeconds must be less than inPlace.deadlineSeconds"))]
 pub struct FailurePolicy {
     /// Ordered rules, at most 20; the first match decides. Without a match: RestartGang for gangs,
     /// RestartContainer for policy Basic.
@@ -277,6 +278,11 @@ pub struct InPlace {
     /// attempt. CleanKnown: leftovers of communication libraries and of Python's multiprocessing, by
     /// their names (docs/supervisor.md). CleanAll: all new files of the same user. Keep: none. Default: CleanKnown.
     pub shared_memory: SharedMemoryPolicy,
+    /// Time for supervised members that have not failed, from the stop signal to SIGKILL, in seconds;
+    /// 0 to 3600, less than deadlineSeconds. A member can save a checkpoint in it. Each restart waits for
+    /// the slowest member. Default: 0, SIGKILL at once.
+    #[schemars(range(min = 0, max = 3600))]
+    pub stop_grace_seconds: i64,
 }
 
 impl Default for InPlace {
@@ -287,6 +293,7 @@ impl Default for InPlace {
             supervisor: SupervisorMode::Auto,
             without_supervisor: WithoutSupervisor::Deny,
             shared_memory: SharedMemoryPolicy::CleanKnown,
+            stop_grace_seconds: 0,
         }
     }
 }

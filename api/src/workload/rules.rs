@@ -134,9 +134,9 @@ pub(super) fn scheduling_fixed() -> Rule {
 
 pub(super) fn failure_rules_fixed() -> Rule {
     Rule::new(or_suspended!(
-        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.withoutSupervisor == oldSelf.failurePolicy.inPlace.withoutSupervisor && self.failurePolicy.inPlace.supervisor == oldSelf.failurePolicy.inPlace.supervisor && self.failurePolicy.inPlace.sharedMemory == oldSelf.failurePolicy.inPlace.sharedMemory"
+        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.withoutSupervisor == oldSelf.failurePolicy.inPlace.withoutSupervisor && self.failurePolicy.inPlace.supervisor == oldSelf.failurePolicy.inPlace.supervisor && self.failurePolicy.inPlace.sharedMemory == oldSelf.failurePolicy.inPlace.sharedMemory && self.failurePolicy.inPlace.stopGraceSeconds == oldSelf.failurePolicy.inPlace.stopGraceSeconds"
     ))
-    .message("failurePolicy rules, restartScope, supervisor, withoutSupervisor and sharedMemory are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
+    .message("failurePolicy rules, restartScope, supervisor, withoutSupervisor, sharedMemory and stopGraceSeconds are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
 }
 
 pub(super) fn success_fixed() -> Rule {

@@ -59,5 +59,23 @@ pub const SET_BY_SUPERVISOR: [&str; 18] = [
     "WORLD_SIZE",
 ];
 
+/// Signals that a supervisor passes on to its child, and their numbers on Linux. Each can be the stop
+/// signal of the container, as `lifecycle.stopSignal` spells it. The kernel drops others that are
+/// sent to the first process of a container without a handler.
+pub const PASSED_SIGNALS: [(&str, u8); 12] = [
+    ("SIGHUP", 1),
+    ("SIGINT", 2),
+    ("SIGQUIT", 3),
+    ("SIGABRT", 6),
+    ("SIGUSR1", 10),
+    ("SIGUSR2", 12),
+    ("SIGALRM", 14),
+    ("SIGTERM", 15),
+    ("SIGCONT", 18),
+    ("SIGWINCH", 28),
+    ("SIGIO", 29),
+    ("SIGPWR", 30),
+];
+
 /// File name of the socket in the supervisor's folder.
 pub const SOCKET: &str = "agent.sock";

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::probe::{self, ProbeKind};
 use crate::shared_memory::CleanedFiles;
 use crate::supervise;
-use lockstep_supervisor::machine::Waits;
+use lockstep_supervisor::machine::{SignalNumber, Waits};
+use lockstep_supervisor_protocol::PASSED_SIGNALS;
 
 pub const HELP: &str = "\
 lockstep-run: the supervisor inside a training container
@@ -28,6 +29,8 @@ Options of exec:
   --clean-shm WHAT      what is unlinked there: known (files of communication libraries, by name), all, none; default known
   --termination-log FILE
                         its end is the message of an exit; emptied before each start; default /dev/termination-log
+  --stop-signal NAME    stop signal of the container; default SIGTERM. SIGINT, SIGQUIT and SIGTERM always stop COMMAND
+  --stop-grace SECONDS  time from that signal to SIGKILL if an order stops COMMAND; default 0
   --agent-away SECONDS  after a failure, exits with the child's code if the agent is away so long; default 60
   --manager-away SECONDS
                         the same if no decision comes; default 120
@@ -92,6 +95,8 @@ fn exec(
             "--shm" => options.shared_memory = Some(value(&option, &mut args)?.into()),
             "--clean-shm" => options.cleaned = cleaned(&option, &mut args)?,
             "--termination-log" => options.termination_log = value(&option, &mut args)?.into(),
+            "--stop-signal" => options.waits.stop_signal = signal(&option, &mut args)?,
+            "--stop-grace" => options.waits.stop_grace = seconds(&option, &mut args)?,
             "--agent-away" => options.waits.agent_away = seconds(&option, &mut args)?,
             "--manager-away" => options.waits.manager_away = seconds(&option, &mut args)?,
             "--complete" => options.waits.complete = seconds(&option, &mut args)?,
@@ -153,6 +158,18 @@ fn seconds(option: &OsStr, args: &mut impl Iterator<Item = OsString>) -> Result<
             option.display(),
             text.display()
         )
+    })
+}
+
+fn signal(
+    option: &OsStr,
+    args: &mut impl Iterator<Item = OsString>,
+) -> Result<SignalNumber, String> {
+    let name = value(option, args)?;
+    let known = PASSED_SIGNALS.iter().find(|(known, _)| name == *known);
+    known.map(|(_, number)| *number).ok_or_else(|| {
+        let names = PASSED_SIGNALS.map(|(name, _)| name).join(", ");
+        format!("{} needs one of {names}", option.display())
     })
 }
 
@@ -218,13 +235,15 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let line = "exec --dir /d --keep-env A --keep-env B --shm /s --clean-shm all --agent-away 0.5 --manager-away 2 --complete 3 \
+        let line = "exec --dir /d --stop-signal SIGUSR1 --stop-grace 9 --keep-env A --keep-env B --shm /s --clean-shm all --agent-away 0.5 --manager-away 2 --complete 3 \
                     --survivors 4 -- c";
         let Ok(Call::Exec(options)) = call(line) else {
             panic!("no exec");
         };
         let (millis, secs) = (Duration::from_millis, Duration::from_secs);
         let waits = Waits {
+            stop_signal: 10,
+            stop_grace: secs(9),
             agent_away: millis(500),
             manager_away: secs(2),
             complete: secs(3),
@@ -265,6 +284,7 @@ mod tests {
             ("exec --agent-away soon -- x", "needs seconds"),
             ("exec --agent-away -1 -- x", "needs seconds"),
             ("probe -- x", "liveness, startup or readiness"),
+            ("exec --stop-signal SIGRTMIN+3 -- x", "needs one of SIGHUP"),
             ("exec --clean-shm some -- x", "known, all or none"),
             ("probe liveness --shm /s -- x", "no such option"),
         ] {
@@ -276,12 +296,15 @@ mod tests {
     #[test]
     fn help_names_the_defaults() {
         let Waits {
+            stop_grace,
             agent_away,
             manager_away,
             complete,
             survivors,
+            ..
         } = Waits::default();
         for (option, default) in [
+            ("--stop-grace", stop_grace),
             ("--agent-away", agent_away),
             ("--manager-away", manager_away),
             ("--complete", complete),

@@ -7,7 +7,7 @@
 //!        tree is gone    |  |   Hold m > n, tree is gone           |    | or makes no progress
 //!                        |  +------------------- Ended n <---------|----+
 //!                     Stopping m <---------------------------------+
-//!                                        Hold m > n
+//!                                        Hold m > n: stop signal if it has a grace, SIGKILL
 //!   every state --> Leaving: kills all processes, then exits with one code
 //! ```
 //!
@@ -21,6 +21,7 @@
 mod deadlines;
 mod event;
 mod progress;
+mod stop;
 mod words;
 
 use lockstep_supervisor_protocol::{
@@ -35,8 +36,6 @@ use words::{ended, rendezvous};
 
 const SIGKILL: SignalNumber = 9;
 
-/// Signals that stop a process: SIGINT, SIGQUIT, SIGTERM. A pod can define its own stop signal.
-const STOPPING: [SignalNumber; 3] = [2, 3, 15];
 /// A shell adds this to the number of the signal that ended a process.
 const SIGNAL_BASE: u8 = 128;
 
@@ -45,6 +44,8 @@ const SIGNAL_BASE: u8 = 128;
 enum Tree {
     None,
     Alive,
+    /// The child has the stop signal, and time until SIGKILL.
+    Stopping { kill_at: Moment },
     Dying { since: Moment, reported: bool },
 }
 
@@ -210,22 +211,6 @@ impl Machine {
         }
     }
 
-    fn stop_for(&mut self, attempt: u64, now: Moment) {
-        self.print(&format!(
-            "attempt {attempt} is ordered: stopping attempt {}",
-            self.ran
-        ));
-        match self.stop {
-            None => {
-                self.phase = Phase::Stopping { attempt };
-                self.kill_tree(now);
-            }
-            // The container is about to end. It does not arrive at a barrier again, and must not
-            // delay one.
-            Some(signal) => self.leave(code_of_signal(signal), now),
-        }
-    }
-
     fn release(&mut self, release: Release, now: Moment) {
         match self.phase {
             Phase::Held { attempt } if attempt > 0 && release.attempt == attempt => {
@@ -271,32 +256,6 @@ impl Machine {
         ) {
             self.print(&format!("the policy ends this container: exit code {code}"));
             self.leave(code, now);
-        }
-    }
-
-    fn signal(&mut self, signal: SignalNumber, now: Moment) {
-        let stops = STOPPING.contains(&signal);
-        match self.phase {
-            Phase::Running => {
-                if stops {
-                    self.stop = Some(signal);
-                }
-                self.actions.push(Effect::Forward(signal));
-            }
-            Phase::Ended if stops => {
-                let code = self
-                    .exit
-                    .as_ref()
-                    .map_or(code_of_signal(signal), |own| own.exit.code);
-                self.leave(code, now);
-            }
-            Phase::Held { .. } | Phase::Stopping { .. } if stops => {
-                // A failure that another attempt was to answer stays the end of this container.
-                let failed = self.exit.as_ref().filter(|own| own.exit.code != 0);
-                let code = failed.map_or(code_of_signal(signal), |own| own.exit.code);
-                self.leave(code, now);
-            }
-            _ => {}
         }
     }
 
@@ -364,6 +323,12 @@ impl Machine {
                 };
                 self.report(exit, now);
                 // When the first process of a container ends, the kernel ends all others.
+                self.kill_tree(now);
+            }
+            // The exit that the stop signal of an order has caused.
+            Phase::Stopping { .. } | Phase::Leaving { .. }
+                if matches!(self.tree, Tree::Stopping { .. }) =>
+            {
                 self.kill_tree(now);
             }
             // The order sent SIGKILL. Another kind of exit happened before it and is reported.
@@ -438,7 +403,7 @@ impl Machine {
     }
 
     fn kill_tree(&mut self, now: Moment) {
-        if self.tree == Tree::Alive {
+        if matches!(self.tree, Tree::Alive | Tree::Stopping { .. }) {
             self.tree = Tree::Dying {
                 since: now,
                 reported: false,
@@ -452,7 +417,8 @@ impl Machine {
         self.phase = Phase::Leaving { code };
         match self.tree {
             Tree::Alive => self.kill_tree(now),
-            Tree::Dying {
+            Tree::Stopping { .. }
+            | Tree::Dying {
                 reported: false, ..
             } => {}
             // Processes that are overdue are not awaited a second time.

@@ -6,20 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lockstep_supervisor_protocol::PASSED_SIGNALS;
 use rustix::process::Signal;
 use signal_hook::{flag, low_level::pipe};
 
 use lockstep_supervisor::machine::SignalNumber;
-
-/// Signals forwarded to the child. Without a handler, pid 1 would not receive them.
-const PASSED_ON: [Signal; 6] = [
-    Signal::HUP,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::TERM,
-];
 
 pub struct Signals {
     wakes: UnixStream,
@@ -32,12 +23,12 @@ impl Signals {
         wakes.set_nonblocking(true)?;
         pipe::register(Signal::CHILD.as_raw(), wake.try_clone()?)?;
         let mut seen = Vec::new();
-        for signal in PASSED_ON.map(Signal::as_raw) {
+        for (_, signal) in PASSED_SIGNALS {
             let flag = Arc::new(AtomicBool::new(false));
             // The flag first, so that it is set when `poll` wakes up.
-            flag::register(signal, flag.clone())?;
-            pipe::register(signal, wake.try_clone()?)?;
-            seen.push((signal as SignalNumber, flag));
+            flag::register(signal.into(), flag.clone())?;
+            pipe::register(signal.into(), wake.try_clone()?)?;
+            seen.push((signal, flag));
         }
         Ok(Self { wakes, seen })
     }

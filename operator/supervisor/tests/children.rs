@@ -165,6 +165,36 @@ fn a_checkpoint_on_sigterm_is_waited_for_and_is_no_success() {
 }
 
 #[test]
+fn the_configured_stop_signal_stops_the_container() {
+    for (name, signal, code) in [
+        ("SIGUSR1", Signal::USR1, 138),
+        ("SIGWINCH", Signal::WINCH, 156),
+    ] {
+        let script = "trap 'exit 0' USR1 WINCH; echo > ready; while :; do sleep 0.01; done";
+        let mut run = Run::script(&["--stop-signal", name], script);
+        let mut agent = run.agent();
+        agent.starts(1);
+        run.file("ready");
+        run.signal(signal);
+        assert_eq!(agent.hears_exit(1), (code, ExitReason::Terminated));
+        assert_eq!(run.exit_code(), Some(code.into()), "without a decision");
+    }
+}
+
+#[test]
+fn a_survivor_can_save_its_state_before_the_next_attempt() {
+    let script = "trap 'echo > checkpoint; exit 1' USR1; echo > ready; while :; do sleep 0.01; done";
+    let options = ["--stop-signal", "SIGUSR1", "--stop-grace", "60"];
+    let run = Run::script(&options, script);
+    let mut agent = run.agent();
+    agent.starts(1);
+    run.file("ready");
+    agent.hold(2);
+    agent.hears_arrival(2);
+    assert!(run.path("checkpoint").exists());
+}
+
+#[test]
 fn sigterm_ends_a_supervisor_that_is_held() {
     let mut run = Run::script(&[], "sleep 1000");
     let mut agent = run.agent();

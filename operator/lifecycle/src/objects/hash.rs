@@ -27,6 +27,7 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         // Absent for the defaults, so that workloads of older versions keep their hash.
         "supervisor": changed(spec.failure_policy.in_place.supervisor),
         "sharedMemory": changed(spec.failure_policy.in_place.shared_memory),
+        "stopGraceSeconds": changed(spec.failure_policy.in_place.stop_grace_seconds),
         "network": spec.network,
     });
     prune(&mut value);
@@ -94,6 +95,7 @@ mod tests {
         assert_ne!(with(|v| v["priorityClassName"] = json!("high")), base);
         let in_place = |v: Value| with(|w| w["failurePolicy"] = json!({"inPlace": v}));
         assert_ne!(in_place(json!({"sharedMemory": "Keep"})), base);
+        assert_ne!(in_place(json!({"stopGraceSeconds": 5})), base);
         assert_eq!(in_place(json!({"sharedMemory": "CleanKnown"})), base);
     }
 

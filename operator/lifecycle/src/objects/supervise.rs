@@ -14,7 +14,7 @@ use lockstep_api::names::{
 use lockstep_api::workload::{
     Group, InPlace, SharedMemoryPolicy, SupervisorMode, TrainingWorkloadSpec,
 };
-use lockstep_supervisor_protocol::SET_BY_SUPERVISOR;
+use lockstep_supervisor_protocol::{PASSED_SIGNALS, SET_BY_SUPERVISOR};
 
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;
@@ -55,6 +55,8 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
     let inits = pod.init_containers.iter().flatten();
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
+    let stop_signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_ref());
+    let unheard = stop_signal.is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != name));
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
     // A paused process listens on no port.
     let by_port = [&container.liveness_probe, &container.startup_probe];
@@ -79,6 +81,7 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
         () if restart_by_rule(template, training, 0).is_some() => {
             Some("a rule restarts it after exit code 0, for the next of its tasks")
         }
+        () if unheard => Some("the supervisor cannot pass on its lifecycle.stopSignal"),
         () if terminal => Some("it has a terminal or standard input"),
         () if by_port.next().is_some() => {
             Some("its liveness or startup probe is not a command, and would fail while it is held")
@@ -164,6 +167,14 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         SharedMemoryPolicy::CleanKnown => {}
         SharedMemoryPolicy::CleanAll => exec.extend(["--clean-shm", "all"]),
         SharedMemoryPolicy::Keep => exec.extend(["--clean-shm", "none"]),
+    }
+    let stop_signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+    if let Some(signal) = stop_signal {
+        exec.extend(["--stop-signal", signal]);
+    }
+    let grace = policy.stop_grace_seconds.to_string();
+    if policy.stop_grace_seconds > 0 {
+        exec.extend(["--stop-grace", &grace]);
     }
     if let Some(path) = &container.termination_message_path {
         exec.extend(["--termination-log", path]);

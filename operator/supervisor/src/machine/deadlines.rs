@@ -6,6 +6,8 @@ use super::{Machine, Phase, SIGKILL, Tree, code_of_signal};
 pub(super) enum Due {
     /// Killed processes are still alive.
     Survivors,
+    /// The grace after the stop signal is over.
+    Kill,
     /// Exit with the child's code, for this reason.
     GiveUp(String),
     /// The child hangs, with this description.
@@ -19,6 +21,7 @@ impl Machine {
         {
             match due {
                 Due::Survivors => self.survivors(),
+                Due::Kill => self.kill_tree(now),
                 Due::Hang(message) => self.hung(message, now),
                 Due::GiveUp(why) => {
                     self.print(&why);
@@ -46,7 +49,8 @@ impl Machine {
     /// The next decision and its time. Each decision changes the state, so none is due twice at the
     /// same time.
     pub(super) fn due(&self) -> Option<(Moment, Due)> {
-        let survivors = match self.tree {
+        let tree = match self.tree {
+            Tree::Stopping { kill_at } => Some((kill_at, Due::Kill)),
             Tree::Dying {
                 since,
                 reported: false,
@@ -58,7 +62,7 @@ impl Machine {
             Phase::Running => self.hangs(),
             Phase::Leaving { .. } | Phase::Left => None,
         };
-        [survivors, waited_for]
+        [tree, waited_for]
             .into_iter()
             .flatten()
             .min_by_key(|(at, _)| *at)

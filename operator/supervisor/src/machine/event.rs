@@ -9,9 +9,14 @@ use lockstep_supervisor_protocol::{
 /// Time since boot.
 pub type Moment = Duration;
 
-/// Time limits of the supervisor.
+/// Time limits of the supervisor, and the stop signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
+    /// Stop signal of the container; default SIGTERM.
+    pub stop_signal: SignalNumber,
+    /// Time from the stop signal to SIGKILL if an order stops the child; default 0 s: SIGKILL at
+    /// once.
+    pub stop_grace: Duration,
     /// Longest absence of the agent after a failure; default 60 s.
     pub agent_away: Duration,
     /// Longest wait for the manager's decision after a failure; default 120 s.
@@ -25,6 +30,8 @@ pub struct Waits {
 impl Default for Waits {
     fn default() -> Self {
         Self {
+            stop_signal: 15,
+            stop_grace: Duration::ZERO,
             agent_away: Duration::from_mins(1),
             manager_away: Duration::from_mins(2),
             complete: Duration::from_mins(5),

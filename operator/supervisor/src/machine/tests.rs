@@ -40,7 +40,11 @@ struct Scene {
 impl Scene {
     /// With a connected agent, and without earlier effects.
     fn with_agent() -> Self {
-        let mut machine = Machine::new(Waits::default(), Duration::from_secs(START));
+        Self::with(Waits::default())
+    }
+
+    fn with(waits: Waits) -> Self {
+        let mut machine = Machine::new(waits, Duration::from_secs(START));
         machine.on(Event::AgentCame, Duration::from_secs(START));
         Self {
             machine,
@@ -49,7 +53,11 @@ impl Scene {
     }
 
     fn running(attempt: u64) -> Self {
-        let mut scene = Self::with_agent();
+        Self::running_with(Waits::default(), attempt)
+    }
+
+    fn running_with(waits: Waits, attempt: u64) -> Self {
+        let mut scene = Self::with(waits);
         scene.order(FromAgent::Hold { attempt });
         scene.order(release(attempt));
         scene.gives(Event::Started);
@@ -242,6 +250,57 @@ fn an_ordered_kill_is_no_failure_although_a_worker_ran_out_of_memory_before() {
         }),
         []
     );
+}
+
+fn graceful() -> Waits {
+    Waits {
+        stop_signal: USR1,
+        stop_grace: Duration::from_secs(20),
+        ..Waits::default()
+    }
+}
+
+#[test]
+fn a_survivor_gets_the_stop_signal_before_its_grace_and_sigkill_after() {
+    let mut scene = Scene::running_with(graceful(), 1);
+    let hold = || FromAgent::Hold { attempt: 2 };
+    assert_eq!(scene.order(hold()), [Effect::Forward(USR1)]);
+    assert!(matches!(scene.machine.visible(), Visible::Held(_)));
+    assert_eq!(scene.after(19), []);
+    assert_eq!(scene.order(hold()), [], "the order is repeated");
+    assert_eq!(scene.after(1), [Effect::KillTree]);
+    assert_eq!(scene.ends(Ending::Signal(9)), []);
+    let gone = scene.gives(Event::TreeGone);
+    assert_eq!(gone, [Effect::CleanSharedMemory, arrived(2)]);
+}
+
+#[test]
+fn an_exit_after_the_stop_signal_of_an_order_is_no_failure() {
+    for ending in [Ending::Code(0), Ending::Code(1), Ending::Signal(USR1)] {
+        let mut scene = Scene::running_with(graceful(), 1);
+        scene.order(FromAgent::Hold { attempt: 2 });
+        assert_eq!(scene.ends(ending), [Effect::KillTree], "its descendants");
+        let gone = scene.gives(Event::TreeGone);
+        assert_eq!(gone, [Effect::CleanSharedMemory, arrived(2)]);
+    }
+}
+
+#[test]
+fn a_container_that_ends_in_the_grace_of_an_order_keeps_that_grace() {
+    let mut scene = Scene::running_with(graceful(), 1);
+    scene.order(FromAgent::Hold { attempt: 2 });
+    assert_eq!(scene.gives(Event::Signal(TERM)), []);
+    assert_eq!(scene.ends(Ending::Code(0)), [Effect::KillTree]);
+    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(143)]);
+}
+
+#[test]
+fn exit_0_after_the_stop_signal_of_the_container_is_no_success() {
+    let mut scene = Scene::running_with(graceful(), 1);
+    assert_eq!(scene.gives(Event::Signal(USR1)), [Effect::Forward(USR1)]);
+    let stopped = exited(1, 128 + USR1, None, ExitReason::Terminated);
+    assert_eq!(scene.ends(Ending::Code(0)), [stopped, Effect::KillTree]);
+    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(128 + USR1)]);
 }
 
 #[test]

@@ -106,6 +106,19 @@ fn the_command_has_the_policy_for_shared_memory() {
 }
 
 #[test]
+fn the_command_has_the_stop_signal_and_the_grace_of_survivors() {
+    let policy = InPlace {
+        stop_grace_seconds: 20,
+        ..InPlace::default()
+    };
+    let own = container(&json!({"lifecycle": {"stopSignal": "SIGUSR1"}}));
+    let pod = supervised_as(json!({"containers": [own]}), Delivery::Copied, &policy);
+    let command = pod["containers"][0]["command"].as_array().unwrap();
+    let options = json!(["--stop-signal", "SIGUSR1", "--stop-grace", "20", "--"]);
+    assert_eq!(json!(command[2..7]), options);
+}
+
+#[test]
 fn the_supervisor_reads_the_messages_where_the_kubelet_does() {
     let own = container(&json!({"terminationMessagePath": "/tmp/message"}));
     let pod = supervised(json!({"containers": [own]}));
@@ -222,6 +235,7 @@ fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervi
             json!({"lifecycle": {"postStart": {"exec": {"command": ["x"]}}}}),
             "postStart",
         ),
+        (json!({"lifecycle": {"stopSignal": "SIGRTMIN+3"}}), "stopSignal"),
         (json!({"tty": true}), "terminal"),
         (json!({"stdin": true}), "terminal"),
         (

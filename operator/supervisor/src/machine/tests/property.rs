@@ -95,10 +95,14 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(stop_grace: Duration) -> Self {
         let now = Duration::from_secs(START);
+        let waits = Waits {
+            stop_grace,
+            ..Waits::default()
+        };
         Self {
-            machine: Machine::new(Waits::default(), now),
+            machine: Machine::new(waits, now),
             now,
             agent: false,
             breaks: false,
@@ -310,8 +314,8 @@ impl World {
 
 proptest! {
     #[test]
-    fn no_child_without_its_release_and_no_exit_without_its_code(steps in vec(steps(), 1..80)) {
-        let mut world = World::new();
+    fn no_child_without_its_release_and_no_exit_without_its_code(steps in vec(steps(), 1..80), grace in 0u64..40) {
+        let mut world = World::new(Duration::from_secs(grace.saturating_sub(20)));
         for step in steps {
             world.take(step)?;
         }
