@@ -41,6 +41,7 @@ Options of probe:
   --dir DIR             as above
   --ready-while-held SECONDS
                         a held container stays ready so long; default 10
+  --after-start SECONDS liveness succeeds so long after each start of COMMAND of exec; default 0
 
 Exit codes of exec: that of COMMAND; 128 + number of the signal that ended it; 143 if it exited 0 after SIGTERM; 127 if it
 does not exist, 126 if it cannot be executed; 125 if the supervisor itself fails.
@@ -123,11 +124,13 @@ fn probe(
         kind,
         folder: home,
         ready_while_held: Duration::from_secs(10),
+        after_start: Duration::ZERO,
         command: Vec::new(),
     };
     while let Some(option) = option(&mut args)? {
         match option.to_str().unwrap_or_default() {
             "--dir" => options.folder = value(&option, &mut args)?.into(),
+            "--after-start" => options.after_start = seconds(&option, &mut args)?,
             "--ready-while-held" => options.ready_while_held = seconds(&option, &mut args)?,
             _ => return Err(unknown(&option)),
         }

@@ -145,7 +145,7 @@ impl Machine {
     /// State for probes.
     pub fn visible(&self) -> Visible {
         match self.phase {
-            Phase::Running => Visible::Running,
+            Phase::Running => Visible::Running(self.watch.started_at),
             _ if self.ran == 0 => Visible::Starting,
             _ => Visible::Held(self.idle_since),
         }

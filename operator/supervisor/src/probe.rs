@@ -27,6 +27,8 @@ pub struct ProbeOptions {
     pub folder: PathBuf,
     /// How long a held container stays ready.
     pub ready_while_held: Duration,
+    /// How long after each start of the child the liveness probe succeeds.
+    pub after_start: Duration,
     pub command: Vec<OsString>,
 }
 
@@ -40,12 +42,7 @@ enum Answer {
 
 /// Answers for a held child, or executes the user's probe. Returns the exit code.
 pub fn probe(options: &ProbeOptions) -> u8 {
-    match answer(
-        options.kind,
-        state::read(&options.folder),
-        clock::now(),
-        options.ready_while_held,
-    ) {
+    match answer(options, state::read(&options.folder), clock::now()) {
         Answer::Yes => 0,
         Answer::No => {
             say("held");
@@ -65,18 +62,19 @@ fn ask(command: &[OsString]) -> u8 {
 }
 
 /// A held child is healthy. It stays ready for `ready_while_held`, so that a restart causes no
-/// write of the pod's status. Before its first start a member is not ready.
-fn answer(
-    kind: ProbeKind,
-    state: Option<Visible>,
-    now: Moment,
-    ready_while_held: Duration,
-) -> Answer {
-    match (state, kind) {
-        (None | Some(Visible::Running), _) => Answer::Ask,
+/// write of the pod's status. Before its first start a member is not ready. A child that has just
+/// started is alive: the kubelet counts delays and the startup probe once per container.
+fn answer(options: &ProbeOptions, state: Option<Visible>, now: Moment) -> Answer {
+    match (state, options.kind) {
+        (Some(Visible::Running(since)), ProbeKind::Liveness)
+            if now.saturating_sub(since) < options.after_start =>
+        {
+            Answer::Yes
+        }
+        (None | Some(Visible::Running(_)), _) => Answer::Ask,
         (Some(Visible::Starting), ProbeKind::Readiness) => Answer::No,
         (Some(Visible::Held(since)), ProbeKind::Readiness)
-            if now.saturating_sub(since) > ready_while_held =>
+            if now.saturating_sub(since) > options.ready_while_held =>
         {
             Answer::No
         }
@@ -88,17 +86,18 @@ fn answer(
 mod tests {
     use std::time::Duration;
 
-    use super::{Answer, ProbeKind, answer};
+    use super::{Answer, ProbeKind, ProbeOptions, answer};
     use lockstep_supervisor::machine::Visible;
 
     #[test]
     fn held_members_are_alive_and_ready_for_a_while() {
         let secs = Duration::from_secs;
-        let ask = |kind, state| answer(kind, state, secs(100), secs(10));
+        let ask = |kind, state| answer(&options(kind), state, secs(100));
+        let running = Visible::Running(secs(70));
         for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
             assert_eq!(ask(kind, Some(Visible::Starting)), Answer::Yes);
             assert_eq!(ask(kind, Some(Visible::Held(secs(1)))), Answer::Yes);
-            assert_eq!(ask(kind, Some(Visible::Running)), Answer::Ask);
+            assert_eq!(ask(kind, Some(running)), Answer::Ask);
             assert_eq!(
                 ask(kind, None),
                 Answer::Ask,
@@ -114,6 +113,29 @@ mod tests {
             Answer::Yes,
             "written after this probe has read the clock"
         );
-        assert_eq!(ready(Visible::Running), Answer::Ask);
+        assert_eq!(ready(running), Answer::Ask);
+    }
+
+    #[test]
+    fn a_child_that_has_just_started_is_alive() {
+        let secs = Duration::from_secs;
+        let ask = |kind, since| {
+            let state = Some(Visible::Running(secs(since)));
+            answer(&options(kind), state, secs(100))
+        };
+        assert_eq!(ask(ProbeKind::Liveness, 71), Answer::Yes);
+        assert_eq!(ask(ProbeKind::Liveness, 70), Answer::Ask);
+        assert_eq!(ask(ProbeKind::Startup, 100), Answer::Ask);
+        assert_eq!(ask(ProbeKind::Readiness, 100), Answer::Ask);
+    }
+
+    fn options(kind: ProbeKind) -> ProbeOptions {
+        ProbeOptions {
+            kind,
+            folder: "/lockstep".into(),
+            ready_while_held: Duration::from_secs(10),
+            after_start: Duration::from_secs(30),
+            command: Vec::new(),
+        }
     }
 }

@@ -25,16 +25,18 @@ fn print(visible: Visible) -> String {
     match visible {
         Visible::Starting => "starting\n".to_owned(),
         Visible::Held(since) => format!("held {}\n", since.as_millis()),
-        Visible::Running => "running\n".to_owned(),
+        Visible::Running(since) => format!("running {}\n", since.as_millis()),
     }
 }
 
 fn parse(text: &str) -> Option<Visible> {
     let mut words = text.split_whitespace();
-    match (words.next()?, words.next()) {
+    let (word, since) = (words.next()?, words.next());
+    let since = since.map(|millis| Some(Duration::from_millis(millis.parse().ok()?)));
+    match (word, since) {
         ("starting", None) => Some(Visible::Starting),
-        ("held", Some(millis)) => Some(Visible::Held(Duration::from_millis(millis.parse().ok()?))),
-        ("running", None) => Some(Visible::Running),
+        ("held", Some(since)) => since.map(Visible::Held),
+        ("running", Some(since)) => since.map(Visible::Running),
         _ => None,
     }
 }
@@ -53,7 +55,7 @@ mod tests {
         for visible in [
             Visible::Starting,
             Visible::Held(Duration::from_millis(86_400_123)),
-            Visible::Running,
+            Visible::Running(Duration::from_millis(7)),
         ] {
             write(folder.path(), visible).unwrap();
             assert_eq!(read(folder.path()), Some(visible), "{}", print(visible));
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_state() {
-        for text in ["", "held", "held soon", "running now", "held -1", "gone"] {
+        for text in ["", "held", "held soon", "running", "running now", "held -1", "gone"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, ImageVolumeSource, PodSpec,
+    Capabilities, Container, EmptyDirVolumeSource, ImageVolumeSource, PodSpec, Probe,
     ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -180,6 +180,8 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         exec.extend(["--termination-log", path]);
     }
     container.command = Some(call(&[&exec, options], container.command.take()));
+    let delay = after_start(container).to_string();
+    let delay = ["--after-start", &delay];
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),
         ("startup", &mut container.startup_probe),
@@ -187,9 +189,23 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
     ] {
         if let Some(probe) = probe.as_mut().and_then(|p| p.exec.as_mut()) {
             let words = [program, "probe", kind];
-            probe.command = Some(call(&[&words, options], probe.command.take()));
+            let delay: &[&str] = if kind == "liveness" { &delay } else { &[] };
+            probe.command = Some(call(&[&words, options, delay], probe.command.take()));
         }
     }
+}
+
+/// Seconds from the start of the training process to its first liveness probe that counts. After a
+/// restart in the container, the kubelet neither waits nor runs the startup probe.
+fn after_start(container: &Container) -> i32 {
+    let delay = |probe: &Probe| probe.initial_delay_seconds.unwrap_or_default();
+    let startup = container.startup_probe.as_ref().map(|probe| {
+        let period = probe.period_seconds.unwrap_or(10);
+        let tries = period.saturating_mul(probe.failure_threshold.unwrap_or(3));
+        delay(probe).saturating_add(tries)
+    });
+    let liveness = container.liveness_probe.as_ref().map(delay);
+    (liveness.unwrap_or_default()).saturating_add(startup.unwrap_or_default())
 }
 
 fn call(supervisor: &[&[&str]], command: Option<Vec<String>>) -> Vec<String> {

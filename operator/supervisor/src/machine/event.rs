@@ -176,6 +176,6 @@ pub enum Visible {
     Starting,
     /// No child runs since this moment.
     Held(Moment),
-    /// The child runs.
-    Running,
+    /// The child runs since this moment.
+    Running(Moment),
 }

@@ -13,7 +13,7 @@ const TELL: Duration = Duration::from_secs(10);
 /// Progress of the running or last child.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    started_at: Moment,
+    pub started_at: Moment,
     limits: Option<ProgressLimits>,
     /// This child, or an earlier one in this container, has reported a step. A child that never
     /// reports never counts as hung: in most jobs only one member reports.

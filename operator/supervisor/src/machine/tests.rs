@@ -144,7 +144,7 @@ fn the_first_start_goes_through_the_barrier() {
         [Effect::Start(Release { attempt: 1, .. })]
     ));
     assert_eq!(scene.gives(Event::Started), [started(1)]);
-    assert_eq!(scene.machine.visible(), Visible::Running);
+    assert_eq!(scene.machine.visible(), Visible::Running(scene.now()));
 }
 
 #[test]

@@ -210,9 +210,26 @@ fn probes_that_are_commands_are_answered_while_the_container_is_held() {
     let trainer = &pod["containers"][0];
     assert_eq!(
         trainer["livenessProbe"],
-        json!({"exec": {"command": ["/lockstep/lockstep-run", "probe", "liveness", "--", "check", "-v"]}, "periodSeconds": 7})
+        json!({"exec": {"command": ["/lockstep/lockstep-run", "probe", "liveness", "--after-start", "0", "--", "check", "-v"]}, "periodSeconds": 7})
     );
     assert_eq!(trainer["readinessProbe"]["exec"]["command"][2], "readiness");
+}
+
+#[test]
+fn liveness_waits_after_each_start_as_long_as_at_the_first() {
+    let check = |mut extra: Value| {
+        extra["exec"] = json!({"command": ["check"]});
+        extra
+    };
+    let liveness = |startup: Value| {
+        let probes = json!({"livenessProbe": check(json!({"initialDelaySeconds": 5})), "startupProbe": startup});
+        let pod = supervised(json!({"containers": [container(&probes)]}));
+        pod["containers"][0]["livenessProbe"]["exec"]["command"][4].clone()
+    };
+    assert_eq!(liveness(Value::Null), "5");
+    assert_eq!(liveness(check(json!({}))), "35");
+    let long = json!({"initialDelaySeconds": 1, "periodSeconds": 20, "failureThreshold": 60});
+    assert_eq!(liveness(check(long)), "1206");
 }
 
 #[test]
