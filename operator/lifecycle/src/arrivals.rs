@@ -7,15 +7,21 @@ use chrono::{DateTime, Utc};
 use crate::observed::Observed;
 use crate::pods::PodView;
 
+/// A node is believed only about its own pods, and cannot hide those of another.
 pub(crate) struct Arrivals<'a> {
-    by_pod: BTreeMap<&'a str, Arrival<'a>>,
-    /// Pods reported as not arriving, with the reporting node and the attempt.
-    late: BTreeMap<&'a str, (&'a str, i64)>,
+    by_node: BTreeMap<&'a str, OfNode<'a>>,
+}
+
+/// Reports of one node, by pod UID.
+#[derive(Default)]
+struct OfNode<'a> {
+    arrived: BTreeMap<&'a str, Arrival<'a>>,
+    /// Attempts at which pods are reported as not arriving.
+    late: BTreeMap<&'a str, i64>,
 }
 
 /// The last arrival of a pod.
 pub(crate) struct Arrival<'a> {
-    node: &'a str,
     pub attempt: i64,
     /// Runtime id of its training container then.
     pub container: &'a str,
@@ -26,35 +32,31 @@ pub(crate) struct Arrival<'a> {
 
 impl<'a> Arrivals<'a> {
     pub fn new(view: Observed<'a>) -> Self {
-        let mut all = Self {
-            by_pod: BTreeMap::new(),
-            late: BTreeMap::new(),
-        };
+        let mut by_node = BTreeMap::new();
         for (node, agent) in view.agents() {
+            let of_node: &mut OfNode<'_> = by_node.entry(node.as_str()).or_default();
             let arrivals = agent.status.arrivals.iter().zip(&agent.heard_at);
             for (domain, heard_at) in arrivals.filter(|(a, _)| a.workload_uid == view.uid()) {
                 for pod in &domain.pods {
                     let arrival = Arrival {
-                        node,
                         attempt: domain.attempt,
                         container: &pod.container_id,
                         restarts: pod.restarts,
                         heard_at: *heard_at,
                     };
-                    all.by_pod.insert(pod.pod_uid.as_str(), arrival);
+                    of_node.arrived.insert(&pod.pod_uid, arrival);
                 }
                 for uid in &domain.late {
-                    all.late
-                        .insert(uid.as_str(), (node.as_str(), domain.attempt));
+                    of_node.late.insert(uid, domain.attempt);
                 }
             }
         }
-        all
+        Self { by_node }
     }
 
     pub fn of(&self, pod: &PodView) -> Option<&Arrival<'a>> {
-        let arrival = self.by_pod.get(pod.uid.as_str())?;
-        (pod.node.as_deref() == Some(arrival.node)).then_some(arrival)
+        let of_node = self.by_node.get(pod.node.as_deref()?)?;
+        of_node.arrived.get(pod.uid.as_str())
     }
 
     /// When the arrival at the attempt (or a later one) was received.
@@ -64,7 +66,7 @@ impl<'a> Arrivals<'a> {
     }
 
     pub fn is_late(&self, pod: &PodView, attempt: i64) -> bool {
-        let said = self.late.get(pod.uid.as_str());
-        said.is_some_and(|(node, at)| pod.node.as_deref() == Some(node) && *at == attempt)
+        let of_node = pod.node.as_deref().and_then(|n| self.by_node.get(n));
+        of_node.is_some_and(|n| n.late.get(pod.uid.as_str()) == Some(&attempt))
     }
 }

@@ -1,10 +1,12 @@
 //! Supervised gangs: no member starts an attempt before all have stopped the previous one.
 
+use lockstep_api::NodeAgent;
 use lockstep_api::names::annotations;
+use lockstep_api::node_agent::ArrivedPod;
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
 use lockstep_sim::pods::{node_of, over};
 use lockstep_sim::solo::{gang, gang_with};
-use lockstep_sim::{Solo, WatchedKind};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
 use super::failures::on_code;
@@ -256,6 +258,35 @@ fn an_agent_that_forgets_and_a_manager_that_crashes_change_nothing() {
         );
         assert_eq!(w.status().restarts.counted, 1);
     }
+}
+
+#[test]
+fn an_agent_cannot_hide_the_arrivals_of_another_node() {
+    let mut w = running(4);
+    let members: Vec<(String, String)> = (0..4)
+        .map(|i| (w.node_of("g", i), w.pod("g", i).metadata.uid.unwrap()))
+        .collect();
+    let last = members.iter().map(|(node, _)| node).max().unwrap();
+    let others = members.iter().filter(|(node, _)| node != last);
+    let forged: Vec<ArrivedPod> = others
+        .map(|(_, uid)| ArrivedPod {
+            pod_uid: uid.clone(),
+            ..ArrivedPod::default()
+        })
+        .collect();
+    assert_eq!(forged.len(), 2);
+    w.exit("g", 0, 1);
+    for _ in 0..30 {
+        w.rounds(1);
+        w.cluster.edit::<NodeAgent>(&Key::new("", last), |agent| {
+            for arrival in agent.status.iter_mut().flat_map(|s| &mut s.arrivals) {
+                arrival.pods.extend(forged.clone());
+                arrival.pods.sort();
+                arrival.pods.dedup();
+            }
+        });
+    }
+    assert_eq!(attempts(&mut w), [2; 4]);
 }
 
 #[test]
