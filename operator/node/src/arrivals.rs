@@ -111,7 +111,9 @@ impl Coming {
         arrived.sort();
         late.sort();
         let complete = arrived.len() == expected.len();
-        let gathered = last.map(|last| last + COALESCE);
+        // A clock that was set back must not delay the arrivals of the neighbours.
+        let recent = last.filter(|last| *last <= now);
+        let gathered = recent.map(|last| last + COALESCE);
         times.extend(gathered.filter(|at| !complete && now < *at));
         let settled = complete || gathered.is_none_or(|at| now >= at);
         Self {
@@ -156,7 +158,9 @@ pub(super) fn call(
         attempt: order.attempt,
         at: now,
     };
-    Some(known.filter(|c| c.attempt == order.attempt).unwrap_or(new))
+    // After a clock was set back, the time of the call would be in the future.
+    let still = known.filter(|c| c.attempt == order.attempt && c.at <= now);
+    Some(still.unwrap_or(new))
 }
 
 /// At the first start, and for pods created at the attempt, only a barrier needs arrivals.

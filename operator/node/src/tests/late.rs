@@ -36,6 +36,25 @@ fn a_missing_arrival_is_reported_after_its_deadline() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_delays_no_arrival_and_no_report() {
+    let mut node = Node::with(2);
+    node.now = 1000;
+    node.pass();
+    called(&mut node);
+    node.exit(0, 137);
+    node.restart(0);
+    node.pass();
+    assert!(node.published.arrivals.is_empty(), "gathering");
+    node.now = 100;
+    node.pass();
+    assert_eq!(node.published.arrivals[0].pods.len(), 1);
+    assert!(late(&node).is_empty());
+    node.now = 110;
+    node.pass();
+    assert_eq!(late(&node), ["p1"]);
+}
+
+#[test]
 fn one_that_comes_after_all_is_late_no_longer() {
     let mut node = Node::with(2);
     node.pass();
