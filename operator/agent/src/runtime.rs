@@ -31,6 +31,7 @@ pub trait Runtime: Send {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
     pub pod_uid: String,
+    pub namespace: String,
     pub labels: BTreeMap<String, String>,
     pub annotations: BTreeMap<String, String>,
     /// Started containers of the pod, by name.
@@ -40,7 +41,12 @@ pub struct Sandbox {
 impl Sandbox {
     /// Converts a member's pod; `None` for other pods.
     pub fn into_member(mut self) -> Option<NodePod> {
-        let mut pod = NodePod::read(&self.pod_uid, &self.labels, &self.annotations)?;
+        let mut pod = NodePod::read(
+            &self.pod_uid,
+            &self.namespace,
+            &self.labels,
+            &self.annotations,
+        )?;
         pod.containers = self.containers.remove(&pod.training).unwrap_or_default();
         pod.others = self.containers;
         Some(pod)

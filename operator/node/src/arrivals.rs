@@ -24,11 +24,16 @@ pub(super) struct Arrivals {
 
 pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc>) -> Arrivals {
     let mut domains: BTreeMap<(&str, &str), Vec<&NodePod>> = BTreeMap::new();
-    for pod in view.pods {
-        domains
-            .entry((&pod.workload_uid, &pod.domain))
-            .or_default()
-            .push(pod);
+    // A pod of another namespace than the workload's is no member, and must not hide the members.
+    let ordered = |pod: &&NodePod| order_for(view.orders, pod).is_some();
+    let (members, others): (Vec<_>, Vec<_>) = view.pods.iter().partition(ordered);
+    for pod in members {
+        let key = (&*pod.workload_uid, &*pod.domain);
+        domains.entry(key).or_default().push(pod);
+    }
+    for pod in others {
+        let key = (&*pod.workload_uid, &*pod.domain);
+        domains.entry(key).or_insert_with(|| vec![pod]);
     }
     let mut out = Arrivals {
         list: Vec::new(),

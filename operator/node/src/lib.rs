@@ -31,7 +31,8 @@ use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
 pub use supervisor::{ChildEnd, ChildProgress, SupervisorState, Tell, Word};
 pub use view::{
-    AttemptCall, Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop,
+    AttemptCall, Exit, NamespacedOrders, NodePlan, NodePod, NodeView, Record, Records,
+    SeenContainer, Stop,
 };
 
 use pod::Step;

@@ -92,7 +92,7 @@ mod tests {
     use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 
     use super::super::view::Records;
-    use super::super::{NodePlan, SupervisorState, decide};
+    use super::super::{NamespacedOrders, NodePlan, SupervisorState, decide};
     use super::*;
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -101,7 +101,7 @@ mod tests {
 
     /// A node with one member of a domain of `world` members, and its agent's published progress.
     struct Node {
-        orders: BTreeMap<String, RestartOrderSpec>,
+        orders: NamespacedOrders,
         pod: NodePod,
         records: Records,
         published: NodeAgentStatus,
@@ -127,7 +127,7 @@ mod tests {
                 ..NodePod::default()
             };
             Self {
-                orders: BTreeMap::from([("w".to_owned(), orders)]),
+                orders: BTreeMap::from([((String::new(), "w".to_owned()), orders)]),
                 pod,
                 records: Records::default(),
                 published: NodeAgentStatus::default(),

@@ -20,7 +20,7 @@ fn at(s: i64) -> DateTime<Utc> {
 
 /// A node with the members of one domain, its agent's records and its clock.
 struct Node {
-    orders: BTreeMap<String, RestartOrderSpec>,
+    orders: NamespacedOrders,
     pods: Vec<NodePod>,
     records: Records,
     published: NodeAgentStatus,
@@ -72,7 +72,7 @@ impl Node {
             ..DomainOrder::default()
         };
         self.orders = BTreeMap::from([(
-            "w".into(),
+            (String::new(), "w".into()),
             RestartOrderSpec {
                 workload_uid: "w".into(),
                 domains: vec![domain],
@@ -414,8 +414,9 @@ fn domains_are_distinguished_by_workload() {
     let mut n = Node::with(1);
     n.settle();
     n.order(2, Some(n.now));
-    let order = n.orders.remove("w").unwrap();
-    n.orders.insert("another".into(), order);
+    let (_, order) = n.orders.pop_first().unwrap();
+    let another = (String::new(), "another".into());
+    n.orders.insert(another, order);
     assert!(n.settle().is_empty());
 }
 
@@ -496,4 +497,33 @@ fn all_exits_found_in_one_pass_are_reported_and_kept_while_their_pods_exist() {
         assert_eq!(n.reported().len(), PAST_REPORTS, "the rest is history");
         assert_eq!(n.reported()[0], ("p0c0", 1, Exited, 42));
     }
+}
+
+#[test]
+fn a_pod_with_copied_labels_in_another_namespace_is_no_member() {
+    let mut node = Node::with(2);
+    for pod in &mut node.pods {
+        pod.supervised = true;
+        pod.member = Some(Member::new("g", 0, 0));
+        pod.supervisor = Some(SupervisorState {
+            held: Some(1),
+            ..SupervisorState::default()
+        });
+    }
+    node.pods[1].namespace = "another".into();
+    node.pods[1].supervisor = Some(SupervisorState {
+        held: Some(0),
+        ..SupervisorState::default()
+    });
+    let plan = node.pass();
+    assert_eq!(plan.tell, [], "the copy is not held");
+    let arrivals = node.published.arrivals.clone();
+    assert_eq!(arrivals.len(), 1, "at once, without waiting for the copy");
+    assert_eq!(arrivals[0].pods[0].pod_uid, "p0");
+    for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+        order.released_attempt = 1;
+    }
+    let told: Vec<String> = node.pass().tell.into_iter().map(|t| t.pod_uid).collect();
+    assert_eq!(told, ["p0"]);
+    assert_eq!(node.published.arrivals, arrivals);
 }

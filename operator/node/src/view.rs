@@ -15,11 +15,15 @@ use super::supervisor::{SupervisorState, Tell};
 use lockstep_lifecycle::Tier;
 use lockstep_lifecycle::pods::{DEFAULT_CONTAINER, Identity};
 
+/// Orders by namespace and UID of their workload. Labels of a pod can name any workload, but a
+/// member is in the namespace of its workload.
+pub type NamespacedOrders = BTreeMap<(String, String), RestartOrderSpec>;
+
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     pub node: &'a str,
-    /// By workload UID. Complete, because the watch has synced.
-    pub orders: &'a BTreeMap<String, RestartOrderSpec>,
+    /// Complete, because the watch has synced.
+    pub orders: &'a NamespacedOrders,
     /// Complete as of the last list of the runtime.
     pub pods: &'a [NodePod],
     /// True if the runtime was listed now. Otherwise containers are left as they are, but
@@ -33,6 +37,7 @@ pub struct NodeView<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePod {
     pub uid: String,
+    pub namespace: String,
     pub workload_uid: String,
     pub domain: String,
     pub member: Option<Member>,
@@ -55,12 +60,14 @@ impl NodePod {
     /// Reads a sandbox without its containers. `None` if it is not a member's pod.
     pub fn read(
         uid: &str,
+        namespace: &str,
         pod_labels: &BTreeMap<String, String>,
         pod_annotations: &BTreeMap<String, String>,
     ) -> Option<Self> {
         let identity = Identity::read(pod_labels, pod_annotations);
         Some(Self {
             uid: uid.to_owned(),
+            namespace: namespace.to_owned(),
             workload_uid: pod_labels.get(labels::WORKLOAD_UID)?.clone(),
             domain: pod_labels.get(labels::DOMAIN)?.clone(),
             member: Some(identity.member?),
@@ -211,11 +218,11 @@ pub struct Stop {
 }
 
 pub(super) fn order_for<'a>(
-    orders: &'a BTreeMap<String, RestartOrderSpec>,
+    orders: &'a NamespacedOrders,
     pod: &NodePod,
 ) -> Option<&'a DomainOrder> {
     orders
-        .get(&pod.workload_uid)?
+        .get(&(pod.namespace.clone(), pod.workload_uid.clone()))?
         .domains
         .iter()
         .find(|d| d.key == pod.domain)

@@ -45,8 +45,13 @@ enum Tree {
     None,
     Alive,
     /// The child has the stop signal, and time until SIGKILL.
-    Stopping { kill_at: Moment },
-    Dying { since: Moment, reported: bool },
+    Stopping {
+        kill_at: Moment,
+    },
+    Dying {
+        since: Moment,
+        reported: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

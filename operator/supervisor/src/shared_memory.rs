@@ -238,16 +238,28 @@ mod tests {
             assert_eq!(names(), ["data".to_owned()].into());
             memory.remember().unwrap();
             fs::write(path("nccl"), "").unwrap();
-            assert_eq!(memory.clean(CleanedFiles::All), 1, "by the one that started the child");
+            assert_eq!(
+                memory.clean(CleanedFiles::All),
+                1,
+                "by the one that started the child"
+            );
             fs::write(path("nccl"), "").unwrap();
-            assert_eq!(new().clean(CleanedFiles::All), 1, "by the next, without the others");
+            assert_eq!(
+                new().clean(CleanedFiles::All),
+                1,
+                "by the next, without the others"
+            );
         }
         fs::write(path("nccl"), "").unwrap();
         for file in 0..MOST {
             fs::write(path(&file.to_string()), "").unwrap();
         }
         new().note_restart().unwrap();
-        assert_eq!(new().clean(CleanedFiles::All), 0, "of more than can be noted");
+        assert_eq!(
+            new().clean(CleanedFiles::All),
+            0,
+            "of more than can be noted"
+        );
     }
 
     #[test]
@@ -277,7 +289,13 @@ mod tests {
         let [folder, own] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let mut memory = SharedMemory::new(folder.path(), own.path());
         memory.remember().unwrap();
-        for name in ["nccl-x", "torch_7_1", "sem.mp-a", "psm_2", "flash-checkpoint"] {
+        for name in [
+            "nccl-x",
+            "torch_7_1",
+            "sem.mp-a",
+            "psm_2",
+            "flash-checkpoint",
+        ] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         assert_eq!(memory.clean(CleanedFiles::None), 0);

@@ -64,7 +64,15 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_state() {
-        for text in ["", "held", "held soon", "running", "running now", "held -1", "gone"] {
+        for text in [
+            "",
+            "held",
+            "held soon",
+            "running",
+            "running now",
+            "held -1",
+            "gone",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

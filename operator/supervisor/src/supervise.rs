@@ -31,8 +31,8 @@ use lockstep_supervisor::machine::{
 const POD_UID: &str = "LOCKSTEP_POD_UID";
 /// Time limit for sending the last report.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Longest part of a termination message that is sent, in bytes. A cut character at its start takes more bytes
-/// in the frame.
+/// Longest part of a termination message that is sent, in bytes. A cut character at its start takes
+/// more bytes in the frame.
 const LONGEST_MESSAGE: u64 = 1000;
 /// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
 const LOOK: Duration = Duration::from_millis(1);

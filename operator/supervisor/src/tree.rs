@@ -215,7 +215,11 @@ mod tests {
     #[test]
     fn a_process_whose_main_thread_has_ended_is_dead_without_other_threads() {
         let dead = |state, threads| {
-            let process = Process { state, threads, ..process(2, 1) };
+            let process = Process {
+                state,
+                threads,
+                ..process(2, 1)
+            };
             process.is_dead()
         };
         assert!(dead('Z', 1) && dead('X', 0));

@@ -183,7 +183,8 @@ fn the_configured_stop_signal_stops_the_container() {
 
 #[test]
 fn a_survivor_can_save_its_state_before_the_next_attempt() {
-    let script = "trap 'echo > checkpoint; exit 1' USR1; echo > ready; while :; do sleep 0.01; done";
+    let script =
+        "trap 'echo > checkpoint; exit 1' USR1; echo > ready; while :; do sleep 0.01; done";
     let options = ["--stop-signal", "SIGUSR1", "--stop-grace", "60"];
     let run = Run::script(&options, script);
     let mut agent = run.agent();

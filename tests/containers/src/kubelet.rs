@@ -79,7 +79,7 @@ impl Kubelet {
             metadata: Some(PodSandboxMetadata {
                 name: uid.into(),
                 uid: uid.into(),
-                namespace: "team".into(),
+                namespace: "default".into(),
                 attempt: 0,
             }),
             log_directory: self.logs.join(uid).display().to_string(),

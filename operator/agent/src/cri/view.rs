@@ -16,6 +16,7 @@ const PROTECTED_NAMESPACE: &str = "kube-system";
 #[derive(Debug)]
 pub(super) struct Pod {
     pub uid: String,
+    namespace: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     /// Ids of the pod's sandboxes: several while one replaces another.
@@ -39,6 +40,7 @@ pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
         ids.push(sandbox.id);
         let pod = Pod {
             uid: metadata.uid.clone(),
+            namespace: metadata.namespace,
             labels: sandbox.labels.into_iter().collect(),
             annotations: sandbox.annotations.into_iter().collect(),
             sandboxes: ids,
@@ -100,6 +102,7 @@ pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits)
         }
         out.push(Sandbox {
             pod_uid: pod.uid,
+            namespace: pod.namespace,
             labels: pod.labels,
             annotations: pod.annotations,
             containers: by_name,

@@ -262,7 +262,10 @@ mod tests {
         for (said, told) in [("", ""), ("a\tb\u{9b}c", "a b c")] {
             assert_eq!(message(said), told);
         }
-        assert_eq!(message(&long), format!("{}  [2JRuntimeError", "x".repeat(238)));
+        assert_eq!(
+            message(&long),
+            format!("{}  [2JRuntimeError", "x".repeat(238))
+        );
         assert!(message(&"é".repeat(300)).len() <= MESSAGE);
     }
 

@@ -346,6 +346,7 @@ impl Rig {
         };
         let sandbox = Sandbox {
             pod_uid: "p1".into(),
+            namespace: "team".into(),
             labels: text(&[
                 (labels::WORKLOAD_UID, "w1"),
                 (labels::GROUP, "workers"),
@@ -390,7 +391,7 @@ impl Rig {
             domains: vec![domain],
         };
         self.orders
-            .send_replace(Some([("w1".to_owned(), order)].into()));
+            .send_replace(Some([(("team".to_owned(), "w1".to_owned()), order)].into()));
     }
 }
 

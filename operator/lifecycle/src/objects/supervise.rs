@@ -55,7 +55,10 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
     let inits = pod.init_containers.iter().flatten();
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
-    let stop_signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_ref());
+    let stop_signal = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_ref());
     let unheard = stop_signal.is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != name));
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
     // A paused process listens on no port.
@@ -168,7 +171,10 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         SharedMemoryPolicy::CleanAll => exec.extend(["--clean-shm", "all"]),
         SharedMemoryPolicy::Keep => exec.extend(["--clean-shm", "none"]),
     }
-    let stop_signal = container.lifecycle.as_ref().and_then(|l| l.stop_signal.as_deref());
+    let stop_signal = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_deref());
     if let Some(signal) = stop_signal {
         exec.extend(["--stop-signal", signal]);
     }

@@ -293,7 +293,7 @@ impl Node {
         };
         let view = NodeView {
             node: "n",
-            orders: &BTreeMap::from([("w".into(), spec)]),
+            orders: &BTreeMap::from([((String::new(), "w".into()), spec)]),
             pods: &self.listed,
             listed,
             records: &self.records,

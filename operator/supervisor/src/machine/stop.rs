@@ -33,8 +33,7 @@ impl Machine {
                 kill_at: now + grace,
             };
             self.idle_since = now;
-            self.actions
-                .push(Effect::Forward(self.waits.stop_signal));
+            self.actions.push(Effect::Forward(self.waits.stop_signal));
         }
     }
 

@@ -42,10 +42,10 @@ impl Deliveries {
     fn note(
         &self,
         heard: &mut HashMap<(String, String), i64>,
-        orders: Option<&BTreeMap<String, lockstep_api::RestartOrderSpec>>,
+        orders: Option<&lockstep_node::NamespacedOrders>,
         clock: Clock,
     ) {
-        for (uid, order) in orders.into_iter().flatten() {
+        for ((_, uid), order) in orders.into_iter().flatten() {
             for domain in &order.domains {
                 let key = (uid.clone(), domain.key.clone());
                 let last = heard.insert(key, domain.attempt);

@@ -102,6 +102,7 @@ impl From<Snapshot> for Sandbox {
         }
         Self {
             pod_uid: snapshot.pod.uid.clone(),
+            namespace: snapshot.pod.namespace.clone(),
             labels: snapshot.pod.labels.clone(),
             annotations: snapshot.pod.annotations.clone(),
             containers,

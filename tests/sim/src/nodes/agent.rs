@@ -28,7 +28,10 @@ impl SimNode {
         let published = self.published.clone().unwrap_or_default();
         if !self.faults.cut_off {
             let orders = store.list::<RestartOrder>().into_iter();
-            let orders = orders.map(|order| (order.spec.workload_uid.clone(), order.spec));
+            let orders = orders.map(|order| {
+                let namespace = order.metadata.namespace.unwrap_or_default();
+                ((namespace, order.spec.workload_uid.clone()), order.spec)
+            });
             self.orders = orders.collect();
         }
         let seen = self

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeAgentStatus;
 use lockstep_api::key::Key;
 use lockstep_api::node_agent::capabilities;
-use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{FEATURE_RESTART_ALL, KubeletConfig};
 use lockstep_kubelet::runtime::{Effect, Pretend, Table};
 use lockstep_manager::stepped::{AgentSelector, WatchedKind};
-use lockstep_node::Records;
+use lockstep_node::{NamespacedOrders, Records};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -94,7 +94,7 @@ pub struct SimNode {
     records: Records,
     published: Option<NodeAgentStatus>,
     /// What the agent's watch has shown last.
-    orders: BTreeMap<String, RestartOrderSpec>,
+    orders: NamespacedOrders,
     /// Pods and attempts of the training processes that ran when nothing was heard of the node any
     /// more: what has become of them the cluster cannot know before it hears of the node again.
     pub(crate) left_alone: BTreeSet<(String, u64)>,

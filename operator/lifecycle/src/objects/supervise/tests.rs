@@ -90,8 +90,14 @@ fn the_command_is_started_by_the_supervisor_and_its_arguments_keep_their_meaning
 fn the_command_has_the_policy_for_shared_memory() {
     for (policy, options) in [
         (SharedMemoryPolicy::CleanKnown, json!(["--"])),
-        (SharedMemoryPolicy::CleanAll, json!(["--clean-shm", "all", "--"])),
-        (SharedMemoryPolicy::Keep, json!(["--clean-shm", "none", "--"])),
+        (
+            SharedMemoryPolicy::CleanAll,
+            json!(["--clean-shm", "all", "--"]),
+        ),
+        (
+            SharedMemoryPolicy::Keep,
+            json!(["--clean-shm", "none", "--"]),
+        ),
     ] {
         let policy = InPlace {
             shared_memory: policy,
@@ -123,7 +129,10 @@ fn the_supervisor_reads_the_messages_where_the_kubelet_does() {
     let own = container(&json!({"terminationMessagePath": "/tmp/message"}));
     let pod = supervised(json!({"containers": [own]}));
     let command = pod["containers"][0]["command"].as_array().unwrap();
-    assert_eq!(command[2..4], [json!("--termination-log"), json!("/tmp/message")]);
+    assert_eq!(
+        command[2..4],
+        [json!("--termination-log"), json!("/tmp/message")]
+    );
 }
 
 #[test]
@@ -252,7 +261,10 @@ fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervi
             json!({"lifecycle": {"postStart": {"exec": {"command": ["x"]}}}}),
             "postStart",
         ),
-        (json!({"lifecycle": {"stopSignal": "SIGRTMIN+3"}}), "stopSignal"),
+        (
+            json!({"lifecycle": {"stopSignal": "SIGRTMIN+3"}}),
+            "stopSignal",
+        ),
         (json!({"tty": true}), "terminal"),
         (json!({"stdin": true}), "terminal"),
         (
