@@ -63,7 +63,7 @@ pub struct TrainingWorkloadStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<GroupStatus>,
-    /// Time at which the operator first acted on the workload, or last resumed it.
+    /// Time since which a gang holds its nodes. Absent: all gangs are queued or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
     /// Time at which every gang was last placed.
@@ -81,7 +81,7 @@ pub struct TrainingWorkloadStatus {
     /// Accelerator time, written only on transitions.
     #[serde(default)]
     pub accounting: Accounting,
-    /// Ledger: active seconds before the last suspension, for `activeDeadlineSeconds`.
+    /// Ledger: seconds with nodes before `startTime`, for `activeDeadlineSeconds`.
     #[serde(default)]
     pub active_seconds: i64,
 }

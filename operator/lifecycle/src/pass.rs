@@ -28,6 +28,7 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let known = Ledger::read(&before, view.spec());
     let mut ledger = known.clone();
     let wake = facts.node_wake.min(record(&facts, &mut ledger));
+    ledger.note_active(&facts);
     let recording = ledger != known;
     ledger.note_progress(&facts, recording);
     ledger.account(&facts, recording);

@@ -15,7 +15,7 @@ use lockstep_api::workload::DisruptionMode;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
 use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
 use lockstep_scheduler::input::{
-    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
+    GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
 use lockstep_scheduler::members::{DomainInput, MembersInput};
 use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingPlan, Step, schedule};
@@ -85,7 +85,7 @@ impl World {
             let gang = world.gangs.get_mut(&Key::new("ml", name));
             if let Some(gang) = gang.map(Arc::make_mut) {
                 let ends = world.now + TimeDelta::seconds(3_600 + number as i64);
-                Arc::make_mut(&mut gang.workload).ends = Some(ends);
+                Arc::make_mut(&mut gang.workload).ends = Some(GangEnd::At(ends));
             }
         }
         world

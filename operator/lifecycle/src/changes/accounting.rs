@@ -33,6 +33,24 @@ impl Ledger {
         }
     }
 
+    /// A workload is active while a gang holds its nodes: from its placement, or the end of its
+    /// victims, until it is released.
+    pub fn note_active(&mut self, facts: &Facts<'_>) {
+        if self.ended.is_some() {
+            return;
+        }
+        let mut gangs = self.gangs.keys();
+        let active = gangs.any(|key| self.holds_nodes(facts, key));
+        match (active, self.started_at) {
+            (true, None) => self.started_at = Some(facts.now),
+            (false, Some(since)) => {
+                self.active_seconds += seconds(since, facts.now);
+                self.started_at = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
     /// Returns the number of accelerators that all gangs hold.
     fn note_held(&mut self, facts: &Facts<'_>) -> i64 {
         let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
@@ -80,7 +98,7 @@ impl Ledger {
     /// False while suspended, before the start, or while the gang depends on another group.
     fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
-            && self.started_at.is_some()
+            && !facts.spec().suspend
             && self.gang(&gang.key).is_some_and(|g| g.started)
             && !self.holds_nodes(facts, &gang.key)
             && !self.is_done(gang)

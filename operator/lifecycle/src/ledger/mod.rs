@@ -42,9 +42,9 @@ pub(crate) struct Ledger {
     pub history: Vec<HistoryEntry>,
     pub progress: Option<TrainingProgress>,
     pub spent: Spent,
-    /// First processing, or last resumption.
+    /// Since when a gang holds its nodes. `None`: no gang does.
     pub started_at: Option<DateTime<Utc>>,
-    /// Activity before the last suspension.
+    /// Activity before `started_at`.
     pub active_seconds: i64,
     pub ended: Option<End>,
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::Duration;
 use lockstep_api::gangs::Gang;
 use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
 
@@ -23,7 +22,6 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
         }
         return;
     };
-    ledger.started_at.get_or_insert(facts.now);
     let wanted = wanted(facts);
     if applied.spec_hash != wanted.spec_hash {
         if is_valid(facts) {
@@ -71,7 +69,6 @@ fn wanted(facts: &Facts<'_>) -> AppliedSpec {
 
 fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
     ledger.applied = Some(wanted(facts));
-    ledger.started_at.get_or_insert(facts.now);
     align_entries(facts, ledger);
 }
 
@@ -125,8 +122,5 @@ fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {
         gang.backoff = None;
         gang.placement_tries = 0;
         gang.start_tries = 0;
-    }
-    if let Some(since) = ledger.started_at.take() {
-        ledger.active_seconds += (facts.now - since).max(Duration::zero()).num_seconds();
     }
 }

@@ -298,6 +298,46 @@ fn the_active_deadline_excludes_suspended_time() {
 }
 
 #[test]
+fn the_active_deadline_excludes_time_in_the_queue() {
+    let mut w = Solo::new(gang_with(20, &json!({"activeDeadlineSeconds": 60})));
+    w.rounds(100);
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.start_time, s.active_seconds),
+        (Some(Phase::Pending), None, 0)
+    );
+}
+
+#[test]
+fn the_active_deadline_excludes_time_in_the_queue_after_a_preemption() {
+    let mut w = Solo::new(gang_with(2, &json!({"activeDeadlineSeconds": 600})));
+    w.settle();
+    assert!(w.status().start_time.is_some());
+    w.wait(300);
+    let nodes = w.node_names();
+    for node in &nodes {
+        w.capacity(node, 0);
+    }
+    w.preempt("workload");
+    w.settle();
+    w.wait(1000);
+    let s = w.status();
+    assert_eq!((s.phase, s.start_time), (Some(Phase::Pending), None));
+    assert!(
+        (300..360).contains(&s.active_seconds),
+        "{}",
+        s.active_seconds
+    );
+    for node in &nodes {
+        w.capacity(node, 2);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    w.wait(301);
+    assert_eq!(w.condition("Failed"), "DeadlineExceeded");
+}
+
+#[test]
 fn a_wait_for_capacity_may_end_in_failure() {
     let mut w = Solo::new(gang_with(
         9,

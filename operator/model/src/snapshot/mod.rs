@@ -216,6 +216,9 @@ pub struct GangRecord {
     /// Latest end by the deadline of its workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
+    /// Seconds from the placement of a queued workload to its latest end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<i64>,
 }
 
 /// Whether a gang has or requests capacity.

@@ -61,6 +61,9 @@ pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
 fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a> {
     let input = &gang.input;
     let finished = gang.phase() == GangPhase::Finished;
+    // Until the manager has recorded when its time began.
+    let placement = input.group.status.placement.as_ref();
+    let placed_at = placement.map_or(context.now, |p| p.decided_at);
     let stray = gang.stray_pods().map(|pod| pod.uid.as_str());
     PlacedGang {
         uid: gang.uid(),
@@ -79,7 +82,7 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         stray: stray.collect(),
         reserved: reserved(context, gang),
         eligible: None,
-        ends: input.workload.ends,
+        ends: input.workload.ends.and_then(|end| end.from(placed_at)),
         overstays: gang.overstays(),
     }
 }

@@ -150,7 +150,7 @@ pub(super) fn attempt<'d>(
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
             evictable: is_evictable(context, input),
             victims: &rules.victims,
-            ends: input.workload.ends,
+            ends: input.workload.ends.and_then(|e| e.from(context.now)),
         },
         ahead,
         placement_steps: rules.placement_steps,

@@ -52,6 +52,7 @@ impl<'c> Turn<'c> {
         let wanted = placement_request(context, cycle.memory, gang, request)?;
         let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
         let (plain, ahead) = (cycle.is_plain(gang), &cycle.queue.ahead);
+        let ends = gang.input.workload.ends.and_then(|e| e.from(context.now));
         let class = EquivalenceClass {
             demand,
             request,
@@ -60,7 +61,7 @@ impl<'c> Turn<'c> {
             preemption_priority: gang.input.preemption_priority,
             evictable: is_evictable(context, &gang.input),
             ahead: ahead.iter().count(),
-            later: ahead.starting_after(gang.input.workload.ends),
+            later: ahead.starting_after(ends),
             only: None,
         };
         let shares = plain && !cycle.queue.previous.contains_key(&at);

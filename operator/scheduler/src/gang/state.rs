@@ -18,7 +18,7 @@ use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
 use crate::input::members::Replacement;
-use crate::input::{GangInput, TemplateInput};
+use crate::input::{GangEnd, GangInput, TemplateInput};
 use crate::pace::LimitReached;
 use crate::waits::Moves;
 
@@ -165,10 +165,19 @@ impl GangState {
     /// UIDs of pod groups whose reserved nodes the gang keeps past the promised end, because its
     /// deadline was raised.
     pub(crate) fn overstays(&self) -> &[String] {
-        let ends = self.input.workload.ends;
-        match &self.backfill {
-            Some(promise) if ends.is_none_or(|end| end > promise.ends_by) => &promise.reserved_for,
-            _ => &[],
+        let Some(promise) = &self.backfill else {
+            return &[];
+        };
+        let overstays = match self.input.workload.ends {
+            Some(GangEnd::At(end)) => end > promise.ends_by,
+            // Its time has not begun.
+            Some(GangEnd::After(_)) => false,
+            None => true,
+        };
+        if overstays {
+            &promise.reserved_for
+        } else {
+            &[]
         }
     }
 

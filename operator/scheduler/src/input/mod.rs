@@ -11,7 +11,7 @@ mod sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
@@ -93,9 +93,27 @@ pub struct WorkloadInput {
     pub backs_off_until: Option<DateTime<Utc>>,
     /// Latest end of the gang: the workload's deadline plus the pods' grace period. `None`:
     /// unknown.
-    pub ends: Option<DateTime<Utc>>,
+    pub ends: Option<GangEnd>,
     /// Ledger entries for the gang's members.
     pub members: MembersInput,
+}
+
+/// Latest end of a gang. The deadline of its workload counts while the workload holds nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GangEnd {
+    At(DateTime<Utc>),
+    /// This long after the placement of a queued workload.
+    After(TimeDelta),
+}
+
+impl GangEnd {
+    /// The end of a gang that is placed now, if it is not placed yet.
+    pub(crate) fn from(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        match self {
+            Self::At(end) => Some(end),
+            Self::After(time) => now.checked_add_signed(time),
+        }
+    }
 }
 
 /// Fields of a group's pods, from the template or as admitted.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
@@ -22,7 +23,7 @@ use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
 use crate::input::intent_id::{intent_id, is_own};
 use crate::input::members::{DomainInput, MembersInput, Replacement};
 use crate::input::{
-    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
+    GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
 
 /// Id of all placements from a file. Ids are only compared for equality.
@@ -91,7 +92,14 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         last_preemption: status.last_preemption.clone(),
         excluded_nodes: status.excluded_nodes.clone(),
         reservation: status.reservation.clone(),
-        ends: workload.ends,
+        ends: match workload.ends {
+            Some(GangEnd::At(end)) => Some(end),
+            Some(GangEnd::After(_)) | None => None,
+        },
+        lasts: match workload.ends {
+            Some(GangEnd::After(time)) => Some(time.num_seconds()),
+            Some(GangEnd::At(_)) | None => None,
+        },
     })
 }
 
@@ -254,7 +262,10 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             avoid: record.avoid.clone(),
             placement_tries: record.placement_tries,
             backs_off_until: None,
-            ends: record.ends,
+            ends: record.ends.map(GangEnd::At).or_else(|| {
+                let lasts = TimeDelta::try_seconds(record.lasts?);
+                lasts.map(GangEnd::After)
+            }),
             members: member_ledger(record),
         }),
         gang: Arc::new(Gang {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::{GangKey, Uid};
@@ -18,7 +18,7 @@ use lockstep_model::{
     AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeAnswer, VolumeNeeds,
 };
 
-use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
+use super::{GangEnd, GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
 use crate::input::members::MembersInput;
 
 /// Message for pods without a dry run.
@@ -249,13 +249,16 @@ fn read_gang(group: &PodGroup, workload: &TrainingWorkload) -> Option<Gang> {
     }))
 }
 
-fn ends(workload: &TrainingWorkload) -> Option<DateTime<Utc>> {
+fn ends(workload: &TrainingWorkload) -> Option<GangEnd> {
     let (spec, status) = (&workload.spec, workload.status.as_ref()?);
     let longest = spec.groups.iter().map(grace).max();
     let grace = longest.unwrap_or(DEFAULT_GRACE);
     let left = spec.active_deadline_seconds? - status.active_seconds;
-    let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
-    status.start_time?.checked_add_signed(seconds)
+    let left = TimeDelta::try_seconds(left.checked_add(grace)?)?;
+    match status.start_time {
+        Some(start) => start.checked_add_signed(left).map(GangEnd::At),
+        None => Some(GangEnd::After(left)),
+    }
 }
 
 fn phase(workload: &TrainingWorkload, gang: &Gang) -> GangPhase {

@@ -20,7 +20,7 @@ use lockstep_model::{
     VolumeNeeds, Weights,
 };
 use lockstep_scheduler::input::{
-    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
+    GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
 use lockstep_scheduler::members::{DomainInput, MembersInput};
 use lockstep_scheduler::{StatusWrite, Step};
@@ -249,7 +249,12 @@ impl World {
                 avoid: Vec::new(),
                 placement_tries: 0,
                 backs_off_until: None,
-                ends: (self.dice.roll(4) == 0).then(|| self.now + TimeDelta::minutes(20)),
+                ends: self.dice.one(&[
+                    None,
+                    None,
+                    Some(GangEnd::At(self.now + TimeDelta::minutes(20))),
+                    Some(GangEnd::After(TimeDelta::minutes(20))),
+                ]),
                 members: MembersInput {
                     domains: vec![DomainInput {
                         key: DomainKey::from(&GangKey::whole()),
@@ -344,7 +349,11 @@ impl World {
                         until: now + TimeDelta::seconds(dice.one(&[1, 10, 60])),
                     }];
                 }
-                5 => workload.ends = dice.one(&[None, Some(now + TimeDelta::minutes(5))]),
+                5 => {
+                    let minutes = TimeDelta::minutes(5);
+                    let ends = [GangEnd::At(now + minutes), GangEnd::After(minutes)];
+                    workload.ends = dice.one(&[None, None, Some(ends[0]), Some(ends[1])]);
+                }
                 _ => {
                     workload.generation += 1;
                     gang.group.generation += 1;
