@@ -185,7 +185,7 @@ pub mod reasons {
     pub const BACKING_OFF: &str = "BackingOff";
     /// The restart budget is exhausted.
     pub const RESTART_LIMIT_EXCEEDED: &str = "RestartLimitExceeded";
-    /// A failure matched the action FailWorkload.
+    /// A failure matched the action FailWorkload, or only members with ignored failures are left.
     pub const FAILURE_POLICY: &str = "FailurePolicy";
     /// `activeDeadlineSeconds` have passed.
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";

@@ -92,7 +92,8 @@ pub struct FailureRule {
     /// Failures that the rule matches. All given parts must match.
     #[serde(default, rename = "match")]
     pub matches: FailureMatch,
-    /// Ignore: no action. RestartContainer: the kubelet restarts that container. RestartPod: all
+    /// Ignore: the container stays down, and the workload fails once no other member is left to
+    /// run. RestartContainer: the kubelet restarts that container. RestartPod: all
     /// containers of that pod restart, init containers first; in a new pod if the kubelet cannot
     /// restart all of them. RestartGang: all members of the restart domain restart, in place if
     /// possible. RecreateGang: all members get new pods on their nodes. FailWorkload: the workload

@@ -1,8 +1,11 @@
 //! Stage 08: failures of placed gangs and their incidents.
 
+use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
+use lockstep_api::workload::Cause;
 
+use crate::cause::describe;
 use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::budget::Unreported;
@@ -10,6 +13,8 @@ use crate::failure::detect::{is_consequence, is_start_error, vanished};
 use crate::failure::domain::{Consequence, DomainPass, DomainScope};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
+use crate::pods::{ContainerView, PodView};
+use crate::tier::Tier;
 use crate::wake::Wake;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
@@ -38,7 +43,50 @@ pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
             }
         }
     }
+    if let Some(cause) = only_ignored(facts, ledger) {
+        let message = format!("no other member is left to run: {}", describe(&cause));
+        ledger.finish(facts, Outcome::Failed, reasons::FAILURE_POLICY, message);
+    }
     wake
+}
+
+/// The first failure, if all members have ended and a rule ignores all failures. Such a workload
+/// can neither succeed nor restart.
+fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
+    let membership = ledger.membership(facts.spec());
+    let mut first: Option<Cause> = None;
+    for domain in facts.gangs.iter().flat_map(|gang| &gang.domains) {
+        let entry = ledger.domain(&domain.key)?;
+        let members = domain.members.iter();
+        for member in members.filter(|m| membership.contains(m) && !ledger.completed.contains(*m)) {
+            let pod = facts
+                .current(entry, member)
+                .filter(|p| stays_down(facts, member, p))?;
+            let failure = facts.observe(member, pod).failure(entry)?;
+            let verdict = verdict(facts.spec(), &failure);
+            if entry.incident.is_some() || !verdict.action.leaves_container() {
+                return None;
+            }
+            if first.as_ref().is_none_or(|f| failure.cause.time < f.time) {
+                let rule = verdict.rule_name();
+                first = Some(Cause {
+                    rule,
+                    ..failure.cause
+                });
+            }
+        }
+    }
+    first
+}
+
+/// True if the training container has ended and no kubelet starts it again: without restart rules,
+/// kubelets restart it whatever its code.
+fn stays_down(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
+    let ended = facts
+        .trainer(member, pod)
+        .and_then(ContainerView::terminated);
+    let has_rules = pod.identity.tier.is_some_and(|tier| tier != Tier::Plain);
+    pod.terminal() || has_rules && ended.is_some() && !pod.restarts_all()
 }
 
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {

@@ -136,3 +136,42 @@ fn a_pod_whose_deadline_the_api_server_refuses_is_deleted() {
     assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
     assert_eq!(codes(&w), []);
 }
+
+/// A gang of two whose failures with code 5 are ignored.
+fn ignoring(supervised: bool) -> Solo {
+    let spec = denied(2, &json!([on_code(5, "Ignore")]));
+    let mut w = if supervised {
+        Solo::supervised(spec)
+    } else {
+        Solo::new(spec)
+    };
+    for node in w.node_names() {
+        w.set_restart_all(&node, true);
+    }
+    w.settle();
+    w
+}
+
+#[test]
+fn a_workload_of_which_only_ignored_members_are_left_fails() {
+    for supervised in [false, true] {
+        for other in [0, 5] {
+            let mut w = ignoring(supervised);
+            w.exit("g", 0, 5);
+            w.wait(60);
+            assert_eq!(w.status().phase, Some(Phase::Running), "member 1 trains");
+            w.exit("g", 1, other);
+            // A supervisor that knows of no end of its peers exits five minutes after its process.
+            w.wait(400);
+            let s = w.status();
+            assert_eq!(
+                (s.phase, s.reason.as_str(), s.accounting.accelerators),
+                (Some(Phase::Failed), "FailurePolicy", 0),
+                "{}",
+                s.message
+            );
+            assert!(s.message.contains("exit code 5"), "{}", s.message);
+            assert!(s.message.contains("rule "), "{}", s.message);
+        }
+    }
+}

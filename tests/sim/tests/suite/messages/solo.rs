@@ -20,6 +20,12 @@ pub(super) const STORIES: &[Story] = &[
     }),
     ("recreates", || fails_once(&rule("RecreateGang"))),
     ("fails by a rule", || fails_once(&rule("FailWorkload"))),
+    ("has ignored failures only", || {
+        let mut w = fails_once(&rule("Ignore"));
+        w.exit("g", 1, 4);
+        w.settle();
+        w
+    }),
     ("has no restarts left", || {
         fails_once(&json!({"failurePolicy": {"limits": {"maxRestarts": 0}}}))
     }),
