@@ -17,6 +17,7 @@ mod removal;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 
@@ -29,8 +30,30 @@ use objects::DryRunFor;
 use pods::GangPods;
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
-/// Most creations of one pass. A queued pod takes about 20 kB.
+/// Most pods of one pass. A queued pod takes about 20 kB.
 const MAX_CREATES: usize = 250;
+/// Bytes of JSON after which a pass creates no further pod. A template may have more than 1 MB, and
+/// several passes run at a time.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Creations of pods in one pass.
+#[derive(Default)]
+struct Creations {
+    actions: Vec<Action>,
+    bytes: usize,
+}
+
+impl Creations {
+    fn is_full(&self) -> bool {
+        self.actions.len() >= MAX_CREATES || self.bytes >= MAX_BYTES
+    }
+
+    fn add(&mut self, member: Member, pod: Pod) {
+        self.bytes += serde_json::to_vec(&pod).map_or(0, |json| json.len());
+        let pod = Box::new(pod);
+        self.actions.push(Action::CreatePod { member, pod });
+    }
+}
 
 /// All due actions in order, and when time alone adds more.
 pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {
@@ -61,7 +84,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     let membership = ledger.membership(facts.spec());
     let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
     delete_surplus(facts, applied, out);
-    let mut creates = Vec::new();
+    let mut creates = Creations::default();
     let mut waits = false;
     let mut retries = Vec::new();
     for gang in &facts.gangs {
@@ -82,7 +105,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                 };
                 placed.repair(out, wake);
                 if complete && entry.started && entry.backoff.is_none() {
-                    placed.create(MAX_CREATES, &mut creates, wake);
+                    placed.create(&mut creates, wake);
                 }
             }
             PlacementState::Released => vacate(facts, ledger, gang, entry, out, wake),
@@ -94,10 +117,10 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     // Tiers depend on which restart rules the API server keeps, and placements on how it admits
     // pods. Pods are dry-run once per spec, and again periodically.
     let mut dry_run = None;
-    if !creates.is_empty() {
+    if !creates.actions.is_empty() {
         dry_run = objects::dry_run(facts, DryRunFor::Pods, wake);
         if dry_run.is_none() {
-            out.extend(creates);
+            out.extend(creates.actions);
         }
     } else if waits {
         dry_run = objects::dry_run(facts, DryRunFor::Placement, wake);

@@ -1,11 +1,13 @@
 //! Actions for the pods of one placed gang.
 
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
+use super::Creations;
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
@@ -128,8 +130,7 @@ impl GangPods<'_, '_> {
         self.placement.preempting.is_some()
     }
 
-    /// Up to `limit` actions in total.
-    pub fn create(&self, limit: usize, out: &mut Vec<Action>, wake: &mut Wake) {
+    pub fn create(&self, out: &mut Creations, wake: &mut Wake) {
         if self.facts.has_strays() {
             return;
         }
@@ -149,7 +150,7 @@ impl GangPods<'_, '_> {
                 0
             };
             for member in &domain.members {
-                if out.len() >= limit {
+                if out.is_full() {
                     return;
                 }
                 let missing = !self.ledger.completed.contains(member)
@@ -173,7 +174,9 @@ impl GangPods<'_, '_> {
                         supervised: may_have_supervisors(self.gang).then_some(Delivery::Copied),
                         has_peers: has_peers(domain),
                     };
-                    out.extend(self.create_one(plan, wake));
+                    if let Some(pod) = self.new_pod(plan, wake) {
+                        out.add(member.clone(), pod);
+                    }
                 }
             }
         }
@@ -213,7 +216,7 @@ impl GangPods<'_, '_> {
     }
 
     /// `None` while an old pod, the node or its agent prevents the creation.
-    fn create_one(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Action> {
+    fn new_pod(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Pod> {
         let facts = self.facts;
         let node = self.placement.nodes.get(plan.member)?.as_str();
         let old_pods = facts.pods_of(plan.member);
@@ -234,10 +237,7 @@ impl GangPods<'_, '_> {
             supervised: plan.supervised.and_then(|_| facts.delivery(node)),
             ..plan
         };
-        Some(Action::CreatePod {
-            member: plan.member.clone(),
-            pod: Box::new(pod(facts.view, self.membership, plan)?),
-        })
+        pod(facts.view, self.membership, plan)
     }
 
     /// True if the replacement on `node` must wait for the old pod. The end of a pod on another,

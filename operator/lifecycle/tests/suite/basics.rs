@@ -1,6 +1,7 @@
 //! Create, run, restart in place, complete, suspend.
 
 use lockstep_api::workload::Phase;
+use lockstep_lifecycle::{Action, Plan};
 use lockstep_sim::Solo;
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::{gang, gang_with};
@@ -185,4 +186,29 @@ fn another_controllers_workload_is_left_alone() {
     let mut w = Solo::new(gang_with(2, &json!({"managedBy": "other.dev/x"})));
     w.settle();
     assert!(w.written().is_empty() && w.groups().is_empty());
+}
+
+#[test]
+fn a_pass_creates_at_most_some_megabytes_of_pods() {
+    let big = "x".repeat(1_100_000);
+    let container = json!({"name": "t", "image": "i", "env": [{"name": "BIG", "value": big}]});
+    let group =
+        json!({"name": "g", "replicas": 40, "template": {"spec": {"containers": [container]}}});
+    let mut w = Solo::new(json!({"groups": [group]}));
+    let mut bytes: usize = 0;
+    while bytes == 0 {
+        if let Plan::Act(actions) = w.plan() {
+            let pods = actions.iter().filter_map(|action| match action {
+                Action::CreatePod { pod, .. } => Some(serde_json::to_vec(pod).unwrap().len()),
+                _ => None,
+            });
+            bytes = pods.sum();
+        }
+        w.pass();
+        w.schedule();
+        w.later(1);
+    }
+    assert!((1_000_000..32_000_000).contains(&bytes), "{bytes}");
+    w.settle();
+    assert_eq!(w.status().ready, "40/40");
 }
