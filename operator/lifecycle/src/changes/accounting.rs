@@ -68,10 +68,23 @@ impl Ledger {
 
     fn accelerators_held(&self, facts: &Facts<'_>, gang: &GangKey) -> i64 {
         if self.ended.is_none() && self.holds_nodes(facts, gang) {
-            assigned_accelerators(facts, gang)
+            self.accelerators_assigned(facts, gang)
         } else {
             0
         }
+    }
+
+    /// Members that have succeeded hold none.
+    fn accelerators_assigned(&self, facts: &Facts<'_>, gang: &GangKey) -> i64 {
+        let mut members: BTreeMap<&str, i64> = BTreeMap::new();
+        let assigned = facts.assigned_nodes(gang).keys();
+        for member in assigned.filter(|m| !self.completed.contains(*m)) {
+            *members.entry(&member.group).or_default() += 1;
+        }
+        let of_groups = members
+            .into_iter()
+            .map(|(group, members)| facts.accelerators(group).saturating_mul(members));
+        of_groups.fold(0, i64::saturating_add)
     }
 
     /// Since when a gang holds its nodes: its placement if it already runs, else now.
@@ -103,17 +116,6 @@ impl Ledger {
             && !self.holds_nodes(facts, &gang.key)
             && !self.is_done(gang)
     }
-}
-
-fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
-    let mut members: BTreeMap<&str, i64> = BTreeMap::new();
-    for member in facts.assigned_nodes(gang).keys() {
-        *members.entry(&member.group).or_default() += 1;
-    }
-    let of_groups = members
-        .into_iter()
-        .map(|(group, members)| facts.accelerators(group).saturating_mul(members));
-    of_groups.fold(0, i64::saturating_add)
 }
 
 /// At least 0: clocks of two managers may differ.

@@ -300,3 +300,21 @@ fn a_checkpoint_time_is_at_most_the_time_of_its_report_despite_a_fast_node_clock
         assert!(about(lost, since), "{manager_restarts}: {lost} of {since}");
     }
 }
+
+#[test]
+fn members_that_have_succeeded_hold_no_accelerators() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    assert_eq!(accounting(&w).accelerators, 16);
+    w.exit("g", 0, 0);
+    w.settle();
+    assert_eq!(accounting(&w).accelerators, 8);
+    let held = accounting(&w).held_accelerator_seconds;
+    w.wait(1000);
+    w.exit("g", 1, 0);
+    w.settle();
+    let after = accounting(&w);
+    assert_eq!(after.accelerators, 0);
+    let more = (after.held_accelerator_seconds - held) / 8;
+    assert!(about(more, 1000), "{more}");
+}
