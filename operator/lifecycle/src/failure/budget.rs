@@ -10,7 +10,7 @@ use lockstep_api::member::Member;
 use lockstep_api::words::{count, span};
 use lockstep_api::workload::{Cause, CauseKind, FailureAction};
 
-use super::detect::{RESTARTING_ALL, is_start_error, killed_for_node};
+use super::detect::{DEADLINE_EXCEEDED, RESTARTING_ALL, cause_of_kill, is_start_error};
 use super::domain::{Consequence, DomainPass};
 use super::policy::{Failure, Response, verdict};
 use crate::cause::describe;
@@ -85,7 +85,7 @@ impl DomainPass<'_> {
         let history = self.ledger.history.iter();
         let closed = history
             .filter(|h| h.counted && same(&h.cause))
-            .map(|h| h.time);
+            .map(|h| h.time + TimeDelta::milliseconds(h.phases.detect_ms));
         let now = self.facts.now;
         cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| now - at <= ONE_LOSS)
     }
@@ -103,20 +103,24 @@ impl DomainPass<'_> {
         Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
     }
 
-    /// Refunds a charge if pod status now shows that the node or an eviction ended the pod.
-    pub fn refund_node_failure(&mut self) {
+    /// Corrects the cause if pod status now shows that the kubelet or an eviction ended the pod.
+    /// Refunds the charge, unless the pod exceeded its own deadline.
+    pub fn correct_cause(&mut self) {
         let Some(mut incident) = self.incident().cloned() else {
             return;
         };
         let members = &self.scope.domain.members;
-        let Some(cause) = killed_for_node(self.facts, members, &incident.cause) else {
+        let Some(cause) = cause_of_kill(self.facts, members, &incident.cause) else {
             return;
         };
         incident.cause = cause;
-        refund(self.ledger, self.key(), &mut incident);
+        if !own_deadline {
+            refund(self.ledger, self.key(), &mut incident);
+        }
         if let Some(domain) = self.entry_mut() {
             domain.incident = Some(incident);
         }
+        let own_deadline = cause.reason == DEADLINE_EXCEEDED;
     }
 
     /// Counts restarts by kubelets since the last pass, by restart counts in pod status.

@@ -19,6 +19,8 @@ use crate::wake::Wake;
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 /// Runtimes' reasons for containers that did not start.
 const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
+/// Reason of pods that exceeded their own `activeDeadlineSeconds`.
+pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 /// Reasons of pods that the kubelet ended on behalf of the node.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
@@ -39,8 +41,7 @@ impl MemberObservation<'_> {
             if !pod.has_run() {
                 return None;
             }
-            let for_node = NODE_REASONS.contains(&pod.reason.as_str());
-            if !for_node && disrupted.is_none() {
+            if !ended_by_kubelet(pod) && disrupted.is_none() {
                 let exit = self.failed_exit();
                 if exit.is_some() {
                     return exit;
@@ -71,7 +72,14 @@ impl MemberObservation<'_> {
         let uncounted =
             !kind.is_counted() || disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
         let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
-        let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
+        let silent_since = facts.view.nodes().get(node).and_then(|n| n.not_ready_since);
+        let silent_since = silent_since.filter(|_| kind == CauseKind::NodeLost);
+        let began_at = pod
+            .deleted_at
+            .or(silent_since)
+            .into_iter()
+            .chain(ended_at)
+            .min();
         let time = began_at.map_or(facts.now, |t| t.min(facts.now));
         let cause = Cause {
             pod: pod.name.clone(),
@@ -349,18 +357,20 @@ fn ended_by_deletion(pod: &PodView) -> bool {
     ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
 }
 
+/// True if the kubelet ended the pod, so that the exit code of its containers is no cause.
+fn ended_by_kubelet(pod: &PodView) -> bool {
+    NODE_REASONS.contains(&pod.reason.as_str()) || pod.reason == DEADLINE_EXCEEDED
+}
+
 fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
     let regular = pod.containers.values().filter(|c| !c.init);
     regular.filter_map(|c| c.terminated()?.finished_at).min()
 }
 
-/// The cause of an exit by a signal, if the pod reports its node or an eviction. Kubelets report
-/// this after the last container has ended, long after the agent's report of the first.
-pub(crate) fn killed_for_node(
-    facts: &Facts<'_>,
-    members: &[Member],
-    cause: &Cause,
-) -> Option<Cause> {
+/// The cause of an exit by a signal, if the pod reports its node, an eviction or its own deadline.
+/// Kubelets report this after the last container has ended, long after the agent's report of the
+/// first.
+pub(crate) fn cause_of_kill(facts: &Facts<'_>, members: &[Member], cause: &Cause) -> Option<Cause> {
     if cause.kind != CauseKind::ContainerExit
         || !cause
             .exit_code
@@ -371,19 +381,19 @@ pub(crate) fn killed_for_node(
     let mut pods = members.iter().flat_map(|m| facts.pods_of(m));
     let pod = pods.find(|p| p.name == cause.pod)?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
-    let for_node = pod.phase == PodPhase::Failed && NODE_REASONS.contains(&pod.reason.as_str());
+    let by_kubelet = pod.phase == PodPhase::Failed && ended_by_kubelet(pod);
     // An API-initiated eviction sets the condition before the first signal.
     let before = disrupted
         .and_then(|c| c.since)
         .is_some_and(|at| at <= cause.time);
-    if !for_node && !before {
+    if !by_kubelet && !before {
         return None;
     }
     let (reason, message) = disrupted
-        .filter(|_| !for_node)
+        .filter(|_| !by_kubelet)
         .map_or((&pod.reason, &pod.message), |c| (&c.reason, &c.message));
     Some(Cause {
-        kind: if for_node {
+        kind: if by_kubelet {
             CauseKind::PodFailed
         } else {
             CauseKind::PodDeleted

@@ -130,7 +130,11 @@ impl BarrierGroup<'_> {
             alone: Vec::new(),
             restarts_seen,
             exceptions,
-            since: incident.map(|i| i.cause.time),
+            // Survivors of a lost node run until the loss is detected.
+            since: incident.map(|i| match i.cause.kind {
+                CauseKind::NodeLost => i.detected_at,
+                _ => i.cause.time,
+            }),
             coordinator: None,
             replaced_pods: Vec::new(),
             deadline_seconds: match incident {

@@ -91,7 +91,7 @@ fn stays_down(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
 
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     let facts = pass.facts;
-    pass.refund_node_failure();
+    pass.correct_cause();
     pass.entry()?;
     let members = pass.observe();
     let (mut late, mut new) = failures(pass, &members);

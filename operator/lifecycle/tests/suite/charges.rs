@@ -306,3 +306,29 @@ fn an_unreported_failure_is_handled_while_the_report_of_another_member_is_pendin
     w.rounds(2);
     assert_eq!(w.status().attempt, 2, "{}", w.story(40));
 }
+
+#[test]
+fn a_pod_past_its_own_deadline_is_charged_with_that_cause() {
+    for (in_place, supervised) in [("Allow", false), ("Deny", false), ("Deny", true)] {
+        let mut spec = gang_with(
+            2,
+            &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": in_place}}}),
+        );
+        spec["groups"][0]["template"]["spec"]["activeDeadlineSeconds"] = json!(600);
+        let mut w = if supervised {
+            Solo::supervised(spec)
+        } else {
+            Solo::new(spec)
+        };
+        w.settle();
+        w.wait(580);
+        w.rounds(120);
+        let s = w.status();
+        let first = s.history.last().unwrap();
+        assert_eq!(
+            (first.cause.kind, first.cause.reason.as_str(), first.counted),
+            (CauseKind::PodFailed, "DeadlineExceeded", true),
+            "{in_place}, supervised {supervised}: {first:?}"
+        );
+    }
+}

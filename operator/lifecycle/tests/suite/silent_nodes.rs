@@ -191,3 +191,17 @@ fn a_pod_that_was_replaced_at_its_attempt_is_not_released_when_its_node_comes_ba
     assert_eq!(w.children().into_values().collect::<Vec<_>>(), [2; 4]);
     assert_eq!(w.status().attempt, 2);
 }
+
+#[test]
+fn the_detection_of_a_lost_node_takes_as_long_as_its_silence() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    let node = w.node_of("g", 3);
+    w.lose(&node);
+    w.rounds(100);
+    w.settle();
+    let first = w.status().history.pop().unwrap();
+    assert_eq!(first.cause.reason, "NodeLost");
+    let seconds = first.phases.detect_ms / 1000;
+    assert!((55..70).contains(&seconds), "{seconds}");
+}
