@@ -115,7 +115,7 @@ crate::worded! {
         Pending = "Pending",
         /// Pods are being created or are starting.
         Starting = "Starting",
-        /// Members run.
+        /// All members have started and none has failed. Condition Ready tells whether all are ready.
         Running = "Running",
         /// An incident is being handled.
         Restarting = "Restarting",

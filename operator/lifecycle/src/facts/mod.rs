@@ -194,11 +194,11 @@ impl<'a> Facts<'a> {
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
-    /// True if a pod is ready and, if supervised, its attempt was released. Without a readiness
-    /// probe, the kubelet reports ready as soon as the supervisor runs.
+    /// True if a pod is ready and, if supervised, the ordered attempt was released. Without a
+    /// readiness probe, the kubelet reports ready as soon as the supervisor runs.
     pub fn is_ready(&self, domain: &DomainKey, pod: &PodView) -> bool {
-        let begun = || self.is_released(domain, pod.identity.attempt);
-        pod.ready() && (!pod.is_supervised() || begun())
+        let begun = |o: &DomainOrder| o.released_attempt >= o.attempt.max(pod.identity.attempt);
+        pod.ready() && (!pod.is_supervised() || self.order(domain).is_some_and(begun))
     }
 
     pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {

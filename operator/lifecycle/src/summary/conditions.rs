@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::condition::{Condition, find, is_true, reasons, types, upsert};
+use lockstep_api::ids::{DomainKey, NodeName};
+use lockstep_api::member::Member;
+use lockstep_api::words::count;
 use lockstep_api::workload::TrainingWorkloadStatus;
 
 use super::admission::{Admission, partial_gangs};
@@ -335,8 +338,31 @@ fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         gangs: &facts.gangs,
         ledger,
     };
-    let message = restarts.under_way(key.as_str(), incident);
+    let mut message = restarts.under_way(key.as_str(), incident);
+    if let Some(missing) = without_node(facts, ledger, key) {
+        message = format!("{message}; {missing}");
+    }
     condition(true, incident.action.reason(), message)
+}
+
+/// Replaced members that have no other node yet, with the reason of the scheduler.
+fn without_node(facts: &Facts<'_>, ledger: &Ledger, key: &DomainKey) -> Option<String> {
+    let (gang, domain) = (facts.gang_of(key)?, ledger.domain(key)?);
+    let entry = ledger.gang(&gang.key)?;
+    let assigned = facts.assigned_nodes(&gang.key);
+    let membership = ledger.membership(facts.spec());
+    let waits = |m: &&Member| {
+        let node = assigned.get(*m).map(NodeName::as_str);
+        membership.contains(m)
+            && !ledger.completed.contains(*m)
+            && !node.is_some_and(|n| facts.usable(entry, n))
+            && facts.current(domain, m).is_none()
+    };
+    let members = facts.domain(key)?.members.iter().filter(waits).count();
+    let verb = if members == 1 { "has" } else { "have" };
+    let why = facts.gang_view(&gang.key)?.waiting.as_ref();
+    let why = why.map_or(String::new(), |wait| format!(": {}", wait.message));
+    (members > 0).then(|| format!("{} {verb} no node{why}", count(members, "member")))
 }
 
 fn disrupted(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {

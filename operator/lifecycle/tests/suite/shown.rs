@@ -263,3 +263,21 @@ fn a_gang_that_has_finished_is_not_said_to_lack_members() {
     let ready = find(&status.conditions, types::READY).unwrap();
     assert_eq!(ready.message, "all members are ready or have succeeded");
 }
+
+#[test]
+fn members_that_wait_for_the_end_of_a_backoff_are_not_ready() {
+    let policy = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
+    let mut w = Solo::supervised(gang_with(2, &policy));
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.rounds(3);
+    let s = w.status();
+    let incident = s.domains[0].incident.as_ref();
+    assert!(incident.is_some_and(|i| i.not_before.is_some()));
+    assert_eq!(
+        (s.phase, s.ready.as_str()),
+        (Some(Phase::Restarting), "0/2")
+    );
+}
