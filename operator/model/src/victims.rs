@@ -32,7 +32,7 @@ pub struct VictimRules {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels (key and value) of pods that are never evicted.
     pub excluded_labels: BTreeMap<String, String>,
-    /// True if pods may opt out by label. False only to find out what that protects.
+    /// True if pods may opt out by label.
     pub opt_out: bool,
     /// Longest grace period of a victim, and longest wait for any terminating pod.
     pub longest_grace_period: Duration,

@@ -233,8 +233,7 @@ impl Default for PreemptionConfig {
     }
 }
 
-/// Which work may be evicted. Pods with label `training.lockstep.dev/evictable: "false"` and gangs
-/// with such pods are never evicted.
+/// Which work may be evicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VictimsConfig {
@@ -244,6 +243,9 @@ pub struct VictimsConfig {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels (key and value) of pods that are never evicted. Protects gangs with such pods.
     pub excluded_labels: BTreeMap<String, String>,
+    /// True: pods with label `training.lockstep.dev/evictable: "false"` are never evicted, nor are
+    /// gangs with such pods. False: users cannot protect their own work by that label.
+    pub opt_out: bool,
     /// Longest grace period of a victim, 30s to 720h. Pods with a longer grace period and their
     /// gangs are never evicted. No gang waits longer than this for a terminating pod.
     pub longest_grace_period: Span,
@@ -256,6 +258,7 @@ impl Default for VictimsConfig {
             scope: VictimScopeConfig::Accelerators,
             excluded_namespaces: rules.excluded_namespaces,
             excluded_labels: rules.excluded_labels,
+            opt_out: rules.opt_out,
             longest_grace_period: rules.longest_grace_period.into(),
         }
     }
@@ -363,7 +366,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 },
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
                 excluded_labels: preemption.victims.excluded_labels.clone(),
-                opt_out: true,
+                opt_out: preemption.victims.opt_out,
                 longest_grace_period: time(preemption.victims.longest_grace_period),
             },
             reservations_per_priority: config.reservations.per_priority,

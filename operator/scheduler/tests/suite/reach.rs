@@ -1,6 +1,8 @@
 //! Work that gangs may evict.
 
 use lockstep_model::VictimScope;
+use lockstep_scheduler::SchedulerSettings;
+use lockstep_scheduler::config::SchedulerConfig;
 use lockstep_sim::{Gangs, Spec};
 use serde_json::json;
 
@@ -83,6 +85,20 @@ fn a_pod_with_the_opt_out_label_is_not_evicted_and_the_condition_reports_it() {
     let message = world.condition("high").message;
     let says = "of lower priority may not be evicted (scheduler.preemption.victims)";
     assert!(message.ends_with(says), "{message}");
+}
+
+#[test]
+fn the_opt_out_label_protects_no_pod_where_the_configuration_says_so() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let mut config = SchedulerConfig::default();
+    config.preemption.victims.opt_out = false;
+    world.scheduler_settings().rules.victims = SchedulerSettings::from(&config).rules.victims;
+    let label = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}}});
+    world.foreign_with("trainer", "n1", 0, 4, &label);
+    world.gang("high", HIGH);
+    world.settle();
+    assert_eq!(world.evicted().len(), 1);
+    assert_eq!(world.running("high"), 2);
 }
 
 #[test]
