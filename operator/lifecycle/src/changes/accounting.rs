@@ -39,8 +39,8 @@ impl Ledger {
         if self.ended.is_some() {
             return;
         }
-        let mut gangs = self.gangs.keys();
-        let active = gangs.any(|key| self.holds_nodes(facts, key));
+        let mut gangs = facts.gangs.iter().filter(|gang| !self.is_done(gang));
+        let active = gangs.any(|gang| self.holds_nodes(facts, &gang.key));
         match (active, self.started_at) {
             (true, None) => self.started_at = Some(facts.now),
             (false, Some(since)) => {

@@ -17,7 +17,6 @@ mod removal;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 
@@ -27,33 +26,8 @@ use crate::objects::hash::spec_hash;
 use crate::plan::Action;
 use crate::wake::Wake;
 use objects::DryRunFor;
-use pods::GangPods;
+use pods::{Creations, GangPods};
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
-
-/// Most pods of one pass. A queued pod takes about 20 kB.
-const MAX_CREATES: usize = 250;
-/// Bytes of JSON after which a pass creates no further pod. A template may have more than 1 MB, and
-/// several passes run at a time.
-const MAX_BYTES: usize = 8 << 20;
-
-/// Creations of pods in one pass.
-#[derive(Default)]
-struct Creations {
-    actions: Vec<Action>,
-    bytes: usize,
-}
-
-impl Creations {
-    fn is_full(&self) -> bool {
-        self.actions.len() >= MAX_CREATES || self.bytes >= MAX_BYTES
-    }
-
-    fn add(&mut self, member: Member, pod: Pod) {
-        self.bytes += serde_json::to_vec(&pod).map_or(0, |json| json.len());
-        let pod = Box::new(pod);
-        self.actions.push(Action::CreatePod { member, pod });
-    }
-}
 
 /// All due actions in order, and when time alone adds more.
 pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {

@@ -7,7 +7,6 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
-use super::Creations;
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
@@ -23,6 +22,31 @@ use crate::pods::{PodView, bare_id};
 use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
+
+/// Most pods of one pass. A queued pod takes about 20 kB.
+const MAX_CREATES: usize = 250;
+/// Bytes of JSON after which a pass creates no further pod. A template may have more than 1 MB, and
+/// several passes run at a time.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Creations of pods in one pass.
+#[derive(Default)]
+pub(super) struct Creations {
+    pub actions: Vec<Action>,
+    bytes: usize,
+}
+
+impl Creations {
+    fn is_full(&self) -> bool {
+        self.actions.len() >= MAX_CREATES || self.bytes >= MAX_BYTES
+    }
+
+    fn add(&mut self, member: Member, pod: Pod) {
+        self.bytes += serde_json::to_vec(&pod).map_or(0, |json| json.len());
+        let pod = Box::new(pod);
+        self.actions.push(Action::CreatePod { member, pod });
+    }
+}
 
 pub(super) struct GangPods<'v, 'a> {
     pub facts: &'v Facts<'a>,

@@ -113,6 +113,7 @@ impl DomainPass<'_> {
         let Some(cause) = cause_of_kill(self.facts, members, &incident.cause) else {
             return;
         };
+        let own_deadline = cause.reason == DEADLINE_EXCEEDED;
         incident.cause = cause;
         if !own_deadline {
             refund(self.ledger, self.key(), &mut incident);
@@ -120,7 +121,6 @@ impl DomainPass<'_> {
         if let Some(domain) = self.entry_mut() {
             domain.incident = Some(incident);
         }
-        let own_deadline = cause.reason == DEADLINE_EXCEEDED;
     }
 
     /// Counts restarts by kubelets since the last pass, by restart counts in pod status.

@@ -186,8 +186,8 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         exec.extend(["--termination-log", path]);
     }
     container.command = Some(call(&[&exec, options], container.command.take()));
-    let delay = after_start(container).to_string();
-    let delay = ["--after-start", &delay];
+    let delay = Some(after_start(container)).filter(|seconds| *seconds > 0);
+    let delay = delay.map(|seconds| seconds.to_string());
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),
         ("startup", &mut container.startup_probe),
@@ -195,8 +195,11 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
     ] {
         if let Some(probe) = probe.as_mut().and_then(|p| p.exec.as_mut()) {
             let words = [program, "probe", kind];
-            let delay: &[&str] = if kind == "liveness" { &delay } else { &[] };
-            probe.command = Some(call(&[&words, options, delay], probe.command.take()));
+            let mut options = options.to_vec();
+            if let Some(delay) = delay.as_deref().filter(|_| kind == "liveness") {
+                options.extend(["--after-start", delay]);
+            }
+            probe.command = Some(call(&[&words, &options], probe.command.take()));
         }
     }
 }

@@ -13,8 +13,6 @@ use crate::failure::detect::{is_consequence, is_start_error, vanished};
 use crate::failure::domain::{Consequence, DomainPass, DomainScope};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
-use crate::pods::{ContainerView, PodView};
-use crate::tier::Tier;
 use crate::wake::Wake;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
@@ -59,9 +57,7 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         let entry = ledger.domain(&domain.key)?;
         let members = domain.members.iter();
         for member in members.filter(|m| membership.contains(m) && !ledger.completed.contains(*m)) {
-            let pod = facts
-                .current(entry, member)
-                .filter(|p| stays_down(facts, member, p))?;
+            let pod = facts.current(entry, member).filter(|p| p.terminal())?;
             let failure = facts.observe(member, pod).failure(entry)?;
             let verdict = verdict(facts.spec(), &failure);
             if entry.incident.is_some() || !verdict.action.leaves_container() {
@@ -77,16 +73,6 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         }
     }
     first
-}
-
-/// True if the training container has ended and no kubelet starts it again: without restart rules,
-/// kubelets restart it whatever its code.
-fn stays_down(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
-    let ended = facts
-        .trainer(member, pod)
-        .and_then(ContainerView::terminated);
-    let has_rules = pod.identity.tier.is_some_and(|tier| tier != Tier::Plain);
-    pod.terminal() || has_rules && ended.is_some() && !pod.restarts_all()
 }
 
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {

@@ -1,12 +1,12 @@
 //! Disruption budgets of a preemption.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::scheduling::Preemption;
 use lockstep_model::Pod;
 
+use super::limits::GuardedPods;
 use super::state::Cycle;
 use super::victims::{Found, begun};
 use crate::context::Context;
@@ -25,9 +25,6 @@ pub(super) enum BudgetAnswer {
     /// At least one victim may not be evicted.
     No,
 }
-
-/// Number of existing victim pods per budget, by position of the budget.
-pub(super) type GuardedPods = BTreeMap<usize, u32>;
 
 impl Cycle<'_> {
     /// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions

@@ -17,7 +17,8 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
-use super::budgets::{BudgetAnswer, GuardedPods, guarded_pods};
+use super::budgets::{BudgetAnswer, guarded_pods};
+use super::limits::GuardedPods;
 use super::place::place_in_free;
 use super::scheduler_timeout::is_unanswered;
 use super::state::Cycle;

@@ -1,7 +1,11 @@
 //! Limits of evictions: the configured number per minute, and disruption budgets.
 
-use super::budgets::GuardedPods;
+use std::collections::BTreeMap;
+
 use crate::pace::{Evictions, LimitReached};
+
+/// Number of existing victim pods per budget, by position of the budget.
+pub(super) type GuardedPods = BTreeMap<usize, u32>;
 
 #[derive(Default)]
 pub(super) struct EvictionLimits {

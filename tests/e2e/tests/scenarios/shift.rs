@@ -81,11 +81,14 @@ async fn a_workload_is_restarted_suspended_and_resumed_by_one_field_each() -> Re
         let status = t.restarted("llama", 2).await?;
         ensure!(status.restarts.counted == 1, "{:?}", status.restarts);
 
-        t.lockstep(&["checkpoint", "llama", "--at", "2026-01-02T03:04:05Z"])
+        let created = t.workloads().get("llama").await?.metadata;
+        let created = serde_json::to_value(created.creation_timestamp)?;
+        let created = created.as_str().context("a creation time")?;
+        t.lockstep(&["checkpoint", "llama", "--at", created])
             .await?;
         let workload = t.workloads().get("llama").await?;
         let at = workload.annotations().get(annotations::LAST_CHECKPOINT);
-        ensure!(at.is_some_and(|at| at == "2026-01-02T03:04:05Z"), "{at:?}");
+        ensure!(at.is_some_and(|at| at == created), "{at:?}");
 
         t.lockstep(&["suspend", "llama"]).await?;
         t.condition("llama", types::SUSPENDED).await?;

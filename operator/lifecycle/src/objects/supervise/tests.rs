@@ -219,7 +219,7 @@ fn probes_that_are_commands_are_answered_while_the_container_is_held() {
     let trainer = &pod["containers"][0];
     assert_eq!(
         trainer["livenessProbe"],
-        json!({"exec": {"command": ["/lockstep/lockstep-run", "probe", "liveness", "--after-start", "0", "--", "check", "-v"]}, "periodSeconds": 7})
+        json!({"exec": {"command": ["/lockstep/lockstep-run", "probe", "liveness", "--", "check", "-v"]}, "periodSeconds": 7})
     );
     assert_eq!(trainer["readinessProbe"]["exec"]["command"][2], "readiness");
 }
