@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, ImageVolumeSource, PodSpec, Probe,
+    Capabilities, Container, EmptyDirVolumeSource, ImageVolumeSource, Lifecycle, PodSpec, Probe,
     ResourceRequirements, SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -55,11 +55,8 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
     let inits = pod.init_containers.iter().flatten();
     let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
     let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
-    let stop_signal = container
-        .lifecycle
-        .as_ref()
-        .and_then(|l| l.stop_signal.as_ref());
-    let unheard = stop_signal.is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != name));
+    let unheard = stop_signal(container.lifecycle.as_ref())
+        .is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != *name));
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
     // A paused process listens on no port.
     let by_port = [&container.liveness_probe, &container.startup_probe];
@@ -92,6 +89,10 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
         () if taken => Some("the pod uses the name lockstep-run, or the volume or folder lockstep"),
         () => None,
     }
+}
+
+fn stop_signal(lifecycle: Option<&Lifecycle>) -> Option<&str> {
+    lifecycle?.stop_signal.as_deref()
 }
 
 fn mounts(container: &Container) -> impl Iterator<Item = &str> {
@@ -171,11 +172,7 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         SharedMemoryPolicy::CleanAll => exec.extend(["--clean-shm", "all"]),
         SharedMemoryPolicy::Keep => exec.extend(["--clean-shm", "none"]),
     }
-    let stop_signal = container
-        .lifecycle
-        .as_ref()
-        .and_then(|l| l.stop_signal.as_deref());
-    if let Some(signal) = stop_signal {
+    if let Some(signal) = stop_signal(container.lifecycle.as_ref()) {
         exec.extend(["--stop-signal", signal]);
     }
     let grace = policy.stop_grace_seconds.to_string();
