@@ -5,12 +5,19 @@ use kube::{Resource, ResourceExt};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::names::member_of;
+use lockstep_api::workload::Phase;
 
 /// True if the workload is the controller of the object.
 pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: &K) -> bool {
     let uid = workload.metadata.uid.as_deref();
     let mut owners = object.owner_references().iter();
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
+}
+
+/// True if the workload has succeeded or failed.
+pub fn has_ended(workload: &TrainingWorkload) -> bool {
+    let phase = workload.status.as_ref().and_then(|s| s.phase);
+    matches!(phase, Some(Phase::Succeeded | Phase::Failed))
 }
 
 pub fn member(pod: &Pod) -> Option<Member> {

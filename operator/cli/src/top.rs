@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use lockstep_api::PodGroup;
 use lockstep_api::TrainingWorkload;
-use lockstep_api::workload::{Group, Phase};
+use lockstep_api::workload::Group;
 use lockstep_model::CostModel;
 use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::pod_requests;
 use serde::Serialize;
 
-use crate::objects::owns;
+use crate::objects::{has_ended, owns};
 use crate::view::table::Table;
 use crate::view::{Look, View};
 
@@ -60,8 +60,7 @@ pub fn top(
     for workload in workloads {
         let status = workload.status.clone().unwrap_or_default();
         let held = status.accounting.accelerators;
-        let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
-        let wanted = if ended || workload.spec.suspend {
+        let wanted = if has_ended(workload) || workload.spec.suspend {
             0
         } else {
             (asked(workload, &costs) - held).max(0)

@@ -9,6 +9,8 @@ use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
+use crate::objects::has_ended;
+
 #[derive(Debug)]
 pub struct Story {
     pub workload: TrainingWorkload,
@@ -121,7 +123,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
     });
     let mut gangs: Vec<GangStory> = groups.iter().map(gang).collect();
     gangs.sort_by(|a, b| a.pod_group.cmp(&b.pod_group));
-    let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+    let ended = has_ended(workload);
     for gang in &mut gangs {
         if ended && gang.state != GangReportState::Placed {
             gang.state = GangReportState::Ended;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::scheduling::Reservation;
-use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::share::fraction;
 use lockstep_model::{GangPhase, SnapshotFile};
@@ -16,7 +15,7 @@ use lockstep_scheduler::snapshot::scheduling_input;
 use lockstep_scheduler::{GangState, Memory, SchedulerSettings, namespace_shares, schedule};
 use serde::Serialize;
 
-use crate::objects::owns;
+use crate::objects::{has_ended, owns};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -127,8 +126,7 @@ pub fn queue_without_places(
 ) -> QueueAnswer {
     let ended = |group: &PodGroup| {
         let owner = workloads.iter().find(|w| owns(w, group));
-        let phase = owner.and_then(|w| w.status.as_ref()?.phase);
-        matches!(phase, Some(Phase::Succeeded | Phase::Failed))
+        owner.is_some_and(has_ended)
     };
     let waits = |group: &PodGroup| {
         let status = group.status.as_ref()?;
