@@ -17,8 +17,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
 }
 
-/// Commit and its UTC date. Only from the repository of this crate, not from a repository around an
-/// unpacked archive.
+/// Commit and its UTC date. Ignores a repository around an unpacked archive.
 fn of_git() -> Option<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?;
     let top = git(root, &["rev-parse", "--show-toplevel"])?;

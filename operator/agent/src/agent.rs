@@ -35,13 +35,12 @@ pub struct Agent<R, S, V> {
     /// Changes within this time share one write of the `NodeAgent`.
     pub debounce: Duration,
     pub metrics: Metrics,
-    /// Reasons why the agent is not ready yet.
     pub readiness: Readiness,
 }
 
 impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
-    /// Runs until it is dropped. A crash loses nothing: the store has all decisions before they
-    /// take effect.
+    /// Runs until it is dropped. A crash loses nothing: the agent persists all decisions before it
+    /// acts.
     pub async fn run(mut self) -> Infallible {
         let runtime_version = loop {
             match in_time("version", self.runtime.version()).await {
@@ -87,8 +86,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         }
     }
 
-    /// Splits the agent into its runtime and the part that continues while the runtime is busy with
-    /// a call.
+    /// Splits the agent into its runtime and the part that works while the runtime handles a call.
     pub(crate) fn reconciler(
         self,
         records: Records,
@@ -115,7 +113,7 @@ async fn work<R: Runtime, S: Store, V: Supervisors>(
 ) -> Infallible {
     let mut failed = false;
     loop {
-        // If the runtime restarts between two listings, only the stops in flight fail.
+        // If the runtime restarts between two listings, only stops in flight fail.
         let recovering = node.stop_failed() || failed;
         let turn = turn(&mut runtime, &mut node, recovering).await;
         failed = turn.is_err();
@@ -128,8 +126,8 @@ async fn work<R: Runtime, S: Store, V: Supervisors>(
     }
 }
 
-/// Runs one step. After a failure, the first successful step reads the runtime's version again,
-/// because an upgrade may have restarted it.
+/// Runs one step. The first successful step after a failure reads the runtime's version again,
+/// because an upgrade may have restarted the runtime.
 async fn turn<R: Runtime, S: Store, V: Supervisors>(
     runtime: &mut R,
     node: &mut Reconciler<S, V>,
@@ -137,14 +135,13 @@ async fn turn<R: Runtime, S: Store, V: Supervisors>(
 ) -> Result<(), StepError> {
     step(runtime, node).await?;
     if recovering {
-        // No call of `meanwhile` here: no later step would process events that it consumes.
+        // No call of `meanwhile`: it consumes events that no later step would process.
         let version = in_time("version", runtime.version()).await?;
         node.works_again(version);
     }
     Ok(())
 }
 
-/// Lists the pods, decides and carries out the decision.
 async fn step<R: Runtime, S: Store, V: Supervisors>(
     runtime: &mut R,
     node: &mut Reconciler<S, V>,
@@ -163,7 +160,6 @@ async fn step<R: Runtime, S: Store, V: Supervisors>(
     }
 }
 
-/// Loads the persisted records; `None` if there are none or they are unreadable.
 async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
     match store.load().await {
         Ok(records) => records,

@@ -13,7 +13,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Starts with `burst` tokens, which is also the maximum. One token is added every `each`.
+    /// Starts with `burst` tokens, the maximum. One token is added every `each`.
     pub(crate) fn new(burst: u32, each: Duration, now: Instant) -> Self {
         Self {
             burst,
@@ -30,7 +30,7 @@ impl Allowance {
         may
     }
 
-    /// Returns the time of the next token: now if there is one.
+    /// Time of the next token; `now` if a token is available.
     pub(crate) fn next(&mut self, now: Instant) -> Instant {
         self.fill(now);
         if self.left > 0 {

@@ -1,5 +1,5 @@
-//! Self-test before the agent acts: is the admission policy in force that restricts the agent to
-//! the NodeAgent of its own node?
+//! Self-test before the agent acts: does the admission policy restrict the agent to the NodeAgent
+//! of its own node?
 //!
 //! Without the policy, a token stolen from one node could write the status of every node. The test
 //! creates the NodeAgent of another node as a dry run. It passes only if an admission policy
@@ -21,11 +21,10 @@ use crate::health::{Part, Readiness};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between two tests: an applied policy takes effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
-/// Names that no node has. There are two in case the agent's node has one of them.
+/// Names that no node has. Two names, in case the agent's node has one of them.
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
 const POLICY: &str = "lockstep-node-agents";
-/// RBAC resource that identifies an agent's account. The policy's refusal names it if the account
-/// lacks it.
+/// RBAC resource that identifies an agent's account. The policy names it if the account lacks it.
 const RIGHT: &str = "nodeagents.admission.lockstep.dev";
 
 #[derive(Debug, Error)]
@@ -36,21 +35,20 @@ pub enum GuardError {
          apply config/policies"
     )]
     NotInForce,
-    /// The policy refused the account because it is not an agent's. It would also refuse the
-    /// agent's own writes.
+    /// The policy refused the account, which is not an agent's. It would refuse the agent's writes
+    /// too.
     #[error(
         "the policy does not take this account for an agent: {0}; the ClusterRole of config/components/agent has the right"
     )]
     NoAgent(String),
-    /// The refusal did not come from a policy, so the policy's decision is unknown.
+    /// Another component refused the request, so the policy's decision is unknown.
     #[error("the API server refused the self-test for another reason: {0}")]
     Unclear(String),
     #[error("the API server did not answer the self-test: {0}")]
     NoAnswer(String),
 }
 
-/// Returns when the policy is in force. Until then the agent is not ready, and `/readyz` reports
-/// the reason.
+/// Returns when the policy is in force. Until then, `/readyz` reports the reason.
 pub async fn policy_in_force(client: &Client, node: &str, readiness: &Readiness) {
     let mut last = None;
     loop {

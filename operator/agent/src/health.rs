@@ -1,10 +1,7 @@
-//! Readiness of the agent.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A precondition of readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The policy that restricts the agent to its node is in force.
@@ -39,8 +36,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// Readiness of the agent, shared by clones. All parts are pending at first. The manager relies
-/// only on ready agents.
+/// Readiness of the agent, shared by clones. All parts start as pending. The manager relies only on
+/// ready agents.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<Mutex<Known>>);
 
@@ -79,8 +76,8 @@ impl Readiness {
         }
     }
 
-    /// Sets why supervisors are unreachable; `None` if they are reachable. Returns true if this has
-    /// changed.
+    /// Sets why supervisors are unreachable; `None` if they are reachable. Returns true on a
+    /// change.
     pub fn without_supervisors(&self, why: Option<&str>) -> bool {
         let mut known = self.known();
         let news = known.without_supervisors.as_deref() != why;
@@ -111,7 +108,6 @@ impl Readiness {
         (!lines.is_empty()).then(|| lines.concat())
     }
 
-    /// Response of `/readyz`: the remarks, or the pending parts as the error.
     pub fn answer(&self) -> Result<String, String> {
         match self.pending() {
             None => Ok(format!("ok\n{}", self.remarks())),

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-/// Exit code for wrong arguments, the same as clap's.
+/// Exit code for wrong arguments, as in clap.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -54,8 +54,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs until a signal arrives. Dropping the tasks loses nothing: the store has all decisions
-/// before they take effect.
+/// Runs until a signal arrives. Dropping the tasks loses nothing: the agent persists all decisions
+/// before it acts.
 async fn serve(args: AgentArgs) -> Result<()> {
     let ended = ended_by_signal()?;
     let client = connect(&args).await?;

@@ -1,5 +1,3 @@
-//! Metrics of the agent.
-
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -58,15 +56,12 @@ const RESULTS: [&str; 2] = ["stopped", "failed"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRefusal {
-    /// The file at the socket's path is no socket.
+    /// The socket's path names another kind of file.
     Path,
-    /// No greeting arrived, or another frame came first.
+    /// No greeting arrived, or another frame preceded it.
     Greeting,
-    /// There is no common version.
     Version,
-    /// The supervisor violated the protocol.
     Frame,
-    /// The supervisor exceeded the rate limit.
     Flood,
     Unread,
 }

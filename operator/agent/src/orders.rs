@@ -13,11 +13,10 @@ use lockstep_node::NamespacedOrders;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// `None` until the watch has listed all orders.
+/// `None` before the first list of all orders.
 pub type Orders = Option<NamespacedOrders>;
 
-/// Keeps `orders` equal to the API server's state until it is dropped. Retries failures with
-/// back-off.
+/// Keeps `orders` equal to the API server's state. Retries failures with back-off.
 pub async fn follow(client: Client, orders: watch::Sender<Orders>) -> Infallible {
     loop {
         let config = watcher::Config::default();

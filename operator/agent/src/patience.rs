@@ -12,9 +12,10 @@ use tower::{BoxError, service_fn};
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest wait for an unreachable server.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Longest wait for an overloaded server, which retries of thousands of agents must not keep down.
+/// Longest wait for an overloaded server. Retries of thousands of agents must not keep it
+/// overloaded.
 const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
-/// Longest accepted Retry-After. A proxy that demands an hour would silence a ready node.
+/// Longest accepted Retry-After. A proxy that requests an hour would silence a ready node.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
 /// Wraps a client so that it fails with [`ComeBack`] if a response has a Retry-After header, which
@@ -34,15 +35,14 @@ pub(crate) fn with_retry_after(client: Client) -> Client {
     Client::new(send, namespace)
 }
 
-/// Exponential back-off with jitter per node, so that nodes that failed together do not retry
-/// together.
+/// Exponential back-off. Jitter per node spreads the retries of nodes that failed together.
 pub(crate) struct Backoff {
     random: fastrand::Rng,
     wait: Duration,
 }
 
 impl Backoff {
-    /// Creates the back-off of one node. The node's name seeds the jitter.
+    /// The node's name seeds the jitter.
     pub(crate) fn of(node: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         node.hash(&mut hasher);
@@ -56,9 +56,9 @@ impl Backoff {
         self.wait = FIRST;
     }
 
-    /// Returns the wait after one more failure: 50 % to 100 % of the current wait, plus `asked`
-    /// from the server. The limit is lower unless the server is `busy`. If `asked` exceeds a
-    /// minute, 30 s to 60 s replace it.
+    /// The wait after one more failure: 50 % to 100 % of the current wait, plus `asked` from the
+    /// server. The limit is lower unless the server is `busy`. If `asked` exceeds a minute, 30 s to
+    /// 60 s replace it.
     pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
         let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
         let whole = self.wait.min(longest);

@@ -31,9 +31,9 @@ use crate::patience::{Backoff, with_retry_after};
 /// in the queue, and a write storm would feed itself.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Writes allowed at once; afterwards one per `ONE_WRITE`. Members that crash right after their
-/// start can do so several times a second. A restart in place takes two or three writes, so the
-/// next failure is still reported at once.
+/// Writes allowed at once; afterwards one per `ONE_WRITE`. Members that crash at their start can do
+/// so several times a second. A restart in place takes two or three writes, so a failure soon
+/// afterwards is still reported at once.
 const BURST: u32 = 10;
 const ONE_WRITE: Duration = Duration::from_secs(1);
 /// Interval of reads while nothing changes, in case the object was deleted.
@@ -77,10 +77,8 @@ impl PublishError {
     }
 }
 
-/// Content of the next write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct News {
-    /// Desired status of the agent's object.
     pub status: NodeAgentStatus,
     /// Longest delay of the write: the slot of this node among nodes that report the same.
     pub slot: Duration,
@@ -89,7 +87,6 @@ pub(crate) struct News {
 }
 
 impl News {
-    /// Replaces the status. Returns true if it differs.
     pub(crate) fn update(&mut self, status: NodeAgentStatus, slot: Duration) -> bool {
         let different = self.status != status;
         if different {
@@ -116,7 +113,6 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Reads or creates the object, and returns its status.
     pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
         let client = with_retry_after(client);
         let nodes = Api::all(client.clone());
@@ -189,7 +185,6 @@ impl Publisher {
         in_time(self.api.patch(&self.node, &params, &patch)).await
     }
 
-    /// Owner reference to the node, so that the object is garbage-collected with it.
     async fn owner(&self) -> Result<OwnerReference, PublishError> {
         let node = in_time(self.nodes.get_metadata(&self.node)).await?;
         node.owner_ref(&()).ok_or(PublishError::NoUid)
@@ -200,7 +195,7 @@ impl Publisher {
         reason = "the agent is the only writer, so a field that this version does not know is of another version"
     )]
     async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {
-        // An update instead of a patch: the server would decode a patch, merge it and decode again.
+        // An update instead of a patch: for a patch, the server decodes, merges and decodes again.
         // The agent is the only writer.
         let mut object = NodeAgent::new(&self.node, NodeAgentSpec {});
         object.metadata.resource_version = self.resource_version.clone();
@@ -211,12 +206,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// Returns when `wanted` has changed, or when the object no longer has the wanted status.
+    /// Returns when `wanted` has changed, or when the object's status differs from `wanted`.
     async fn news(&mut self, wanted: &mut watch::Receiver<News>) {
         loop {
             match timeout(LOOK, wanted.changed()).await {
                 Ok(Ok(())) => return,
-                // The sender is gone: the agent is being dropped.
+                // The agent is being dropped.
                 Ok(Err(_)) => std::future::pending::<()>().await,
                 Err(_) => match self.read().await {
                     Ok(found) if found == wanted.borrow().status => {}
@@ -228,7 +223,7 @@ impl Publisher {
     }
 
     /// Collects changes for one write. Waits for `debounce`, for the rate limit, and for this
-    /// node's slot unless a change allows no delay.
+    /// node's slot. A hurried change skips the slot.
     async fn gather(&mut self, wanted: &mut watch::Receiver<News>, debounce: Duration) {
         let begun = Instant::now();
         let earliest = (begun + debounce).max(self.allowance.next(begun));
@@ -247,9 +242,9 @@ impl Publisher {
         }
     }
 
-    /// Writes each status in `wanted`, one write at a time, and skips statuses that are already
-    /// superseded. Retries forever. The agent becomes ready after the first write: pods that the
-    /// manager creates without known capabilities get no supervisor.
+    /// Writes each status in `wanted`, one write at a time, and skips superseded statuses. Retries
+    /// forever. The agent becomes ready after the first write: without known capabilities, pods
+    /// that the manager creates get no supervisor.
     pub(crate) async fn run(
         mut self,
         mut wanted: watch::Receiver<News>,
@@ -281,8 +276,8 @@ impl Publisher {
         }
     }
 
-    /// After a failed write, returns true if the object already has the wanted status. The response
-    /// to an earlier write may have been lost.
+    /// True if the object already has the wanted status: the response to an earlier write may be
+    /// lost.
     async fn is_there(&mut self, status: &NodeAgentStatus, error: &PublishError) -> bool {
         let node = self.node.clone();
         if !error.is_about_another_version() {

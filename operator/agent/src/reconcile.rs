@@ -32,7 +32,7 @@ use crate::supervisors::Supervisors;
 /// Pause after a failure.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
-/// A runtime usually answers within this time. A decision then waits for the response.
+/// A runtime usually answers within this time, for which a decision waits.
 const SOON: Duration = Duration::from_millis(50);
 
 /// Reads the node's clock.
@@ -46,7 +46,6 @@ pub(crate) enum StepError {
     Store(#[from] StoreError),
 }
 
-/// The agent without its runtime, which may be busy with a call.
 pub(crate) struct Reconciler<S, V> {
     pub node: String,
     pub store: S,
@@ -55,7 +54,6 @@ pub(crate) struct Reconciler<S, V> {
     pub now: Now,
     pub metrics: Metrics,
     pub readiness: Readiness,
-    /// Content of the next write of the `NodeAgent`.
     pub wanted: watch::Sender<News>,
     pub known: Known,
 }
@@ -65,9 +63,8 @@ pub(crate) struct Known {
     /// Members' pods of the last listing; `None` before the first.
     pods: Option<Vec<NodePod>>,
     stops: Stops,
-    /// A stop has failed since the last call of [`Reconciler::stop_failed`].
     stop_failed: bool,
-    /// Error of the last turn, to log each cause once.
+    /// Error of the last turn. Each cause is logged once.
     failure: Option<String>,
     /// Time of the next decision without a change.
     look_at: Option<Instant>,
@@ -87,14 +84,14 @@ impl Known {
 }
 
 impl<S: Store, V: Supervisors> Reconciler<S, V> {
-    /// Returns when an order, a stop, a supervisor or the timer requires a new decision. May be
-    /// dropped at any time, provided that the caller then decides anyway.
+    /// Returns when an order, a stop, a supervisor or the timer requires a decision. After a drop,
+    /// the caller must decide anyway.
     pub async fn changed(&mut self) {
         let look_at = self.known.look_at;
         tokio::select! {
             biased;
             changed = self.orders.changed() => if changed.is_err() {
-                // The sender of the watch is gone: the process is ending.
+                // The process is ending.
                 std::future::pending::<()>().await;
             },
             stopped = self.known.stops.next() => self.stopped(&stopped),
@@ -103,8 +100,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// Waits for a response of the runtime. After 50 ms, it decides on the last listing with each
-    /// change, so a hung runtime does not block decisions that do not need it.
+    /// Waits for a response of the runtime. After 50 ms, each change causes a decision on the last
+    /// listing, so a hung runtime delays only decisions that need it.
     pub async fn meanwhile<T>(&mut self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
         let mut answer = pin!(answer);
         if let Ok(answer) = timeout(SOON, &mut answer).await {
@@ -127,8 +124,8 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     }
 
     /// Decides on the last listing, if there is one. `listed`: the listing is new. Without a new
-    /// listing the agent still holds and releases supervisors, because the members' peers wait for
-    /// them. Returns the containers to stop, which are empty unless `listed`.
+    /// listing, the agent still pauses and releases supervisors, because peers of the members wait
+    /// for them. Returns the containers to stop; none unless `listed`.
     pub async fn follow(&mut self, listed: bool) -> Result<Vec<Stop>, StoreError> {
         self.known.look_at = None;
         let Some(pods) = &mut self.known.pods else {
@@ -183,8 +180,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         self.known.look_at = self.known.look_at.into_iter().chain(at).min();
     }
 
-    /// Starts to stop these containers concurrently, except those whose stop is in flight or
-    /// recent.
+    /// Stops these containers concurrently, except those whose stop is in flight or recent.
     pub fn stop(
         &mut self,
         wanted: &[Stop],
@@ -212,9 +208,9 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         self.look_again_by(again);
     }
 
-    /// Publishes a status with the agent's capabilities. `remembers`: the agent knows what runs on
-    /// its node, from its records or a listing. Until then it lacks the capability to stop members.
-    /// `slot`: longest delay of the write. Returns true if the status differs.
+    /// Publishes a status with the agent's capabilities. `remembers`: the agent knows the
+    /// containers of its node, from its records or a listing. Without them it lacks the capability
+    /// to stop members. `slot`: longest delay of the write. Returns true if the status differs.
     pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
         let status = self.able(status, remembers);
         self.wanted
@@ -245,7 +241,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         }
     }
 
-    /// Records the result of a turn, and logs each cause of failure once.
+    /// Logs each cause of failure once.
     pub fn ended(&mut self, turn: Result<(), StepError>) {
         let Err(error) = turn else {
             self.known.failure = None;
@@ -281,7 +277,6 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         });
     }
 
-    /// True if a stop has failed since the last call.
     pub fn stop_failed(&mut self) -> bool {
         std::mem::take(&mut self.known.stop_failed)
     }

@@ -11,20 +11,19 @@ use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A container runtime, as the agent of one node uses it.
 pub trait Runtime: Send {
-    /// Returns name and version, such as `containerd 2.4.2`.
+    /// Name and version, such as `containerd 2.4.2`.
     fn version(&mut self) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
-    /// Lists every pod of a training workload on the node. The list includes containers that ended
-    /// and were removed since the last call: their exit code is not available elsewhere.
+    /// Every pod of a training workload on the node. Includes containers that ended and were
+    /// removed since the last call: only this list has their exit codes.
     fn list(&mut self) -> impl Future<Output = Result<Vec<Sandbox>, RuntimeError>> + Send;
 
-    /// Kills a container without grace period, and returns when it has ended. An ended or removed
-    /// container is no error. Runs concurrently with all other calls.
+    /// Kills a container and returns when it has ended. An ended or removed container is no error.
+    /// Runs concurrently with all other calls.
     fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
-    /// Returns when something may have changed since the last [`Runtime::list`]. Cancel safe.
+    /// Returns after a possible change since the last [`Runtime::list`]. Cancel safe.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -39,7 +38,6 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Converts a member's pod; `None` for other pods.
     pub fn into_member(mut self) -> Option<NodePod> {
         let mut pod = NodePod::read(
             &self.pod_uid,
@@ -62,7 +60,6 @@ pub enum RuntimeError {
     Deadline { call: &'static str },
 }
 
-/// Adds the deadline to a call.
 pub(crate) async fn in_time<T>(
     call: &'static str,
     answer: impl Future<Output = Result<T, RuntimeError>>,

@@ -24,13 +24,13 @@ pub(crate) struct Stopped {
 
 pub(crate) struct Stops {
     running: FuturesUnordered<BoxFuture<'static, Stopped>>,
-    /// Time of the earliest next stop of each container; `None` while a stop is in flight.
+    /// Earliest next stop of each container; `None` while a stop is in flight.
     asked: BTreeMap<String, Option<Instant>>,
     retry: Duration,
 }
 
 impl Stops {
-    /// `retry`: pause before a container that still runs is stopped again.
+    /// `retry`: pause before a second stop of a container.
     pub(crate) fn new(retry: Duration) -> Self {
         Self {
             running: FuturesUnordered::new(),
@@ -39,7 +39,6 @@ impl Stops {
         }
     }
 
-    /// True if a stop of this container may start now.
     pub(crate) fn is_due(&self, container_id: &str, now: Instant) -> bool {
         match self.asked.get(container_id) {
             None => true,
@@ -65,7 +64,6 @@ impl Stops {
         );
     }
 
-    /// Returns the next stop that ends; pending while none is in flight.
     pub(crate) async fn next(&mut self) -> Stopped {
         let Some(stopped) = self.running.next().await else {
             return std::future::pending().await;

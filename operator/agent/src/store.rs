@@ -11,7 +11,6 @@ use tokio::fs;
 use tokio::io::AsyncWriteExt;
 
 pub trait Store: Send {
-    /// Returns the last saved records; `None` if there are none.
     fn load(&self) -> impl Future<Output = Result<Option<Records>, StoreError>> + Send;
 
     /// Replaces the saved records durably.
@@ -20,14 +19,12 @@ pub trait Store: Send {
 
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// The file system returned an error.
     #[error("cannot keep records in {}", path.display())]
     Io {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The content is not that of an agent.
     #[error("records in {} are damaged", path.display())]
     Damaged {
         path: PathBuf,
@@ -44,7 +41,7 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Uses this folder, which the first write creates.
+    /// The first write creates the folder.
     pub fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),

@@ -10,11 +10,8 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use thiserror::Error;
 
-/// Connection settings from this kubeconfig. Without it, from the kubeconfig of the environment or
-/// the pod's service account.
-///
-/// # Errors
-/// No configuration exists, or it cannot be read.
+/// Connection settings from this kubeconfig. Default: the kubeconfig of the environment, else the
+/// pod's service account.
 pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(match kubeconfig {
         Some(path) => {
@@ -36,8 +33,7 @@ pub struct ComeBack {
 
 impl ComeBack {
     /// Reads the Retry-After header, which kube drops. API Priority and Fairness and proxies send
-    /// only this header, with a plain-text body. Responses with a `Status` also contain the wait in
-    /// its details.
+    /// only this header. Responses with a `Status` repeat the wait in its details.
     pub fn read<B>(response: &Response<B>) -> Option<Self> {
         let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
         let headers = response.headers();
@@ -51,7 +47,6 @@ impl ComeBack {
         })
     }
 
-    /// The Retry-After response that caused this error, if any.
     pub fn of(error: &kube::Error) -> Option<Self> {
         match error {
             kube::Error::Service(error) => error.downcast_ref().copied(),
@@ -60,7 +55,6 @@ impl ComeBack {
     }
 }
 
-/// True if the status indicates an overloaded server.
 pub fn is_overload(status: StatusCode) -> bool {
     matches!(
         status,
@@ -70,7 +64,7 @@ pub fn is_overload(status: StatusCode) -> bool {
     )
 }
 
-/// How long the server requests to wait before a retry. Zero without a request.
+/// Wait that the server requests before a retry; zero by default.
 pub fn asked_wait(error: &kube::Error) -> Duration {
     if let kube::Error::Api(status) = error {
         let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);

@@ -16,29 +16,24 @@ const PROBE: Duration = Duration::from_secs(10);
 /// Number of unanswered probes after which a connection fails.
 const PROBES: u32 = 3;
 /// How long sent data may stay unacknowledged (TCP_USER_TIMEOUT): as long as the peer may be
-/// silent. While data is unacknowledged, the kernel sends no probes, and by default retransmits for
-/// 15 minutes.
+/// silent. Without it, the kernel retransmits for 15 minutes and sends no probes.
 const UNACKNOWLEDGED: Duration = PROBE.saturating_mul(PROBES + 1);
 /// Silence after which a shared connection sends an HTTP/2 ping, as in client-go. TCP probes do not
 /// suffice: the kernel of a hanging server answers them.
 const SILENT: Duration = Duration::from_secs(30);
 /// How long the server may take to answer the ping, as in client-go. It exceeds the delay of an
-/// overloaded server: otherwise all agents would reconnect to it at once, with handshakes and
-/// lists. Until then, retries of requests use the same connection.
+/// overloaded server. Otherwise, all agents would reconnect at once, with handshakes and lists.
 const UNANSWERED: Duration = Duration::from_secs(15);
 
 /// Connects like kube's client, with TCP keepalive probes. Concurrent requests use separate
 /// connections (HTTP/1.1).
 ///
 /// A watch is silent while nothing changes. So is a connection whose peer has vanished, such as an
-/// isolated node or a load balancer that dropped its state. kube ends such a watch after 300 s.
-/// With probes, the connection fails after 40 s. If the kubeconfig names a proxy or a credential
-/// plugin, kube's own client without probes is used. Pods need neither.
+/// isolated node. kube ends such a watch after 300 s. With probes, the connection fails after 40 s.
+/// If the kubeconfig names a proxy or a credential plugin, kube's own client without probes is
+/// used. Pods need neither.
 ///
-/// The client never retries, whatever `config` says.
-///
-/// # Errors
-/// The certificates or credentials of the configuration cannot be used.
+/// The client never retries, whatever `config` contains.
 pub fn connect(mut config: Config) -> kube::Result<Client> {
     // kube's default policy retries every verb up to 15 times, for minutes.
     config.default_retry = false;
@@ -55,15 +50,11 @@ pub fn connect(mut config: Config) -> kube::Result<Client> {
 }
 
 /// Connects like [`connect`], with one connection for all requests (HTTP/2), like clients in Go.
-/// Writes share the permanent connection of the watches. Use it for processes on every node, where
-/// a second connection would add thousands. The connection fails after 45 s if the server stops
-/// responding, even if its kernel still does.
+/// For processes on every node, where a second connection per node would add thousands. The
+/// connection fails after 45 s if the server hangs, even if its kernel still responds.
 ///
-/// Falls back to HTTP/1.1 if the server or a proxy supports nothing else, and if its certificate
-/// has another name ([`Config::tls_server_name`]).
-///
-/// # Errors
-/// The certificates or credentials of the configuration cannot be used.
+/// Falls back to HTTP/1.1 if the server or a proxy supports nothing else, or if its certificate has
+/// another name ([`Config::tls_server_name`]).
 pub fn connect_http2(config: Config) -> kube::Result<Client> {
     if is_kubes_own(&config) || config.tls_server_name.is_some() {
         return connect(config);
@@ -76,7 +67,7 @@ pub fn connect_http2(config: Config) -> kube::Result<Client> {
         .wrap_connector(tcp_connector(&config));
     let mut builder = legacy::Client::builder(TokioExecutor::new());
     builder
-        // By default, a connection is not reused 90 s after its last request started, even while a
+        // By default, a connection is not reused 90 s after its last request started, even if a
         // watch reads from it.
         .pool_idle_timeout(None)
         .timer(TokioTimer::new())
@@ -90,12 +81,10 @@ fn is_kubes_own(config: &Config) -> bool {
     config.proxy_url.is_some() || config.auth_info.exec.is_some()
 }
 
-/// Installs the crypto provider that kube selects when it builds its own client.
 fn use_provider() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A client over a connector, with the layers of kube's client except retries.
 fn over(
     connector: HttpsConnector<HttpConnector>,
     builder: &legacy::Builder,

@@ -18,10 +18,6 @@ use tracing::{info, warn};
 /// Metrics registry of a process. Components may register while the endpoint serves it.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
 
-/// Binds the address of an endpoint.
-///
-/// # Errors
-/// The address is not local, or in use.
 pub async fn listen(endpoint: &str, address: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(address)
         .await

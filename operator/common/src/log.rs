@@ -38,8 +38,8 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLevel(String);
 
-/// The text contains no valid level. The filter library would read an unknown word as a module
-/// name, log everything of that module and nothing else.
+/// The text contains no valid level. For an unknown word, the filter library would log everything
+/// of a module with that name and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("must be off, error, warn, info, debug or trace, and so for modules: info,kube=warn")]
 pub struct NoLevel;
@@ -56,11 +56,11 @@ impl FromStr for LogLevel {
     }
 }
 
-/// True if this part of the text names a level, alone or for a module.
 fn names_level(part: &str) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
     let (module, level) = part.split_once('=').unwrap_or(("", part));
-    // The library accepts numbers as levels. Reject them, because their meaning is not obvious.
+    // The library accepts numbers as levels. They are rejected, because their meaning is not
+    // obvious.
     module.chars().all(is_name)
         && !part.starts_with('=')
         && level.chars().all(char::is_alphabetic)
@@ -85,20 +85,12 @@ impl LogLevel {
 pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
 
 impl LogHandle {
-    /// Sets the log level.
-    ///
-    /// # Errors
-    /// The log has ended.
     pub fn set(&self, level: &LogLevel) -> Result<()> {
         Ok(self.0.reload(level.filter())?)
     }
 }
 
 impl LogArgs {
-    /// Starts the log of the process.
-    ///
-    /// # Errors
-    /// A log is already running.
     pub fn start(&self) -> Result<LogHandle> {
         let colours = std::io::stderr().is_terminal();
         let (log, handle) = self.log(std::io::stderr, colours);
@@ -106,7 +98,6 @@ impl LogArgs {
         Ok(handle)
     }
 
-    /// A log that is not installed yet.
     pub fn log<W>(&self, writer: W, colours: bool) -> (Dispatch, LogHandle)
     where
         W: for<'w> MakeWriter<'w> + Send + Sync + 'static,

@@ -11,20 +11,19 @@ use lockstep_api::restart_order::DomainOrder;
 use super::supervised;
 use super::view::{AttemptCall, NodePod, NodeView, Record, Records, is_ordered, order_for};
 
-/// How long the first arrivals wait for later ones, to share one write. Short, so that a hanging
-/// member does not delay reports on its neighbours.
+/// How long the first arrivals wait for later ones, to share one write. Short, because a hanging
+/// member must not delay reports on other members.
 const COALESCE: TimeDelta = TimeDelta::seconds(1);
 
 pub(super) struct Arrivals {
     pub list: Vec<Arrival>,
-    /// True for unpublished changes.
     pub news: bool,
     pub wake_after: Option<Duration>,
 }
 
 pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc>) -> Arrivals {
     let mut domains: BTreeMap<(&str, &str), Vec<&NodePod>> = BTreeMap::new();
-    // A pod of another namespace than the workload's is no member, and must not hide the members.
+    // A pod outside the workload's namespace is no member, and must not hide members.
     let ordered = |pod: &&NodePod| order_for(view.orders, pod).is_some();
     let (members, others): (Vec<_>, Vec<_>) = view.pods.iter().partition(ordered);
     for pod in members {
@@ -64,7 +63,6 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
     out
 }
 
-/// Last published arrivals.
 pub(super) fn reported_of<'a>(
     published: &'a NodeAgentStatus,
     workload_uid: &str,
@@ -74,14 +72,14 @@ pub(super) fn reported_of<'a>(
     arrivals.find(|a| a.workload_uid == workload_uid && a.domain == domain)
 }
 
-/// Members of one domain on this node that move to an attempt.
+/// Members of one domain on this node on their way to an attempt.
 struct Coming {
     attempt: i64,
     /// Sorted.
     arrived: Vec<ArrivedPod>,
     /// UIDs of overdue pods, sorted.
     late: Vec<String>,
-    /// True to report now.
+    /// True if the report is due now.
     tell: bool,
     next: Option<Duration>,
 }
@@ -116,7 +114,7 @@ impl Coming {
         arrived.sort();
         late.sort();
         let complete = arrived.len() == expected.len();
-        // A clock that was set back must not delay the arrivals of the neighbours.
+        // A clock set back must not delay other arrivals.
         let recent = last.filter(|last| *last <= now);
         let gathered = recent.map(|last| last + COALESCE);
         times.extend(gathered.filter(|at| !complete && now < *at));
@@ -134,13 +132,13 @@ impl Coming {
     }
 }
 
-/// A member's agent reports it as late after its whole deadline. The manager would still trust an
-/// earlier report then, even if the member's arrival is only delayed in transit.
+/// Time after which the agent reports a member as overdue: the whole deadline. The manager would
+/// trust an earlier report even if only the arrival's report is delayed.
 fn patience(order: &DomainOrder) -> Option<TimeDelta> {
     TimeDelta::try_seconds(order.deadline_seconds?)
 }
 
-/// It may have failed since.
+/// The member may have failed since.
 fn has_come(pod: &NodePod, record: &Record, order: &DomainOrder) -> bool {
     record.attempt == order.attempt && (record.arrived || !pod.supervised)
 }
@@ -163,12 +161,12 @@ pub(super) fn call(
         attempt: order.attempt,
         at: now,
     };
-    // After a clock was set back, the time of the call would be in the future.
+    // If a clock was set back, the time of the call is in the future.
     let still = known.filter(|c| c.attempt == order.attempt && c.at <= now);
     Some(still.unwrap_or(new))
 }
 
-/// At the first start, and for pods created at the attempt, only a barrier needs arrivals.
+/// The first start, and pods created at the attempt, need arrivals only for a barrier.
 fn is_awaited(order: &DomainOrder, pod: &NodePod) -> bool {
     if pod.supervised {
         supervised::is_for(order, pod)

@@ -5,8 +5,8 @@
 
 use super::{NodePod, Record};
 
-/// Ids of other containers from before the training container was stopped or ended. Newer ones
-/// belong to the next attempt.
+/// Ids of other containers that are older than the stop or end of the training container. Newer
+/// containers belong to the next attempt.
 pub(super) fn companions<'a>(
     pod: &'a NodePod,
     record: &Record,

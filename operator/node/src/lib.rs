@@ -1,10 +1,10 @@
-//! Decisions of a node's agent: which containers to stop, what to remember and what to report.
+//! Decisions of a node's agent: which containers to stop, what to persist and what to report.
 //!
 //! A training container is *released* for an attempt when the agent first sees it running without
-//! an older one. An order stops exactly the containers released for earlier attempts. A container
-//! restarted by its own rule is released for the next attempt and not stopped in two cases. It is
-//! newer than what the manager had seen, or no container ran when the order arrived. No clocks are
-//! compared.
+//! an older one. An order stops exactly the containers released for earlier attempts. In two cases,
+//! a container restarted by its own rule is released for the next attempt instead of stopped: it is
+//! newer than the container that the manager saw, or no container ran when the order arrived. No
+//! clocks are compared.
 //!
 //! A supervised container is never stopped. Its supervisor is paused, and released when all members
 //! are at the barrier ([`supervised`]).

@@ -1,5 +1,5 @@
-//! Reports exits of containers other than the training container, which rules may name. After a
-//! restart of all containers, pod status shows its cause only briefly.
+//! Reports exits of containers other than the training container, because failure rules may name
+//! them. After a restart of all containers, pod status shows the cause only briefly.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Exits {
     pub reports: Vec<Report>,
 }
 
-/// `record`: of the pod's training container. `before`: previous records of all pods.
+/// `record`: record of the pod's training container. `before`: previous records of all pods.
 pub(super) fn exits(
     pod: &NodePod,
     record: Option<&Record>,
@@ -58,13 +58,13 @@ pub(super) fn exits(
     Exits { noticed, reports }
 }
 
-/// SIGTERM and SIGKILL come with the end of the pod, or a restart of all its containers.
+/// SIGTERM and SIGKILL belong to the end of the pod, or to a restart of all its containers.
 fn failed_alone(exit: &Exit) -> bool {
     exit.code != 0 && !looks_killed(exit.code, &exit.reason)
 }
 
-/// Without a record of the training container, the attempt of the order, unless the container ended
-/// before its cause.
+/// Without a record of the training container: the attempt of the order, unless the container ended
+/// before the order's cause.
 fn attempt_of(
     pod: &NodePod,
     exit: &Exit,

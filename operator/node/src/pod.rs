@@ -14,13 +14,12 @@ pub(super) const REMOVED: &str = "ContainerStatusUnknown";
 #[derive(Default)]
 pub(super) struct Step {
     pub record: Option<Record>,
-    /// Stopped concurrently.
     pub stop: Vec<String>,
     pub tell: Option<Word>,
     pub reports: Vec<Report>,
 }
 
-/// `reported`: earlier reports, even if records were lost.
+/// `reported`: earlier reports, which remain if records are lost.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
@@ -28,7 +27,7 @@ pub(super) fn step(
     reported: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
-    // A pod runs at least at the attempt for which it was created.
+    // The lowest attempt of a pod is the one for which it was created.
     let attempt = order.map_or(pod.attempt, |o| o.attempt.max(pod.attempt));
     let mut record = record.cloned();
     let mut reports = Vec::new();
@@ -91,7 +90,7 @@ pub(super) fn end_of_released(
         Some(SeenContainer {
             exit: Some(exit), ..
         }) => exit.clone(),
-        // RestartAllContainers removes containers, with this code and reason.
+        // RestartAllContainers removes containers. The kubelet reports this code and reason.
         None => Exit {
             code: 137,
             reason: REMOVED.into(),
@@ -99,7 +98,7 @@ pub(super) fn end_of_released(
         },
     };
     record.exited_at = Some(exit.at);
-    // Before the signal, a container may exit by itself with another code.
+    // A container may exit by itself with another code before the signal.
     let stopped = record.stopping_since.is_some() && matches!(exit.code, 137 | 143);
     let kind = if stopped {
         ReportKind::Stopped
@@ -109,7 +108,7 @@ pub(super) fn end_of_released(
     Some(report(pod, record, kind, &exit))
 }
 
-/// An upper bound of the recorded container's end.
+/// Upper bound of the recorded container's end.
 fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
     let newer = |c: &&SeenContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
     let newer = pod.containers.iter().filter(newer);
@@ -145,7 +144,7 @@ pub(super) fn ended_unnoticed<'a>(
     ended
 }
 
-/// By its restart count: the current attempt or the previous one.
+/// The current or the previous attempt, by the restart count.
 fn attempt_of(
     pod: &NodePod,
     container: &SeenContainer,
@@ -169,11 +168,11 @@ fn release(
     let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
         Some(r) if r.exited_at.is_none() => return record,
-        // It waits for the order that answers the exit of its predecessor.
+        // The container waits for the order that handles the exit of its predecessor.
         Some(r) if r.attempt >= attempt => return record,
         Some(r) if r.cleared_for == Some(attempt) => attempt,
-        // No record, or restarted by its rule. Then it belongs to the old attempt if it started
-        // before the cause of the order.
+        // No record, or a container restarted by its rule. A container that started before the
+        // cause of the order belongs to the old attempt.
         None | Some(_) => by_number,
     };
     Some(Record::new(

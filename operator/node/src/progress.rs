@@ -10,8 +10,8 @@ use super::view::{NodePod, NodeView, order_for};
 
 /// Least time between reports about one member.
 const INTERVAL: TimeDelta = TimeDelta::seconds(60);
-/// Per member of its restart domain. The agents of thousands of members together write ten times
-/// per second.
+/// Interval per member of the restart domain. Together, the agents of thousands of members write
+/// ten times per second.
 const INTERVAL_PER_MEMBER: TimeDelta = TimeDelta::milliseconds(100);
 
 pub(super) struct ProgressReport {
@@ -21,7 +21,7 @@ pub(super) struct ProgressReport {
     pub wake_after: Option<Duration>,
 }
 
-/// `written`: other changes are published now, so progress costs no write of its own.
+/// `written`: other changes are due now, so progress needs no write of its own.
 pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> ProgressReport {
     let mut report = ProgressReport {
         list: Vec::new(),
@@ -45,7 +45,7 @@ pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -
             continue;
         }
         let wait = before.and_then(|old| (old.time + interval(view, pod) - now).to_std().ok());
-        // A clock that was set back must not suppress reports.
+        // A clock set back must not suppress reports.
         let wait = wait.filter(|wait| !wait.is_zero() && before.is_some_and(|old| old.time <= now));
         if let Some(wait) = wait {
             report.list.extend(before.cloned());
@@ -64,8 +64,8 @@ fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
     INTERVAL.max(INTERVAL_PER_MEMBER * members)
 }
 
-/// Limits times from the container: an invalid time would make the API server refuse the whole
-/// status.
+/// Limits times from the container: the API server would refuse the whole status for an invalid
+/// time.
 fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
     let (step, step_time) = seen.step;
     MemberProgress {
@@ -79,7 +79,7 @@ fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> M
     }
 }
 
-/// Times repeated on a new link may differ by a second.
+/// After a new link, repeated times may differ by a second.
 fn differs(old: &MemberProgress, new: &MemberProgress) -> bool {
     (old.attempt, old.step, old.checkpoint_step) != (new.attempt, new.step, new.checkpoint_step)
 }

@@ -1,4 +1,4 @@
-//! Reconstructs a pod's record from published reports, if the agent has lost its file.
+//! Reconstructs a pod's record from published reports after the loss of the agent's file.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
@@ -7,8 +7,8 @@ use lockstep_api::node_agent::Report;
 use super::arrivals::reported_of;
 use super::view::{NodePod, Record};
 
-/// From the newest arrival or exit. Restart counts do not suffice: the container after a failed one
-/// has a higher count before the failure is handled.
+/// From the newest arrival or exit. Restart counts do not suffice: the successor of a failed
+/// container has a higher count before the failure is handled.
 pub(super) fn record(
     pod: &NodePod,
     reports: &[Report],
@@ -36,7 +36,6 @@ fn arrival(pod: &NodePod, published: &NodeAgentStatus, now: DateTime<Utc>) -> Op
     })
 }
 
-/// A supervised child's container may still run.
 fn after_end(end: &Report, now: DateTime<Utc>) -> Record {
     Record {
         exited_at: Some(end.time).filter(|_| !end.supervised),

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use lockstep_api::restart_order::DomainOrder;
 
-/// Members whose nodes write at once. Their restart stays below one second.
+/// Members whose nodes write at once. A restart of so many members stays below one second.
 const AT_ONCE: u32 = 100;
 
-/// Per further member. 1000 small writes per second leave capacity on the API server.
+/// Delay per further member. 1000 small writes per second leave capacity on the API server.
 const EACH: Duration = Duration::from_millis(1);
 
-/// A constant delay per node.
+/// Delay of a node; constant, because it depends only on the name.
 pub(super) fn slot(node: &str, order: &DomainOrder) -> Duration {
     let beyond = u32::try_from(order.world)
         .unwrap_or_default()

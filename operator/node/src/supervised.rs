@@ -12,7 +12,6 @@ use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
 use super::supervisor::{ChildEnd, SupervisorState, Word};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
-/// `reported`: reports made before.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
@@ -51,36 +50,35 @@ pub(super) fn step(
     step
 }
 
-/// Pauses the process of a pod that another pod has replaced, for example while its node was
-/// unreachable. Both would be the same rank, and write the same checkpoint. Before the release of
-/// the attempt, no replacement runs, and a pod that is being evicted keeps its grace period.
+/// Pauses the process of a replaced pod, for example of a pod on an unreachable node. Both
+/// processes would have the same rank and write the same checkpoint. Not before the release of the
+/// attempt: until then no replacement runs, and an evicted pod keeps its grace period.
 fn hold_replaced(order: &DomainOrder, pod: &NodePod) -> Option<Word> {
     let attempt = order.attempt;
     let running = pod.supervisor.as_ref()?.running?;
     let is_over = running <= attempt && order.released_attempt == attempt && !is_for(order, pod);
-    // A supervisor answers an order to hold for its running attempt without stopping anything.
+    // A supervisor that runs this attempt would ignore `Hold`.
     is_over.then(|| Word::Hold {
         attempt: attempt.max(running + 1),
     })
 }
 
 /// True if the order includes this pod: its member restarts in place, or the pod was created for
-/// the attempt, and no other pod has replaced it. A pod created for a later attempt waits for the
-/// order of that attempt.
+/// the attempt. A replaced pod is not included. A pod of a later attempt waits for its own order.
 pub(super) fn is_for(order: &DomainOrder, pod: &NodePod) -> bool {
     let restarts = is_ordered(order, pod.member.as_ref());
     let comes = pod.attempt <= order.attempt && (restarts || pod.attempt == order.attempt);
     comes && !order.replaced_pods.contains(&pod.uid)
 }
 
-/// The attempt at which the supervisor has arrived. 0: none yet.
+/// Attempt at which the supervisor has arrived; 0 before that.
 fn reached(state: &SupervisorState) -> i64 {
     let ended = state.exit.as_ref().map(|e| e.attempt);
     state.held.max(state.running).max(ended).unwrap_or_default()
 }
 
-/// Reports containers that have ended. After a reported exit of the child, its container exits with
-/// the same code, on order or because no order arrived in time. This is not a second failure.
+/// Reports ended containers. After a reported exit of the child, the container exits with the same
+/// code. This is not a second failure.
 fn note_container_ends(pod: &NodePod, step: &mut Step, reported: &[Report], now: DateTime<Utc>) {
     if let Some(record) = &mut step.record {
         if let Some(c) = pod.containers.iter().find(|c| c.id == record.container_id) {
@@ -117,7 +115,7 @@ fn is_end_of_child(reported: &Report, end: &Report) -> bool {
 }
 
 /// Records a newly running container. If a process of the current attempt has ended in this pod,
-/// the next container waits for an order that handles this exit.
+/// the next container waits for an order that handles the exit.
 fn note_container(
     pod: &NodePod,
     step: &mut Step,
@@ -140,9 +138,9 @@ fn note_container(
     }
 }
 
-/// The report on an exit of the child, once per attempt of a container. The time is the
-/// supervisor's, because the agent may have been unavailable. It is limited to the lifetime of the
-/// container, because values from a container are untrusted.
+/// Report on an exit of the child, once per attempt of a container. The time is the supervisor's,
+/// because the agent may have been unavailable. It is limited to the container's lifetime, because
+/// values from a container are untrusted.
 fn child_end(
     pod: &NodePod,
     record: &Record,
@@ -168,8 +166,7 @@ fn child_end(
         message: end.message.clone(),
         ..report(pod, &at, ReportKind::Exited, &exit)
     };
-    // The record outlives entries in the list of reports. The list is published, so it outlives the
-    // record.
+    // The record outlives entries in the list of reports. The published list outlives the record.
     let known = record.told_end == Some(end.attempt);
     let known = known || reported.iter().any(|t| is_end_of_child(t, &new));
     (!known).then_some(new)

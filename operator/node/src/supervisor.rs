@@ -1,31 +1,28 @@
-//! Messages between an agent and the supervisor of a training container. `docs/supervisor-protocol.md` describes
-//! their frames.
+//! Messages between an agent and the supervisor of a training container. Frames:
+//! `docs/supervisor-protocol.md`.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CoordinatorAddress;
 use lockstep_api::workload::ProgressPolicy;
 
-/// State that the supervisor has reported on the current link. It repeats all of it on each new
-/// link.
+/// State that the supervisor has reported on the current link. A new link repeats all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupervisorState {
-    /// Attempt at whose barrier it waits. 0: it knows no attempt. `None`: its child runs, or it is
-    /// on the way to a barrier.
+    /// Attempt of the barrier at which it waits; 0 before the first. `None`: its child runs, or is
+    /// being stopped.
     pub held: Option<i64>,
     pub running: Option<i64>,
-    /// How its last child ended. `None` after another child has started.
+    /// Exit of the last child. `None` after the next start.
     pub exit: Option<ChildEnd>,
-    /// `None` if the child reports none.
     pub progress: Option<ChildProgress>,
 }
 
-/// Progress of a child, as reported by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildProgress {
     pub attempt: i64,
-    /// Its current step, and since when by the node's clock.
+    /// Current step, and its start by the node's clock.
     pub step: (i64, DateTime<Utc>),
-    /// Step of its last saved checkpoint, and when it was first reported.
+    /// Step of the last saved checkpoint, and the time of its first report.
     pub checkpoint: Option<(i64, DateTime<Utc>)>,
 }
 
@@ -39,18 +36,17 @@ pub struct ChildEnd {
     pub code: i32,
     /// Reason as in container status, such as `OOMKilled`, or `Hang`.
     pub reason: String,
-    /// Message for people: why it could not be started, where it hung, or its termination message.
+    /// Message for people: why the child did not start, where it hung, or its termination message.
     pub message: String,
 }
 
-/// Message to a supervisor, repeated until its state reflects it.
+/// Message to a supervisor, repeated until its state reflects the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tell {
     pub pod_uid: String,
     pub word: Word,
 }
 
-/// What an agent says to a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Stop all processes of earlier attempts, and wait at the barrier of this attempt.
@@ -58,7 +54,7 @@ pub enum Word {
     Release {
         /// The attempt. Only a supervisor at its barrier starts its child.
         attempt: i64,
-        /// Address of the coordinator. `None`: as in the pod's environment.
+        /// Address of the coordinator. `None`: the address in the pod's environment.
         coordinator: Option<CoordinatorAddress>,
         peers: Vec<String>,
         /// Policy by which the child counts as hung. `None`: never.

@@ -22,18 +22,15 @@ pub type NamespacedOrders = BTreeMap<(String, String), RestartOrderSpec>;
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     pub node: &'a str,
-    /// Complete, because the watch has synced.
     pub orders: &'a NamespacedOrders,
-    /// Complete as of the last list of the runtime.
+    /// Pods of the last listing.
     pub pods: &'a [NodePod],
-    /// True if the runtime was listed now. Otherwise containers are left as they are, but
-    /// supervisors are still paused and released.
+    /// True if the listing is new. Otherwise only supervisors are paused and released.
     pub listed: bool,
     pub records: &'a Records,
     pub published: &'a NodeAgentStatus,
 }
 
-/// A member's pod as the runtime shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePod {
     pub uid: String,
@@ -57,7 +54,7 @@ pub struct NodePod {
 }
 
 impl NodePod {
-    /// Reads a sandbox without its containers. `None` if it is not a member's pod.
+    /// A pod without its containers. `None` if the sandbox is not a member's pod.
     pub fn read(
         uid: &str,
         namespace: &str,
@@ -81,7 +78,6 @@ impl NodePod {
         })
     }
 
-    /// If several run, the newest.
     pub fn newest_running(&self) -> Option<&SeenContainer> {
         self.containers
             .iter()
@@ -90,7 +86,6 @@ impl NodePod {
     }
 }
 
-/// A started container as the runtime shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenContainer {
     /// Runtime id, without scheme.
@@ -99,7 +94,6 @@ pub struct SeenContainer {
     pub restarts: i32,
     /// The newest container is the current one.
     pub created_at: DateTime<Utc>,
-    /// How it ended. `None` while it runs.
     pub exit: Option<Exit>,
 }
 
@@ -142,24 +136,23 @@ pub struct Record {
     /// Restart count of the kubelet.
     #[serde(default)]
     pub restarts: i32,
-    /// Attempt that it is released for.
     pub attempt: i64,
     pub seen_at: DateTime<Utc>,
-    /// When the agent began to stop it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping_since: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
-    /// Attempt of the last order seen while no container ran. The next container belongs to it.
+    /// Attempt of the last order that arrived while no container ran. The next container belongs to
+    /// this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_for: Option<i64>,
     /// True if its supervisor has arrived at the barrier.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub arrived: bool,
-    /// Attempt of the last reported exit of a child. The supervisor repeats that exit.
+    /// Attempt of the last reported exit of a child. The supervisor repeats that report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_end: Option<i64>,
-    /// The attempt at which it is expected and has not arrived.
+    /// Attempt at which the member is expected and has not arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called: Option<AttemptCall>,
 }
@@ -194,7 +187,7 @@ pub struct AttemptCall {
     pub at: DateTime<Utc>,
 }
 
-/// Next actions, in this order: persist, stop and send messages, publish.
+/// Next actions in this order: persist, stop and send messages, publish.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePlan {
     /// Persist before any other action. `None` if unchanged.
@@ -203,7 +196,7 @@ pub struct NodePlan {
     pub stop: Vec<Stop>,
     /// Messages to supervisors. Repeated until they take effect.
     pub tell: Vec<Tell>,
-    /// `None` without changes. Version, runtime and capabilities are those of `published`.
+    /// `None` without changes. Version, runtime and capabilities are copied from `published`.
     pub status: Option<NodeAgentStatus>,
     /// How long the status may be delayed. Zero if it reports a failure.
     pub slot: Duration,
@@ -233,7 +226,7 @@ pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
     member.is_some_and(|m| names(&order.members, m))
 }
 
-/// Ranges that do not parse contain no member, so that no container is stopped by mistake.
+/// Unparsable ranges contain no member, so that no container is stopped by mistake.
 fn names(ranges: &[String], member: &Member) -> bool {
     is_in_ranges(ranges, member).unwrap_or(false)
 }

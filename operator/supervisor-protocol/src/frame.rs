@@ -33,7 +33,7 @@ impl FrameReader {
         }
     }
 
-    /// Returns the next frame, or `None` if the frame is incomplete.
+    /// The next frame, or `None` if the frame is incomplete.
     pub fn next_frame<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
         if let Some(error) = self.failed {
             return Err(error);

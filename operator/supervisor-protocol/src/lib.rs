@@ -36,8 +36,8 @@ pub use text::Text;
 pub use version::{VERSIONS, Versions};
 
 /// Environment variables that a supervisor sets for its child from the release. The argument
-/// `--keep-env` of the supervisor's command lists variables to keep because the user's manifest
-/// sets them.
+/// `--keep-env` of the supervisor's command lists the variables of the user's manifest, which stay
+/// unchanged.
 pub const SET_BY_SUPERVISOR: [&str; 18] = [
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
@@ -59,9 +59,9 @@ pub const SET_BY_SUPERVISOR: [&str; 18] = [
     "WORLD_SIZE",
 ];
 
-/// Signals that a supervisor passes on to its child, and their numbers on Linux. Each can be the stop
-/// signal of the container, as `lifecycle.stopSignal` spells it. The kernel drops others that are
-/// sent to the first process of a container without a handler.
+/// Signals that a supervisor forwards to its child, and their numbers on Linux.
+/// `lifecycle.stopSignal` can name each of them as the container's stop signal. The kernel drops
+/// other signals to the first process of a container without a handler.
 pub const PASSED_SIGNALS: [(&str, u8); 12] = [
     ("SIGHUP", 1),
     ("SIGINT", 2),

@@ -8,7 +8,7 @@ use std::ops::Deref;
 pub struct Text<const MAX: usize>(String);
 
 impl<const MAX: usize> Text<MAX> {
-    /// Returns the text, or `None` if it exceeds `MAX`. For text that programs read.
+    /// The text, or `None` if it exceeds `MAX`. For text that programs read.
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
         (text.len() <= MAX).then_some(Self(text))

@@ -16,7 +16,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Returns the newest common version, or `None` if the ranges do not overlap.
+    /// Newest common version, or `None` if the ranges do not overlap.
     pub fn agree(self, other: Self) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)

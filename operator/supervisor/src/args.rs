@@ -139,7 +139,7 @@ fn probe(
     Ok(options)
 }
 
-/// Returns the next option, or `None` at the mandatory `--`.
+/// The next option, or `None` at the mandatory `--`.
 fn option(args: &mut impl Iterator<Item = OsString>) -> Result<Option<OsString>, String> {
     let option = args.next().ok_or("-- and a command are missing")?;
     Ok((option != "--").then_some(option))

@@ -15,7 +15,7 @@ const NOT_FOUND: u8 = 127;
 /// The program is not executable; the same code as in a shell.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// torchrun separates rendezvous by this variable.
+/// torchrun separates the rendezvous of jobs by this variable.
 const RENDEZVOUS: &str = "PET_RDZV_ID";
 
 #[derive(Debug)]
@@ -59,8 +59,8 @@ pub fn code_of(error: &io::Error) -> u8 {
     }
 }
 
-/// Variables that the child of this attempt gets in addition to, or instead of, the pod's
-/// environment, which `pod` reads. `keep` lists the variables that the user's manifest sets.
+/// Variables that the child of this attempt gets in addition to, or instead of, those of the pod.
+/// `pod` reads a variable of the pod. `keep` lists the variables that the user's manifest sets.
 pub fn environment(
     release: &Release,
     pod: impl Fn(&str) -> Option<OsString>,
@@ -89,8 +89,8 @@ pub fn environment(
         }
     }
     if let Some(coordinator) = release.coordinator {
-        // Only with a coordinator: otherwise the rendezvous address is the same in each attempt,
-        // and members without a supervisor meet there under the pod's id.
+        // Only with a coordinator. Without it, all attempts use the same rendezvous address, and
+        // members without a supervisor use the pod's id there.
         let mut id = pod(RENDEZVOUS).unwrap_or_default();
         if !id.is_empty() {
             id.push("-");
@@ -111,7 +111,8 @@ pub fn environment(
             all.push((name, OsString::from(&address)));
         }
     }
-    // A pod with one process per member has them. In other pods, launchers set them for each process.
+    // Pods with one process per member have these variables. In other pods, launchers set them for
+    // each process.
     let absent = |name: &str| ["RANK", "WORLD_SIZE"].contains(&name) && pod(name).is_none();
     let kept = |name: &str| keep.iter().any(|kept| kept == OsStr::new(name));
     all.retain(|(name, _)| !absent(name) && !kept(name));

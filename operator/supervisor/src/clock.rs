@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use lockstep_supervisor::machine::Moment;
 
-/// Time since boot. It is the same in every process, so probes can compare it with the supervisor's
-/// state file.
+/// Time since boot, equal in all processes, so probes can compare it with the supervisor's state
+/// file.
 pub fn now() -> Moment {
     read(ClockId::Monotonic)
 }

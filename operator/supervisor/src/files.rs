@@ -18,12 +18,10 @@ pub fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     fs::rename(next, folder.join(name))
 }
 
-/// Reads at most `longest` bytes from the beginning of a regular file.
 pub fn read(path: &Path, longest: u64) -> Option<Vec<u8>> {
     read_from(path, longest, |_| 0)
 }
 
-/// Reads at most `longest` bytes from the end of a regular file.
 pub fn read_end(path: &Path, longest: u64) -> Option<Vec<u8>> {
     read_from(path, longest, |length| length.saturating_sub(longest))
 }
@@ -38,7 +36,6 @@ fn read_from(path: &Path, longest: u64, start: impl Fn(u64) -> u64) -> Option<Ve
     Some(content)
 }
 
-/// Empties a regular file, if it exists.
 pub fn empty(path: &Path) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match open(path, flags, Mode::empty()).map(File::from) {

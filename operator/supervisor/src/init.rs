@@ -9,9 +9,9 @@ use crate::shared_memory::SharedMemory;
 
 const PROGRAM: &str = "lockstep-run";
 
-/// Copies this program into the folder, executable for all users. Init containers can run again,
-/// even while the program in the folder runs, so a second copy is no error. This init container is
-/// the first one, so files in shared memory now belong to ended containers.
+/// Copies this program into the folder, executable for all users. Init containers can run again
+/// while the program in the folder runs, so a second copy is no error. This is the first init
+/// container, so all files in shared memory belong to ended containers.
 pub fn init(folder: &Path) -> io::Result<()> {
     let next = folder.join(".lockstep-run.next");
     fs::copy("/proc/self/exe", &next)?;

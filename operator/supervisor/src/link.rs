@@ -1,7 +1,7 @@
 //! The socket that the agent connects to.
 //!
-//! The agent reaches the socket through the pod's folder on the node, so the supervisor listens. An
-//! agent that restarted opens a new connection. The last welcomed connection is the current one.
+//! The agent reaches the socket through the pod's folder on the node, so the supervisor listens. A
+//! restarted agent opens a new connection. The last welcomed connection is the current one.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -108,8 +108,7 @@ impl Link {
         }
     }
 
-    /// Blocks until everything is sent, or until the time limit. The agent can read sent bytes
-    /// after this process has ended.
+    /// Blocks until everything is sent, or until the time limit. Sent bytes outlive this process.
     pub fn flush(&mut self, clock: fn() -> Moment, at_most: Duration) {
         let end = clock() + at_most;
         while let Some(agent) = &mut self.agent
@@ -124,7 +123,6 @@ impl Link {
         }
     }
 
-    /// Time at which a turn is due without an event.
     pub fn next_deadline(&self) -> Option<Moment> {
         let look = self.agent.is_none().then_some(self.look_at);
         let handshake = self
@@ -219,7 +217,7 @@ impl Link {
         }
     }
 
-    /// Handles connections without `Welcome`. A welcomed connection replaces the current one.
+    /// Handles handshakes. A welcomed connection replaces the current one.
     fn welcome(&mut self, now: Moment, events: &mut Vec<LinkEvent>) {
         for mut connection in std::mem::take(&mut self.unwelcomed) {
             match connection.handshake(now) {
@@ -237,8 +235,9 @@ impl Link {
 }
 
 impl Listener {
-    /// Binds under a temporary name, then replaces the file that the agent knows. All users may
-    /// connect, because the agent may lack CAP_DAC_OVERRIDE. The folder belongs to the pod.
+    /// Binds under a temporary name, then renames the file to the name that the agent opens. All
+    /// users may connect, because the agent may lack CAP_DAC_OVERRIDE. The folder belongs to the
+    /// pod.
     fn bind(path: &Path) -> io::Result<Self> {
         let next = path.with_extension("next");
         match fs::remove_file(&next) {
@@ -257,7 +256,6 @@ impl Listener {
 }
 
 impl Connection {
-    /// A new connection with `Hello` to send; `None` if the stream cannot be used.
     fn new(stream: UnixStream, hello: Vec<u8>, now: Moment) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         Some(Self {
@@ -283,7 +281,7 @@ impl Connection {
 
     fn converse(&mut self, events: &mut Vec<LinkEvent>) -> Result<(), Over> {
         let closed = self.receive();
-        // Frames that precede an error or the end are valid.
+        // Frames before an error or the end of the stream are valid.
         while let Some(order) = self.reader.next_frame().map_err(Over::Frame)? {
             events.push(LinkEvent::Said(order));
         }
@@ -298,7 +296,6 @@ impl Connection {
         }
     }
 
-    /// Reads available bytes. Returns true at the end of the stream.
     fn receive(&mut self) -> Result<bool, Over> {
         let mut bytes = [0; READ];
         for _ in 0..READS {

@@ -36,15 +36,14 @@ use words::{ended, rendezvous};
 
 const SIGKILL: SignalNumber = 9;
 
-/// A shell adds this to the number of the signal that ended a process.
+/// Exit code of a shell for a process that a signal ended: this plus the number of the signal.
 const SIGNAL_BASE: u8 = 128;
 
-/// The child and its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tree {
     None,
     Alive,
-    /// The child has the stop signal, and time until SIGKILL.
+    /// The child has received the stop signal. SIGKILL follows at `until`.
     Stopping {
         kill_at: Moment,
     },
@@ -75,7 +74,6 @@ enum Phase {
     Left,
 }
 
-/// State of one supervisor.
 #[derive(Debug)]
 pub struct Machine {
     waits: Waits,
@@ -83,22 +81,19 @@ pub struct Machine {
     tree: Tree,
     /// Attempt of the running or last child; 0 before the first.
     ran: u64,
-    /// Stop signal forwarded to that child. No other child follows: the container ends with it.
+    /// Stop signal forwarded to that child. The container ends with that child.
     stop: Option<SignalNumber>,
     /// Exit of that child, unless an order ended it.
     exit: Option<OwnExit>,
     watch: Watch,
     /// Start of the agent's absence.
     agent_away: Option<Moment>,
-    /// Start of the time without a child.
     idle_since: Moment,
-    /// Last line of [`Machine::print_once`].
     notice: String,
     actions: Vec<Effect>,
 }
 
 impl Machine {
-    /// Starts at no barrier and without an agent.
     pub fn new(waits: Waits, now: Moment) -> Self {
         Self {
             waits,
@@ -142,7 +137,6 @@ impl Machine {
         self.due().map(|(at, _)| at)
     }
 
-    /// Returns true while descendants must be killed.
     pub fn kills_tree(&self) -> bool {
         matches!(self.tree, Tree::Dying { .. })
     }
@@ -184,7 +178,6 @@ impl Machine {
 
     fn order(&mut self, order: FromAgent, now: Moment) {
         match order {
-            // The shell handles the connection.
             FromAgent::Welcome { .. } => {}
             FromAgent::Hold { attempt } => self.hold(attempt, now),
             FromAgent::Release(release) => self.release(release, now),
@@ -200,7 +193,7 @@ impl Machine {
                 self.phase = Phase::Stopping { attempt }
             }
             Phase::Running if attempt > self.ran => self.stop_for(attempt, now),
-            // The agent has not seen the start that its release caused.
+            // The agent has not seen `Started` yet.
             Phase::Running if attempt == self.ran => self.send(FromSupervisor::Started { attempt }),
             Phase::Ended if attempt > self.ran => {
                 if self.tree == Tree::None {
@@ -283,7 +276,7 @@ impl Machine {
         }
     }
 
-    /// A hang is a failure even if the child survives SIGKILL.
+    /// A hang counts as a failure even if the child survives SIGKILL.
     fn hung(&mut self, message: String, now: Moment) {
         self.phase = Phase::Ended;
         let exit = ChildExit {
@@ -327,16 +320,16 @@ impl Machine {
                     Phase::Ended
                 };
                 self.report(exit, now);
-                // When the first process of a container ends, the kernel ends all others.
+                // After the end of a container's first process, the kernel kills all others.
                 self.kill_tree(now);
             }
-            // The exit that the stop signal of an order has caused.
+            // The stop signal of an order caused this exit.
             Phase::Stopping { .. } | Phase::Leaving { .. }
                 if matches!(self.tree, Tree::Stopping { .. }) =>
             {
                 self.kill_tree(now);
             }
-            // The order sent SIGKILL. Another kind of exit happened before it and is reported.
+            // The order sent SIGKILL. Another exit happened before SIGKILL, and is reported.
             Phase::Stopping { .. } | Phase::Leaving { .. } => {
                 if ending != Ending::Signal(SIGKILL) && self.exit.is_none() {
                     let exit = self.exit_of(ending, oom_kills);
@@ -353,7 +346,7 @@ impl Machine {
     fn exit_of(&self, ending: Ending, oom_kills: u32) -> ChildExit {
         let (code, signal) = match (ending, self.stop) {
             (Ending::Signal(signal), _) => (code_of_signal(signal), Some(signal)),
-            // The child was stopped and has not completed, even if it exits 0.
+            // The child was stopped, so it has not completed, even if it exits 0.
             (Ending::Code(0), Some(signal)) => (code_of_signal(signal), None),
             (Ending::Code(code), _) => (code, None),
         };
@@ -375,7 +368,7 @@ impl Machine {
 
     fn report(&mut self, exit: ChildExit, now: Moment) {
         self.print(&ended(&exit));
-        // Progress first, so that the agent knows the last step before the failure.
+        // Progress first: the agent then knows the last step before the failure.
         self.send_progress(self.watch.unreported(self.ran), now);
         let own = OwnExit { exit, at: now };
         self.actions.push(Effect::SendExit(own.clone()));
@@ -426,7 +419,7 @@ impl Machine {
             | Tree::Dying {
                 reported: false, ..
             } => {}
-            // Processes that are overdue are not awaited a second time.
+            // Do not wait for overdue processes a second time.
             Tree::None | Tree::Dying { reported: true, .. } => self.exit(code),
         }
     }
@@ -441,7 +434,6 @@ impl Machine {
         self.actions.push(Effect::Send(message));
     }
 
-    /// Prints a repeated line once.
     fn print_once(&mut self, line: &str) {
         if self.notice != line {
             self.print(line);
@@ -454,7 +446,6 @@ impl Machine {
     }
 }
 
-/// Exit code for a signal.
 fn code_of_signal(signal: SignalNumber) -> u8 {
     SIGNAL_BASE.saturating_add(signal)
 }

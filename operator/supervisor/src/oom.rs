@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Counter of the kernel for the memory cgroup of this process.
+/// The kernel's counter for the memory cgroup of this process.
 #[derive(Debug, Default)]
 pub struct OomCounter {
     files: Vec<PathBuf>,
 }
 
 impl OomCounter {
-    /// Locates the counter through `/proc`. Without a counter the number stays 0.
+    /// Locates the counter through `/proc`. Without a counter, reads return 0.
     pub fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -77,7 +77,7 @@ fn path_of(cgroups: &str, controllers: impl Fn(&str) -> bool) -> Option<&str> {
 }
 
 struct Mount<'a> {
-    /// Mounted directory within the file system.
+    /// Path of the mounted directory within the file system.
     root: &'a str,
     point: &'a str,
     kind: &'a str,

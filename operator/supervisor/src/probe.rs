@@ -23,7 +23,6 @@ pub enum ProbeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     pub kind: ProbeKind,
-    /// The supervisor's folder.
     pub folder: PathBuf,
     /// How long a held container stays ready.
     pub ready_while_held: Duration,
@@ -36,7 +35,6 @@ pub struct ProbeOptions {
 enum Answer {
     Yes,
     No,
-    /// Run the user's probe.
     Ask,
 }
 
@@ -62,8 +60,8 @@ fn ask(command: &[OsString]) -> u8 {
 }
 
 /// A held child is healthy. It stays ready for `ready_while_held`, so that a restart causes no
-/// write of the pod's status. Before its first start a member is not ready. A child that has just
-/// started is alive: the kubelet counts delays and the startup probe once per container.
+/// write of the pod's status. A member is not ready before its first start. A child that has just
+/// started is alive, because the kubelet counts delays and the startup probe once per container.
 fn answer(options: &ProbeOptions, state: Option<Visible>, now: Moment) -> Answer {
     match (state, options.kind) {
         (Some(Visible::Running(since)), ProbeKind::Liveness)

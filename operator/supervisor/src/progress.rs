@@ -1,8 +1,7 @@
 //! The file in which the child reports its progress: the step and, after a space, the step of the
 //! last saved checkpoint, both decimal.
 //!
-//! A file, because any program can write one without blocking, and without failing if no process
-//! reads: `echo 1200 > "$LOCKSTEP_PROGRESS"`.
+//! A file never blocks the child, and needs no reader: `echo 1200 > "$LOCKSTEP_PROGRESS"`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -35,12 +34,10 @@ impl ProgressFile {
         }
     }
 
-    /// Path of the file, for the child.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the progress of the previous child.
     pub fn clear(&mut self) -> io::Result<()> {
         self.last = None;
         match fs::remove_file(&self.path) {
@@ -49,8 +46,7 @@ impl ProgressFile {
         }
     }
 
-    /// Returns new progress, if it has changed. Invalid content is ignored, because the child may
-    /// be writing.
+    /// Returns changed progress. Invalid content is ignored, because the child may be writing.
     pub fn look(&mut self) -> Option<Event> {
         let written = parse(&read(&self.path)?)?;
         if self.last.replace(written) == Some(written) {

@@ -12,8 +12,8 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 /// `PIPE_BUF` of Linux: a pipe accepts a line of this length as a whole or not at all.
 const LONGEST: usize = 4096;
 
-/// The log, if it is a pipe that can be opened again. `O_NONBLOCK` is a flag of the open file
-/// description, and the child shares that of file descriptor 2.
+/// The log, if it is a pipe that can be opened again. `O_NONBLOCK` belongs to the open file
+/// description, and the child shares the description of file descriptor 2.
 static PIPE: LazyLock<Option<File>> = LazyLock::new(|| {
     let kind = FileType::from_raw_mode(fstat(io::stderr()).ok()?.st_mode);
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -23,7 +23,7 @@ static PIPE: LazyLock<Option<File>> = LazyLock::new(|| {
     pipe.map(File::from)
 });
 
-/// Dropped lines that the log does not mention yet.
+/// Dropped lines that the log has not reported yet.
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
 /// Writes one line, or drops it if the log is full, for example while the container runtime is

@@ -18,7 +18,7 @@ const HOST_IPC: u64 = 0xEFFF_FFFF;
 /// File name in the supervisor's folder. The folder and `/dev/shm` belong to the pod, so both
 /// outlive the container.
 const FILE: &str = "shared-memory";
-/// File next to it, from a restart of all containers until a child starts. It lists the files in
+/// File that exists from a restart of all containers until a child starts. It lists the files in
 /// shared memory before the other init containers ran again.
 const AT_RESTART: &str = "shared-memory-at-restart";
 /// A list of this many bytes or more is ignored, because it may be incomplete.
@@ -26,8 +26,7 @@ const LONGEST: u64 = 1 << 20;
 /// Most files in the list at a restart: the init container has a memory limit of 16 MiB.
 const MOST: usize = 10_000;
 
-/// Beginnings of the names of files that a later process never reads. Checkpoints in memory have
-/// other names.
+/// Name prefixes of files that a later process never reads. Checkpoints in memory have other names.
 const KNOWN: [&[u8]; 12] = [
     b"nccl-",            // NCCL and RCCL
     b"torch_",           // PyTorch: tensors shared between processes
@@ -46,7 +45,7 @@ const KNOWN: [&[u8]; 12] = [
 /// Files that are unlinked before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanedFiles {
-    /// Those of communication libraries, by name.
+    /// Files of communication libraries, by name.
     Known,
     All,
     None,
@@ -69,17 +68,15 @@ type Entry = (u64, OsString);
 #[derive(Debug)]
 pub struct SharedMemory {
     folder: PathBuf,
-    /// The supervisor's folder.
     own: PathBuf,
     /// Content when the last child started; `None` if none has started in this pod.
     before: Option<BTreeSet<Entry>>,
-    /// Content when all containers restarted, if they did. Files that are not in it were not left
-    /// by the child.
+    /// Content at the last restart of all containers. The child has left no file outside this list.
     at_restart: Option<BTreeSet<Entry>>,
 }
 
 impl SharedMemory {
-    /// `own`: the supervisor's folder, with the lists of an earlier supervisor.
+    /// `own`: the supervisor's folder, which has the lists of an earlier supervisor.
     pub fn new(folder: &Path, own: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -92,14 +89,15 @@ impl SharedMemory {
         }
     }
 
-    /// `/dev/shm` of the container; `None` with `hostIPC`, where it also has files of other pods.
+    /// `/dev/shm` of the container. `None` with `hostIPC`: the folder then has files of other pods
+    /// too.
     pub fn of_container(own: &Path) -> Option<Self> {
         let ipc = fs::metadata("/proc/self/ns/ipc").ok()?;
         (ipc.ino() != HOST_IPC).then(|| Self::new(Path::new("/dev/shm"), own))
     }
 
-    /// Lists the files that remain when all containers of the pod restart. Init containers and
-    /// sidecars own all later files. The first init container calls this, possibly as another user.
+    /// Lists the files that remain at a restart of all containers. Later files belong to init
+    /// containers and sidecars. The first init container calls this, possibly as another user.
     pub fn note_restart(&self) -> io::Result<()> {
         if self.before.is_none() {
             return Ok(());
@@ -114,7 +112,7 @@ impl SharedMemory {
     }
 
     /// Lists the current files. The list is persisted, because the kernel may kill the supervisor
-    /// together with its child.
+    /// together with the child.
     pub fn remember(&mut self) -> io::Result<()> {
         let before = self.own_files().collect();
         let list = print(&before);
@@ -146,7 +144,6 @@ impl SharedMemory {
         self.files(move |owner| owner == user)
     }
 
-    /// Regular files of all users that match.
     fn files(&self, of: impl Fn(u32) -> bool) -> impl Iterator<Item = Entry> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
@@ -157,7 +154,7 @@ impl SharedMemory {
     }
 }
 
-/// Reads a list; `None` if it is missing or may be incomplete.
+/// `None` if the list is missing or may be incomplete.
 fn read(path: &Path) -> Option<BTreeSet<Entry>> {
     let list = files::read(path, LONGEST)?;
     ((list.len() as u64) < LONGEST).then(|| parse(&list))

@@ -25,7 +25,7 @@ impl Signals {
         let mut seen = Vec::new();
         for (_, signal) in PASSED_SIGNALS {
             let flag = Arc::new(AtomicBool::new(false));
-            // The flag first, so that it is set when `poll` wakes up.
+            // The flag first: it is then set when `poll` wakes up.
             flag::register(signal.into(), flag.clone())?;
             pipe::register(signal.into(), wake.try_clone()?)?;
             seen.push((signal, flag));
@@ -33,11 +33,10 @@ impl Signals {
         Ok(Self { wakes, seen })
     }
 
-    /// Returns the signals since the last call, without SIGCHLD: the caller reaps after each
-    /// wake-up.
+    /// Signals since the last call, without SIGCHLD: the caller reaps after each wake-up.
     pub fn take(&mut self) -> Vec<SignalNumber> {
         let mut bytes = [0; 64];
-        // Drained before the flags are read: a signal in between causes another wake-up.
+        // Drained before the flags are read: a signal in between wakes `poll` again.
         while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
         let arrived = self
             .seen

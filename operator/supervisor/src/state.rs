@@ -11,7 +11,6 @@ use lockstep_supervisor::machine::Visible;
 /// File name in the supervisor's folder.
 const FILE: &str = "state";
 
-/// Replaces the state atomically.
 pub fn write(folder: &Path, visible: Visible) -> io::Result<()> {
     files::replace(folder, FILE, print(visible).as_bytes())
 }

@@ -31,8 +31,8 @@ use lockstep_supervisor::machine::{
 const POD_UID: &str = "LOCKSTEP_POD_UID";
 /// Time limit for sending the last report.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Longest part of a termination message that is sent, in bytes. A cut character at its start takes
-/// more bytes in the frame.
+/// Longest part of a termination message to send, in bytes. A cut first character takes more bytes
+/// in the frame.
 const LONGEST_MESSAGE: u64 = 1000;
 /// First and longest pause between two searches for processes to kill. SIGCHLD wakes up earlier.
 const LOOK: Duration = Duration::from_millis(1);
@@ -44,16 +44,14 @@ const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuperviseOptions {
-    /// Folder that the agent can reach.
     pub folder: PathBuf,
     pub command: Vec<OsString>,
     pub waits: Waits,
-    /// Folder in which children leave shared memory segments; `None`: `/dev/shm`, unless the pod
-    /// shares it with the host.
+    /// Folder for shared memory segments of children. `None`: `/dev/shm`, unless the pod shares it
+    /// with the host.
     pub shared_memory: Option<PathBuf>,
     pub cleaned: CleanedFiles,
-    /// File with the message of the child for its exit, as in the container's
-    /// `terminationMessagePath`.
+    /// File for the message of the child's exit, as in the container's `terminationMessagePath`.
     pub termination_log: PathBuf,
     /// Variables for which the child keeps the pod's value.
     pub keep: Vec<OsString>,
@@ -79,12 +77,10 @@ struct Supervisor {
     link: Link,
     shared_memory: Option<SharedMemory>,
     oom: OomCounter,
-    /// OOM counter when the child started.
     oom_before: u64,
     child: Option<Pid>,
     progress: ProgressFile,
     look_at_progress: Moment,
-    /// State in the file for probes.
     visible: Option<Visible>,
     /// Time of the next write of the state after a failure.
     retry_state: Option<Moment>,
@@ -128,14 +124,13 @@ impl Supervisor {
     }
 
     /// Does all work that does not block. It reaps first, then handles signals, then the agent. So
-    /// a child that ended by itself never counts as ended by a signal or order of the same turn.
+    /// an exit never counts as the result of a signal or order of the same turn.
     fn turn(&mut self) -> Option<u8> {
-        // Drained before reaping: a process that dies in between causes another wake-up.
+        // Drained before reaping: a death in between wakes `poll` again.
         let signals = self.signals.take();
         if let Some(code) = self.reap() {
             return Some(code);
         }
-        // Before any check of deadlines.
         if let Some(seen) = self.look_at_progress()
             && let Some(code) = self.give(seen)
         {
@@ -183,10 +178,9 @@ impl Supervisor {
         }
     }
 
-    /// Returns new progress of the child, if a read is due.
     fn look_at_progress(&mut self) -> Option<Event> {
         let now = clock::now();
-        // Progress is read before a deadline is checked.
+        // Progress is read before each check of a deadline.
         let judged = self.machine.next_deadline().is_some_and(|at| at <= now);
         if self.child.is_none() || (now < self.look_at_progress && !judged) {
             return None;
@@ -204,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    /// Passes an event to the machine, performs the effects, and passes on the resulting events.
+    /// Handles an event, performs the effects, and handles the events that result.
     fn give(&mut self, event: Event) -> Option<u8> {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -247,7 +241,6 @@ impl Supervisor {
             }
             Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
             Effect::Print(line) => say(&line),
-            // `give` returns the exit code.
             Effect::Exit(_) => {}
         }
         None
@@ -270,14 +263,13 @@ impl Supervisor {
             say(&format!("cannot write what is in shared memory: {error}"));
         }
         self.oom_before = self.oom.read();
-        // Removes the progress of the previous child.
         if let Err(error) = self.progress.clear() {
             say(&format!(
                 "cannot clear {}: {error}",
                 self.progress.path().display()
             ));
         }
-        // The kubelet would show it as the message of a later exit.
+        // Otherwise, the kubelet would show this message for a later exit.
         let log = &self.options.termination_log;
         if let Err(error) = files::empty(log) {
             say(&format!("cannot empty {}: {error}", log.display()));
@@ -299,8 +291,8 @@ impl Supervisor {
 
     fn forward(&self, signal: SignalNumber) {
         if let (Some(child), Some(signal)) = (self.child, Signal::from_named_raw(signal.into())) {
-            // The child is not reaped yet, so the pid still belongs to it. If it has ended, the
-            // next turn reports that.
+            // The child is not reaped yet, so the pid is still the child's. If the child has ended,
+            // the next turn reports the exit.
             let _ = kill_process(child, signal);
         }
     }
@@ -315,8 +307,7 @@ impl Supervisor {
         }
     }
 
-    /// Writes the state for probes if it has changed. If the write fails, probes read the old
-    /// state.
+    /// Writes the state for probes if it has changed. If a write fails, probes read the old state.
     fn show(&mut self) {
         let (visible, now) = (self.machine.visible(), clock::now());
         if self.visible == Some(visible) || self.retry_state.is_some_and(|at| now < at) {
@@ -360,7 +351,6 @@ impl Supervisor {
     }
 }
 
-/// Converts a moment to time since 1970 by the node's clock.
 fn time_of_day(at: Moment) -> Duration {
     let ago = clock::now().saturating_sub(at);
     clock::time_of_day().saturating_sub(ago)

@@ -1,8 +1,7 @@
 //! Descendants of the supervisor: find, kill, reap.
 //!
-//! The supervisor is the child subreaper, so orphaned descendants become its children. `wait`
-//! without a child to wait for is then proof that none is left, whatever `/proc` showed before.
-//! `/proc` is used only to find processes to kill.
+//! The supervisor is the child subreaper, so orphaned descendants become its children. If `wait`
+//! finds no child, no descendant is left. `/proc` only finds processes to kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -79,7 +78,7 @@ impl Process {
         })
     }
 
-    /// A process whose main thread has ended before its other threads is in state Z, and runs.
+    /// In state Z, other threads of the process may still run.
     fn is_dead(&self) -> bool {
         self.state == 'X' || self.state == 'Z' && self.threads <= 1
     }
@@ -117,8 +116,8 @@ fn below(root: i32, all: Vec<Process>) -> Vec<Process> {
     found.into_values().collect()
 }
 
-/// Sends SIGKILL to all current descendants. Processes forked during this call are found by the
-/// next call. The child is killed even if `/proc` is unreadable.
+/// Sends SIGKILL to all current descendants. The next call finds processes forked during this call.
+/// The child is killed even if `/proc` is unreadable.
 pub fn kill_all(child: Option<Pid>) {
     if let Some(child) = child {
         // Not reaped yet, so the pid still belongs to the child.
@@ -130,8 +129,8 @@ pub fn kill_all(child: Option<Pid>) {
 }
 
 /// Kills a process if it still descends from this one. The pid may have been reused, in a shared
-/// pid namespace even by another container. So the process is pinned by a pidfd and checked again.
-/// After an error the process is gone, or it survives and is reported.
+/// pid namespace even by another container. So a pidfd pins the process before a second check.
+/// After an error, the process is gone or counts as a survivor.
 fn kill(process: &Process) {
     let Some(pid) = Pid::from_raw(process.pid) else {
         return;

@@ -212,8 +212,7 @@ impl Calls {
         }
     }
 
-    /// Sends SIGKILL without a grace period, and returns when the container has ended. A removed
-    /// container is no error.
+    /// Sends SIGKILL and returns when the container has ended. A removed container is no error.
     pub(super) async fn stop_container(&self, id: String) -> Result<(), RuntimeError> {
         let request = StopContainerRequest {
             container_id: id,
@@ -229,8 +228,8 @@ impl Calls {
         }
     }
 
-    /// Not requested from a runtime whose only stream belongs to the kubelet. No deadline: a Go
-    /// server sends the response headers with its first event, which can take hours on a quiet node.
+    /// Not requested if the runtime has one stream for all clients. No deadline: a Go server sends
+    /// the response headers with its first event, which can take hours on a quiet node.
     pub(super) async fn events(mut self) -> Result<Streaming<ContainerEventResponse>, Failure> {
         let version = self.runtime_version().await?;
         if has_one_stream(&version) {
@@ -250,8 +249,8 @@ fn named(version: &VersionResponse) -> String {
     format!("{} {}", version.runtime_name, version.runtime_version)
 }
 
-/// Before 2.0, containerd has one channel of events for all clients, and each event reaches one of
-/// them (containerd issue 7318). A second client takes events from a kubelet with `EventedPLEG`.
+/// containerd before 2.0 has one channel of events for all clients, and each event reaches one
+/// client (containerd issue 7318). The agent would take events from a kubelet with `EventedPLEG`.
 fn has_one_stream(version: &VersionResponse) -> bool {
     let number = version.runtime_version.trim_start_matches('v');
     let major = number.split('.').next().and_then(|n| n.parse().ok());

@@ -20,7 +20,7 @@ pub(super) enum Event {
 enum State {
     /// Back-off until this time.
     Waiting(Instant),
-    /// The request is sent. A runtime may delay the response until its first event.
+    /// The request is sent. Some runtimes respond with their first event.
     Asked(BoxFuture<'static, Result<Streaming<ContainerEventResponse>, Failure>>),
     Open(Box<Streaming<ContainerEventResponse>>),
 }
@@ -44,7 +44,7 @@ impl Events {
         }
     }
 
-    /// Returns true unless the runtime has refused the stream.
+    /// False if the runtime has refused the stream.
     pub(super) fn are_expected(&self) -> bool {
         !matches!(self.state, State::Waiting(_))
     }

@@ -27,10 +27,9 @@ pub(super) fn restarts(attempt: u32) -> i32 {
 pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
 
 impl Exits {
-    /// Records the exits in an event. Returns true if the event concerns, or may concern, a
-    /// member's pod.
+    /// Records the exits in an event. Returns true if the event may concern a member's pod.
     pub(super) fn learn(&mut self, event: ContainerEventResponse) -> bool {
-        // An event without a sandbox belongs to a pod that is being removed.
+        // An event without a sandbox belongs to a removed pod.
         let Some(sandbox) = event.pod_sandbox_status else {
             return true;
         };
@@ -48,7 +47,7 @@ impl Exits {
         if status.state() != ContainerState::ContainerExited {
             return;
         }
-        // Runtimes omit `finished_at` if they did not see the container end.
+        // Runtimes omit `finished_at` if they missed the exit.
         let at = if status.finished_at == 0 {
             status.created_at
         } else {
@@ -86,7 +85,7 @@ impl Exits {
             .is_some_and(|ends| ends.contains_key(container_id))
     }
 
-    /// Drops the exits of all pods except these UIDs.
+    /// Drops the exits of all other pods. The argument has UIDs.
     pub(super) fn keep_only(&mut self, uids: &BTreeSet<&str>) {
         self.0.retain(|uid, _| uids.contains(uid.as_str()));
     }

@@ -1,10 +1,9 @@
 //! The container runtime of a node over CRI v1 and its unix socket.
 //!
-//! The listing is authoritative. The event stream wakes the agent and reports exits of containers
-//! that are removed before the next listing. Without a stream of its own (containerd before 2.0), the
-//! agent polls the listing. With a stream the agent still lists periodically,
-//! because a runtime drops events of slow readers. All calls share one connection, which is opened
-//! on demand and reopened after the runtime restarts.
+//! The listing is authoritative. The event stream wakes the agent, and reports exits of containers
+//! that are removed before the next listing. containerd before 2.0 has no such stream, so the agent
+//! polls. With a stream the agent still lists periodically, because a runtime drops events of slow
+//! readers. All calls share one connection, opened on demand.
 
 #![expect(
     clippy::disallowed_methods,
@@ -34,13 +33,12 @@ use crate::runtime::{Runtime, RuntimeError, Sandbox};
 
 /// Most concurrent status calls for the exits of one listing.
 const STATUS_CALLS: usize = 8;
-/// Most events processed at once, so that an event storm does not delay orders.
+/// Most events processed at once, so that a burst of events does not delay orders.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// How long further changes are likely after a change: one attempt ends, the next starts.
+/// How long further changes are likely after a change: one attempt ends, the next one starts.
 const LIVELY: Duration = Duration::from_secs(30);
 
-/// Intervals and time limits of calls to the runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Intervals {
     /// Polling interval without a stream, if members run and containers changed within the last 30
@@ -56,7 +54,6 @@ pub struct Intervals {
     pub resubscribe: Duration,
     /// Longest such pause. Also the pause if the runtime has no event stream.
     pub max_resubscribe: Duration,
-    /// Deadline of a call.
     pub deadline: Duration,
 }
 
@@ -80,7 +77,6 @@ pub struct CriRuntime {
     events: Events,
     exits: Exits,
     intervals: Intervals,
-    /// Containers and their states at the last listing, sorted.
     listed: Vec<(String, i32)>,
     members: bool,
     /// End of the time in which further changes are likely.
@@ -91,8 +87,8 @@ pub struct CriRuntime {
 }
 
 impl CriRuntime {
-    /// Creates a runtime that connects with the first call: the socket need not exist yet. Must be
-    /// called within a tokio runtime.
+    /// Connects with the first call: the socket need not exist yet. Must be called within a tokio
+    /// runtime.
     pub fn new(socket: &Socket, intervals: Intervals, metrics: &Metrics) -> Self {
         let calls = Calls::new(socket, intervals.deadline, metrics);
         Self {
@@ -121,7 +117,6 @@ impl CriRuntime {
         }
     }
 
-    /// Records an event. Returns true if it concerns a member.
     fn take(&mut self, event: Event) -> bool {
         match event {
             Event::Container(event) => self.exits.learn(event),
@@ -129,7 +124,7 @@ impl CriRuntime {
         }
     }
 
-    /// Records the events that have already arrived. Returns true if any concerns a member.
+    /// Records all events that have arrived. Returns true if one concerns a member.
     fn take_waiting(&mut self) -> bool {
         let mut concerns = false;
         for _ in 0..EVENTS_AT_ONCE {
@@ -141,17 +136,15 @@ impl CriRuntime {
         concerns
     }
 
-    /// True if containers have changed since the last listing.
     async fn differs(&mut self) -> bool {
         match self.calls.list_containers().await {
             Ok(containers) => states(&containers) != self.listed,
-            // The next listing reports the error.
+            // The next listing returns the error.
             Err(_) => true,
         }
     }
 
-    /// Requests the exits that no event reported. A container that no longer exists counts as
-    /// removed.
+    /// Requests the exits that no event reported. A missing container counts as removed.
     async fn learn_exits(
         &mut self,
         pods: &[view::Pod],
@@ -190,13 +183,13 @@ impl Runtime for CriRuntime {
     }
 
     async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
-        // Set before the calls: changes during a listing belong to the next one, and a failed
+        // Set before the calls: changes during a listing belong to the next listing, and a failed
         // listing is not repeated at once.
         self.look_at = Instant::now() + self.interval();
         let pods = view::pods(self.calls.list_pod_sandboxes().await?);
         let containers = self.calls.list_containers().await?;
-        // Containers removed before this listing ended before it. Their events have arrived, and
-        // only these events have the exit codes.
+        // Only events have the exit codes of containers that were removed before this listing.
+        // These events have arrived.
         let news = self.take_waiting();
         self.exits
             .keep_only(&pods.iter().map(|p| p.uid.as_str()).collect());
@@ -211,7 +204,7 @@ impl Runtime for CriRuntime {
             self.listed = states;
             self.lively_until = Instant::now() + LIVELY;
         }
-        // The changes in these events may be newer than this listing.
+        // These events may be newer than this listing.
         self.look_at = Instant::now()
             + if news {
                 Duration::ZERO

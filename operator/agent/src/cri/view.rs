@@ -10,7 +10,7 @@ use super::api::{Container, ContainerState, PodSandbox};
 use super::exits::{Exits, restarts};
 use crate::runtime::Sandbox;
 
-/// The agent never stops pods of this namespace, whatever their labels are.
+/// The agent never stops pods of this namespace, whatever their labels.
 const PROTECTED_NAMESPACE: &str = "kube-system";
 
 #[derive(Debug)]
@@ -19,11 +19,11 @@ pub(super) struct Pod {
     namespace: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
-    /// Ids of the pod's sandboxes: several while one replaces another.
+    /// Ids of the pod's sandboxes; several during a replacement.
     sandboxes: Vec<String>,
 }
 
-/// Returns the pods of members, sorted by UID. Labels and annotations are from the newest sandbox.
+/// Pods of members, sorted by UID. Labels and annotations are from the newest sandbox.
 pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
     sandboxes.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     let mut pods: BTreeMap<String, Pod> = BTreeMap::new();
@@ -50,7 +50,7 @@ pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
     pods.into_values().collect()
 }
 
-/// Pairs the members' containers with their pods. A container refers only to its sandbox.
+/// Pairs the members' containers with their pods. A container names only its sandbox.
 pub(super) fn join<'a>(
     pods: &'a [Pod],
     containers: &'a [Container],
@@ -64,8 +64,7 @@ pub(super) fn join<'a>(
         .filter_map(move |c| Some((*by_sandbox.get(c.pod_sandbox_id.as_str())?, c)))
 }
 
-/// Returns each pod with its running containers from the listing and its ended containers from the
-/// known exits.
+/// Each pod with running containers from the listing and ended containers from the known exits.
 pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits) -> Vec<Sandbox> {
     let mut running: BTreeMap<String, Vec<(String, SeenContainer)>> = BTreeMap::new();
     for (pod, container) in join(&pods, containers) {

@@ -33,17 +33,17 @@ use crate::metrics::{LinkRefusal, Metrics};
 /// Time limit from the connection to `Welcome`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const WRITE: Duration = Duration::from_secs(5);
-/// A supervisor on its way to a barrier sends nothing after `Welcome`. Before this time has passed,
-/// its first frame may still be in flight.
+/// A supervisor on its way to a barrier sends nothing after `Welcome`. Until this time has passed,
+/// its first frame may be in flight.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Capacity of the queue of outgoing frames.
 const WORDS: usize = 16;
 const READ: usize = 4096;
-/// Frames accepted at once; afterwards one per `ONE_FRAME`. A supervisor whose child exits right
-/// after its start sends a few per second.
+/// Frames accepted at once; afterwards one per `ONE_FRAME`. A supervisor sends a few frames per
+/// second if its child exits right after each start.
 const BURST: u32 = 100;
 const ONE_FRAME: Duration = Duration::from_millis(100);
-/// First pause before a reconnect: the supervisor is about to listen.
+/// First pause before a reconnect: the supervisor will listen soon.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Longest pause while no process listens.
 const ABSENT_PAUSE: Duration = Duration::from_secs(2);
@@ -55,7 +55,6 @@ const LASTING: Duration = Duration::from_secs(10);
 /// State of a link that the agent's loop reads.
 #[derive(Debug)]
 pub(super) struct Up {
-    /// State that the supervisor reported.
     pub state: SupervisorState,
     pub outbox: mpsc::Sender<FromAgent>,
     pub number: u64,
@@ -73,15 +72,11 @@ impl Slot {
 
 /// Task that maintains one link.
 pub(super) struct Linking {
-    /// The kubelet's folder of pods.
     pub pods: PathBuf,
     pub pod_uid: String,
-    /// Receives the state of the connection.
     pub slot: Slot,
-    /// Notified of each change of `slot`.
     pub changed: Arc<Notify>,
     pub metrics: Metrics,
-    /// Source of jitter for pauses.
     pub random: fastrand::Rng,
 }
 
@@ -127,7 +122,6 @@ impl LinkEnd {
 }
 
 impl Linking {
-    /// Reconnects until it is dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let (mut pause, mut said, mut number) = (PAUSE, String::new(), 0);
         loop {
@@ -168,7 +162,7 @@ impl Linking {
         }
     }
 
-    /// Runs one connection to its end. `number`: number of welcomed connections.
+    /// Runs one connection to its end. `number`: count of welcomed connections.
     async fn link(&mut self, number: &mut u64) -> Result<Infallible, LinkEnd> {
         let greeted = timeout(HANDSHAKE, Connection::greet(&self.pods, &self.pod_uid));
         let mut connection = greeted.await.map_err(|_| LinkEnd::Silent)??;
@@ -224,7 +218,7 @@ impl Linking {
     }
 }
 
-/// Publishes the state of a connection to the slot, and clears it on drop.
+/// Publishes the state of a connection. Clears it on drop.
 struct Shown {
     slot: Slot,
     changed: Arc<Notify>,

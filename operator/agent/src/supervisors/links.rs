@@ -23,12 +23,11 @@ use super::socket::is_there;
 use super::words::{frame, named};
 use crate::metrics::Metrics;
 
-/// Shortest time between two identical words to one supervisor.
+/// Shortest time between two identical messages to one supervisor.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Links to the supervisors of a node through the kubelet's folder. Dropping it ends all links.
+/// Links to the supervisors of a node through the kubelet's folder. A drop ends all links.
 pub struct SupervisorLinks {
-    /// The kubelet's folder of pods.
     pods: PathBuf,
     own_pod_uid: Option<String>,
     debounce: Duration,
@@ -41,8 +40,8 @@ pub struct SupervisorLinks {
 }
 
 impl SupervisorLinks {
-    /// Starts without links. `kubelet`: the kubelet's folder. If the folder of the agent's own pod
-    /// is not in it, it belongs to another kubelet. Changes within `debounce` wake the agent once.
+    /// `kubelet`: the kubelet's folder. If it lacks the folder of the agent's own pod, it belongs
+    /// to another kubelet. Changes within `debounce` wake the agent once.
     pub fn new(
         kubelet: &Path,
         own_pod_uid: Option<&str>,
@@ -96,7 +95,7 @@ impl Supervisors for SupervisorLinks {
             if !pod.supervised {
                 continue;
             }
-            // Each container has its own supervisor; without a running container there is none.
+            // Each container has its own supervisor.
             let Some(container_id) = pod.newest_running().map(|c| &*c.id) else {
                 continue;
             };
@@ -143,12 +142,11 @@ struct Link {
     container_id: String,
     slot: Slot,
     said: Said,
-    /// The connection that was up in the last call of `look`.
+    /// Number of the connection in the last call of `look`.
     looked_at: Option<u64>,
     task: AbortHandle,
 }
 
-/// Words sent on one connection, with the earliest time to repeat each.
 #[derive(Default)]
 struct Said {
     connection: u64,
@@ -156,13 +154,13 @@ struct Said {
 }
 
 impl Link {
-    /// State that the supervisor reported, with the number of the connection.
+    /// The reported state, with the number of the connection.
     fn state(&self) -> Option<(SupervisorState, u64)> {
         let slot = self.slot.get();
         slot.as_ref().map(|up| (up.state.clone(), up.number))
     }
 
-    /// Sends the word unless it was sent within [`REPEAT`]. Returns the time of the next
+    /// Sends the message, unless it was sent within [`REPEAT`]. Returns the time of the next
     /// repetition.
     fn tell(&mut self, tell: &Tell, now: Instant) -> Option<Instant> {
         let slot = self.slot.get();
@@ -179,7 +177,7 @@ impl Link {
         }
         let (word, attempt) = named(&tell.word);
         match frame(&tell.word) {
-            // If the queue is full, the write times out and a new link repeats the word.
+            // If the queue is full, the write times out and the next link repeats the message.
             Some(frame) => {
                 info!(pod = tell.pod_uid, word, attempt, "sending to a supervisor");
                 let _ = up.outbox.try_send(frame);

@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | this one | what the agent's loop needs of supervisors |
-//! | `links` | the links of one node and the words sent on them |
+//! | `links` | the links of one node and the messages sent on them |
 //! | `link` | one link: connect, read, write, reconnect |
 //! | `socket` | the path to the socket, through folders that a tenant may have changed |
 //! | `words` | conversion of frames to and from the words of the decision |
@@ -19,28 +19,26 @@ use lockstep_node::{NodePod, Tell};
 
 pub use self::links::SupervisorLinks;
 
-/// The supervisors of one node, as the agent uses them.
 pub trait Supervisors: Send {
     /// Why no supervisor of this node is reachable, for people. `None`: supervisors are reachable,
     /// and the agent publishes capability `Supervise`.
     fn out_of_reach(&self) -> Option<String>;
 
     /// Sets [`NodePod::supervisor`] of each pod, and keeps links only to supervised pods. `pods`
-    /// are all pods of the node. It sees the latest state only: a child that started and ended
-    /// since the last call has ended.
+    /// are all pods of the node. Only the latest state counts: a child that started and ended since
+    /// the last call counts as ended.
     fn look(&mut self, pods: &mut [NodePod]);
 
-    /// The same while the runtime does not answer: the pods are those of the last
-    /// [`Supervisors::look`]. A newer connection may belong to another container, so its state is
-    /// ignored.
+    /// [`Supervisors::look`] while the runtime does not answer, with the pods of the last call. The
+    /// state of a newer connection is ignored, because it may belong to another container.
     fn look_again(&mut self, pods: &mut [NodePod]);
 
-    /// Sends these words. A word that was sent on the same link is repeated only when it is due.
-    /// Never blocks. Returns the time until the next repetition.
+    /// Sends these messages. A message is repeated on the same link only when it is due. Never
+    /// blocks. Returns the time until the next repetition.
     fn tell(&mut self, words: &[Tell]) -> Option<Duration>;
 
-    /// Returns when a supervisor has sent a change since the last [`Supervisors::look`]. May be
-    /// dropped at any time, provided that the caller then calls `look` anyway.
+    /// Returns after a change since the last [`Supervisors::look`]. After a drop, the caller must
+    /// call `look` anyway.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 

@@ -1,10 +1,10 @@
 //! The path to a supervisor's socket, through the kubelet's folder of its pod.
 //!
-//! The tenant owns the volume. The socket may be a symlink to any place, a file of another kind, or
-//! replaced between check and use. So each step opens one name beneath the previous folder and
-//! follows no symlink, and the agent connects to the checked file itself. `openat2` with
-//! RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS would do the same in one call, but not on every kernel
-//! and under every seccomp profile.
+//! The tenant owns the volume. The socket may be a symlink, a file of another kind, or replaced
+//! between check and use. So each step opens one name beneath the previous folder without following
+//! symlinks, and the agent connects to the checked file itself. `openat2` with RESOLVE_BENEATH and
+//! RESOLVE_NO_SYMLINKS would do the same in one call, but not on every kernel and under every
+//! seccomp profile.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,13 +24,12 @@ const MAX_UID: usize = 64;
 
 #[derive(Debug, Error)]
 pub(super) enum SocketError {
-    /// The socket does not exist, or no process listens.
+    /// The socket does not exist, or has no listener.
     #[error("{name}: {why}")]
     Absent { name: String, why: io::Error },
     /// The file is of a kind that no supervisor creates.
     #[error("{name} is {what}")]
     Wrong { name: String, what: &'static str },
-    /// The kernel returned another error.
     #[error("{name}: {why}")]
     Failed { name: String, why: io::Error },
 }
@@ -38,8 +37,7 @@ pub(super) enum SocketError {
 /// Connects to the supervisor of the pod. `pods` is the kubelet's folder of pods.
 pub(super) async fn connect(pods: &Path, pod_uid: &str) -> Result<UnixStream, SocketError> {
     let socket = find(pods, pod_uid)?;
-    // A socket path is limited to 107 bytes. This path is short and always refers to the checked
-    // file.
+    // A socket path is limited to 107 bytes. This short path refers to the checked file.
     UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))
         .await
         .map_err(|why| match why.kind() {
@@ -107,7 +105,7 @@ fn failed(name: &str, why: io::Error) -> SocketError {
     SocketError::Failed { name, why }
 }
 
-/// True if the text is a valid UID of a pod. The UID becomes a folder name.
+/// True if the text can be a pod's UID. The UID becomes a folder name.
 fn is_uid(text: &str) -> bool {
     (1..=MAX_UID).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

@@ -1,4 +1,4 @@
-//! Converts frames of the protocol to and from the words of the decision. Pure.
+//! Converts protocol frames to and from the agent's messages. Pure.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::workload::{CauseKind, ProgressPolicy};
@@ -11,7 +11,7 @@ use lockstep_supervisor_protocol::{
 /// Longest message of a report in bytes. The `NodeAgent` has up to 64 reports.
 const MESSAGE: usize = 256;
 
-/// Returns the state after a frame; `None` if the frame is invalid after the greeting.
+/// State after a frame. `None`: the frame is invalid after the greeting.
 pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
     Some(match frame {
         FromSupervisor::Hello { .. } => return None,
@@ -72,16 +72,16 @@ fn end(exit: &ChildExit, millis: u64) -> Option<ChildEnd> {
     })
 }
 
-/// The end of a text, because the last line of a traceback names the error. Control characters,
-/// which a terminal would obey, become spaces.
+/// The end of a text, because the last line of a traceback names the error. Control characters
+/// become spaces, because a terminal would obey them.
 fn message(text: &str) -> String {
     let clean = text.replace(char::is_control, " ");
     let start = clean.ceil_char_boundary(clean.len().saturating_sub(MESSAGE));
     clean[start..].to_owned()
 }
 
-/// Reason as in a container status. A container status has no reason for an exit after a stop
-/// signal. A hang, unknown to the kubelet, uses the name from failure rules.
+/// Reason as in a container status. The exit after a stop signal has no reason there. A hang,
+/// unknown to the kubelet, has its name from failure rules.
 fn reason(reason: ExitReason) -> &'static str {
     match reason {
         ExitReason::Completed => "Completed",
@@ -92,13 +92,13 @@ fn reason(reason: ExitReason) -> &'static str {
     }
 }
 
-/// Attempts are signed in the API. A correct supervisor never sends a larger number.
+/// Attempts are signed in the API. A correct supervisor never exceeds that range.
 fn number(attempt: u64) -> Option<i64> {
     attempt.try_into().ok()
 }
 
-/// Returns the frame for a word. `None` if a value does not fit the frame: the word is then not
-/// sent at all, because a child without its coordinator would wait forever.
+/// The frame for a message. `None` if a value does not fit: without its coordinator, a child would
+/// wait forever.
 pub fn frame(word: &Word) -> Option<FromAgent> {
     Some(match word {
         Word::Hold { attempt } => FromAgent::Hold {
@@ -124,11 +124,10 @@ pub fn frame(word: &Word) -> Option<FromAgent> {
                 }),
                 None => None,
             },
-            // The values of the pod's environment apply: a change of either recreates the pods.
+            // The values of the pod's environment apply. If one changes, the pods are recreated.
             world: 0,
             rank: None,
-            // Separated by spaces, because a range contains commas. If the text exceeds the limit,
-            // the variable is empty.
+            // Separated by spaces, because a range contains commas. A longer text becomes empty.
             peers: Text::new(peers.join(" ")).unwrap_or_default(),
             progress: match progress {
                 Some(policy) => Some(limits(*policy)?),
@@ -145,7 +144,7 @@ fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
     })
 }
 
-/// Kind and attempt of a word, for logs.
+/// Kind and attempt of a message, for logs.
 pub(super) fn named(word: &Word) -> (&'static str, i64) {
     match word {
         Word::Hold { attempt } => ("Hold", *attempt),

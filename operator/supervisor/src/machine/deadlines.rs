@@ -4,9 +4,7 @@ use super::event::{Effect, Moment};
 use super::{Machine, Phase, SIGKILL, Tree, code_of_signal};
 
 pub(super) enum Due {
-    /// Killed processes are still alive.
     Survivors,
-    /// The grace after the stop signal is over.
     Kill,
     /// Exit with the child's code, for this reason.
     GiveUp(String),
@@ -46,8 +44,8 @@ impl Machine {
         }
     }
 
-    /// The next decision and its time. Each decision changes the state, so none is due twice at the
-    /// same time.
+    /// The next decision and its time. Each decision changes the state, so no decision is due twice
+    /// at the same time.
     pub(super) fn due(&self) -> Option<(Moment, Due)> {
         let tree = match self.tree {
             Tree::Stopping { kill_at } => Some((kill_at, Due::Kill)),
@@ -89,7 +87,7 @@ impl Machine {
                 "the agent stays away",
             )
         });
-        // After the order to hold, the incident is decided and recorded.
+        // `Hold` implies that the manager has recorded the incident.
         let decided = self.phase != Phase::Ended;
         let manager =
             (!decided).then(|| (own.at + self.waits.manager_away, "no decision has come"));

@@ -43,38 +43,28 @@ impl Default for Waits {
 /// Number of a signal.
 pub type SignalNumber = u8;
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Exit with this code.
     Code(u8),
-    /// Killed by this signal.
     Signal(SignalNumber),
 }
 
 /// Input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An agent has connected and replaces the previous one. It knows no state yet.
+    /// A new agent has connected and replaces the previous one. The agent knows no state yet.
     AgentCame,
-    /// The connection to the agent has ended.
     AgentWent,
-    /// The agent has sent a message.
     Order(FromAgent),
     /// A signal other than SIGCHLD has arrived.
     Signal(SignalNumber),
-    /// The child of [`Effect::Start`] runs.
     Started,
-    /// The child of [`Effect::Start`] did not start.
     NotStarted {
         /// Exit code for this failure.
         code: u8,
-        /// Message for people.
         message: String,
     },
-    /// The child has ended.
     ChildEnded {
-        /// How it ended.
         ending: Ending,
         /// Processes of the container that the kernel has OOM-killed since the child started.
         oom_kills: u32,
@@ -83,7 +73,6 @@ pub enum Event {
     TreeGone,
     /// The child has reported a new step or checkpoint.
     Progress {
-        /// Current step.
         step: u64,
         /// Step of the last saved checkpoint, if the child reports checkpoints.
         checkpoint: Option<u64>,
@@ -109,10 +98,7 @@ pub enum Effect {
     /// Send the exit of the child. Lost without an agent.
     SendExit(OwnExit),
     /// Report the living descendants of this attempt.
-    ReportSurvivors {
-        /// Attempt of the descendants.
-        attempt: u64,
-    },
+    ReportSurvivors { attempt: u64 },
     /// Send the child's progress. Lost without an agent.
     SendProgress(ProgressSeen),
     /// Print a line.
@@ -121,12 +107,9 @@ pub enum Effect {
     Exit(u8),
 }
 
-/// Exit of a child without an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnExit {
-    /// Exit of the child.
     pub exit: ChildExit,
-    /// Time of the exit.
     pub at: Moment,
 }
 
@@ -143,11 +126,8 @@ impl OwnExit {
 /// Progress of a child and the times at which it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgressSeen {
-    /// Attempt of the child.
     pub attempt: u64,
-    /// Current step.
     pub step: u64,
-    /// Time of the current step.
     pub step_at: Moment,
     /// Step of the last checkpoint and the time of its first report.
     pub checkpoint: Option<(u64, Moment)>,
@@ -176,6 +156,5 @@ pub enum Visible {
     Starting,
     /// No child runs since this moment.
     Held(Moment),
-    /// The child runs since this moment.
     Running(Moment),
 }

@@ -10,18 +10,16 @@ use super::event::{Moment, ProgressSeen};
 /// checkpoint is sent at once.
 const TELL: Duration = Duration::from_secs(10);
 
-/// Progress of the running or last child.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     pub started_at: Moment,
     limits: Option<ProgressLimits>,
-    /// This child, or an earlier one in this container, has reported a step. A child that never
-    /// reports never counts as hung: in most jobs only one member reports.
+    /// True if this child, or an earlier child of this container, has reported a step. A child that
+    /// never reports progress never counts as hung: in most jobs only one member reports.
     tells: bool,
     last: Option<Step>,
     checkpoint: Option<(u64, Moment)>,
     reported_at: Option<Moment>,
-    /// The agent does not know the latest progress.
     unreported: bool,
 }
 
@@ -31,14 +29,12 @@ struct Step {
     at: Moment,
 }
 
-/// A child without progress in time.
 pub(super) struct Hang {
     pub at: Moment,
     pub message: String,
 }
 
 impl Watch {
-    /// Resets the state for another child.
     pub fn start(&mut self, limits: Option<ProgressLimits>, now: Moment) {
         *self = Self {
             started_at: now,
@@ -48,7 +44,6 @@ impl Watch {
         };
     }
 
-    /// Records reported progress. Returns true if it must be sent now.
     pub fn take(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) -> bool {
         self.tells = true;
         if self.last.is_none_or(|last| last.number != step) {
@@ -66,12 +61,11 @@ impl Watch {
         due || saved.is_some()
     }
 
-    /// Progress that the agent does not know; `None` if it knows all.
+    /// Progress that the agent has not received.
     pub fn unreported(&self, attempt: u64) -> Option<ProgressSeen> {
         self.seen(attempt).filter(|_| self.unreported)
     }
 
-    /// Marks the current progress as sent.
     pub fn mark_reported(&mut self, now: Moment) {
         self.reported_at = Some(now);
         self.unreported = false;
@@ -87,13 +81,13 @@ impl Watch {
         })
     }
 
-    /// The hang that occurs if the child reports nothing more.
+    /// The hang that follows if the child reports no further progress.
     pub fn hang(&self) -> Option<Hang> {
         let limits = self.limits.filter(|_| self.tells)?;
         let timeout = Duration::from_secs(limits.timeout_seconds.into());
         let started = self.started_at + Duration::from_secs(limits.startup_seconds.into());
-        // `startup_seconds` applies even after a step: a child may report steps before and after it
-        // restores a checkpoint, and then compile for a long time.
+        // `startup_seconds` applies even after a step: a child may report a step, restore a
+        // checkpoint, and compile for a long time.
         let (at, since) = match self.last {
             None => (started, "it started".to_owned()),
             Some(step) => (

@@ -2,7 +2,7 @@
 
 use super::{Effect, Machine, Moment, Phase, SignalNumber, Tree, code_of_signal};
 
-/// Signals that always stop a process: SIGINT, SIGQUIT, SIGTERM. A pod can define another one.
+/// Signals that always stop a process: SIGINT, SIGQUIT, SIGTERM. A pod can define a further one.
 const STOPPING: [SignalNumber; 3] = [2, 3, 15];
 
 impl Machine {
@@ -17,13 +17,13 @@ impl Machine {
                 self.phase = Phase::Stopping { attempt };
                 self.stop_tree(now);
             }
-            // The container is about to end. It does not arrive at a barrier again, and must not
+            // The container is about to end. It will not arrive at another barrier and must not
             // delay one.
             Some(signal) => self.leave(code_of_signal(signal), now),
         }
     }
 
-    /// Sends the stop signal to the child, and SIGKILL to all processes after the grace.
+    /// Sends the stop signal to the child. SIGKILL to all processes follows after the grace.
     fn stop_tree(&mut self, now: Moment) {
         let grace = self.waits.stop_grace;
         if grace.is_zero() {
@@ -54,7 +54,7 @@ impl Machine {
                 self.leave(code, now);
             }
             Phase::Held { .. } | Phase::Stopping { .. } if stops => {
-                // A failure that another attempt was to answer stays the end of this container.
+                // A failure that awaits a new attempt remains the exit of this container.
                 let failed = self.exit.as_ref().filter(|own| own.exit.code != 0);
                 let code = failed.map_or(code_of_signal(signal), |own| own.exit.code);
                 self.leave(code, now);
