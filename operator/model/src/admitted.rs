@@ -15,7 +15,6 @@ const OF_ONE_POD: [&str; 4] = [
     labels::POD_GROUP,
 ];
 
-/// Pods of a workload as the API server would store them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmittedPods {
     /// Changes with the content; never 0.
@@ -37,14 +36,12 @@ pub enum Admission {
 /// Relevant parts of an admitted pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmittedPod {
-    /// Labels that all pods of the group share.
     pub labels: BTreeMap<String, String>,
     /// Parts of the spec that affect nodes and resources.
     pub spec: PodSpec,
 }
 
 impl Admission {
-    /// Why the pod is unknown; `None` if known.
     pub fn why_not(&self) -> Option<&str> {
         match self {
             Self::As(_) => None,
@@ -59,7 +56,7 @@ impl Admission {
         }
     }
 
-    /// This result, or `last` if this one has no answer.
+    /// This result, or `last` without an answer.
     #[must_use]
     pub fn or_last(self, last: Option<&Self>) -> Self {
         match (&self, last) {

@@ -11,7 +11,6 @@ use crate::reservation::{AskingGang, QueueReservation, ReservationsAhead};
 use crate::rules::Rules;
 use crate::units::UnitTable;
 
-/// A gang that tries to get capacity.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementAttempt<'a> {
     pub demand: &'a Demand,
@@ -27,12 +26,10 @@ pub struct PlacementAttempt<'a> {
 #[derive(Clone, Debug)]
 pub struct BackfillPlacement<'a> {
     pub placement: GangPlacement,
-    /// Reservations whose nodes it uses.
     pub reservations: Vec<&'a QueueReservation>,
 }
 
 impl<'a> PlacementAttempt<'a> {
-    /// Places the gang in free capacity.
     pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
         self.place(&self.left_over(free))
     }
@@ -51,8 +48,8 @@ impl<'a> PlacementAttempt<'a> {
         self.place(left)
     }
 
-    /// Places the gang in capacity reserved for later, which it leaves in time. `None` if that does
-    /// not help.
+    /// Places the gang in capacity reserved for later, which it releases in time. `None` if that is
+    /// no help.
     pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
         let (now, later) = self.ahead.binding_now(&self.asking);
         if later.is_empty() {
@@ -86,7 +83,7 @@ impl<'a> PlacementAttempt<'a> {
     }
 
     /// Remaining capacity after terminations, and the gang's placement there, if any. `left`:
-    /// [remaining capacity](Self::left_over) now, which is not enough.
+    /// [remaining capacity](Self::left_over) now, which does not suffice.
     pub fn after_terminations(
         &self,
         mut left: Cluster,
@@ -136,7 +133,6 @@ pub struct Eviction {
     pub reasons: Reasons,
 }
 
-/// Converts the shortage of a gang that may not preempt.
 pub fn may_not_preempt(short: Infeasible) -> Infeasible {
     match short {
         Infeasible::InsufficientCapacity(shortfall) => Infeasible::MayNotPreempt(shortfall),

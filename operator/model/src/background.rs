@@ -1,9 +1,9 @@
 //! Pod churn that cannot change how many members fit on a node, because another resource is the
 //! bottleneck.
 //!
-//! For example, a small pod on an accelerator node takes some CPU, but the node has more CPU than
-//! its accelerators can ever use. The same number of members fits with and without the pod,
-//! whichever work is evicted. So verdicts on waiting gangs stay valid.
+//! For example, a small pod on an accelerator node takes CPU, but the node has more CPU than its
+//! accelerators can use. The same number of members fits with and without the pod, so verdicts on
+//! waiting gangs stay valid.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lockstep_engine::{Amounts, NodeIx};
 use crate::cluster::Snapshot;
 use crate::pod::Pod;
 
-/// Requests and reservations of gangs, to recognise irrelevant pod churn.
+/// Requests and reservations of gangs, for the recognition of irrelevant pod churn.
 #[derive(Clone, Debug, Default)]
 pub struct AskedAmounts {
     /// Resources of one member, for all templates of all gangs.
@@ -24,7 +24,7 @@ pub struct AskedAmounts {
 
 impl AskedAmounts {
     /// True if no change since the earlier snapshot affects a gang: the same number of members fits
-    /// on each node, whichever of its pods are evicted and whatever is reserved there.
+    /// on each node, for all evictions and reservations.
     pub fn make_no_difference(&self, earlier: &Snapshot, now: &Snapshot) -> bool {
         let changed = now.pods_changed_since(earlier);
         changed.is_some_and(|nodes| {
@@ -41,7 +41,7 @@ impl AskedAmounts {
         if self.reserved.contains(&node) || waits(&before) || waits(&after) {
             return false;
         }
-        // Whether a foreign unit may be evicted depends on all its pods, on any node.
+        // The eviction of a foreign unit depends on all its pods, on any node.
         if goes_whole_only_in(now, &before, &after) || goes_whole_only_in(now, &after, &before) {
             return false;
         }
@@ -92,8 +92,7 @@ fn only_in<'l>(
 /// does.
 ///
 /// Assumes that pods without `by` stay. Per unit of `by`, they leave at least as much of another
-/// resource as each member requests and each holder of `by` holds. So free `by` for some members
-/// implies enough of the other resource.
+/// resource as each member requests and each holder of `by` holds.
 fn decides_alone(
     by: usize,
     others: &[usize],

@@ -20,8 +20,7 @@ use crate::shared::Shared;
 use crate::slots::{MOST, is_slot};
 use mounting::Mounting;
 
-/// Nodes and pods at one moment. A clone only increments reference counts: the model copies on
-/// write.
+/// Nodes and pods at one moment. Copied on write, so a clone only increments reference counts.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     engine: Arc<Cluster>,
@@ -55,7 +54,6 @@ impl Snapshot {
         self.mounting.of((namespace, claim), all)
     }
 
-    /// Free capacity by node ordinal, less the pods that hold capacity.
     pub fn free_capacity(&self) -> &Cluster {
         &self.engine
     }
@@ -64,12 +62,11 @@ impl Snapshot {
         &self.dims
     }
 
-    /// Ordinal of a node that exists or is named by pods.
     pub fn ordinal(&self, name: &str) -> Option<NodeIx> {
         self.ordinals.get(name).copied()
     }
 
-    /// Name of a node by ordinal. `None` for an ordinal of another snapshot.
+    /// `None` for an ordinal of another snapshot.
     pub fn node_name(&self, ix: NodeIx) -> Option<&NodeName> {
         Some(&self.nodes.get(ix)?.name)
     }
@@ -103,22 +100,20 @@ impl Snapshot {
         same.then(|| changed().map(|(ix, _)| ix).collect())
     }
 
-    /// Largest node ordinal plus one.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Pods that hold capacity on a node, by namespace and name, which makes ties deterministic.
+    /// Pods that hold capacity on a node, by namespace and name. This order makes ties
+    /// deterministic.
     pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
         self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
     }
 
-    /// All pods that hold capacity, by node, namespace and name.
     pub fn listed_pods(&self) -> impl Iterator<Item = &ListedPod> + Clone {
         self.pod_parts().flat_map(|part| &part.pods)
     }
 
-    /// All pods that hold capacity, by node.
     pub(crate) fn pod_parts(&self) -> impl Iterator<Item = &PodPart> + Clone {
         let on = |ix: NodeIx| self.nodes.get(ix).map_or(&[][..], |node| &node.pods);
         self.listed.parts(on)
@@ -158,8 +153,8 @@ impl Snapshot {
     }
 }
 
-/// The model, updated by watch events. An update costs as much as it changes, except that a new
-/// resource or topology key rebuilds the tables.
+/// The model, updated by watch events. A new resource or topology key rebuilds all tables. Any
+/// other update costs as much as it changes.
 #[derive(Debug)]
 pub struct ClusterModel {
     now: Snapshot,
@@ -254,7 +249,7 @@ impl ClusterModel {
             if **old == pod {
                 return false;
             }
-            // Other tables share the text.
+            // Other tables share this text.
             pod.name = Arc::clone(&old.name);
         }
         self.remove_pod(pod.uid.as_str());
@@ -284,7 +279,6 @@ impl ClusterModel {
         true
     }
 
-    /// Namespace and name of a pod, as shared text.
     pub fn key_of(&self, uid: &str) -> Option<Key> {
         self.pods.get(uid).map(|pod| pod.key())
     }
@@ -328,7 +322,6 @@ impl ClusterModel {
         true
     }
 
-    /// Known `PodGroup`s of kube-scheduler.
     pub fn native_groups(&self) -> impl Iterator<Item = &Key> {
         self.now.native_groups.keys()
     }
@@ -368,7 +361,6 @@ impl ClusterModel {
         self.now.dims.has(slot)
     }
 
-    /// Removes all other topology keys and slots.
     pub fn forget_unused(&mut self, keys: &BTreeSet<&str>, slots: &BTreeSet<&str>) {
         let dims = &self.now.dims;
         let used = |name: &&str| !is_slot(name) || slots.contains(name);
@@ -408,7 +400,7 @@ impl ClusterModel {
     }
 
     fn class_id(&mut self, class: NodeClass) -> ClassId {
-        // Changing labels leave unused classes. A reset costs one evaluation per class.
+        // Label changes leave unused classes. A reset costs one evaluation per class.
         if self.classes.len() > 1024.max(4 * self.now.nodes.len()) {
             self.classes.clear();
         }
@@ -444,7 +436,6 @@ impl ClusterModel {
         }
     }
 
-    /// Rebuilds all tables by ordinal, in the order of node names.
     fn rebuild(&mut self, dims: Dims) {
         let mut entries: Vec<Arc<NodeEntry>> = self
             .now
@@ -472,14 +463,12 @@ impl ClusterModel {
                     .add_pod(ix, &self.now.dims.amounts(&pod.requests));
             }
         }
-        // The list uses the new ordinals.
         self.now.listed = PodRow::default();
         self.now.listed.grow(entries.len());
         self.now.nodes = Arc::new(entries);
     }
 }
 
-/// By namespace and name, then by UID.
 fn order(pod: &Pod) -> (&str, &str, &str) {
     (&pod.namespace, &pod.name, pod.uid.as_str())
 }

@@ -15,8 +15,8 @@ pub struct CostModel {
     pub cpu_weight_milli: i64,
     /// Cost of a restart in addition to lost work, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Assumed checkpoint interval, in seconds. Work that reports no checkpoint for longer costs no
-    /// more, so that neither missing nor old reports protect it.
+    /// Assumed checkpoint interval, in seconds. Work without a report for longer costs no more, so
+    /// neither missing nor old reports protect it.
     pub assumed_checkpoint_seconds: i64,
 }
 
@@ -39,8 +39,8 @@ impl CostModel {
             .sum()
     }
 
-    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: when its work was
-    /// last safe (`None`: not started); if in the future, now.
+    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: time up to which
+    /// its work is safe, at most `now` (`None`: not started).
     pub fn loss(
         &self,
         resources: &Resources,
@@ -56,8 +56,8 @@ impl CostModel {
         u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
     }
 
-    /// Accelerator-seconds lost by evicting one pod of a gang. Counts from the latest of: the
-    /// gang's last checkpoint, the end of its last incident (`resumed`), the pod's start.
+    /// Accelerator-seconds lost by evicting one pod of a gang, since the latest of: the gang's last
+    /// checkpoint, the end of its last incident (`resumed`), the pod's start.
     pub fn loss_of_member(
         &self,
         pod: &Pod,
@@ -71,7 +71,6 @@ impl CostModel {
         self.loss(&pod.requests, safe, now)
     }
 
-    /// Accelerator-seconds lost by evicting a pod outside gangs.
     pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
         self.loss(
             &pod.requests,
@@ -80,8 +79,8 @@ impl CostModel {
         )
     }
 
-    /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. Assumes a
-    /// checkpoint if the last one is missing, old or in the future.
+    /// Time up to which a pod's work is safe: its last checkpoint or its start. If the last
+    /// checkpoint is missing, old or in the future, one is assumed.
     fn safe_until(
         &self,
         started: Option<DateTime<Utc>>,

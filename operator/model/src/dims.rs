@@ -21,7 +21,6 @@ pub struct Dims {
 }
 
 impl Dims {
-    /// Dimensions for CPU, memory, pods, these resources, and these topology keys.
     pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, keys: Vec<String>) -> Self {
         let mut others: Vec<&str> = resources
             .into_iter()

@@ -21,7 +21,6 @@ const NAME_FIELD: &str = "metadata.name";
 const RESTART_ALL: &str = "RestartAllContainers";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Node constraints of a pod template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
     selector: BTreeMap<String, String>,
@@ -61,13 +60,12 @@ impl Constraints {
         Self { volumes, ..self }
     }
 
-    /// True if the verdict may differ between nodes of one class.
+    /// True if nodes of one class can have different verdicts.
     fn names_nodes(&self) -> bool {
         let mut terms = self.affinity.iter().chain(&self.volumes).flatten();
         self.selector.contains_key(HOSTNAME) || terms.any(term_names_nodes)
     }
 
-    /// True if a pod with these constraints may run on the node, regardless of capacity.
     pub fn admit(&self, node: &Node) -> bool {
         node.ready
             && self

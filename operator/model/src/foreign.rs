@@ -1,15 +1,14 @@
 //! Foreign work that is useful only together: pods that restart or wait when one of them is
 //! evicted.
 //!
-//! The controller of a pod decides, within its namespace. Labels only count on pods of a Job, and
-//! for a `JobSet` only if the Job has the name that the `JobSet` would give it. So labels alone do
-//! not raise the cost of a pod, and Jobs with such names gain no more than a real `JobSet`. Pods of
-//! plain Jobs and of services are independent.
+//! The controller of a pod decides, within its namespace. Labels count only on pods of a Job.
+//! Labels of a `JobSet` count only if the Job has the name that the `JobSet` gives it. So labels
+//! alone do not raise the cost of a pod. Pods of plain Jobs and of services are independent.
 //!
 //! Two kinds of groups have no controller: `PodGroup`s of kube-scheduler (`scheduling.k8s.io`,
-//! named in the pod spec) and Kueue's groups of plain pods (named in a label). Their pods are
-//! trusted, because a group that is evicted whole costs what is really lost. Pods of a `PodGroup`
-//! with mode Single are evicted one by one.
+//! named in the pod spec) and Kueue's groups of plain pods (named in a label). Their labels are
+//! trusted, because the cost of a whole group is the real loss. Pods of a `PodGroup` with mode
+//! Single are evicted one by one.
 
 use std::sync::Arc;
 
@@ -88,7 +87,6 @@ pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodU
     Some(PodUnit::new(&key, UnitMode::Whole))
 }
 
-/// Unit of the pod's controller.
 fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|o| o.controller == Some(true))?;
@@ -108,7 +106,8 @@ fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
     jobset_of(metadata, job).or(indexed).map(Arc::from)
 }
 
-/// UID (or name) of the `JobSet` in the pod's labels, if the Job has the name that it would give.
+/// UID (or name) of the `JobSet` in the pod's labels, if the Job has the name that the `JobSet`
+/// gives it.
 fn jobset_of<'m>(metadata: &'m ObjectMeta, job: &OwnerReference) -> Option<&'m str> {
     let name = label(metadata, JOBSET_NAME)?;
     let replicated = label(metadata, REPLICATED_JOB)?;

@@ -17,7 +17,7 @@ struct ForeignUnit {
     pods: usize,
     /// Accelerator-seconds lost with all its pods, including unevictable ones.
     loss: u64,
-    /// Its cascade, once one of its pods may be evicted.
+    /// Ordinal of its cascade, from the first evictable pod on.
     cascade: Option<usize>,
 }
 

@@ -15,9 +15,9 @@ pub enum GangPhase {
     Active,
 }
 
-/// Priority of running gangs of this class as victims (`preemptionPriority` in the future section
-/// of KEP-5710). An annotation of the `PriorityClass`, because users could make their own workloads
-/// immune. An invalid number counts as absent.
+/// Priority of running gangs of this class as victims (`preemptionPriority` in KEP-5710, Future).
+/// An annotation of the `PriorityClass`, because users could make their own workloads immune. An
+/// invalid number counts as absent.
 pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
     let annotations = class.annotations.as_ref()?;
     annotations
@@ -26,9 +26,8 @@ pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
         .ok()
 }
 
-/// Whether gangs of this class may preempt: the class's annotation, else its `policy`, which the API
-/// server applies to pods. No workload can override it, because users could preempt without
-/// permission. An invalid annotation counts as absent.
+/// Preemption policy of gangs of this class: the class's annotation, else its `policy`, which the
+/// API server applies to pods. No workload can override it. An invalid annotation counts as absent.
 pub fn preemption_policy(class: &ObjectMeta, policy: Option<&str>) -> PreemptionPolicy {
     let annotations = class.annotations.as_ref();
     let annotated = annotations.and_then(|a| a.get(annotations::PREEMPTION_POLICY));

@@ -44,7 +44,7 @@ impl Neighbourly<'_> {
         terms.into_iter().flatten()
     }
 
-    /// First node constraint that the engine does not model. `gang`: all templates of the gang.
+    /// The first node constraint that the engine does not model. `gang`: all templates of the gang.
     pub fn not_modelled(&self, gang: &[Self]) -> Option<&'static str> {
         let affinity = self.spec.affinity.as_ref();
         let near = affinity.and_then(|a| a.pod_affinity.as_ref());
@@ -67,8 +67,8 @@ impl Neighbourly<'_> {
         }
     }
 
-    /// True if the engine models an anti-affinity term: it matches the group's own pods, and other
-    /// groups only if these separate their own pods too.
+    /// True if the engine models an anti-affinity term: the term matches the group's own pods, and
+    /// other groups only if those also separate their own pods.
     fn is_modelled(&self, term: &PodAffinityTerm, gang: &[Self]) -> bool {
         let mut others = gang.iter();
         own_node_term(term, self.namespace)

@@ -1,5 +1,3 @@
-//! Nodes, trimmed for the scheduler.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
@@ -26,7 +24,6 @@ pub struct Node {
     pub ready: bool,
 }
 
-/// Fields of a node's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeSpecView {
@@ -34,7 +31,6 @@ pub struct NodeSpecView {
     pub unschedulable: bool,
 }
 
-/// Fields of a node's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NodeStatusView {

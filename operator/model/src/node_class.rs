@@ -14,7 +14,6 @@ pub(crate) const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
 /// Id of a class of nodes; never reused.
 pub type ClassId = u64;
 
-/// Properties that nodes of one class share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeClass {
     labels: BTreeMap<String, String>,

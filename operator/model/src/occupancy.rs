@@ -22,24 +22,20 @@ use crate::victims::VictimRules;
 #[derive(Clone, Debug)]
 pub struct PlacedGang<'a> {
     pub uid: &'a str,
-    /// Namespace of its workload and its pods.
     pub namespace: &'a str,
-    /// UID of its workload, the owner of its pods.
     pub workload_uid: &'a str,
     pub priority: i32,
-    /// Priority of the running gang as a victim; at least its priority.
+    /// Priority as a victim while the gang runs; at least `priority`.
     pub preemption_priority: Option<i32>,
-    /// True if it would preempt when it is queued again.
+    /// True if the evicted gang may preempt other work when it is queued again.
     pub preempts: bool,
     /// Pods that preemption evicts together.
     pub disruption: Disruption,
-    /// Labels of its pod templates, which may exclude it from preemption.
+    /// Labels of its pod templates. They can exclude the gang from preemption.
     pub template_labels: Vec<&'a BTreeMap<String, String>>,
-    /// True if it is terminating: finished, released its placement, or being preempted.
+    /// True if the gang is finished, has released its placement, or is being preempted.
     pub leaves: bool,
-    /// Last checkpoint of its workload.
     pub checkpoint: Option<DateTime<Utc>>,
-    /// End of its last incident.
     pub resumed: Option<DateTime<Utc>>,
     pub pods: &'a [Arc<Pod>],
     /// Its occupants, if all members are known to have bound pods that are not terminating.
@@ -48,19 +44,18 @@ pub struct PlacedGang<'a> {
     pub stray: HashSet<&'a str>,
     /// Assigned members whose pods hold no capacity yet.
     pub reserved: Vec<Occupant>,
-    /// Nodes where it could restart, for the cost of follow-on evictions. `None`: every node.
+    /// Nodes where the gang could restart, for the cost of follow-on evictions. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
     /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
-    /// UIDs of pod groups to which it has promised an earlier end. They may evict it at any
+    /// UIDs of pod groups to which the gang has promised an earlier end. They may evict it at any
     /// priority.
     pub overstays: &'a [String],
 }
 
-/// Pods of a gang that preemption evicts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
-    /// The whole gang or nothing.
+    /// The whole gang or no pod.
     Whole,
     /// Single pods, but the whole gang restarts after each eviction.
     Together,
@@ -87,15 +82,13 @@ pub struct Nomination {
     amounts: Amounts,
 }
 
-/// Gangs and pods at one moment.
 #[derive(Clone, Debug)]
 pub struct Occupancy<'a> {
     pub cluster: &'a Snapshot,
     pub budgets: &'a [Arc<Budget>],
-    /// Rules for the cost and protection of work.
     pub rules: &'a Rules,
     pub now: DateTime<Utc>,
-    /// UIDs of victims (pods and pod groups) of intents in force.
+    /// UIDs of victims (pods and pod groups) of preemptions in progress.
     pub evicting: &'a BTreeSet<String>,
     /// All gangs. Their index is their number in [`UnitTable::sources`](crate::UnitTable::sources).
     pub gangs: Vec<PlacedGang<'a>>,
@@ -104,14 +97,13 @@ pub struct Occupancy<'a> {
 /// Capacity that is about to become free.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
-    /// Amounts by node.
     pub held: Vec<(NodeIx, Amounts)>,
     /// Next time at which a terminating pod becomes overdue.
     pub until: Option<DateTime<Utc>>,
 }
 
 impl PlacedGang<'_> {
-    /// Its pods that hold capacity, and its members with reservations.
+    /// Its pods that hold capacity, and reservations for its members.
     pub fn holds(&self, cluster: &Snapshot) -> Cow<'_, [Occupant]> {
         if let Some(held) = self.bound {
             return Cow::Borrowed(held);
@@ -122,7 +114,8 @@ impl PlacedGang<'_> {
         Cow::Owned(out)
     }
 
-    /// True if labels of templates or pods, or a grace period, exclude it from preemption.
+    /// True if a label of its templates or pods, or a grace period, excludes the gang from
+    /// preemption.
     pub fn spared(&self, rules: &VictimRules) -> bool {
         if self
             .template_labels
@@ -143,7 +136,7 @@ impl PlacedGang<'_> {
         different.values().any(|labels| rules.spare(labels))
     }
 
-    /// Priority as a victim; may be higher once its pods have started.
+    /// Priority as a victim; may rise when its pods start.
     pub fn victim_priority(&self) -> i32 {
         queue::victim_priority(
             self.priority,
@@ -152,7 +145,7 @@ impl PlacedGang<'_> {
         )
     }
 
-    /// Priority as a victim of this preemptor. Lower than `priority` if the gang overstays its
+    /// Priority as a victim of this preemptor. Below `priority` if the gang has overstayed its
     /// promise to the preemptor.
     pub(crate) fn counts_for(&self, preemptor: Option<&str>, priority: i32) -> i32 {
         let own = self.victim_priority();
@@ -163,7 +156,6 @@ impl PlacedGang<'_> {
         }
     }
 
-    /// Start of its first pod; `None` before that.
     pub(crate) fn started(&self) -> Option<DateTime<Utc>> {
         self.pods
             .iter()
@@ -173,7 +165,7 @@ impl PlacedGang<'_> {
     }
 }
 
-/// Reservations of assigned members whose pods do not hold the capacity.
+/// Reservations of assigned members whose pods do not hold the capacity yet.
 pub fn reservations<'s>(
     cluster: &Snapshot,
     assigned: impl Iterator<Item = (&'s Member, &'s str)>,
@@ -206,7 +198,7 @@ pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
         .collect()
 }
 
-/// Ignores nominations of lower priority, as kube-scheduler does.
+/// Frees the nominations of lower priority, which kube-scheduler ignores too.
 pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i32) {
     for nominated in nominations.iter().filter(|n| n.priority < priority) {
         free.remove_pod(nominated.node, &nominated.amounts);
@@ -219,7 +211,7 @@ fn is_owned_by_one_of(workloads: &HashSet<(&str, &str)>, pod: &Pod) -> bool {
     owner.is_some_and(|o| workloads.contains(&(&*pod.namespace, o.as_str())))
 }
 
-/// Cache of values by request. Many pods share their requests.
+/// Cache of one value per request object. Many pods share their requests.
 #[derive(Debug)]
 pub(crate) struct ByRequests<T> {
     known: Vec<(*const Resources, T)>,
@@ -239,7 +231,6 @@ impl<T> Default for ByRequests<T> {
 }
 
 impl<T> ByRequests<T> {
-    /// The value for these requests, computed on first use.
     pub fn of(&mut self, requests: &Arc<Resources>, say: impl FnOnce(&Resources) -> T) -> &T {
         let key = Arc::as_ptr(requests);
         if self
@@ -258,8 +249,8 @@ impl<T> ByRequests<T> {
 }
 
 impl<'a> Occupancy<'a> {
-    /// Capacity that is about to become free: of terminating gangs, of victims of intents in force,
-    /// and of terminating pods while they are [waited for](Rules::waited_for).
+    /// Capacity of terminating gangs, of victims of preemptions in progress, and of terminating
+    /// pods [worth waiting for](Rules::waited_for).
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
@@ -276,7 +267,7 @@ impl<'a> Occupancy<'a> {
             out.held
                 .extend(held.map(|h| (h.node, self.amounts(&h.requests))));
         }
-        // Only such pods are terminating or evicted.
+        // Without victims, only parts with terminating pods matter.
         let all = !self.evicting.is_empty();
         let parts = self.cluster.pod_parts();
         let parts = parts.filter(|part| all || part.terminating);
@@ -300,13 +291,13 @@ impl<'a> Occupancy<'a> {
         out
     }
 
-    /// True if a pod is not terminating, or ends soon enough to be waited for.
+    /// True if a pod is not terminating, or ends soon enough.
     fn is_in_time(&self, pod: &Pod) -> bool {
         let end = pod.terminating;
         end.is_none_or(|end| self.rules.in_time(end, self.now))
     }
 
-    /// Pods of terminating gangs and victims that disruption budgets still count as available.
+    /// Pods of terminating gangs, and victims that disruption budgets still count as available.
     pub(crate) fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
         let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &**pod));
@@ -341,7 +332,7 @@ impl<'a> Occupancy<'a> {
         most
     }
 
-    /// Pods outside gangs below this priority that the API server would evict.
+    /// Evictable pods outside gangs, below this priority.
     pub(crate) fn foreign_pods(&self, priority: i32) -> impl Iterator<Item = &'a ListedPod> {
         // An owner in another namespace does not protect a pod.
         let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
@@ -363,13 +354,13 @@ impl<'a> Occupancy<'a> {
         pod.bound.is_some() && pod.alive() && !pod.protected && !self.is_being_evicted(pod)
     }
 
-    /// Whether an intent in force names the pod itself. Optimised for many pods.
+    /// [`Self::is_being_evicted`], faster for many pods.
     pub(crate) fn is_evicted(&self) -> impl Fn(&ListedPod) -> bool {
         let named = Tags::of(self.evicting.iter().map(String::as_str));
         move |listed| named.contains(listed.tag) && self.is_being_evicted(&listed.pod)
     }
 
-    /// True if an intent in force names the pod itself.
+    /// True if a preemption in progress has this pod as a victim.
     pub(crate) fn is_being_evicted(&self, pod: &Pod) -> bool {
         !self.evicting.is_empty() && self.evicting.contains(pod.uid.as_str())
     }

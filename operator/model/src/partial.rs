@@ -1,11 +1,10 @@
-//! Parts of pods, nodes, budgets and priority classes in use, and their conversion to the
-//! scheduler's types. Shared by the manager and the command line tool.
+//! The fields of pods, nodes, budgets and priority classes that the scheduler uses, and their
+//! conversion. Shared by the manager and the command line tool.
 //!
-//! These types live for one event, while 100,000 pods are kept as projections. The parser skips
-//! other fields, in particular `managedFields`.
+//! These types live for one event. The parser skips other fields, in particular `managedFields`.
 //!
-//! Identities are checked here: an object without name, or without a required UID, is
-//! [`Unreadable`]. No identity in the model is an empty string.
+//! An object without name, or without a required UID, is [`Unreadable`], so no identity in the
+//! model is an empty string.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +39,6 @@ pub struct PartialPod {
     pub status: PartialPodStatus,
 }
 
-/// Fields of a pod's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialPodStatus {
@@ -56,7 +54,6 @@ pub struct PartialPodStatus {
     pub init_container_statuses: Vec<PartialContainer>,
 }
 
-/// A condition of a pod or node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialCondition {
@@ -65,18 +62,14 @@ pub struct PartialCondition {
     pub status: String,
     pub reason: Option<String>,
     pub message: Option<String>,
-    /// Time of the last change of the status.
     pub last_transition_time: Option<Time>,
 }
 
-/// Status of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialContainer {
     pub name: String,
-    /// True if its readiness probe passes.
     pub ready: bool,
-    /// Number of restarts by the kubelet.
     pub restart_count: i32,
     /// Container id, prefixed with the runtime's scheme.
     #[serde(rename = "containerID")]
@@ -133,7 +126,6 @@ pub struct PartialNode {
     pub status: PartialNodeStatus,
 }
 
-/// Fields of a node's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialNodeStatus {
@@ -144,7 +136,6 @@ pub struct PartialNodeStatus {
     pub declared_features: Vec<String>,
 }
 
-/// Fields of `status.nodeInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartialNodeInfo {
@@ -164,15 +155,14 @@ impl PartialNode {
         Node::new(&self.metadata, &self.spec, &status, ready)
     }
 
-    /// Since when condition Ready is True, by the node's clock. `None` if not True or without a
-    /// time.
+    /// Start of condition Ready=True, by the node's clock. `None` if the condition is not True.
     pub fn became_ready(&self) -> Option<DateTime<Utc>> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
         ready.last_transition_time.as_ref().and_then(utc)
     }
 
-    /// Since when condition Ready is not True; without the condition, since the node's creation.
+    /// End of condition Ready=True; the node's creation if it has no condition.
     pub fn not_ready_since(&self) -> Option<DateTime<Utc>> {
         let since = match self.status.conditions.iter().find(|c| c.type_ == "Ready") {
             Some(ready) if ready.status == "True" => return None,

@@ -1,5 +1,3 @@
-//! Pod disruption budgets.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};

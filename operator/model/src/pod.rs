@@ -1,5 +1,3 @@
-//! Pods, trimmed for the scheduler.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +41,6 @@ pub struct Pod {
     pub name: Arc<str>,
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// UID of the workload that controls it, from [`workload_of`].
     pub owner: Option<Uid>,
     /// Foreign unit of the pod: pods that restart or wait when one is evicted. Its key is unique in
     /// the namespace.
@@ -54,7 +51,6 @@ pub struct Pod {
     pub member: Option<Member>,
     /// Id of the placement that chose the node.
     pub placement: Option<Arc<str>>,
-    /// Node it is bound to.
     pub bound: Option<NodeName>,
     /// Node that its affinity names in `matchFields`.
     pub pinned: Option<NodeName>,
@@ -77,32 +73,29 @@ pub struct Pod {
     pub terminating: Option<DateTime<Utc>>,
     /// True if condition DisruptionTarget is True.
     pub disrupted: bool,
-    /// Time at which the kubelet accepted it, or its creation.
+    /// Time at which the kubelet accepted the pod; before that, its creation.
     pub started: Option<DateTime<Utc>>,
     /// Last checkpoint that its user declared.
     pub last_checkpoint: Option<DateTime<Utc>>,
     /// True if it may end by itself: its restart policy is not `Always`.
     pub may_end: bool,
-    /// Latest end by its own deadline. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// Scheduling stage of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// Waits for kube-scheduler, or is bound and has not ended.
+    /// Unscheduled, or bound and running.
     #[default]
     Open,
     /// Held by Lockstep's preemption gate.
     Gated,
-    /// kube-scheduler found no node for it in the last attempt.
+    /// kube-scheduler has found no node in its last attempt.
     Refused,
     /// Succeeded or failed; holds no capacity.
     Ended,
 }
 
 impl Pod {
-    /// A pod without requests and node.
     pub fn bare(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: Uid) -> Self {
         Self {
             uid,
@@ -214,7 +207,6 @@ impl Pod {
         })
     }
 
-    /// Namespace and name, as shared text.
     pub fn key(&self) -> Key {
         Key {
             namespace: Arc::clone(&self.namespace),
@@ -227,14 +219,13 @@ impl Pod {
         self.held_node().map(NodeName::as_str)
     }
 
-    /// The same as a typed name.
     pub(crate) fn held_node(&self) -> Option<&NodeName> {
         let nodes = [&self.bound, &self.pinned, &self.nominated];
         let node = nodes.into_iter().find_map(Option::as_ref);
         node.filter(|_| !self.ended())
     }
 
-    /// Replaces the name of its node by `held`, to store the text once per node.
+    /// Shares the text of the node's name with `held`.
     pub(crate) fn share_node_name(&mut self, held: &NodeName) {
         for name in [&mut self.bound, &mut self.pinned, &mut self.nominated] {
             if name.as_ref() == Some(held) {
@@ -251,14 +242,13 @@ impl Pod {
         self.stage == Stage::Ended
     }
 
-    /// True if it has neither ended nor is terminating.
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
 }
 
-/// Reference to the workload that controls a pod. Labels are no evidence: an admission policy
-/// (`config/policies/members.yaml`) guards owner references of this API group only.
+/// Owner reference to the workload that controls a pod. Labels prove nothing: the admission policy
+/// `config/policies/members.yaml` guards only owner references of this API group.
 pub fn workload_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|o| o.controller == Some(true) && is_workload(o))
@@ -268,7 +258,6 @@ fn is_workload(owner: &OwnerReference) -> bool {
     group_of(owner) == TrainingWorkload::group(&()) && owner.kind == TrainingWorkload::kind(&())
 }
 
-/// API group of an owner; empty for the core group.
 pub(crate) fn group_of(owner: &OwnerReference) -> &str {
     let group = owner.api_version.split_once('/');
     group.map_or("", |(group, _)| group)
@@ -287,20 +276,19 @@ fn grace(spec: &PodSpecView) -> i64 {
     grace.map_or(DEFAULT_GRACE, |g| if g < 0 { 1 } else { g })
 }
 
-/// True if the owner's controller chooses the node of each pod, so that the pod holds capacity
-/// before it is bound. Affinities of other pods do not count: any user can write them, and
-/// kube-scheduler keeps no capacity for them.
+/// True if the owner's controller chooses the node of each pod: such a pod holds capacity before it
+/// is bound. Affinities of other pods do not count, because any user can write them.
 fn is_pinned_by_owner(owner: &OwnerReference) -> bool {
     is_daemon_set(owner) || is_workload(owner)
 }
 
-/// Other API groups may have a kind of this name.
+/// Other API groups can have a kind of this name.
 fn is_daemon_set(owner: &OwnerReference) -> bool {
     group_of(owner) == "apps" && owner.kind == "DaemonSet"
 }
 
-/// Labels for budget selectors, without the labels that number a member. So pods of a workload
-/// share their labels.
+/// Labels for budget selectors, without labels that number a member. Pods of a workload thus share
+/// one map.
 fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let mut all = metadata.labels.clone().unwrap_or_default();
     all.remove(labels::REPLICA);
@@ -314,7 +302,7 @@ pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
 }
 
 /// The node that every term of the required affinity names in `matchFields`, as for members and
-/// `DaemonSet` pods. A term may also name nodes of the template. Empty terms match nothing.
+/// `DaemonSet` pods. Terms can name further nodes of the template. Empty terms match nothing.
 fn pin(affinity: &Affinity) -> Option<NodeName> {
     let terms = &affinity
         .node_affinity

@@ -1,7 +1,8 @@
 //! All pods as an array.
 //!
-//! A cycle visits all pods many times. Following the pointer to each pod dominates the cost, so
-//! frequently used fields are in the array. A changed pod only rebuilds the part of its node.
+//! A cycle visits all pods many times. The array holds the fields of these visits, because
+//! following a pointer to each pod would dominate the cost. A changed pod rebuilds only the part of
+//! its node.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,6 @@ use lockstep_engine::NodeIx;
 use crate::pod::Pod;
 use crate::resources::Resources;
 
-/// A pod that holds capacity on a node.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -30,11 +30,10 @@ pub struct ListedPod {
     pub endless: bool,
     pub owned: bool,
     pub in_unit: bool,
-    /// The [`tag`] of its UID.
     pub tag: u64,
 }
 
-/// Hash of a UID, to search pods without following pointers.
+/// Hash of a UID, for searches without following pointers.
 pub fn tag(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
@@ -46,7 +45,6 @@ pub fn tag(uid: &str) -> u64 {
 pub struct Tags(Vec<u64>);
 
 impl Tags {
-    /// Tags of these UIDs.
     pub fn of<'u>(uids: impl IntoIterator<Item = &'u str>) -> Self {
         let mut tags: Vec<u64> = uids.into_iter().map(tag).collect();
         tags.sort_unstable();
@@ -81,13 +79,12 @@ impl ListedPod {
 /// Nodes per part.
 const NODES: usize = 64;
 
-/// Pods of some nodes, with flags for rare kinds.
+/// Pods of some nodes, with flags for rare properties.
 #[derive(Debug)]
 pub(crate) struct PodPart {
     pub pods: Vec<ListedPod>,
     pub unbound: bool,
     pub terminating: bool,
-    /// True if some belong to foreign units.
     pub in_units: bool,
 }
 
@@ -108,7 +105,6 @@ impl PodPart {
 }
 
 impl PodRow {
-    /// Extends to this many nodes.
     pub fn grow(&mut self, nodes: usize) {
         let parts = nodes.div_ceil(NODES);
         if self.0.len() < parts {
@@ -122,7 +118,7 @@ impl PodRow {
         }
     }
 
-    /// All parts, by node. `on`: pods of a node.
+    /// `on`: pods of a node.
     pub fn parts<'r, 'p>(
         &'r self,
         on: impl Fn(NodeIx) -> &'p [Arc<Pod>] + Copy + 'r,

@@ -11,7 +11,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-/// Fields of a pod's `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
@@ -34,21 +33,18 @@ pub struct PodSpecView {
     pub volumes: Vec<VolumeView>,
 }
 
-/// Fields of a pod's volume.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeView {
     pub persistent_volume_claim: Option<ClaimView>,
 }
 
-/// Fields of a mounted claim.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimView {
     pub claim_name: String,
 }
 
-/// Fields of a pod's `spec.schedulingGroup`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchedulingGroupView {
@@ -70,7 +66,6 @@ impl PodSpecView {
     }
 }
 
-/// Fields of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
@@ -80,11 +75,9 @@ pub struct ContainerResources {
     pub ports: Vec<PortView>,
 }
 
-/// Fields of a container port.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortView {
-    /// Port of the container.
     pub container_port: Option<i32>,
     /// Port of the node.
     pub host_port: Option<i32>,
@@ -92,7 +85,6 @@ pub struct PortView {
     pub protocol: Option<String>,
 }
 
-/// Fields of a pod's `status`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatusView {
@@ -109,7 +101,6 @@ impl PodStatusView {
     }
 }
 
-/// Fields of a pod condition.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodConditionView {

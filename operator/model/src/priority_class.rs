@@ -1,12 +1,9 @@
-//! Priority classes.
-
 use lockstep_api::scheduling::PreemptionPolicy;
 use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityClass {
     pub name: String,
-    /// Priority of its pods.
     pub value: i32,
     pub preemption: PreemptionPolicy,
     /// Priority of running gangs of the class as victims.
@@ -20,11 +17,8 @@ pub struct PriorityClass {
 pub struct NoSuchClass(pub String);
 
 impl PriorityClass {
-    /// The class with this name. Without a name, the cluster's default with the lowest value, as
-    /// for pods.
-    ///
-    /// # Errors
-    /// If no class has the name.
+    /// The class with this name. Without a name, the cluster's default class with the lowest value,
+    /// as for pods.
     pub fn resolve<'c>(
         name: Option<&str>,
         mut classes: impl Iterator<Item = &'c Self>,

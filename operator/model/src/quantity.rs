@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Upper bound of amounts; larger ones count as this. 2^48 is 256 TiB in bytes. 32,000 such pods on
-/// one node add up without overflow.
+/// Upper bound of amounts, to which larger amounts are cut. 2^48 is 256 TiB in bytes. The sum of
+/// 32,000 such pods does not overflow.
 pub const MAX_AMOUNT: i64 = 1 << 48;
 
 /// Longest accepted text. The API server's canonical form is far shorter.
@@ -67,7 +67,6 @@ fn parse(text: &str, decimals: i32) -> Option<i64> {
     ))
 }
 
-/// Digits of a number without leading zeros.
 fn significant_digits(whole: &str, fraction: &str) -> impl Iterator<Item = char> + Clone {
     let digits = whole.chars().chain(fraction.chars());
     digits.skip_while(|&c| c == '0')

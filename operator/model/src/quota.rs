@@ -20,8 +20,8 @@ pub struct Quota {
     /// `status.hard`: the enforced limits.
     pub hard: QuotaAmounts,
     pub used: QuotaAmounts,
-    /// A pod counts if all scopes admit it. `None`: a scope is unknown, and so are the counted
-    /// pods.
+    /// A pod counts if all scopes admit it. `None`: a scope is unknown, so the counted pods are
+    /// unknown.
     pub scopes: Option<Vec<QuotaScope>>,
 }
 
@@ -36,7 +36,6 @@ pub enum QuotaScope {
     PriorityClass(ScopedResourceSelectorRequirement),
 }
 
-/// Quota usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaCharge {
     pub amounts: QuotaAmounts,
@@ -46,7 +45,7 @@ pub struct QuotaCharge {
     class: Option<String>,
 }
 
-/// A quota does not permit the request. The message is worded as in the API server.
+/// Excess over a quota, in the wording of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("exceeded quota: {name}, requested: {requested}, used: {used}, limited: {limited}")]
 pub struct QuotaExcess {
@@ -56,7 +55,6 @@ pub struct QuotaExcess {
     limited: Listed,
 }
 
-/// Amounts, formatted as in the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Listed(Vec<(String, i64)>);
 
@@ -85,7 +83,6 @@ impl QuotaCharge {
 }
 
 impl QuotaScope {
-    /// Whether it admits a pod. `None`: unknown.
     fn admits(&self, charge: &QuotaCharge) -> Option<bool> {
         match self {
             Self::Deadline(with) => Some(charge.deadline == *with),
@@ -106,7 +103,7 @@ impl QuotaScope {
 }
 
 impl Quota {
-    /// True if it counts the pod. With unknown scopes, it counts none.
+    /// True if the quota counts the pod. False if its scopes are unknown.
     pub fn counts(&self, charge: &QuotaCharge) -> bool {
         let scopes = self.scopes.as_ref();
         scopes.is_some_and(|all| all.iter().all(|s| s.admits(charge) == Some(true)))

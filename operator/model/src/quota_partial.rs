@@ -1,5 +1,3 @@
-//! Fields of resource quotas and namespaces in use.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
@@ -78,7 +76,6 @@ fn amounts(quantities: &BTreeMap<String, Quantity>) -> Result<QuotaAmounts, Inva
         .collect()
 }
 
-/// A quantity in the unit of its quota.
 fn amount(name: &str, quantity: &Quantity) -> Result<i64, InvalidQuantity> {
     if in_milli(name) {
         milli(&quantity.0)

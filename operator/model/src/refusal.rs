@@ -1,8 +1,8 @@
 //! Messages of kube-scheduler about a pod that it cannot schedule.
 //!
-//! Members are pinned, so kube-scheduler evaluates one node and rules out the rest. Messages have
-//! the format of `FitError` (`pkg/scheduler/framework/types.go`): `0/N nodes are available:
-//! REASONS. REPORT OF PREEMPTION`. The reasons are counted and separated by commas.
+//! Members are pinned, so kube-scheduler evaluates one node. Messages have the format of `FitError`
+//! (`pkg/scheduler/framework/types.go`): `0/N nodes are available: REASONS. REPORT OF PREEMPTION`.
+//! The reasons are counted and separated by commas.
 
 /// Separates the node count from the reasons.
 const PREAMBLE: &str = " nodes are available: ";
@@ -25,16 +25,15 @@ const HELD: [&str; 7] = [
     "node(s) didn't match pod anti-affinity rules",
 ];
 
-/// True if a pinned pod was refused only for lack of capacity, which an eviction can free. False
-/// for unknown reasons.
+/// True if a pinned pod was refused only for capacity, which an eviction can free. False for
+/// unknown reasons.
 pub fn lacks_capacity_only(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
 }
 
-/// True if the reason may end with terminating pods on the node: capacity, host ports,
-/// anti-affinity, claims and volumes. False for taints, and for devices (DRA), whose holders are
-/// unknown.
+/// True if the reason can end with terminating pods on the node: capacity, host ports,
+/// anti-affinity, claims and volumes. False for taints and for devices (DRA).
 pub fn may_end_with_others(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     let held = |reason: &&str| lack_of_capacity(reason) || HELD.contains(&uncounted(reason));
@@ -48,14 +47,14 @@ pub fn misses_claim(message: &str) -> bool {
         || why.contains("persistentvolumeclaim \"")
 }
 
-/// True if the pod only waits for a claim that is created with it (generic ephemeral volumes,
-/// `VolumeBinding`). Their controller is rate-limited, and a large gang has many.
+/// True if the pod waits only for a claim that is created with it (generic ephemeral volumes,
+/// `VolumeBinding`). Their controller is rate-limited, and a large gang has many claims.
 pub fn awaits_own_claim(message: &str) -> bool {
     why_refused(message).contains("waiting for ephemeral volume controller to create")
 }
 
 /// Reasons of a pinned pod's refusal, without ruled-out nodes and kube-scheduler's own preemption.
-/// The whole message if none is left.
+/// Otherwise the whole message.
 pub fn why_refused(message: &str) -> String {
     let candidate = on_pinned_node(message);
     if candidate.is_empty() {

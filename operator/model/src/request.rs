@@ -21,7 +21,6 @@ use crate::resources::{Resources, pod_takes};
 /// A gang that requests capacity, for all members or for members without a node.
 #[derive(Clone, Debug)]
 pub struct PlacementRequest {
-    /// Its members, by template.
     pub templates: Vec<TemplateMembers>,
     /// Number of members that it needs, including fixed ones.
     pub min_count: u32,
@@ -33,20 +32,17 @@ pub struct PlacementRequest {
     pub excluded: NodeSet,
 }
 
-/// Members of one template.
 #[derive(Clone, Debug)]
 pub struct TemplateMembers {
     /// Requested members in rank order, including fixed ones.
     pub members: Vec<Member>,
     pub requests: Arc<Resources>,
-    /// Nodes that admit the template.
     pub eligible: Arc<NodeSet>,
     /// Slot that each member takes on its node to keep other members away
     /// ([`crate::slots::apart`]).
     pub apart: Option<String>,
 }
 
-/// Capacity and constraints of a group's pods.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// Resources of one pod, or the quantity that is invalid.
@@ -63,7 +59,7 @@ impl From<&PodSpec> for Template {
     }
 }
 
-/// Why a request cannot be passed to the engine.
+/// Why the engine cannot evaluate a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unmet {
     /// No node has ever offered the resource.
@@ -75,7 +71,7 @@ pub enum Unmet {
 }
 
 impl PlacementRequest {
-    /// Engine's demand. Shapes are the templates in order.
+    /// The engine's demand. Shapes are the templates in order.
     pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Unmet> {
         let topology = self
             .topology
@@ -118,8 +114,8 @@ impl PlacementRequest {
 
     /// Node of each member: fixed members, and members that the placement adds.
     ///
-    /// Assigns members in rank order to nodes ordered by topology domain and name, so that
-    /// neighbouring ranks share nodes and domains.
+    /// Members in rank order get nodes in the order of topology domain and name. So neighbouring
+    /// ranks share nodes and domains.
     pub fn assign(&self, snapshot: &Snapshot, placement: &GangPlacement) -> Assignments {
         let mut out = self.fixed.clone();
         let key = self
@@ -191,7 +187,7 @@ impl TemplateMembers {
         counts.into_iter().collect()
     }
 
-    /// Members with the index of their replica within the template.
+    /// Members with the ordinal of their replica within the template.
     fn with_replica_ordinals(&self) -> impl Iterator<Item = (&Member, u32)> {
         let ordinals: BTreeMap<i32, u32> = (0..)
             .zip(self.replicas())

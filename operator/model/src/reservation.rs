@@ -8,17 +8,15 @@ use lockstep_engine::{Amounts, Cluster, NodeIx};
 use crate::request::PlacementRequest;
 use crate::victims::{VictimFilter, VictimRules};
 
-/// Time from the end of a backfilled gang to the start of the reservation, to observe the end and
-/// start the next gang.
+/// Time from the end of a backfilled gang to the start of the reservation: the scheduler observes
+/// the end and starts the next gang.
 const MARGIN: TimeDelta = TimeDelta::seconds(30);
 
-/// A gang that requests capacity, as seen by reservations ahead of it.
+/// A gang that requests capacity, for reservations ahead of it in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct AskingGang<'a> {
     pub request: &'a PlacementRequest,
-    /// Namespace of its workload.
     pub namespace: &'a str,
-    /// Its priority as a victim while it runs.
     pub victim_priority: i32,
     /// True if it can be evicted as soon as it runs.
     pub evictable: bool,
@@ -27,7 +25,6 @@ pub struct AskingGang<'a> {
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// Reservation of one gang.
 #[derive(Clone, Debug)]
 pub struct QueueReservation {
     /// Number of the gang, chosen by the caller.
@@ -38,7 +35,6 @@ pub struct QueueReservation {
     pub wanted: BTreeSet<String>,
     /// Latest start of the gang on the reserved nodes. `None`: unknown.
     pub starts_at: Option<DateTime<Utc>>,
-    /// Reserved amounts by node.
     pub nodes: BTreeMap<NodeIx, Amounts>,
 }
 
@@ -47,7 +43,7 @@ pub struct QueueReservation {
 pub struct ReservationsAhead(Vec<QueueReservation>);
 
 impl QueueReservation {
-    /// Subtracts the reservation from the free capacity. The result may be negative: released
+    /// Subtracts the reservation from the free capacity. The result can be negative: released
     /// capacity goes to the reservation first.
     pub fn take(&self, free: &mut Cluster) {
         for (&node, amounts) in &self.nodes {
@@ -63,10 +59,9 @@ impl QueueReservation {
             && self.reaches(asking)
     }
 
-    /// True if the rules permit the holder to evict the gang.
     fn reaches(&self, asking: &AskingGang<'_>) -> bool {
         let nobody = BTreeSet::new();
-        // Budgets change with every pod, so their current state does not matter.
+        // Budgets change with every pod, so their current state is ignored.
         let filter = VictimFilter {
             rules: asking.victims,
             wanted: &self.wanted,
@@ -91,7 +86,6 @@ impl ReservationsAhead {
         self.0.push(reservation);
     }
 
-    /// All reservations in queue order.
     pub fn iter(&self) -> impl Iterator<Item = &QueueReservation> {
         self.0.iter()
     }

@@ -13,7 +13,6 @@ use crate::slots::host_ports;
 pub const CPU: &str = "cpu";
 /// Memory, in bytes.
 pub const MEMORY: &str = "memory";
-/// Number of pods.
 pub const PODS: &str = "pods";
 
 /// Amounts by resource name: CPU in thousandths, other resources in whole units. Zero amounts are
@@ -22,7 +21,6 @@ pub const PODS: &str = "pods";
 pub struct Resources(BTreeMap<String, i64>);
 
 impl Resources {
-    /// Parses quantities of an API object.
     pub fn parse(quantities: &BTreeMap<String, Quantity>) -> Result<Self, InvalidQuantity> {
         let mut out = Self::default();
         for (name, quantity) in quantities {

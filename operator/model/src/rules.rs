@@ -12,7 +12,6 @@ use crate::victims::VictimRules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     pub algorithm: Algorithm,
-    /// Whether priority or lost work is the first criterion.
     pub order: VictimOrder,
     /// Step limit of a placement search for several shapes.
     pub placement_steps: u64,
@@ -20,7 +19,7 @@ pub struct Rules {
     pub follow_on_depth: u8,
     /// Guaranteed run time before work may be evicted.
     pub min_runtime: Duration,
-    /// How long after its grace period a pod is still waited for.
+    /// How long after its grace period the end of a pod is still expected.
     pub overdue: Duration,
     /// Cost of lost work.
     pub costs: CostModel,
@@ -61,7 +60,7 @@ impl Rules {
         }
     }
 
-    /// True if the end is near enough for a gang to wait for it.
+    /// True if the end is soon enough for a gang to wait.
     pub fn in_time(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> bool {
         // The API server's clock may be ahead.
         let longest = self
@@ -71,13 +70,13 @@ impl Rules {
         after(now, longest).is_none_or(|latest| end <= latest)
     }
 
-    /// Time until which a pod with this end is waited for. `None`: overdue, or too far away.
+    /// Time until which the end of this pod is expected. `None`: overdue, or too far away.
     pub fn waited_for(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let overdue = after(end, self.overdue).filter(|overdue| *overdue > now);
         overdue.filter(|_| self.in_time(end, now))
     }
 
-    /// True if work can be evicted as soon as it has started.
+    /// True if work has no guaranteed run time.
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }

@@ -34,7 +34,6 @@ pub struct Shares<'w> {
 }
 
 impl<'w> Shares<'w> {
-    /// Starts without gangs, with the offers of the cluster's nodes.
     pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
         let names = cluster.dims().resources().enumerate();
         let names = names.filter(|(_, name)| is_extended(name) && !is_slot(name));

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Interned values.
 #[derive(Debug)]
 pub(crate) struct Shared<T: ?Sized> {
     values: BTreeSet<Arc<T>>,

@@ -22,7 +22,7 @@ pub(crate) fn described(name: &str) -> Option<String> {
     })
 }
 
-/// Host ports of a pod as slot names. Ignores addresses: a port is one slot on all addresses.
+/// Host ports of a pod as slot names. A port is one slot on all addresses.
 pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     let sidecars = spec.init_containers.iter();
     let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
@@ -40,7 +40,6 @@ pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
     })
 }
 
-/// Slot for members that must not share a node, and for groups that avoid each other.
 pub fn apart(position: usize) -> Option<String> {
     (position < MOST_APART).then(|| format!("{PREFIX}apart:{position}"))
 }

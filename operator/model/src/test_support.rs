@@ -1,5 +1,3 @@
-//! Builders for tests.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -12,21 +12,19 @@ use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::resources::Resources;
 
-/// Units and their sources.
 #[derive(Clone, Debug, Default)]
 pub struct UnitTable {
     pub units: Units,
-    /// By unit ordinal.
+    /// By ordinal of the unit.
     pub sources: Vec<Source>,
-    /// Nodes of the pods left out because [`crate::victims::VictimRules`] protect them.
+    /// Nodes of pods that [`crate::victims::VictimRules`] protect.
     pub out_of_reach: Vec<NodeIx>,
-    /// Nodes of the pods left out because their disruption budgets protect them.
+    /// Nodes of pods that disruption budgets protect.
     pub guarded: Vec<NodeIx>,
-    /// Earliest end of the guaranteed run time of a unit that was left out for it, if any.
+    /// Earliest end of a guaranteed run time that protects a unit.
     pub shielded_until: Option<DateTime<Utc>>,
 }
 
-/// Source of a unit.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A gang that is evicted whole, by the caller's number.
@@ -36,19 +34,18 @@ pub enum Source {
     Pods(Vec<Arc<Pod>>),
 }
 
-/// A gang that is evicted whole.
 #[derive(Clone, Debug)]
 pub struct GangUnit {
     /// The caller's number of the gang.
     pub number: usize,
     pub priority: i32,
-    /// True if it would preempt when it is queued again.
+    /// True if the evicted gang may preempt other work when it is queued again.
     pub preempts: bool,
     /// Occupants: pods, and reservations for missing pods.
     pub holds: Vec<Occupant>,
     /// Accelerator-seconds lost by its eviction.
     pub cost: u64,
-    /// Nodes where it could restart. `None`: every node.
+    /// Nodes where the gang could restart. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
 
@@ -57,11 +54,9 @@ pub struct GangUnit {
 pub struct Occupant {
     pub node: NodeIx,
     pub requests: Arc<Resources>,
-    /// The pod; `None` if it does not exist yet.
     pub pod: Option<Arc<Pod>>,
 }
 
-/// Builds the units for one decision.
 pub struct UnitsBuilder<'a> {
     snapshot: &'a Snapshot,
     budgets: BTreeMap<&'a str, Vec<(PdbIx, &'a Budget)>>,
@@ -72,7 +67,6 @@ pub struct UnitsBuilder<'a> {
 }
 
 impl Occupant {
-    /// A pod that holds capacity on a node.
     pub fn of(pod: &Arc<Pod>, cluster: &Snapshot) -> Option<Self> {
         Some(Self {
             node: cluster.ordinal(pod.holds()?)?,
@@ -83,8 +77,7 @@ impl Occupant {
 }
 
 impl<'a> UnitsBuilder<'a> {
-    /// A builder without units. Without `beyond_budgets`, leaves out units that exceed a disruption
-    /// budget alone.
+    /// Without `beyond_budgets`, leaves out units that alone exceed a disruption budget.
     pub fn new(
         snapshot: &'a Snapshot,
         budgets: &'a [Arc<Budget>],
@@ -123,7 +116,6 @@ impl<'a> UnitsBuilder<'a> {
         }
     }
 
-    /// Adds a gang that is evicted whole.
     pub fn add_gang(&mut self, gang: &GangUnit) {
         let mut pods: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
@@ -190,7 +182,6 @@ impl<'a> UnitsBuilder<'a> {
         self.push(Source::Pod(Arc::clone(pod)), unit);
     }
 
-    /// Adds foreign pods that are evicted together.
     pub fn add_pods(&mut self, pods: &[&Arc<Pod>], priority: i32, cost: u64) {
         let mut held: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
@@ -222,30 +213,26 @@ impl<'a> UnitsBuilder<'a> {
         self.push(Source::Pods(all), unit);
     }
 
-    /// Adds a gang that restarts when one of its pods is evicted, with the total loss. Returns its
+    /// Adds the total loss of a gang that restarts when one of its pods is evicted. Returns its
     /// ordinal.
     pub fn cascade(&mut self, loss: u64) -> usize {
         self.table.units.cascade_loss.push(loss);
         self.table.units.cascade_loss.len() - 1
     }
 
-    /// Records that a unit is left out until then.
     pub fn shielded_until(&mut self, end: DateTime<Utc>) {
         let first = &mut self.table.shielded_until;
         *first = Some(first.map_or(end, |f| f.min(end)));
     }
 
-    /// Notes the nodes of pods that the rules protect.
     pub fn out_of_reach(&mut self, nodes: impl IntoIterator<Item = NodeIx>) {
         self.table.out_of_reach.extend(nodes);
     }
 
-    /// Notes the nodes of pods that disruption budgets protect.
     pub fn guarded(&mut self, nodes: impl IntoIterator<Item = NodeIx>) {
         self.table.guarded.extend(nodes);
     }
 
-    /// The node whose capacity a pod takes.
     pub fn node_of(&self, pod: &Pod) -> Option<NodeIx> {
         self.snapshot.ordinal(pod.holds()?)
     }

@@ -11,20 +11,18 @@ use crate::resources::Resources;
 /// Namespaces of the control plane.
 const CONTROL_PLANE: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// Kind of units that may be victims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimScope {
     /// Units with an extended resource that the preemptor requests; without such a request, gangs.
-    /// So a training job never evicts databases.
+    /// A training job thus never evicts databases.
     #[default]
     Accelerators,
     /// Gangs and members of gangs.
     Gangs,
-    /// Every pod of lower priority, as in KEP-5710.
+    /// All pods of lower priority, as in KEP-5710.
     Any,
 }
 
-/// Configured rules for victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VictimRules {
     pub scope: VictimScope,
@@ -32,7 +30,6 @@ pub struct VictimRules {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels (key and value) of pods that are never evicted.
     pub excluded_labels: BTreeMap<String, String>,
-    /// True if pods may opt out by label.
     pub opt_out: bool,
     /// Longest grace period of a victim, and longest wait for any terminating pod.
     pub longest_grace_period: Duration,
@@ -51,7 +48,6 @@ impl Default for VictimRules {
 }
 
 impl VictimRules {
-    /// True if a pod's own opt-out or a configured label protects it.
     pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
         let opted_out = pod_labels.get(labels::EVICTABLE).filter(|_| self.opt_out);
         let mut excluded = self.excluded_labels.iter();
@@ -59,7 +55,6 @@ impl VictimRules {
             || excluded.any(|(key, value)| pod_labels.get(key) == Some(value))
     }
 
-    /// True if the pod's grace period is too long.
     pub fn outlast(&self, pod: &Pod) -> bool {
         pod.grace > self.longest_grace_period
     }
@@ -83,7 +78,6 @@ impl VictimRules {
     }
 }
 
-/// Victims of one gang.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimFilter<'a> {
     pub rules: &'a VictimRules,

@@ -19,7 +19,7 @@ pub struct Claim {
     pub lost: bool,
     /// True if binding is complete.
     pub bound: bool,
-    /// `spec.volumeName`; empty before a volume is chosen.
+    /// `spec.volumeName`; empty before the choice of a volume.
     pub volume: String,
     /// Name of its storage class; empty: none.
     pub class: String,
@@ -29,7 +29,6 @@ pub struct Claim {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Volume {
-    /// Claim that it is reserved for.
     pub claim: Option<Key>,
     /// Name of its storage class; empty: none.
     pub class: String,
@@ -60,29 +59,23 @@ pub struct StorageClass {
     pub nodes: Option<Vec<NodeSelectorTerm>>,
 }
 
-/// All claims, volumes and storage classes of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
     pub claims: BTreeMap<Key, Claim>,
-    /// Volumes by name.
     pub volumes: BTreeMap<String, Volume>,
-    /// Storage classes by name.
     pub classes: BTreeMap<String, StorageClass>,
 }
 
-/// Storage that a pod template needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeNeeds {
-    /// Names of mounted claims.
     pub claims: BTreeSet<String>,
     /// Storage classes of generic ephemeral volumes, which are created with each pod.
     pub classes: BTreeSet<String>,
 }
 
-/// Current answer of storage to a pod template.
+/// Answer of the current storage to a pod template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VolumeAnswer {
-    /// Reasons that its pods fit no node.
     pub missing: Vec<MissingVolume>,
     /// For each volume with limited reach: alternative node terms.
     pub nodes: Vec<Vec<NodeSelectorTerm>>,
@@ -168,7 +161,6 @@ impl VolumeNeeds {
 }
 
 impl Storage {
-    /// Answer to a template whose pods are in this namespace.
     pub fn answer(&self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
         let mut out = VolumeAnswer::default();
         for name in &needs.claims {
@@ -199,7 +191,8 @@ impl Storage {
         out
     }
 
-    /// True if claims of a class depend on free volumes: it has no provisioner or limits the nodes.
+    /// True if claims of a class depend on free volumes, because it has no provisioner or limits
+    /// the nodes.
     pub fn is_choosy(&self, class: &str) -> bool {
         let class = self.classes.get(class);
         class.is_some_and(|class| !class.provisions || class.nodes.is_some())
@@ -212,8 +205,8 @@ impl Storage {
     }
 
     /// Volume of a claim that is bound after its pod is scheduled, as in `FindPodVolumes` of
-    /// kube-scheduler's volume binder: a free volume, or a new one on a node that the class
-    /// permits. Only kube-scheduler knows which free volume fits.
+    /// kube-scheduler's volume binder: a free volume, or a new volume on a permitted node. Only
+    /// kube-scheduler knows which free volume fits.
     fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeAnswer) {
         let Some(class) = self.classes.get(name).filter(|_| self.is_choosy(name)) else {
             return;
@@ -228,7 +221,7 @@ impl Storage {
         }
     }
 
-    /// Classifies the claim as `GetPodVolumeClaims` of kube-scheduler's volume binder does.
+    /// As `GetPodVolumeClaims` of kube-scheduler's volume binder.
     fn missing(&self, name: &str, claim: &Claim) -> Option<MissingVolume> {
         let name = name.to_owned();
         if claim.deleting {

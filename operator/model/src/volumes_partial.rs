@@ -1,5 +1,3 @@
-//! Fields of volume claims, volumes and storage classes in use.
-
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -16,7 +14,6 @@ use crate::volumes::{Claim, StorageClass, Volume};
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Former place of the storage class name.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// Access mode for a single pod.
 const ONE_POD: &str = "ReadWriteOncePod";
 /// Provisioner of classes whose volumes administrators create.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";

@@ -1,4 +1,4 @@
-//! Work that holds capacity temporarily: it may end by itself, is terminating, or may be evicted.
+//! Work that holds capacity temporarily: it can end by itself, is terminating, or can be evicted.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct PassingWork {
     gang: Option<usize>,
     end: WorkEnd,
     pod: Option<Arc<Pod>>,
-    /// Node for which its pod waits. `None`: the pod is bound, or does not exist.
+    /// Node that its pod waits for. `None`: the pod is bound or missing.
     waits: Option<AwaitedNode>,
 }
 
@@ -43,13 +43,12 @@ enum AwaitedNode {
     Nominated(i32),
 }
 
-/// The gang whose blockers are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockedGang<'a> {
     /// The caller's number of the gang.
     pub number: usize,
     pub priority: i32,
-    /// Work that it may evict. `None`: none.
+    /// Work that the gang may evict. `None`: no work.
     pub victims: Option<VictimFilter<'a>>,
 }
 
@@ -133,7 +132,7 @@ impl Occupancy<'_> {
 }
 
 impl PassingWork {
-    /// This work as a blocker of the gang. `None` if it does not block the gang, or stays.
+    /// This work as a blocker of the gang. `None` if it does not block the gang, or does not end.
     ///
     /// `promised`: time by which a gang has promised to end to this gang.
     fn as_blocker(
@@ -142,7 +141,7 @@ impl PassingWork {
         promised: &impl Fn(usize) -> Option<DateTime<Utc>>,
     ) -> Option<Blocker> {
         let own = self.gang == Some(blocked.number);
-        // Nominations of lower priority do not block the gang, nor do its own unbound pods.
+        // Nominations of lower priority do not block the gang. Its own unbound pods do not either.
         let lesser = |on| matches!(on, AwaitedNode::Nominated(p) if p < blocked.priority);
         if self.waits.is_some_and(|on| own || lesser(on)) {
             return None;
@@ -180,7 +179,7 @@ fn waits(pod: &Pod) -> Option<AwaitedNode> {
     pod.bound.is_none().then_some(awaited)
 }
 
-/// Temporary blockers of a gang, on these nodes or on all. Ends are in milliseconds. `work` must be
+/// Temporary blockers of a gang, on these nodes or on all. Ends are in milliseconds. `work` is
 /// sorted by node.
 pub fn blockers(
     work: &[PassingWork],
@@ -199,7 +198,6 @@ pub fn blockers(
         .collect()
 }
 
-/// Work on one node. `work` must be sorted by node.
 fn work_on(work: &[PassingWork], node: NodeIx) -> impl Iterator<Item = &PassingWork> {
     let behind = &work[work.partition_point(|w| w.node < node)..];
     behind.iter().take_while(move |w| w.node == node)

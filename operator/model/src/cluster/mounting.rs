@@ -14,7 +14,7 @@ type ByClaim = HashMap<Key, Vec<Arc<Pod>>>;
 pub(super) struct Mounting(OnceLock<ByClaim>);
 
 impl Mounting {
-    /// Pods that mount the claim. `all`: all pods that hold capacity.
+    /// `all`: all pods that hold capacity.
     pub fn of<'a>(
         &self,
         (namespace, claim): (&str, &str),

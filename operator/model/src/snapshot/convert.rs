@@ -1,5 +1,5 @@
-//! Converts the scheduler's types to records, and back. Names every field, so the compiler reports
-//! a missing one.
+//! Converts the scheduler's types to records, and back. Names every field, so that the compiler
+//! reports a missing one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl SnapshotFile {
         model
     }
 
-    /// Rejects values that the format permits, but that have no meaning.
+    /// Rejects values without meaning that the format permits.
     pub(super) fn check(&self) -> Result<(), SnapshotError> {
         if let Some(ix) = self.nodes.iter().position(|node| node.name.is_empty()) {
             let path = format!("nodes[{ix}].name");
@@ -104,7 +104,6 @@ impl NodeRecord {
         }
     }
 
-    /// The node; `None` without a name.
     pub fn to_node(&self) -> Option<Node> {
         Some(Node {
             name: NodeName::read(Some(&self.name))?,
@@ -163,7 +162,6 @@ impl PodRecord {
         })
     }
 
-    /// The pod; `None` without a UID.
     fn to_pod(&self) -> Option<Pod> {
         Some(Pod {
             uid: Uid::read(Some(&self.uid))?,
@@ -222,7 +220,7 @@ impl GangRecord {
 }
 
 impl TemplateRecord {
-    /// Record of a template. Eligible nodes are positions in [`SnapshotFile::nodes`].
+    /// Eligible nodes are positions in [`SnapshotFile::nodes`].
     pub fn of(group: &str, requests: &Resources, eligible: &NodeSet) -> Self {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for position in eligible.ones() {
@@ -276,7 +274,6 @@ impl BudgetRecord {
         }
     }
 
-    /// Label keys in the budget's selector.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let selector = self.selector.iter();
         selector.flat_map(|s| {

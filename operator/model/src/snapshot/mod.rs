@@ -1,8 +1,7 @@
 //! The cluster as a file that contains exactly what the engine's decisions depend on.
 //!
-//! These types define the file format, independently of the scheduler's types, whose changes do not
-//! affect existing files. Environment, arguments, images, annotations and status messages have no
-//! field and are never recorded.
+//! These types define the file format. Changes of the scheduler's own types do not affect existing
+//! files. Environment, arguments, images, annotations and status messages are never recorded.
 //!
 //! Order is significant: the engine breaks ties by ordinal, so equal files give equal answers.
 
@@ -27,7 +26,6 @@ use crate::share::Weights;
 /// Format version that this program writes and reads.
 pub const VERSION: u32 = 2;
 
-/// Recorded state of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotFile {
@@ -59,14 +57,11 @@ pub type AmountsByName = BTreeMap<String, i64>;
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
     pub name: String,
-    /// Resources that it offers to pods.
     pub allocatable: AmountsByName,
-    /// Labels, for selectors and topology keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// Features that its kubelet declares.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub features: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -88,7 +83,6 @@ pub struct PodRecord {
     /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// UID of the workload that controls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Key of its foreign unit, as [`crate::Pod::unit`].
@@ -102,10 +96,8 @@ pub struct PodRecord {
     /// Its member as a range of one: `workers/0/3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Node it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
-    /// Node that its affinity names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<String>,
     /// Node that kube-scheduler keeps free for it.
@@ -121,7 +113,6 @@ pub struct PodRecord {
     /// Grace period in seconds.
     #[serde(default = "default_grace", skip_serializing_if = "is_default_grace")]
     pub grace_seconds: u64,
-    /// Latest end of a deleted pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -130,15 +121,12 @@ pub struct PodRecord {
     pub started: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
-    /// True if it may end by itself.
     #[serde(default, skip_serializing_if = "is_false")]
     pub may_end: bool,
-    /// Latest end by its own deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
 }
 
-/// A gang: one pod group of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(
@@ -148,17 +136,14 @@ pub struct PodRecord {
 pub struct GangRecord {
     pub namespace: String,
     pub name: String,
-    /// UID of the pod group.
     pub uid: String,
     pub workload: String,
     /// UID of the workload, the owner of the pods.
     pub workload_uid: String,
     /// Generations of pod group and workload.
     pub spec: ObservedSpec,
-    /// Whether it has or requests capacity.
     pub phase: PhaseRecord,
     pub priority: i32,
-    /// Priority of the running gang as a victim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
     pub preempts: bool,
@@ -175,7 +160,6 @@ pub struct GangRecord {
     pub domains: Vec<DomainRecord>,
     /// Pod templates, in the order of the groups in the workload's spec.
     pub templates: Vec<TemplateRecord>,
-    /// Last checkpoint of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
     /// Ranges of members that have succeeded.
@@ -189,7 +173,7 @@ pub struct GangRecord {
     pub absent: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<AvoidedNode>,
-    /// Placements in a row that ended before all members ran.
+    /// Consecutive placements that ended before all members ran.
     #[serde(default)]
     pub placement_tries: i32,
     /// Time of its first request for capacity.
@@ -199,21 +183,17 @@ pub struct GangRecord {
     pub placement: Option<PlacementRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<PreemptionRecord>,
-    /// True if it is being preempted itself.
     #[serde(default, skip_serializing_if = "is_false")]
     pub disrupted: bool,
     /// Refusal by kube-scheduler for a reason other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<RefusalRecord>,
-    /// Last preemption that evicted work for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<LastPreemption>,
-    /// Nodes that kube-scheduler refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded_nodes: Vec<ExcludedNode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
-    /// Latest end by the deadline of its workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<DateTime<Utc>>,
     /// Seconds from the placement of a queued workload to its latest end.
@@ -232,22 +212,19 @@ pub enum PhaseRecord {
     Finished,
 }
 
-/// Members that restart together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainRecord {
-    /// Ledger entry of the workload; absent before the first one.
+    /// Absent before the first ledger entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<DomainLedgerRecord>,
     /// Ranges of its members.
     pub members: Vec<String>,
 }
 
-/// Ledger entry of a restart domain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DomainLedgerRecord {
-    /// Pods that an incident replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<ReplacementRecord>,
     /// Since when all its members run.
@@ -255,13 +232,11 @@ pub struct DomainLedgerRecord {
     pub healthy_since: Option<DateTime<Utc>>,
 }
 
-/// Pods that an incident replaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplacementRecord {
     /// Ranges of members that get a new pod.
     pub members: Vec<String>,
-    /// UIDs of the replaced pods.
     pub old_pods: Vec<String>,
 }
 
@@ -272,7 +247,6 @@ pub struct TemplateRecord {
     /// Its opt-out label of preemption, if any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Resources of one pod.
     pub requests: AmountsByName,
     /// Eligible nodes as runs of positions (first, last) in [`SnapshotFile::nodes`].
     pub eligible: Vec<(usize, usize)>,
@@ -306,14 +280,12 @@ pub struct PreemptionRecord {
     pub genuine: bool,
 }
 
-/// A refusal by kube-scheduler for a reason other than capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusalRecord {
     pub at: DateTime<Utc>,
-    /// Placements in a row that were refused.
+    /// Consecutive refused placements.
     pub tries: i32,
-    /// Spec that was refused.
     pub observed: ObservedSpec,
 }
 
@@ -333,10 +305,8 @@ pub struct BudgetRecord {
 #[serde(rename_all = "camelCase")]
 pub struct PriorityClassRecord {
     pub name: String,
-    /// Priority of its pods.
     pub value: i32,
     pub preempts: bool,
-    /// Priority of running gangs of this class as victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -349,16 +319,12 @@ pub enum SnapshotError {
     /// Invalid JSON, or a field of the wrong type.
     #[error("not a snapshot: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Another format version.
     #[error("the snapshot has format version {found}, this program reads version {VERSION}")]
     Version { found: u32 },
-    /// A field has an invalid value.
     #[error("{path}: {value:?} is not {expected}")]
     Value {
-        /// Path of the field.
         path: String,
         value: String,
-        /// Expected kind of value.
         expected: &'static str,
     },
 }

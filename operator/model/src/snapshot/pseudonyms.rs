@@ -1,8 +1,8 @@
 //! Snapshots with pseudonyms.
 //!
-//! A pseudonym consists of the rank of the name among names of its kind and a salted hash. The rank
-//! keeps the order that breaks ties, so decisions stay the same. The hash distinguishes names of
-//! different snapshots. Without the salt, which is never stored, names cannot be recovered.
+//! A pseudonym is the rank of a name among names of its kind, and a salted hash. The rank keeps the
+//! order that breaks ties, so decisions stay the same. The hash distinguishes names of different
+//! snapshots. The salt is never stored, so names cannot be recovered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
@@ -131,7 +131,6 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
     }
 }
 
-/// Calls `see` for the names in a gang's members, nodes and victims.
 fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
     for template in &mut gang.templates {
         see(Kind::Group, &mut template.group);
