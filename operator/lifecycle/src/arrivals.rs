@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use crate::observed::Observed;
 use crate::pods::PodView;
 
-/// A node is believed only about its own pods, and cannot hide those of another.
+/// Reports of a node count only for its own pods, and cannot hide reports of other nodes.
 pub(crate) struct Arrivals<'a> {
     by_node: BTreeMap<&'a str, OfNode<'a>>,
 }
@@ -16,16 +16,15 @@ pub(crate) struct Arrivals<'a> {
 #[derive(Default)]
 struct OfNode<'a> {
     arrived: BTreeMap<&'a str, Arrival<'a>>,
-    /// Attempts at which pods are reported as not arriving.
+    /// Attempts at which pods are reported as overdue.
     late: BTreeMap<&'a str, i64>,
 }
 
-/// The last arrival of a pod.
 pub(crate) struct Arrival<'a> {
     pub attempt: i64,
-    /// Runtime id of its training container then.
+    /// Runtime id of its training container at that time.
     pub container: &'a str,
-    /// Its restart count then.
+    /// Restart count of that container.
     pub restarts: i32,
     heard_at: DateTime<Utc>,
 }
@@ -59,7 +58,7 @@ impl<'a> Arrivals<'a> {
         of_node.arrived.get(pod.uid.as_str())
     }
 
-    /// When the arrival at the attempt (or a later one) was received.
+    /// When the arrival at this attempt, or at a later one, was received.
     pub fn heard_at(&self, pod: &PodView, attempt: i64) -> Option<DateTime<Utc>> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
         Some(arrival.heard_at)

@@ -2,7 +2,7 @@
 
 use lockstep_api::workload::{Cause, CauseKind};
 
-/// True for SIGKILL or SIGTERM from outside: not by the container's own memory limit.
+/// True for SIGKILL or SIGTERM from outside the container, not by its own memory limit.
 pub fn looks_killed(code: i32, reason: &str) -> bool {
     matches!(code, 137 | 143) && reason != "OOMKilled"
 }
@@ -46,7 +46,6 @@ pub(crate) fn describe(cause: &Cause) -> String {
     text
 }
 
-/// Pod and node after the preposition `before`.
 fn place(cause: &Cause, before: &str) -> String {
     match (cause.pod.as_str(), cause.node.as_str()) {
         ("", "") => String::new(),

@@ -9,13 +9,13 @@ use lockstep_api::workload::{
     GangScope, InPlace, RestartScope, TrainingWorkloadSpec, WithoutSupervisor, WorldScope,
 };
 
-/// False for Basic groups, whose members start independently, so that no release could cover them.
-/// A domain of one member needs no barrier, but only a supervisor reads training progress.
+/// False for Basic groups: their members start independently, so no release can cover them. A
+/// domain of one member needs no barrier, but the supervisor reads training progress.
 pub(crate) fn may_have_supervisors(gang: &Gang) -> bool {
     !gang.basic
 }
 
-/// With several members, two attempts could overlap.
+/// With several members, two attempts can overlap.
 pub(crate) fn has_peers(domain: &Domain) -> bool {
     domain.members.len() > 1
 }
@@ -29,7 +29,7 @@ pub(crate) fn may_keep_pods(policy: &InPlace, has_peers: bool, has_barrier: bool
 }
 
 /// True if only this domain uses its members' coordinator, now and after any resize. Only then may
-/// the address change when the domain restarts.
+/// a restart change the address.
 pub(crate) fn has_own_coordinator(
     spec: &TrainingWorkloadSpec,
     membership: &Membership<'_>,

@@ -1,6 +1,6 @@
-//! Gangs as decisions read them: their placements, and their waits in the scheduling queue.
+//! Gangs as inputs of decisions: their placements, and their waits in the scheduling queue.
 //!
-//! Decisions read no status of a scheduling object, so that another scheduler can place gangs.
+//! Decisions read no status of a scheduling object, so another scheduler can place gangs.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
@@ -17,11 +17,11 @@ pub struct GangView {
     pub queued_at: Option<DateTime<Utc>>,
     /// Why the scheduler has not placed all members.
     pub waiting: Option<WaitReason>,
-    /// Message about the preemption by another gang. It ends with the placement.
+    /// Message about the preemption by another gang. Removed with the placement.
     pub preempted_by: Option<String>,
     /// When kube-scheduler last refused placed pods for another reason than capacity.
     pub refused_at: Option<DateTime<Utc>>,
-    /// True if kube-scheduler refused pods on nodes that the gang therefore avoids.
+    /// True if the gang avoids nodes on which kube-scheduler refused its pods.
     pub avoids_nodes: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct PreemptionView {
     pub binding: Option<BindingView>,
 }
 
-/// Members that are bound to their nodes, and since when the number has not grown.
+/// Number of bound members, and the time of its last increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingView {
     pub bound: usize,
@@ -52,13 +52,11 @@ pub struct BindingView {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitReason {
-    /// From the table of condition reasons.
     pub reason: String,
     pub message: String,
 }
 
 impl GangView {
-    /// Reads a gang that Lockstep's scheduler places.
     pub fn read(group: &PodGroup) -> Self {
         let priority = group.spec.gang.priority;
         let Some(status) = &group.status else {

@@ -6,7 +6,7 @@ use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 use crate::cause::describe;
 use crate::ledger::{Ledger, OpenIncident};
 
-/// Names the gang if the workload has `others`.
+/// Prefixes the gang's key if the workload has other gangs.
 pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     if others {
         format!("gang {key}: {text}")
@@ -15,7 +15,7 @@ pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
     }
 }
 
-/// To at most `longest` bytes.
+/// Cuts a text to at most `longest` bytes, with an ellipsis.
 pub(crate) fn shortened(text: String, longest: usize) -> String {
     if text.len() <= longest {
         return text;
@@ -32,7 +32,7 @@ pub(crate) struct Restarts<'a> {
 }
 
 impl Restarts<'_> {
-    /// What is done in the domain, its charge, and the cause.
+    /// Message about an open incident: action, attempt, budget, cause.
     pub fn under_way(&self, domain: &str, incident: &OpenIncident) -> String {
         let pods = self.pods(domain);
         let replaced = pods.iter().filter(|m| incident.replace.contains(m)).count();
@@ -77,7 +77,7 @@ impl Restarts<'_> {
         self.of_domain(&restart.domain, &text)
     }
 
-    /// Members that run and have not succeeded.
+    /// Unfinished members of the domain that run.
     fn pods(&self, key: &str) -> Vec<&Member> {
         let membership = self.ledger.membership(self.spec);
         let domains = self.gangs.iter().flat_map(|gang| &gang.domains);
@@ -87,7 +87,7 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// When the restart was decided.
+    /// Used restarts at the time of the incident.
     fn budget(&self, incident: &OpenIncident) -> String {
         let limits = &self.spec.failure_policy.limits;
         let used = self.ledger.budget.used(limits, incident.detected_at);
@@ -99,7 +99,7 @@ impl Restarts<'_> {
         format!("{free}{used} of {} restarts used", limits.max_restarts)
     }
 
-    /// Names the domain if there are several.
+    /// Prefixes the domain's key if there are several domains.
     fn of_domain(&self, key: &str, text: &str) -> String {
         let others = self.ledger.domains.len() > 1;
         if others && !self.ledger.gangs.contains_key(key) {
@@ -116,7 +116,7 @@ fn every(pods: usize) -> String {
     }
 }
 
-/// Some pods may be replaced.
+/// Action for a whole domain, of which some pods can be replaced.
 fn all_pods(pods: usize, replaced: usize) -> String {
     let all = every(pods);
     if replaced == 0 {

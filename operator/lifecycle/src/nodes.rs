@@ -4,17 +4,16 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
 
-/// A node that members run on or are placed on.
+/// A node on which members run or are placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// Since when the node is not Ready. `None` while it is Ready.
+    /// Start of the time in which the node is not Ready. `None` while it is Ready.
     pub not_ready_since: Option<DateTime<Utc>>,
-    /// When the condition Ready became True, by the node's clock. It only distinguishes
-    /// transitions.
+    /// When the condition Ready became True, by the node's clock. Only distinguishes transitions.
     pub became_ready: Option<DateTime<Utc>>,
-    /// When it became True, by the manager's clock. `None` if the condition has no time.
+    /// The same by the manager's clock. `None` if the condition has no time.
     pub ready_since: Option<DateTime<Utc>>,
-    /// True if the node has the taint `node.kubernetes.io/out-of-service`.
+    /// Taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
     /// Region and zone from its labels. Empty without them.
     pub zone: String,
@@ -27,7 +26,7 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// Sets `ready_since`: now for a transition, the node's own time (up to now) for a new node.
+    /// Sets `ready_since`: now for a transition; for a new node, the node's own time up to now.
     #[must_use]
     pub fn heard(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         self.ready_since = self.became_ready.map(|at| match before {
@@ -38,7 +37,7 @@ impl NodeInfo {
         self
     }
 
-    /// True if the node mounts images as volumes (KEP-4639). The feature cannot be switched off from
+    /// True if the node mounts images as volumes (KEP-4639). The feature is always on from
     /// Kubernetes 1.36. containerd supports it from 2.1, CRI-O from 1.31.
     pub fn mounts_images(&self) -> bool {
         let runtime = self.runtime_version.split_once("://");
@@ -53,7 +52,7 @@ impl NodeInfo {
         runtime == Some(true) && version_of(&self.kubelet_version).is_some_and(|v| v >= (1, 36))
     }
 
-    /// True if the node is Ready and not out of service, so that its reports are current.
+    /// True if the node is Ready and not out of service: its reports are current.
     pub fn answers(&self) -> bool {
         self.not_ready_since.is_none() && !self.out_of_service
     }
@@ -71,15 +70,15 @@ pub(crate) fn version_of(text: &str) -> Option<(u32, u32)> {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
-    /// Its published status. The manager trusts it only about pods bound to its node, and caps
-    /// progress times at the receipt.
+    /// Its published status. It counts only for pods bound to its node, and progress times are
+    /// limited to the receipt.
     pub status: NodeAgentStatus,
-    /// When each arrival was received, by the manager's clock.
+    /// Receipt of each arrival, by the manager's clock.
     pub heard_at: Vec<DateTime<Utc>>,
 }
 
 impl AgentInfo {
-    /// Earlier arrivals keep their time.
+    /// Earlier arrivals keep their time of receipt.
     pub fn heard(
         ready: bool,
         mut status: NodeAgentStatus,
@@ -94,7 +93,7 @@ impl AgentInfo {
         let known = |new| before.and_then(|b| b.heard_before(new));
         let heard_at = status.arrivals.iter();
         let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
-        // Deserialized vectors may have twice the needed capacity, and there are thousands of
+        // Deserialized vectors can have twice the needed capacity, and there are thousands of
         // agents.
         status.reports.shrink_to_fit();
         status.arrivals.shrink_to_fit();
@@ -105,14 +104,13 @@ impl AgentInfo {
         }
     }
 
-    /// Compares pods and attempt.
     fn heard_before(&self, new: &Arrival) -> Option<DateTime<Utc>> {
         let mut known = self.status.arrivals.iter().zip(&self.heard_at);
         known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
     }
 }
 
-/// Limits times to the first receipt, because the node's clock may be ahead.
+/// Limits times to the first receipt, because the node's clock can be ahead.
 fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: DateTime<Utc>) {
     let same_step = old.filter(|old| old.step == new.step);
     let same_checkpoint = old.filter(|old| old.checkpoint_step == new.checkpoint_step);
@@ -122,7 +120,6 @@ fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: Dat
     new.checkpoint_time = new.checkpoint_time.map(|at| at.min(first.unwrap_or(now)));
 }
 
-/// True for the same attempt of the same domain.
 fn is_same(a: &Arrival, b: &Arrival) -> bool {
     (&a.workload_uid, &a.domain, a.attempt) == (&b.workload_uid, &b.domain, b.attempt)
 }

@@ -61,7 +61,7 @@ impl<'a> Observed<'a> {
         annotations.get(key).map(String::as_str)
     }
 
-    /// May contain pods of other owners.
+    /// Can contain pods of other owners.
     pub fn pods(self) -> &'a [Arc<PodView>] {
         &self.view.pods
     }
@@ -99,7 +99,7 @@ impl<'a> Observed<'a> {
         &self.view.agents
     }
 
-    /// Nodes that have or had an agent pod, and since when some pod is ready or none is.
+    /// Nodes that have or had an agent pod, and since when their agent pods are ready or not ready.
     pub fn agent_pods(self) -> &'a BTreeMap<String, DateTime<Utc>> {
         &self.view.agent_pods
     }

@@ -15,7 +15,7 @@ use crate::wake::Wake;
 ///
 /// Stages that change the ledger run first, in a fixed order. If the ledger changes, the pass only
 /// records it. Otherwise, differences from the observed objects become actions. Without actions,
-/// the summary is updated.
+/// the pass updates the summary.
 pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let before = view.status();
     if hands_off(view) {

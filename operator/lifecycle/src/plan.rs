@@ -8,7 +8,7 @@ use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pass {
     pub plan: Plan,
-    /// When the next pass is due without changes.
+    /// Time until the next pass if nothing changes.
     pub requeue_after: Option<Duration>,
 }
 
@@ -17,23 +17,24 @@ pub struct Pass {
 pub enum Plan {
     /// Write this status if it differs. The ledger is unchanged.
     Idle(Box<TrainingWorkloadStatus>),
-    /// Write this status, with a changed ledger, at the view's resourceVersion. Then pass again.
+    /// Write this status, with a changed ledger, at the view's resourceVersion. Another pass
+    /// follows.
     Record(Box<TrainingWorkloadStatus>),
-    /// Send these requests in order, adjacent requests of one kind concurrently. Then pass again.
+    /// Send these requests in order, adjacent requests of one kind concurrently. Another pass
+    /// follows.
     ///
-    /// A refusal (403, 422, name taken) of a create or update ends the pass and is part of the next
-    /// view. NotFound for a delete and a repeated create of an own object are successes. A request
-    /// that the API server fails is part of the next view too, and postpones its kind and later
-    /// kinds. Other errors are retried with back-off.
+    /// A refusal (403, 422, name taken) of a create or update ends the pass and appears in the next
+    /// view. A delete that finds no object, and a repeated create of an own object, are successes.
+    /// If the API server fails a request, requests of its kind and later kinds are postponed, and
+    /// the next view contains the failure. Other errors are retried with back-off.
     Act(Vec<Action>),
 }
 
-/// A request to the API server. Requests are sent in the order of the variants. UIDs are
+/// A request to the API server. The order of the variants is the sending order. UIDs are
 /// preconditions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Create(Object),
-    /// Update an owned object by a merge patch at this UID and version.
     Update {
         object: Object,
         uid: Uid,
@@ -50,7 +51,6 @@ pub enum Action {
     MarkDisrupted {
         name: String,
         uid: Uid,
-        /// Names the preemptor.
         message: String,
     },
     DeletePod {
@@ -70,7 +70,7 @@ pub enum Action {
         name: String,
         uid: Uid,
     },
-    /// Restore the label by which the Service selects the pod, after another client removed it.
+    /// Restore the label by which the Service selects the pod.
     Publish {
         name: String,
         uid: Uid,
@@ -79,7 +79,7 @@ pub enum Action {
         member: Member,
         pod: Box<Pod>,
     },
-    /// Delete a pod group that no gang needs.
+    /// Delete the pod group of a removed gang.
     DeletePodGroup {
         name: String,
         uid: Uid,
@@ -88,15 +88,14 @@ pub enum Action {
     DeleteWorkload {
         uid: Uid,
     },
-    /// Create pods with `dryRun=All`, to determine whether they are valid and how the API server
-    /// admits them.
+    /// Create pods with `dryRun=All`: are they valid, and how does the API server admit them?
     DryRun {
-        /// True if a result is required. Otherwise, a failed request counts as a result.
+        /// True if pods wait for the result. Otherwise, a failed request counts as a result.
         needed: bool,
         spec_hash: String,
         /// One per group.
         pods: Vec<Pod>,
-        /// A pod with a rule that restarts all containers. This rule has a separate feature gate,
+        /// A pod with a rule that restarts all containers. This rule has a feature gate of its own,
         /// so its refusal is no verdict on the spec.
         restart_all: Box<Pod>,
     },
@@ -121,7 +120,6 @@ impl Action {
         }
     }
 
-    /// Position in the sending order.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Create(_) => 0,

@@ -7,36 +7,31 @@ use lockstep_api::names::{annotations, labels, member_of};
 
 use crate::tier::Tier;
 
-/// Annotation that names the training container, because runtimes list containers in no particular
-/// order.
+/// Annotation with the name of the training container, because runtimes list containers in no
+/// particular order.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// `activeDeadlineSeconds` by which the kubelet ends a pod at once and keeps its logs.
 pub const END_AT_ONCE: i64 = 1;
 /// The kubelet restarts all containers of the pod (KEP-5532).
 const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
-/// A pod, reduced to the inputs of decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     pub name: String,
     pub uid: Uid,
-    /// UID of its controlling workload.
     pub owner_uid: Uid,
     pub identity: Identity,
     pub node: Option<String>,
-    /// By `matchFields metadata.name`.
+    /// Node in `matchFields metadata.name`.
     pub pinned: Option<String>,
     pub nominated: Option<String>,
     /// `None` before admission.
     pub priority: Option<i32>,
-    /// True if it has the preemption gate.
     pub gated: bool,
-    /// True if `activeDeadlineSeconds` is [`END_AT_ONCE`].
     pub ends_at_once: bool,
     pub created_at: DateTime<Utc>,
-    /// When its deletion was requested.
     pub deleted_at: Option<DateTime<Utc>>,
-    /// Seconds. 0: none left, or no deletion.
+    /// Seconds. 0: none left, or not deleted.
     pub deletion_grace: i64,
     pub phase: PodPhase,
     /// Such as `Evicted` or `OutOfcpu`.
@@ -48,7 +43,7 @@ pub struct PodView {
     pub containers: ByName<ContainerView>,
 }
 
-/// A small sorted map. There are about 100,000 with few entries, and a `BTreeMap` would allocate
+/// A small sorted map. About 100,000 of them have few entries each, and a `BTreeMap` allocates
 /// space for eleven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByName<T>(Vec<(String, T)>);
@@ -67,7 +62,6 @@ impl<T> ByName<T> {
             .map(|(_, value)| value)
     }
 
-    /// Replaces an existing value.
     pub fn insert(&mut self, name: String, value: T) {
         match self.0.binary_search_by(|(n, _)| n.cmp(&name)) {
             Ok(at) => self.0[at].1 = value,
@@ -107,19 +101,16 @@ impl<T> FromIterator<(String, T)> for ByName<T> {
 pub struct Identity {
     /// `None` if the labels name no member.
     pub member: Option<Member>,
-    /// True if the Service selects the pod.
     pub published: bool,
-    /// Hash of the spec from which it was created.
     pub spec_hash: String,
     pub tier: Option<Tier>,
     /// Attempt of its restart domain at its creation.
     pub attempt: i64,
-    /// Id of the placement.
     pub placement: String,
 }
 
 impl Identity {
-    /// Other clients may have set invalid values, which count as absent.
+    /// Invalid values of other clients count as absent.
     pub fn read(
         pod_labels: &BTreeMap<String, String>,
         pod_annotations: &BTreeMap<String, String>,
@@ -137,7 +128,6 @@ impl Identity {
     }
 }
 
-/// Empty without the annotation.
 fn text_of<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a str {
     let value = annotations.get(key);
     value.map(String::as_str).unwrap_or_default()
@@ -170,7 +160,6 @@ pub struct ConditionView {
     pub status: String,
     pub reason: String,
     pub message: String,
-    /// When the status last changed.
     pub since: Option<DateTime<Utc>>,
 }
 
@@ -189,7 +178,6 @@ pub struct ContainerView {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerState {
-    /// With the kubelet's reason.
     Waiting {
         /// Such as `ContainerCreating`, `ImagePullBackOff`, `CrashLoopBackOff`.
         reason: String,
@@ -198,7 +186,7 @@ pub enum ContainerState {
     Running {
         started_at: Option<DateTime<Utc>>,
     },
-    /// With restart rules it may start again.
+    /// May start again by restart rules.
     Terminated(Termination),
 }
 
@@ -224,7 +212,7 @@ pub struct Termination {
 }
 
 impl PodView {
-    /// The node that it is bound to, else pinned to.
+    /// The node to which the pod is bound, else pinned.
     pub fn place(&self) -> Option<&str> {
         self.node.as_deref().or(self.pinned.as_deref())
     }
@@ -238,12 +226,11 @@ impl PodView {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// True if all of its containers have ended, while its phase lags behind.
+    /// True if all containers have ended, while the phase lags behind.
     pub fn winding_up(&self) -> bool {
         !self.containers.is_empty() && self.containers.values().all(|c| c.terminated().is_some())
     }
 
-    /// Ready and not terminating.
     pub fn ready(&self) -> bool {
         self.phase == PodPhase::Running && !self.terminating() && self.condition("Ready").is_some()
     }
@@ -252,13 +239,12 @@ impl PodView {
         self.deleted_at.is_some()
     }
 
-    /// End of its grace period.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
         self.deleted_at?.checked_add_signed(grace)
     }
 
-    /// If its status is True.
+    /// `None` unless the condition's status is True.
     pub fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.get(type_).filter(|c| c.status == "True")
     }
@@ -290,7 +276,6 @@ impl ContainerView {
         }
     }
 
-    /// `None` while it runs.
     pub fn terminated(&self) -> Option<&Termination> {
         match &self.state {
             ContainerState::Terminated(t) => Some(t),
@@ -304,7 +289,7 @@ impl ContainerView {
     }
 }
 
-/// Pod status contains `containerd://4f2a`, the runtime lists `4f2a`.
+/// Id without the scheme: pod status has `containerd://4f2a`, the runtime `4f2a`.
 pub fn bare_id(id: &str) -> &str {
     id.rsplit_once("//").map_or(id, |(_, bare)| bare)
 }

@@ -2,45 +2,43 @@ use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
 
-/// Runtime classes of the NVIDIA GPU operator. Their runtime is `runc`.
+/// Runtime classes of the NVIDIA GPU operator, with runtime `runc`.
 const NVIDIA: [&str; 3] = ["nvidia", "nvidia-cdi", "nvidia-legacy"];
 
 /// Settings of the decisions. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LifecycleSettings {
-    /// Delay of the second counted incident in a row; doubles. The first is not delayed.
+    /// Delay of the second consecutive counted incident; doubles. The first has no delay.
     pub incident_backoff: TimeDelta,
     /// Longest wait between counted incidents.
     pub incident_backoff_max: TimeDelta,
-    /// After this time without incident, back-off and in-place attempts reset.
+    /// After this time without an incident, back-off and in-place attempts reset.
     pub healthy_reset: TimeDelta,
     /// Wait after the first placement that ended before all members ran; doubles.
     pub placement_backoff: TimeDelta,
-    /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
     /// How long a gang avoids a node that did not start its pod in time.
     pub avoid: TimeDelta,
     /// Pause before a refused request is retried. Also how long a gang avoids a node whose kubelet
     /// rejected its pod.
     pub retry: TimeDelta,
-    /// How long to wait for the agent's report, if pod status shows a masked exit code.
+    /// How long a pass waits for the agent's report if pod status shows a masked exit code.
     pub report_grace: TimeDelta,
-    /// How long an irreversible response to an apparent kill waits for pod status, which may show
+    /// How long an irreversible response to an apparent kill waits for pod status, which can show
     /// an eviction or node shutdown.
     pub status_grace: TimeDelta,
     /// How long after its grace period a pod is deleted by force, if its node answers. Exceeds
     /// `node-monitor-grace-period` (50 s), after which a silent node becomes NotReady.
     pub overdue: TimeDelta,
-    /// Duration of a restart with new pods. With a longer back-off of the kubelet, pods are
-    /// replaced.
+    /// Duration of a restart with new pods. Pods are replaced if the kubelet's back-off is longer.
     pub recreate_takes: TimeDelta,
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
     pub accelerators: Vec<String>,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
-    /// Names of `RuntimeClass` objects whose pods share the node's sockets and so may have a
-    /// supervisor.
+    /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
+    /// possible.
     pub supervisor_runtime_classes: Vec<String>,
 }
 
@@ -67,7 +65,7 @@ impl Default for LifecycleSettings {
 }
 
 impl LifecycleSettings {
-    /// From its limits.
+    /// Sum of its limits.
     pub(crate) fn accelerators_of(&self, container: &Container) -> i64 {
         let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
         let Some(limits) = limits else { return 0 };
@@ -81,7 +79,7 @@ impl LifecycleSettings {
 pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
     match n {
         ..=0 => TimeDelta::zero(),
-        // 2^20 s exceed every maximum; more doublings could overflow.
+        // 2^20 s exceed every maximum. More doublings could overflow.
         n => first
             .checked_mul(1 << (n - 1).min(20))
             .map_or(max, |wait| wait.min(max)),

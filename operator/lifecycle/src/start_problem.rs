@@ -14,10 +14,10 @@ use crate::wake::Wake;
 /// Bytes.
 const LONGEST: usize = 512;
 
-/// How long a pod may stay unbound before it is reported.
+/// How long a pod may stay unbound before a message reports it.
 const TO_BIND: TimeDelta = TimeDelta::seconds(10);
-/// How long volumes, network, images and init containers of a bound pod may take before the container
-/// that waits for them is reported.
+/// How long volumes, network, images and init containers of a bound pod may take before a message
+/// reports the waiting container.
 const TO_CREATE: TimeDelta = TimeDelta::seconds(30);
 
 pub(crate) const START_PROBLEMS: [&str; 3] = [
@@ -46,7 +46,7 @@ const INVALID_IMAGE_NAME: &str = "InvalidImageName";
 /// A missing Secret or ConfigMap, or an unsuitable security context.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
 const BACK_OFF: &str = "CrashLoopBackOff";
-/// Shown for every container at first; a problem only after [`TO_CREATE`].
+/// Initial reason of every container; a problem only after [`TO_CREATE`].
 const CREATING: &str = "ContainerCreating";
 /// False while the pod has no sandbox: volumes or the network are missing
 /// (`pkg/kubelet/types/constants.go`).
@@ -54,8 +54,8 @@ const HAS_SANDBOX: &str = "PodReadyToStartContainers";
 /// Another container prevents the start, or all containers restart.
 const SILENT: [&str; 3] = ["", "PodInitializing", "RestartingAllContainers"];
 
-/// Phrases of runc, crun, gVisor and containerd for a program that cannot be executed. Failures of
-/// devices and mounts contain none of them.
+/// Phrases of runc, crun, gVisor and containerd for a program that cannot be executed. Messages
+/// about devices and mounts contain none of them.
 const NAMES_PROGRAM: [&str; 4] = ["exec:", "executable", "chdir", "no command specified"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct StartProblem {
     pub message: String,
     pub fault: Fault,
     pub is_final: bool,
-    /// The lowest is reported.
+    /// The problem of lowest rank is reported.
     rank: usize,
 }
 
@@ -74,9 +74,9 @@ pub(crate) enum Fault {
     Node,
     Image,
     Program,
-    /// Regardless of the node.
+    /// The template, whatever the node.
     Template,
-    /// No change of the workload can repair it.
+    /// The scheduler: no change of the workload can repair it.
     Scheduler,
 }
 
@@ -108,8 +108,8 @@ impl Fault {
         }
     }
 
-    /// True if another node could start the member. `group_runs`: other members of its group, with
-    /// the same template, run.
+    /// True if another node can start the member. `group_runs`: other members with the same
+    /// template run.
     pub fn is_of_node(self, group_runs: bool) -> bool {
         match self {
             Self::Node => true,
@@ -118,7 +118,7 @@ impl Fault {
         }
     }
 
-    /// True if the template is the cause. An image may be gone although other nodes have it.
+    /// True if the template is the cause. An image can be deleted although other nodes have it.
     pub fn is_of_template(self, group_runs: bool) -> bool {
         match self {
             Self::Image | Self::Template => true,
@@ -128,8 +128,8 @@ impl Fault {
     }
 }
 
-/// The worst problem of a container that does not start, the init container that the others wait
-/// for, or the missing sandbox.
+/// The worst problem of the pod: of a waiting container, of the init container that blocks the
+/// others, or of the missing sandbox.
 pub(crate) fn of_containers(pod: &PodView) -> Option<StartProblem> {
     let problems = pod.containers.iter();
     let problems = problems.filter_map(|(name, container)| of_container(pod, name, container));
@@ -194,13 +194,13 @@ fn of_waiting(container: &str, reason: &str, message: &str) -> StartProblem {
     }
 }
 
-/// Since when the kubelet can start the pod: its binding, else its creation.
+/// Start of the time in which the kubelet can start the pod: its binding, else its creation.
 pub(crate) fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     let bound = pod.condition("PodScheduled").and_then(|c| c.since);
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
-/// `None` if the pod is bound or gated, or a scheduler has processed it.
+/// `None` if the pod is bound or gated, or if a scheduler has processed it.
 pub(crate) fn unbound_since(pod: &PodView) -> Option<DateTime<Utc>> {
     let waits = pod.node.is_none() && !pod.gated && !pod.terminal() && !pod.terminating();
     let looked_at = pod.conditions.get("PodScheduled").is_some();
@@ -224,7 +224,7 @@ pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
     }
 }
 
-/// The worst problem, of the first member that has it.
+/// The worst problem, of the first such member.
 pub(crate) fn worst<'m>(
     facts: &Facts<'_>,
     pods: impl IntoIterator<Item = (&'m Member, &'m PodView)>,

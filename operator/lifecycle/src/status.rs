@@ -17,10 +17,10 @@ use crate::messages::shortened;
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
 
-/// Bytes. Up to 500 domains may have a cause, and programs may write 4 kB to
+/// Bytes. Up to 500 domains can have a cause, and programs can write 4 kB to
 /// `terminationMessagePath`.
 const CAUSE_MESSAGE: usize = 256;
-/// Bytes. Each gang may have a back-off, and then has no incident.
+/// Bytes. Each gang can have a back-off, and then has no incident.
 const BACKOFF_MESSAGE: usize = 512;
 
 fn short_cause(cause: Cause) -> Cause {
@@ -73,8 +73,8 @@ fn in_order_of_spec(
 }
 
 impl Ledger {
-    /// Entries follow the order of the spec. Entries that the spec no longer has, and whose pods
-    /// still exist, are last.
+    /// Entries follow the order of the spec. Entries outside the spec whose pods still exist come
+    /// last.
     pub fn into_status(
         self,
         spec: &TrainingWorkloadSpec,

@@ -28,7 +28,8 @@ worded! {
 }
 
 impl Tier {
-    /// For exits of the training container. `None`: the kubelet follows `restartPolicy`.
+    /// Rule action for exits of the training container. `None`: the kubelet follows
+    /// `restartPolicy`.
     pub fn restart_action(self) -> Option<&'static str> {
         match self {
             Self::RestartAll => Some("RestartAllContainers"),
@@ -37,7 +38,6 @@ impl Tier {
         }
     }
 
-    /// True if all containers restart.
     pub fn restarts_whole_pod(self) -> bool {
         match self {
             Self::RestartAll => true,
@@ -45,8 +45,8 @@ impl Tier {
         }
     }
 
-    /// True if the kubelet delays consecutive restarts. A restart of all containers removes them
-    /// with their back-off, and a supervisor's restarts are invisible to the kubelet.
+    /// True if the kubelet delays consecutive restarts. A restart of all containers removes its
+    /// back-off, and restarts by a supervisor are invisible to the kubelet.
     pub fn kubelet_backs_off(self) -> bool {
         match self {
             Self::Supervised | Self::RestartAll => false,
@@ -54,7 +54,7 @@ impl Tier {
         }
     }
 
-    /// True if the pod waits until all members have stopped, so that attempts never overlap.
+    /// True if the pod waits until all members have stopped: attempts never overlap.
     pub fn has_barrier(self) -> bool {
         match self {
             Self::Supervised => true,
@@ -64,8 +64,8 @@ impl Tier {
 
     /// `server`: the highest tier whose rules the API server keeps.
     ///
-    /// Rules require kubelet 1.35, which enables them by default. Older kubelets ignore them
-    /// silently.
+    /// Rules require kubelet 1.35, where they are on by default. Older kubelets ignore them without
+    /// a message.
     pub fn of(node: &NodeInfo, server: Self) -> Self {
         let mut features = node.declared_features.iter();
         let able = features.any(|f| f == RESTART_ALL_FEATURE);

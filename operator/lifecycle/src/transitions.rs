@@ -17,7 +17,6 @@ use crate::start_problem::START_PROBLEMS;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
     pub type_: EventType,
-    /// Reason from the table of condition reasons.
     pub reason: String,
     pub note: String,
 }
@@ -28,7 +27,7 @@ pub enum EventType {
     Warning,
 }
 
-/// Conditions that are reported: event type for True and, if any, for False.
+/// Reported conditions, with the event type for True and, if reported, for False.
 const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::STALLED, EventType::Warning, None),
     (types::ADMITTED, EventType::Normal, Some(EventType::Normal)),
@@ -75,7 +74,7 @@ pub fn transitions(
         let Some(new) = find(&after.conditions, type_) else {
             continue;
         };
-        // Implied by an event that is reported anyway.
+        // Another event implies this one.
         let implied = (type_ == types::READY && recovered)
             || (type_ == types::ADMITTED && new.reason == reasons::SUSPENDED)
             || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
@@ -126,7 +125,7 @@ fn failed_request(
     }
 }
 
-/// Nodes newly avoided because pods do not end there.
+/// Newly avoided nodes on which pods do not end.
 fn stuck_nodes(
     before: &BTreeMap<&str, &GangStatus>,
     after: &TrainingWorkloadStatus,

@@ -17,16 +17,14 @@ use crate::settings::LifecycleSettings;
 use crate::tier::Tier;
 use crate::zones::ZoneInfo;
 
-/// One workload and all that belongs to it.
+/// One workload and all objects that belong to it.
 #[derive(Clone, Debug)]
 pub struct WorkloadView {
     pub id: WorkloadId,
-    /// The object, with its last read status.
+    /// The workload, with its last read status.
     pub workload: Arc<TrainingWorkload>,
-    /// Pods that the workload controls, by the owner's UID. May contain pods of other owners, which
-    /// are ignored.
+    /// Pods that the workload controls, by the owner's UID. Pods of other owners are ignored.
     pub pods: Vec<Arc<PodView>>,
-    /// Gangs that the scheduler knows.
     pub gangs: BTreeMap<GangKey, GangView>,
     /// Pod groups that the workload owns, by gang key. Only updates of these objects read them.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
@@ -36,21 +34,20 @@ pub struct WorkloadView {
     pub service: Option<Held<ServiceContent>>,
     /// The `RestartOrder` of this name, of any owner.
     pub order: Option<Held<RestartOrderSpec>>,
-    /// Nodes that pods and placements name, by name. A missing node does not exist.
+    /// Nodes of pods and placements, by name. A missing node does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
-    /// Zones of the cluster, by name.
     pub zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// Agents of those nodes, by node name.
     pub agents: BTreeMap<String, Arc<AgentInfo>>,
-    /// Nodes that have or had an agent pod, and since when some pod is ready or none is, by the
-    /// manager's clock.
+    /// Nodes that have or had an agent pod, and since when their agent pods are ready or not ready,
+    /// by the manager's clock.
     pub agent_pods: BTreeMap<String, DateTime<Utc>>,
     pub priority: Priority,
     /// Dry-run result for the pods of the current spec. `None`: no dry run yet.
     pub dry_run: Option<DryRun>,
     /// Refused requests of earlier passes, until they succeed.
     pub refusals: Vec<RefusedRequest>,
-    /// The last request that the API server failed, until a request of its kind succeeds.
+    /// The last failed request, until a request of its kind succeeds.
     pub failed: Option<FailedRequest>,
     pub settings: Arc<LifecycleSettings>,
 }
@@ -60,7 +57,7 @@ impl WorkloadView {
         &self.workload.spec
     }
 
-    /// The status. The default before the first write.
+    /// The default before the first write.
     pub fn status(&self) -> TrainingWorkloadStatus {
         self.workload.status.clone().unwrap_or_default()
     }
@@ -101,7 +98,7 @@ pub struct WorkloadId {
 }
 
 impl WorkloadId {
-    /// `None` if the API server has not stored the object, which then cannot own objects.
+    /// `None` before the API server has stored the object, which then cannot own objects.
     pub fn read(workload: &TrainingWorkload) -> Option<Self> {
         let metadata = &workload.metadata;
         Some(Self {
@@ -117,7 +114,7 @@ impl WorkloadId {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held<T> {
     pub uid: Uid,
-    /// Version at which the content was read. Updates carry it.
+    /// Version at which the content was read, for updates.
     pub resource_version: ResourceVersion,
     /// True if the workload is its controller, by UID.
     pub owned: bool,
@@ -128,13 +125,12 @@ pub struct Held<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceContent {
     pub selector: BTreeMap<String, String>,
-    /// Publishes DNS names before pods are ready.
     pub publish_not_ready_addresses: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Of the class, or of the cluster's default class.
+    /// Priority of the class, or of the cluster's default class.
     Resolved {
         /// 0 without a class.
         value: i32,
@@ -149,15 +145,16 @@ pub struct DryRun {
     /// Hash of the spec of the pods. A result for another spec is ignored.
     pub spec_hash: String,
     pub at: DateTime<Utc>,
-    /// End of its validity: feature gates and webhooks may change.
+    /// End of the result's validity, because feature gates and webhooks change.
     pub until: DateTime<Utc>,
     /// Why a pod is invalid (400 or 422), with the field path. Not set for 403, because the real
-    /// create checks quota and policies again, nor for webhooks without dry-run support.
+    /// create repeats checks of quota and policies, nor for webhooks without dry-run support.
     pub invalid: Option<String>,
-    /// The highest tier whose rules the API server keeps. Without KEP-5307 it drops the rules. With
-    /// the gate for KEP-5532 off it refuses that action, even if kubelets declare it.
+    /// The highest tier whose rules the API server keeps. Without KEP-5307, the API server drops
+    /// the rules. Without the gate for KEP-5532, it refuses that action, even if kubelets declare
+    /// it.
     pub tier: Tier,
-    /// True if a request failed without a result. Then gangs are placed, but no pods are created.
+    /// True if a request failed without a result. Gangs are then placed, but no pods are created.
     pub failed: bool,
 }
 
@@ -167,19 +164,19 @@ pub struct RefusedRequest {
     pub target: Target,
     pub kind: RefusalKind,
     pub message: String,
-    /// By this process's clock. Do not compare it with times from other processes.
+    /// Time by this process's clock. Other processes' times are not comparable.
     pub at: DateTime<Utc>,
     pub placement: Option<String>,
 }
 
 /// A request that the API server or a webhook failed (5xx, no response in time, no rights). The
-/// object itself may be valid, and other requests may succeed.
+/// object itself can be valid, and other requests may succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRequest {
     /// Position of its kind in the sending order.
     pub rank: u8,
     pub message: String,
-    /// Until then, this request and those after it are postponed.
+    /// Time until which this request and later kinds are postponed.
     pub until: DateTime<Utc>,
 }
 

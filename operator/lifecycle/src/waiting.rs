@@ -32,7 +32,7 @@ pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) 
     true
 }
 
-/// During a restart no member counts, because members not stopped yet will be.
+/// During a restart no member counts, because running members will be stopped.
 fn is_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,

@@ -1,5 +1,5 @@
-//! When to decide again without a change. Each check of a deadline also yields the time at which
-//! its result changes.
+//! The time of the next decision without a change. Each check of a deadline also yields the time at
+//! which its result changes.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Due {
         }
     }
 
-    /// True if it has passed. Otherwise sets `wake`, so that no check is forgotten.
+    /// True if the time has passed. Otherwise sets `wake`, so that no check is forgotten.
     pub fn passed(self, wake: &mut Wake) -> bool {
         match self {
             Self::Passed => true,

@@ -1,5 +1,5 @@
-//! Detects zones whose nodes are silent together: an outage of the connection to the API server,
-//! not a loss of nodes.
+//! Zones whose nodes are silent together: an outage of the connection to the API server, not a loss
+//! of nodes.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::nodes::NodeInfo;
 pub const OUTAGE_PERCENT: usize = 55;
 
 /// Least number of NotReady nodes in an outage (`ComputeZoneState` of the node lifecycle
-/// controller). A cluster without Ready nodes has an outage regardless of its size.
+/// controller). A cluster without Ready nodes has an outage at any size.
 const OUTAGE_NODES: usize = 3;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ZoneInfo {
     pub outage: bool,
-    /// When the last outage ended, as far as the nodes show it. Earlier silence of a node does not
-    /// count as its loss.
+    /// End of the last outage, as far as nodes show it. Earlier silence of a node does not count as
+    /// its loss.
     pub outage_ended: Option<DateTime<Utc>>,
 }
 
@@ -71,8 +71,8 @@ impl Readiness {
         self.not_ready + self.ready_since.len()
     }
 
-    /// Whether there is an outage (`needed` NotReady nodes), and when the last one ended: when the
-    /// number of NotReady nodes dropped below that.
+    /// Whether an outage is in progress (`needed` NotReady nodes), and when the last one ended:
+    /// when fewer nodes were NotReady.
     fn outage(&mut self, needed: usize) -> (bool, Option<DateTime<Utc>>) {
         let Some(missing) = needed.checked_sub(self.not_ready).filter(|n| *n > 0) else {
             return (self.nodes() > 0, None);

@@ -1,4 +1,4 @@
-//! Accelerator time that a workload has held, lost and waited for. It is recorded only at changes.
+//! Accelerator time that a workload has held, lost and waited for. Recorded only at changes.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,8 @@ impl Ledger {
         }
     }
 
-    /// A workload is active while a gang holds its nodes: from its placement, or the end of its
-    /// victims, until it is released.
+    /// A workload is active while a gang holds its nodes: from its placement, or from the end of
+    /// its victims, until the release.
     pub fn note_active(&mut self, facts: &Facts<'_>) {
         if self.ended.is_some() {
             return;
@@ -51,7 +51,6 @@ impl Ledger {
         }
     }
 
-    /// Returns the number of accelerators that all gangs hold.
     fn note_held(&mut self, facts: &Facts<'_>) -> i64 {
         let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
         let mut all = 0_i64;
@@ -74,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// Members that have succeeded hold none.
+    /// Members that have succeeded hold no accelerators.
     fn accelerators_assigned(&self, facts: &Facts<'_>, gang: &GangKey) -> i64 {
         let mut members: BTreeMap<&str, i64> = BTreeMap::new();
         let assigned = facts.assigned_nodes(gang).keys();
@@ -87,14 +86,13 @@ impl Ledger {
         of_groups.fold(0, i64::saturating_add)
     }
 
-    /// Since when a gang holds its nodes: its placement if it already runs, else now.
+    /// Since when a gang holds its nodes: since its placement if it already runs, else from now on.
     fn held_from(&self, facts: &Facts<'_>, key: &GangKey) -> DateTime<Utc> {
         let runs = facts.gang(key).is_some_and(|g| self.is_under_way(g));
         let placement = facts.placement(self, key).filter(|_| runs);
         placement.map_or(facts.now, |p| p.decided_at)
     }
 
-    /// False while victims occupy the nodes.
     fn holds_nodes(&self, facts: &Facts<'_>, key: &GangKey) -> bool {
         let gang = facts.gang(key);
         facts
@@ -108,7 +106,7 @@ impl Ledger {
         placement.preempting.is_some() && !self.is_under_way(gang)
     }
 
-    /// False while suspended, before the start, or while the gang depends on another group.
+    /// False while suspended, before the start, or while the gang waits for another group.
     fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
         self.ended.is_none()
             && !facts.spec().suspend

@@ -1,4 +1,4 @@
-//! Ledger changes that several stages share. They call no stage, and keep the ledger consistent.
+//! Ledger changes that several stages share. They call no stage and keep the ledger consistent.
 
 mod accounting;
 mod progress;
@@ -29,9 +29,7 @@ pub(crate) struct ReleaseReason {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tries {
-    /// Uses budget.
     pub counted: i32,
-    /// Uses none.
     pub uncounted: i32,
 }
 
@@ -41,12 +39,12 @@ impl Tries {
     }
 }
 
-/// Nodes that the gangs of a workload avoid at most. If more nodes fail, they are not the cause, and
-/// their list would not fit into the status.
+/// Most nodes that the gangs of a workload avoid. If more nodes fail, the nodes are not the cause,
+/// and their list would exceed the status.
 const MOST_AVOIDED: usize = 500;
 
 impl Ledger {
-    /// A previous incident must be closed.
+    /// The previous incident of the domain is closed.
     pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
@@ -119,7 +117,7 @@ impl Ledger {
         self.push_history(entry);
     }
 
-    /// Records restarts by the kubelet. `recovered_at`: set if the members continue to run.
+    /// Records restarts by the kubelet. `recovered_at` is set if the members continue to run.
     pub fn record_kubelet_restarts(
         &mut self,
         domain: &DomainKey,
@@ -138,7 +136,7 @@ impl Ledger {
         });
     }
 
-    /// Sets which members of an elastic or resized group run together.
+    /// Sets the members of an elastic or resized group that run together.
     pub fn set_running(&mut self, group: &Group, runs: impl Fn(&Member) -> bool) {
         let mut running = BTreeSet::new();
         for replica in 0..group.replicas {
@@ -174,9 +172,8 @@ impl Ledger {
         })
     }
 
-    /// Lost accelerator time that no history entry has counted. One failure may cause several
-    /// entries, if the next one interrupts its restart. `alone`: members that failed without the
-    /// rest of their domain.
+    /// Lost accelerator time that no history entry has counted. One failure can cause several
+    /// entries. `alone`: members that failed without the rest of their domain.
     fn count_lost(
         &mut self,
         facts: &Facts<'_>,
@@ -212,7 +209,7 @@ impl Ledger {
             .iter()
             .filter(|h| *domain == *h.domain)
             .find_map(|h| h.recovered_at);
-        // Queued time is no work, and the node's clock may be wrong.
+        // Queued time is no work, and the node's clock can be wrong.
         let held_since = self.held_since(facts, domain, cause, alone.is_some());
         let held_since = held_since.or(self.started_at);
         let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
@@ -237,9 +234,9 @@ impl Ledger {
     }
 
     /// When the gang of a domain obtained the capacity that it holds or has just released. Nodes of
-    /// a preemption count after their victims have terminated. A later placement does not reset the
-    /// time, because the earlier work is lost too. It does for a resize, because added members have
-    /// done no work, and for members that fail alone, which are possibly the moved ones.
+    /// a preemption count from the end of their victims. A later placement keeps the time, because
+    /// the earlier work is lost too. A resize resets it, because added members have done no work.
+    /// So does a failure of single members, which may have moved.
     fn held_since(
         &self,
         facts: &Facts<'_>,
@@ -259,7 +256,7 @@ impl Ledger {
     }
 
     /// Releases the placement of a gang; its pods are deleted later. Incidents end. Members of
-    /// unfinished groups run again even if they have succeeded. With a reason, the gang backs off.
+    /// unfinished groups run again, even after success. With a reason, the gang backs off.
     pub fn release_gang(&mut self, facts: &Facts<'_>, key: &GangKey, why: Option<ReleaseReason>) {
         let Some(entry) = self.gangs.get_mut(key) else {
             return;
@@ -297,7 +294,7 @@ impl Ledger {
         }
     }
 
-    /// Resets a domain all of whose members leave. Its incident must be closed.
+    /// Resets a domain without remaining members. Its incident is closed.
     pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
         let Some(entry) = self.domains.get_mut(key) else {
@@ -320,7 +317,7 @@ impl Ledger {
         }
     }
 
-    /// Restarted members lose their completion, except [done](Self::done_members) members.
+    /// Clears the completion of restarted members, except [done](Self::done_members) members.
     pub fn forget_unfinished<'m>(
         &mut self,
         spec: &TrainingWorkloadSpec,
@@ -338,7 +335,7 @@ impl Ledger {
 
     /// Members that do not run again when their domain restarts. All succeeded members count if the
     /// whole domain has succeeded or the gang is Basic. Otherwise, their whole group must have
-    /// succeeded, and no unfinished member may share their coordinator: any other member would be
+    /// succeeded, and no unfinished member may share their coordinator. Any other member would be
     /// missing at the next rendezvous.
     pub fn done_members(
         &self,
@@ -368,8 +365,7 @@ impl Ledger {
         done
     }
 
-    /// Of two avoidances of a node, the longer one counts. Beyond [`MOST_AVOIDED`] nodes, none is
-    /// added.
+    /// Keeps the longer of two avoidances of a node. Adds none beyond [`MOST_AVOIDED`] nodes.
     pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
         let avoided: usize = self.gangs.values().map(|entry| entry.avoid.len()).sum();
         let Some(entry) = self.gangs.get_mut(gang) else {
@@ -427,7 +423,6 @@ impl OpenIncident {
     }
 }
 
-/// An entry without duration.
 fn history_entry(
     domain: &DomainKey,
     attempt: i64,

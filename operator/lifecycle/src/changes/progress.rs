@@ -1,4 +1,4 @@
-//! Training progress, from the latest report of all processes.
+//! Training progress: the latest report of all processes.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::MemberProgress;
@@ -13,7 +13,8 @@ const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
 
 impl Ledger {
     /// Records the latest reported step and checkpoint, together with other changes or once per
-    /// [`RECORD_EVERY`]. Values stay while no member reports, such as after the loss of a node.
+    /// [`RECORD_EVERY`]. Without reports, for example after the loss of a node, the last values
+    /// stay.
     pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
         let reported = all_reported(facts);
         let Some(last) = reported
@@ -41,13 +42,13 @@ impl Ledger {
         }
     }
 
-    /// Includes checkpoints that are not recorded yet.
+    /// Includes unrecorded checkpoints.
     pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
         last_checkpoint(&all_reported(facts), self.progress.as_ref()).map(|(time, _)| time)
     }
 }
 
-/// True after [`RECORD_EVERY`], or for a later time with another record.
+/// True after [`RECORD_EVERY`], or for a later time if another change is recorded.
 fn is_to_be_noted(time: DateTime<Utc>, known: Option<DateTime<Utc>>, recording: bool) -> bool {
     known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
 }
@@ -62,8 +63,8 @@ fn reported<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> 
     reported.find(|p| pod.uid == *p.pod_uid)
 }
 
-/// The latest checkpoint. A recorded checkpoint keeps its time, because a restarted manager
-/// receives the report again, and the node's clock may be ahead.
+/// The latest checkpoint. A recorded checkpoint keeps its time: a restarted manager receives the
+/// report again, and the node's clock can be ahead.
 fn last_checkpoint(
     reported: &[&MemberProgress],
     noted: Option<&TrainingProgress>,

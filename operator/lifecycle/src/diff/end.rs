@@ -14,9 +14,9 @@ use crate::pods::{PodView, bare_id};
 use crate::wake::Wake;
 
 /// Deletes running pods, and the workload after its time to live. Ended pods stay for their logs.
-/// Pods of failed members get a deadline, by which their kubelets end them; otherwise supervisors
-/// or restarts would keep them running. If the API server accepts no deadline within
-/// `recreateGraceSeconds`, these pods are deleted.
+/// Pods of failed members get a deadline, by which their kubelets end them; supervisors or restarts
+/// would keep them running. If the API server accepts no deadline within `recreateGraceSeconds`,
+/// these pods are deleted.
 pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
     let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
     let failed = failed_pods(facts, ledger);
@@ -49,8 +49,8 @@ fn end(pod: &PodView) -> Action {
     }
 }
 
-/// Pods of failures without recovery, and pods in which the training process of the last released
-/// attempt has failed while the container still runs.
+/// Pods of failures without recovery, and pods whose training process failed at the last released
+/// attempt while the container runs.
 fn failed_pods<'s>(facts: &'s Facts<'_>, ledger: &'s Ledger) -> BTreeSet<&'s str> {
     let is_failure = ledger.ended.as_ref().map(|e| e.outcome) == Some(Outcome::Failed);
     let history = ledger.history.iter().filter(|_| is_failure);

@@ -29,7 +29,7 @@ use objects::DryRunFor;
 use pods::{Creations, GangPods};
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
-/// All due actions in order, and when time alone adds more.
+/// All due actions in order, and the time of the next action without a change.
 pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {
     let mut out = Vec::new();
     let mut wake = Wake::NEVER;
@@ -50,8 +50,8 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
 fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
     let applied = ledger.applied.as_ref().map_or("", |a| &a.spec_hash);
     if applied != spec_hash(facts.spec()) {
-        // The spec was edited while suspended and is invalid. The ledger still describes the
-        // running pods.
+        // The spec was edited while suspended and is invalid. The ledger describes the running
+        // pods.
         out.extend(objects::dry_run(facts, DryRunFor::Pods, wake));
         return;
     }
@@ -88,8 +88,8 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
             }
         }
     }
-    // Tiers depend on which restart rules the API server keeps, and placements on how it admits
-    // pods. Pods are dry-run once per spec, and again periodically.
+    // The API server determines which restart rules it keeps and how it admits pods. Pods are
+    // dry-run once per spec, and again periodically.
     let mut dry_run = None;
     if !creates.actions.is_empty() {
         dry_run = objects::dry_run(facts, DryRunFor::Pods, wake);
@@ -99,21 +99,20 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     } else if waits {
         dry_run = objects::dry_run(facts, DryRunFor::Placement, wake);
     }
-    // One request serves every purpose; for a retry it must succeed.
+    // One request serves every purpose. A retry requires its success.
     if let Some(since) = retries.into_iter().max() {
         dry_run = objects::dry_run(facts, DryRunFor::Retry { since }, wake).or(dry_run);
     }
     out.extend(dry_run);
 }
 
-/// Time from which a dry run must be answered before this gang requests capacity again.
+/// Time since which the API server must answer a dry run before this gang requests capacity again.
 fn retry_time(facts: &Facts<'_>, entry: &GangLedger, wake: &mut Wake) -> Option<DateTime<Utc>> {
     let backoff = entry.backoff.as_ref()?;
     let waits = facts.due(backoff.until).passed(wake) && !facts.is_over(backoff, wake);
     waits.then_some(backoff.until)
 }
 
-/// True if the scheduler searches for a node for any member.
 fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
     if !entry.started || entry.backoff.is_some() {
         return false;
@@ -133,7 +132,7 @@ fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedg
     }
 }
 
-/// Pods of removed members and of other specs.
+/// Deletes pods of removed members and of other specs.
 fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
     let members: BTreeSet<&Member> = facts.gangs.iter().flat_map(Gang::members).collect();
     for pod in facts.pods() {
@@ -148,7 +147,7 @@ fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
     }
 }
 
-/// Pods of a withdrawn placement that were never bound.
+/// Deletes unbound pods of a withdrawn placement.
 fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &mut Vec<Action>) {
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
         if pod.node.is_none() || released == Some(&pod.identity.placement) {
@@ -157,7 +156,7 @@ fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &
     }
 }
 
-/// If the gang backs off, it has failed, and its grace periods are shortened.
+/// A gang that backs off has failed, so its grace periods are shortened.
 fn vacate(
     facts: &Facts<'_>,
     ledger: &Ledger,

@@ -1,5 +1,3 @@
-//! Actions for Service, Workload, pod groups, `RestartOrder` and dry runs.
-
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::gangs::Gang;
@@ -31,14 +29,13 @@ enum Ensured {
 /// Least time between dry runs after refusals of pods.
 const ASKED_AGAIN_AFTER: TimeDelta = TimeDelta::minutes(1);
 
-/// Purpose of a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DryRunFor {
     /// Pods are created only after a result.
     Pods,
     /// The scheduler searches for nodes even without a result.
     Placement,
-    /// After failed pods, the API server must answer a dry run since this time.
+    /// After failed pods: the API server must answer a dry run since this time.
     Retry { since: DateTime<Utc> },
 }
 
@@ -70,14 +67,14 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
     })
 }
 
-/// True if kube-scheduler has refused pods since the dry run, which then may be outdated.
+/// True if kube-scheduler has refused pods since the dry run, whose result may be outdated.
 fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
     let mut gangs = facts.view.gangs().values();
     let refused = gangs.any(|gang| gang.refused_at.map_or(gang.avoids_nodes, |at| at > asked));
     refused && facts.due(asked + ASKED_AGAIN_AFTER).passed(wake)
 }
 
-/// True if pods may be created, because all objects exist with the wanted content.
+/// True if pods may be created: all objects exist with the wanted content.
 pub(super) fn ensure_all(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -176,7 +173,7 @@ fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut W
     ensure(facts, object, Some(&held), same, out, wake)
 }
 
-/// The view contains only owned pod groups. Objects from the API server have a UID and a version.
+/// All pod groups of the view are owned, and objects from the API server have a UID and a version.
 fn held(group: &PodGroup) -> Option<Held<()>> {
     Some(Held {
         uid: Uid::read(group.metadata.uid.as_deref())?,
@@ -186,7 +183,7 @@ fn held(group: &PodGroup) -> Option<Held<()>> {
     })
 }
 
-/// True if there were any.
+/// True if surplus pod groups exist.
 fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     let before = out.len();
     for (key, group) in facts.view.pod_groups() {
@@ -201,7 +198,7 @@ fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     out.len() > before
 }
 
-/// Recreating a class with another value does not affect existing objects.
+/// A recreated class with another value does not affect existing objects.
 fn keep_priority(wanted: &mut GangSpec, present: &GangSpec) {
     if wanted.priority_class_name == present.priority_class_name {
         wanted.priority = present.priority;

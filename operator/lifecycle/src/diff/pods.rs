@@ -1,5 +1,3 @@
-//! Actions for the pods of one placed gang.
-
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
@@ -25,11 +23,10 @@ use crate::wake::Wake;
 
 /// Most pods of one pass. A queued pod takes about 20 kB.
 const MAX_CREATES: usize = 250;
-/// Bytes of JSON after which a pass creates no further pod. A template may have more than 1 MB, and
-/// several passes run at a time.
+/// Bytes of JSON after which a pass creates no further pod. A template can exceed 1 MB, and several
+/// passes run at a time.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Creations of pods in one pass.
 #[derive(Default)]
 pub(super) struct Creations {
     pub actions: Vec<Action>,
@@ -68,7 +65,6 @@ impl GangPods<'_, '_> {
         })
     }
 
-    /// Deletes unwanted pods and pods that block replacements, removes gates, and restores labels.
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
@@ -126,7 +122,7 @@ impl GangPods<'_, '_> {
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
         // A sidecar keeps the pod running after training.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
-        // A kubelet that lost its containers has started the member again.
+        // A kubelet that lost its containers starts the member again.
         let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
         if misplaced || lingers || again {
             out.extend(unpublish(pod));
@@ -144,7 +140,8 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// True if there are no victims, or the scheduler has nominated the node because they are gone.
+    /// True without victims, or if the scheduler has nominated the node because its victims are
+    /// gone.
     fn may_be_bound(&self, pod: &PodView, node: Option<&str>) -> bool {
         let nominated = pod.nominated.is_some() && pod.nominated.as_deref() == node;
         nominated || !self.is_preempting()
@@ -159,7 +156,7 @@ impl GangPods<'_, '_> {
             return;
         }
         let gated = self.is_preempting();
-        // For a gang that has not run yet, a refusal releases the placement.
+        // A refusal releases the placement of a gang that has not run yet.
         let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !self.facts.is_ordered(&domain.key, entry.attempt)
@@ -167,7 +164,7 @@ impl GangPods<'_, '_> {
             {
                 continue;
             }
-            // If members of several domains share a coordinator, its address must not change.
+            // The address of a coordinator of several domains must not change.
             let recreations = if has_own_coordinator(self.facts.spec(), self.membership, domain) {
                 entry.recreations
             } else {
@@ -206,9 +203,8 @@ impl GangPods<'_, '_> {
         }
     }
 
-    /// True if a replaced pod may still run its training container. When a whole domain gets new
-    /// pods, they are created after the old ones have ended: both attempts could meet at the same
-    /// address.
+    /// True if a replaced pod may still run its training container. New pods of a whole domain wait
+    /// for the end of the old pods: both attempts could rendezvous at the same address.
     fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger, wake: &mut Wake) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
@@ -221,8 +217,8 @@ impl GangPods<'_, '_> {
             })
     }
 
-    /// True if the training container runs or may be started again. The agent reports its exit
-    /// before pod status does.
+    /// True if the training container runs or may start again. The agent reports the exit before
+    /// pod status does.
     fn may_run(&self, member: &Member, pod: &PodView, wake: &mut Wake) -> bool {
         let Some(node) = &pod.node else { return false };
         let container = self.facts.trainer(member, pod);
@@ -230,7 +226,7 @@ impl GangPods<'_, '_> {
             let id = c.id.as_deref().map(bare_id);
             let observed = self.facts.observe(member, pod);
             let mut reports = observed.training_reports();
-            // A supervisor's report concerns a child; its container continues to run.
+            // A supervisor reports the exit of its child, while the container runs.
             c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });
         !pod.terminal()

@@ -6,7 +6,7 @@ use crate::plan::Action;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// True if a pod outlives its placement: it has ended and its member is completed.
+/// True if a pod outlives its placement, because it has ended and its member is completed.
 pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
     let member = pod.identity.member.as_ref();
     pod.terminal() && member.is_some_and(|m| ledger.completed.contains(m))
@@ -16,8 +16,8 @@ pub(super) fn delete(pod: &PodView) -> Option<Action> {
     (!pod.terminating()).then(|| delete_within(pod, None))
 }
 
-/// Deletes a pod whose end is awaited. `longest`: shortens its grace period to this many seconds,
-/// even if another client deleted it. Deletes a stuck pod by force; its node is already avoided.
+/// Deletes a pod that must end. `longest` shortens its grace period to this many seconds, even
+/// after a deletion by another client. Deletes a stuck pod by force; its node is already avoided.
 pub(super) fn delete_awaited(
     facts: &Facts<'_>,
     pod: &PodView,
@@ -33,8 +33,8 @@ pub(super) fn delete_awaited(
     if facts.is_stuck(pod, wake) {
         return Some(delete_within(pod, Some(0)));
     }
-    // The API server counts a shortened grace period from the first request, so add the time since
-    // then.
+    // The API server counts a shortened grace period from the first request, so the past time is
+    // added.
     let passed = pod
         .deleted_at
         .map_or(0, |at| (facts.now - at).num_seconds());
@@ -58,7 +58,7 @@ pub(super) fn recreate_grace(facts: &Facts<'_>) -> Option<u32> {
     u32::try_from(seconds).ok()
 }
 
-/// A preempted pod has not failed, and keeps its grace period.
+/// A preempted pod has not failed and keeps its grace period.
 pub(super) fn is_preempted(pod: &PodView) -> bool {
     let taken = pod.condition(types::DISRUPTION_TARGET);
     taken.is_some_and(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER)

@@ -12,12 +12,12 @@ use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 use crate::zones::ZoneInfo;
 
-/// How long pods may be shown as unready after their node has recovered. The node lifecycle
-/// controller has marked all of them, and the kubelet corrects them one by one.
+/// How long pods may appear unready after their node has recovered. The node lifecycle controller
+/// has marked all of them, and the kubelet corrects one after the other.
 const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
 
-/// True if a node is out of service, or has been NotReady for `limit`. During an outage of its
-/// zone, its silence does not count.
+/// True if a node is out of service, or has been NotReady for `limit`. Silence during an outage of
+/// its zone does not count.
 pub(super) fn is_lost(
     node: &NodeInfo,
     zone: Option<&ZoneInfo>,
@@ -32,14 +32,13 @@ pub(super) fn is_lost(
     node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
-/// True if the node itself reports the readiness of its pods.
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let settled = node.ready_since.map(|at| at + READINESS_LAGS);
     node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
-/// Oldest first. The group is a separate level, because comparing group names for each member of a
-/// gang is expensive.
+/// Pods by group and index, oldest first. The group is a level of its own, because comparing group
+/// names for each member is expensive.
 #[derive(Default)]
 pub(super) struct PodsByMember<'a>(BTreeMap<&'a str, BTreeMap<(i32, i32), Vec<&'a PodView>>>);
 

@@ -11,7 +11,7 @@ use crate::ledger::OpenIncident;
 use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
 
-/// Longest time for the kubelet to end the other containers of a pod that it restarts: two seconds
+/// Longest time in which the kubelet ends the other containers of a restarted pod: two seconds
 /// each, whatever their grace period.
 const POD_RESTART_TAKES: TimeDelta = TimeDelta::seconds(30);
 
@@ -20,7 +20,7 @@ pub(crate) struct MemberObservation<'o> {
     pub facts: &'o Facts<'o>,
     pub member: &'o Member,
     pub pod: &'o PodView,
-    /// Of all containers.
+    /// Reports on all containers.
     pub reports: Vec<&'o Report>,
     pub arrival: Option<&'o Arrival<'o>>,
 }
@@ -34,7 +34,7 @@ impl<'a> Facts<'a> {
         self.training.get(group).copied().unwrap_or_default()
     }
 
-    /// From the limits of a member's containers.
+    /// Sum of the limits of a member's containers.
     pub fn accelerators(&self, group: &str) -> i64 {
         let Some(template) = self.template(group).and_then(|t| t.spec.as_ref()) else {
             return 0;
@@ -74,8 +74,8 @@ impl<'a> Facts<'a> {
         ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
     }
 
-    /// How the user's own rules restart a training container after an exit with 0, which then ends
-    /// one task and is no success (KEP-5307).
+    /// Action of the user's own rules for an exit of the training container with 0. Such an exit
+    /// ends one task and is no success (KEP-5307).
     pub fn after_success(&self, group: &str) -> Option<FailureAction> {
         let template = self.template(group)?;
         restart_by_rule(template, training_container(template)?, 0)
@@ -90,7 +90,6 @@ impl<'a> Facts<'a> {
 }
 
 impl<'o> MemberObservation<'o> {
-    /// Name of the training container.
     pub fn training(&self) -> &'o str {
         self.facts.training(&self.member.group)
     }
@@ -99,7 +98,6 @@ impl<'o> MemberObservation<'o> {
         self.pod.containers.get(self.training())
     }
 
-    /// Of the training container.
     pub fn training_reports(&self) -> impl Iterator<Item = &'o Report> {
         let training = self.training();
         let reports = self.reports.iter().copied();
@@ -112,14 +110,14 @@ impl<'o> MemberObservation<'o> {
         node.is_some_and(|n| self.facts.agent(n).is_some())
     }
 
-    /// The report of a container's exit. The supervisor reports the exit of each attempt. The agent
+    /// The report on a container's exit. The supervisor reports the exit of each attempt. The agent
     /// reports the exit of the container, unless the supervisor has already reported it.
     pub fn report_of(&self, container: &str, id: Option<&str>) -> Option<&'o Report> {
         let id = bare_id(id?);
         self.report_where(container, |r| r.container_id == id)
     }
 
-    /// Ignores outdated reports of a supervised container, which has arrived at a later attempt.
+    /// Ignores outdated reports on a supervised container, which has arrived at a later attempt.
     pub fn report_where(
         &self,
         container: &str,
@@ -135,8 +133,8 @@ impl<'o> MemberObservation<'o> {
             .max_by_key(|r| (!r.supervised, r.attempt))
     }
 
-    /// True if the training container in pod status arrived at the attempt (or a later one), or was
-    /// started later. Pod status may lag behind the agent.
+    /// True if the training container in pod status arrived at this attempt or a later one, or was
+    /// started later. Pod status can lag behind the agent.
     pub fn is_container_at(&self, attempt: i64, shown: &ContainerView) -> bool {
         let Some(arrival) = self.arrival.filter(|a| a.attempt >= attempt) else {
             return false;
@@ -147,15 +145,15 @@ impl<'o> MemberObservation<'o> {
         {
             return true;
         }
-        // A kubelet that lost its disk counts restarts from zero, so compare times. Pod status has
+        // A kubelet that lost its disk counts restarts from zero, so times decide. Pod status has
         // whole seconds.
         let since = shown.running_since().map(|at| at + TimeDelta::seconds(1));
         let mut reports = self.training_reports();
         reports.any(|r| r.container_id == arrived && since.is_some_and(|since| since > r.time))
     }
 
-    /// True if the pod has arrived at the attempt (or a later one) and, if supervised, its
-    /// container has not ended since.
+    /// True if the pod has arrived at this attempt or a later one and, if supervised, its container
+    /// has not ended since.
     pub fn is_at(&self, attempt: i64) -> bool {
         let arrival = self.arrival.filter(|a| a.attempt >= attempt);
         arrival.is_some_and(|a| !self.pod.is_supervised() || !self.has_ended(a.container))
@@ -166,8 +164,8 @@ impl<'o> MemberObservation<'o> {
         reports.any(|r| !r.supervised && r.container_id == container_id)
     }
 
-    /// True if a user's rule restarts all containers of the pod at this exit, including the
-    /// training container (KEP-5532). The resulting exit of training is no failure.
+    /// True if a user's rule restarts all containers of the pod at this exit (KEP-5532). The
+    /// resulting exit of training is no failure.
     pub fn restarts_pod(&self, container: &str, code: i32) -> bool {
         let rule = |template| restart_by_rule(template, container, code);
         let action = self.facts.template(&self.member.group).and_then(rule);
@@ -182,7 +180,6 @@ impl<'o> MemberObservation<'o> {
         })
     }
 
-    /// The exit that caused the last restart of the pod in its status.
     pub fn last_pod_restart(&self) -> Option<&'o Report> {
         let is_last = |r: &&Report| {
             let shown = self.pod.containers.get(&r.container);
@@ -191,8 +188,7 @@ impl<'o> MemberObservation<'o> {
         self.pod_restarts().filter(is_last).min_by_key(|r| r.time)
     }
 
-    /// The exit that caused the restart by which the training container of a report ended. That end
-    /// is the first after the cause.
+    /// The exit that caused the pod restart by which the container of this report ended, if any.
     pub fn pod_restart_before(&self, report: &Report) -> Option<&'o Report> {
         self.pod_restarts().find(|cause| {
             let between = |r: &Report| r.time >= cause.time && r.time < report.time;
@@ -201,13 +197,13 @@ impl<'o> MemberObservation<'o> {
     }
 }
 
-/// True if a pod restart that began at `start` may have ended a container at `end`.
+/// True if a pod restart that began at `start` can have ended a container at `end`.
 pub(crate) fn may_end(start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
     end >= start && end - start <= POD_RESTART_TAKES
 }
 
 impl OpenIncident {
-    /// Actions that replace all pods identify them by their attempt instead of listing them.
+    /// Actions that replace all pods identify the pods by attempt instead of listing them.
     pub fn replaces_pod(&self, pod: &PodView) -> bool {
         self.old_pods.contains(pod.uid.as_str()) || self.knows_by_attempt(pod)
     }

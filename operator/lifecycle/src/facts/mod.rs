@@ -27,14 +27,14 @@ use index::{
 
 pub(crate) use members::{MemberObservation, may_end};
 
-/// For callers that ignore nodes.
+/// For callers without nodes.
 pub(crate) static NO_NODES: Assignments = Assignments::new();
 
 pub(crate) struct Facts<'a> {
     pub view: Observed<'a>,
     pub now: DateTime<Utc>,
     pub gangs: Vec<Gang>,
-    /// When a node next becomes lost, or able to report that its agent is gone, by time alone.
+    /// When time alone next changes the state of a node: lost, or expected to have an agent.
     pub node_wake: Wake,
     pods: PodsByMember<'a>,
     /// Pods whose labels name no member.
@@ -43,7 +43,7 @@ pub(crate) struct Facts<'a> {
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
     lost: BTreeSet<&'a str>,
-    /// Agents that are not known to be gone.
+    /// Agents that are present, as far as known.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
     gang_at: BTreeMap<GangKey, usize>,
     domain_at: BTreeMap<DomainKey, (usize, usize)>,
@@ -118,13 +118,13 @@ impl<'a> Facts<'a> {
         Due::of(at, self.now)
     }
 
-    /// Pods without a member are last.
+    /// All pods; pods without a member come last.
     pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
         self.pods.iter().chain(self.strays.iter().copied())
     }
 
-    /// True if pods without a member remain. They are being deleted, and may occupy the names of
-    /// pods to create.
+    /// True if pods without a member remain. They are being deleted, and can occupy names of pods
+    /// to create.
     pub fn has_strays(&self) -> bool {
         !self.strays.is_empty()
     }
@@ -194,7 +194,7 @@ impl<'a> Facts<'a> {
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
-    /// True if a pod is ready and, if supervised, the ordered attempt was released. Without a
+    /// True if a pod is ready and, if supervised, the ordered attempt is released. Without a
     /// readiness probe, the kubelet reports ready as soon as the supervisor runs.
     pub fn is_ready(&self, domain: &DomainKey, pod: &PodView) -> bool {
         let begun = |o: &DomainOrder| o.released_attempt >= o.attempt.max(pod.identity.attempt);
@@ -214,7 +214,7 @@ impl<'a> Facts<'a> {
         self.view.gangs().get(key)
     }
 
-    /// The placement may be released.
+    /// Includes released placements.
     pub fn any_placement(&self, key: &GangKey) -> Option<&'a PlacementView> {
         self.gang_view(key)?.placement.as_ref()
     }
@@ -234,12 +234,11 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The placement may be released.
+    /// Includes released placements.
     pub fn assigned_nodes(&self, key: &GangKey) -> &'a Assignments {
         self.any_placement(key).map_or(&NO_NODES, |p| &p.nodes)
     }
 
-    /// Message of the preemptor of a placed gang.
     pub fn preemptor(&self, key: &GangKey) -> Option<&'a str> {
         let gang = self.gang_view(key)?;
         gang.placement.as_ref()?;

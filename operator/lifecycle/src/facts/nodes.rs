@@ -9,20 +9,20 @@ use crate::objects::supervise::{Delivery, supervisor_image};
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
 
-/// How long an agent may take to start. Its pod is created as soon as the node exists.
+/// How long an agent may take to start. Its pod is created together with the node.
 const AGENT_STARTS: TimeDelta = TimeDelta::seconds(30);
 
 impl<'a> Facts<'a> {
-    /// The agent of a node, if it is ready or the node does not report readiness now.
+    /// The agent of a node, if it is ready or the node cannot report readiness now.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
         self.agents.get(node).copied()
     }
 
-    /// Until when the creation of a member's pod waits for an agent. It waits if the agent's pod is
-    /// new or was ready recently, if the node became ready recently, or if the agent's capabilities
-    /// are unknown. A pod created without an agent never gets a supervisor, and then its domain
-    /// cannot restart in place. `None`: the agent is present, not expected, or of no use to the
-    /// member.
+    /// Time until which the creation of a member's pod waits for an agent. It waits if the agent's
+    /// pod or the node became ready recently, if the agent's pod is new, or if the agent's
+    /// capabilities are unknown. A pod created without an agent never gets a supervisor, so its
+    /// domain cannot restart in place. `None`: the agent is present, not expected, or of no use to
+    /// the member.
     pub fn agent_due(&self, member: &Member, node: &str) -> Option<Due> {
         let known = self
             .agent(node)
@@ -35,7 +35,8 @@ impl<'a> Facts<'a> {
         Some(self.due(self.agent_started_by(node)?))
     }
 
-    /// By when an agent starts whose pod or node has just changed. `None`: the node never had one.
+    /// Time by which an agent starts whose pod or node has just changed. `None`: the node never had
+    /// an agent.
     fn agent_started_by(&self, node: &str) -> Option<DateTime<Utc>> {
         let changed = *self.view.agent_pods().get(node)?;
         let ready = self.view.nodes().get(node).and_then(|n| n.ready_since);
@@ -46,15 +47,16 @@ impl<'a> Facts<'a> {
         self.is_capable(node, capabilities::STOP)
     }
 
-    /// True if the agent of the node is being replaced and could stop containers before. If it does
-    /// not come back, its members become overdue.
+    /// True if the agent of the node is being replaced and was able to stop containers. If it does
+    /// not return, its members become overdue.
     pub fn can_stop_soon(&self, node: &str) -> bool {
         let away = self.view.agents().get(node).filter(|agent| !agent.ready);
         away.is_some_and(|agent| agent.status.has(capabilities::STOP))
             && self.agent_started_by(node).is_some_and(|at| self.now < at)
     }
 
-    /// How members on the node get their supervisor. `None`: its agent is not linked to supervisors.
+    /// How members on the node get their supervisor. `None`: the agent is not linked to
+    /// supervisors.
     pub fn delivery(&self, node: &str) -> Option<Delivery> {
         if !self.is_capable(node, capabilities::SUPERVISE) {
             return None;
@@ -78,7 +80,7 @@ impl<'a> Facts<'a> {
         !self.view.nodes().contains_key(node) || self.lost.contains(node)
     }
 
-    /// True if a node is lost only because it is silent. Its containers may still run, and it may
+    /// True if a node is lost only by silence. Its containers may still run, and the node may
     /// return.
     pub fn silent(&self, node: &str) -> bool {
         let info = self.view.nodes().get(node);
@@ -101,25 +103,25 @@ impl<'a> Facts<'a> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes().get(node)?;
         let answers = node.answers();
-        // A disconnected kubelet may only now receive the deletion.
+        // A disconnected kubelet may receive the deletion only now.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
         answers.then(|| since + self.view.settings().overdue)
     }
 
     /// True if a pod does not end on a node that answers, for example because of a hanging mount or
-    /// a finalizer of another controller.
+    /// another controller's finalizer.
     pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
         let from = self.stuck_from(pod).filter(|_| !pod.terminal());
         from.is_some_and(|from| self.due(from).passed(wake))
     }
 
     /// True if a pod was deleted by force and only a finalizer keeps its object. No decision waits
-    /// for it.
+    /// for this pod.
     pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
         pod.deletion_grace == 0 && self.is_stuck(pod, wake)
     }
 
-    /// An earlier stage has removed expired avoidances.
+    /// Expired avoidances are already removed.
     pub fn usable(&self, gang: &GangLedger, node: &str) -> bool {
         !gang.avoid.contains_key(node) && !self.lost(node)
     }

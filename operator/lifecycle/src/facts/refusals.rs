@@ -19,7 +19,7 @@ impl<'a> Facts<'a> {
     }
 
     /// True if a gang's back-off is over. After failed pods, the API server must also have answered
-    /// a dry run, because nodes are of no use without pods.
+    /// a dry run: nodes without pods are of no use.
     pub fn is_over(&self, backoff: &Backoff, wake: &mut Wake) -> bool {
         self.due(backoff.until).passed(wake)
             && (backoff.reason != reasons::API_SERVER_ERROR || {
@@ -28,7 +28,8 @@ impl<'a> Facts<'a> {
             })
     }
 
-    /// An object other than a pod that the API server refuses, unless the last retry has succeeded.
+    /// The object other than a pod that the API server refuses, unless the last retry has
+    /// succeeded.
     pub fn refused_object(&self, wake: &mut Wake) -> Option<&'a RefusedRequest> {
         let over = self.view.settings().retry * 2;
         let mut refusals = self.view.refusals().iter();

@@ -1,10 +1,10 @@
 //! Progress of an open incident: members arrive at the barrier, overdue members get new pods, and
 //! the domain recovers.
 //!
-//! A deadline on missing reports would make a slow control plane expensive: it replaces running
-//! members, which delays reports further. Therefore a member is replaced only if its own node
-//! reports that it does not arrive, and only after a time without any arrival in its domain. Only a
-//! share is replaced at a time (docs/decisions/0034).
+//! Missing reports alone replace no member: a slow control plane would lose running members, and
+//! the replacements would delay reports further. A member is replaced only if its own node reports
+//! it as overdue, and only after a time without any arrival in its domain. Only a share is replaced
+//! at a time (docs/decisions/0034).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
@@ -20,15 +20,15 @@ use crate::pods::{ContainerView, PodView};
 use crate::view::{RefusedRequest, Target};
 
 /// One in this many members is replaced at a time, at least one. New pods load a slow control
-/// plane, and the first of them show whether replacement helps.
+/// plane, and the first ones show whether replacement helps.
 const SHARE: usize = 10;
 
-/// After this many deadlines without any arrival, a silent agent on a ready node counts as hanging.
+/// After this many deadlines without an arrival, a silent agent on a ready node counts as hanging.
 /// Outages of the API server are rarely as long.
 const SILENCE: i32 = 5;
 
 impl DomainPass<'_> {
-    /// Without new failures.
+    /// Advances an incident without new failures.
     pub fn advance(&mut self) -> Option<Consequence> {
         if self.incident().is_some() {
             self.keep_returned_members();
@@ -112,7 +112,7 @@ impl DomainPass<'_> {
         }
     }
 
-    /// A member whose first start is in progress has a separate, longer deadline.
+    /// A member at its first start has a separate, longer deadline.
     fn overdue_members(&mut self) -> Vec<Member> {
         let (facts, scope) = (self.facts, &self.scope);
         let domain = self.ledger.domain(scope.key());
@@ -129,7 +129,7 @@ impl DomainPass<'_> {
         let mut overdue = Vec::new();
         for member in missing(facts, scope, domain) {
             let deadline = match facts.current(domain, member) {
-                // The API server confirms that there is no pod.
+                // The API server confirms that the pod is missing.
                 None => Some(since + limit),
                 Some(pod) if !has_started(facts, member, pod) => None,
                 Some(pod) => {
@@ -217,7 +217,7 @@ impl DomainPass<'_> {
         if !facts.is_released(key, domain.attempt) {
             return;
         }
-        // All members were at the barrier, so whatever happens now is a failure.
+        // All members were at the barrier, so every later exit is a failure.
         let begins = incident.is_none() && facts.is_past_barrier(key, domain.attempt);
         if !begins && !unfinished.iter().all(|m| is_up(facts, domain, m)) {
             return;
@@ -268,9 +268,8 @@ pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
 /// Deadline of a member's arrival, if its container runs on a ready node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivalDeadline {
-    /// Number of `inPlace.deadlineSeconds` after the last arrival in the domain.
+    /// Number of `inPlace.deadlineSeconds` since the last arrival in the domain.
     pub deadlines: i32,
-    /// When the node became ready.
     not_before: Option<DateTime<Utc>>,
 }
 
@@ -281,7 +280,7 @@ impl ArrivalDeadline {
     }
 }
 
-/// `None`: the node is not ready, so that another deadline applies.
+/// `None`: the node is not ready, so another deadline applies.
 pub(crate) fn arrival_deadline(
     facts: &Facts<'_>,
     pod: &PodView,
@@ -303,7 +302,6 @@ pub(crate) fn arrival_deadline(
     })
 }
 
-/// When the last of these members' arrivals was received.
 pub(crate) fn last_arrival<'m>(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -315,7 +313,7 @@ pub(crate) fn last_arrival<'m>(
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// The last refusal of a member's pod of this placement. A success clears it.
+/// The last refusal of a pod of this placement. A success clears it.
 fn refused_on<'a>(
     facts: &Facts<'a>,
     member: &Member,

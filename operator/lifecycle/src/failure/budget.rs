@@ -23,25 +23,23 @@ use crate::wake::Wake;
 const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
 
 pub(crate) enum Unreported {
-    /// None, or all are accounted for.
+    /// No restarts, or all restarts are known.
     Nothing,
-    /// They exceed the restart budget.
     OverBudget(Cause),
-    /// The policy requires more than the restart.
     Failure(Box<Failure>),
 }
 
 /// The last restart of a member's training container.
 enum LastRestart {
-    /// None, or of an older attempt.
+    /// No restart, or a restart of an older attempt.
     Nothing,
-    /// The report is expected: the agent observes an exit before the kubelet publishes it.
+    /// The report will follow: the agent observes an exit before the kubelet publishes it.
     Awaited,
     Ended(Box<Failure>),
 }
 
 impl DomainPass<'_> {
-    /// Returns whether a unit was used, or the consequence that replaces the incident.
+    /// Returns whether a restart was charged, or the consequence that replaces the incident.
     ///
     /// `superseded`: the incident that the new one supersedes. `tries`: its counted restarts.
     pub(super) fn charge(
@@ -123,7 +121,7 @@ impl DomainPass<'_> {
         }
     }
 
-    /// Counts restarts by kubelets since the last pass, by restart counts in pod status.
+    /// Counts restarts by kubelets since the last pass, from restart counts in pod status.
     pub fn count_kubelet_restarts(
         &mut self,
         members: &[(&Member, Option<MemberObservation<'_>>)],
@@ -159,7 +157,7 @@ impl DomainPass<'_> {
         let ends_attempt = !is_task && !verdict.action.affects_single_pod();
         let ended_since = |since| failure.cause.time > since;
         if awaited && !(ends_attempt && healthy_since.is_some_and(ended_since)) {
-            // The known exit may have been counted before.
+            // The known exit can be counted already.
             return Unreported::Nothing;
         }
         if let Some(domain) = self.entry_mut() {
@@ -207,7 +205,6 @@ pub(super) fn refund(ledger: &mut Ledger, domain: &DomainKey, incident: &mut Ope
     ledger.budget.refund(incident.detected_at);
 }
 
-/// Exits of older attempts were handled then.
 fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake) -> LastRestart {
     let (facts, training) = (observed.facts, observed.training());
     let Some(container) = observed.trainer() else {
@@ -247,7 +244,7 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
 }
 
 /// True if the exit ended one task and the user's rule starts the next. If the rule restarts all
-/// containers and the code is unknown, the exit may be a failure, but is not charged.
+/// containers and the code is unknown, the exit may be a failure but is not charged.
 fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
     let rule = facts.after_success(&failure.member.group);
     let hidden = failure.masked && rule.is_some_and(FailureAction::restarts_pod);

@@ -47,7 +47,8 @@ impl MemberObservation<'_> {
                     return exit;
                 }
             }
-            // If the kubelet ended the pod for another pod, only the condition has a reason.
+            // If the kubelet ended the pod in favour of another pod, only the condition has a
+            // reason.
             let (reason, message) = said
                 .filter(|_| pod.reason.is_empty())
                 .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
@@ -95,22 +96,22 @@ impl MemberObservation<'_> {
         })
     }
 
-    /// Until when pod status may explain an exit that looks like a kill. While it shows the
-    /// container as running, the kubelet may be ending the pod. If the container failed alone, pod
-    /// status shows it within two seconds.
+    /// Time until which pod status can explain an exit that looks like a kill. While it shows the
+    /// container as running, the kubelet may be ending the pod. Pod status shows the failure of a
+    /// single container within two seconds.
     fn confirmed_by(&self, r: &Report) -> Option<DateTime<Utc>> {
         let shown = self.trainer()?;
         let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
         let open = runs && !self.pod.terminal() && !self.pod.terminating();
-        // The supervisor observes its child directly. Only a signal that it forwards may come from
-        // the kubelet.
+        // The supervisor observes its child directly. Only a forwarded signal can come from the
+        // kubelet.
         let of_child = r.supervised && r.exit_code != 143;
         (open && looks_killed(r.exit_code, &r.reason) && !of_child)
             .then(|| r.time.min(self.facts.now) + self.facts.view.settings().status_grace)
     }
 
-    /// True if the pod of a charged exit may still report that its node ended it. Deleting the pod
-    /// could remove that report unread.
+    /// True if the pod of a charged exit may still report that its node ended it. A deletion of the
+    /// pod could remove that report unread.
     pub fn may_refund(&self, incident: &OpenIncident, wake: &mut Wake) -> bool {
         incident.counted
             && incident.cause.pod == self.pod.name
@@ -127,7 +128,7 @@ impl MemberObservation<'_> {
         let began = self.trainer().is_some_and(ContainerView::started);
         let ended = self.pod.containers.iter().filter_map(|(name, c)| {
             let exit = c.terminated().filter(|t| t.exit_code != 0)?;
-            // A started training container was not prevented by any init container.
+            // No init container prevented the start of a started training container.
             let rank = match c.init {
                 _ if name == training => 0,
                 true if began => return None,
@@ -144,8 +145,8 @@ impl MemberObservation<'_> {
         })
     }
 
-    /// A failed exit of the training container at the current attempt: reported by the agent, or
-    /// shown in pod status.
+    /// A failed exit of the training container at the current attempt, from the agent or pod
+    /// status.
     pub fn exit_at_attempt(&self, domain: &DomainLedger) -> Option<Failure> {
         if let Some(reported) = self.worst_report(|attempt| attempt >= domain.attempt) {
             return Some(reported);
@@ -167,13 +168,13 @@ impl MemberObservation<'_> {
         Some(self.exit_failure(self.training(), down, known))
     }
 
-    /// A late report on the previous attempt, which belongs to the open incident.
+    /// A delayed report on the previous attempt, which belongs to the open incident.
     pub fn late_exit(&self, attempt: i64) -> Option<Failure> {
         self.worst_report(|at| at == attempt - 1)
     }
 
-    /// The earliest of the failures with the most severe action, among the agent's reports for some
-    /// attempts. Exits that follow from a restart of the whole pod are no failures.
+    /// The earliest failure with the most severe action, from the agent's reports on some attempts.
+    /// Exits that follow from a restart of the whole pod are no failures.
     fn worst_report(&self, attempts: impl Fn(i64) -> bool) -> Option<Failure> {
         let spec = self.facts.spec();
         self.training_reports()
@@ -212,8 +213,7 @@ impl MemberObservation<'_> {
                 exit.finished_at.unwrap_or(self.facts.now),
             ),
         };
-        // When one container restarts the whole pod, the kubelet kills all other containers with
-        // 137.
+        // A container that restarts the whole pod makes the kubelet kill all others with 137.
         let last = self.trainer().and_then(|c| c.last.as_ref());
         let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
         let masked = code == 137
@@ -259,7 +259,7 @@ impl MemberObservation<'_> {
     }
 
     /// The error that prevented the start of the training container, unless a rule matches it. The
-    /// runtime lacks the program, device or mount, so the workload's code has not run.
+    /// program, device or mount is missing, so the workload's code has not run.
     pub fn start_error(&self) -> Option<Failure> {
         let container = self.trainer()?;
         let waits = matches!(container.state, ContainerState::Waiting { .. });
@@ -296,7 +296,7 @@ impl MemberObservation<'_> {
         }
     }
 
-    /// Agents' reports contain the attempt, unlike pod status.
+    /// From agents' reports, which contain the attempt.
     fn reported_beside_training(&self, domain: &DomainLedger) -> Vec<Failure> {
         let training = self.training();
         let reports = self.reports.iter();
@@ -311,7 +311,7 @@ impl MemberObservation<'_> {
             .collect()
     }
 
-    /// From pod status, without agent. A restart of the gang then replaces the pod, so that its
+    /// From pod status, without an agent. A restart of the gang then replaces the pod, so its
     /// status shows no older attempt.
     fn shown_beside_training(&self, domain: &DomainLedger) -> Vec<Failure> {
         let training = self.training();
@@ -347,8 +347,8 @@ pub(crate) fn is_consequence(failure: &Failure, beside_training: &[Failure]) -> 
     })
 }
 
-/// True if a pod failed because it was being deleted. Its first failed status may follow the signal
-/// of the deletion.
+/// True if a pod failed because of its deletion. Its first failed status can follow the signal of
+/// the deletion.
 fn ended_by_deletion(pod: &PodView) -> bool {
     let Some(deleted_at) = pod.deleted_at else {
         return false;
@@ -357,7 +357,7 @@ fn ended_by_deletion(pod: &PodView) -> bool {
     ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
 }
 
-/// True if the kubelet ended the pod, so that the exit code of its containers is no cause.
+/// True if the kubelet ended the pod: the exit codes of its containers are then no cause.
 fn ended_by_kubelet(pod: &PodView) -> bool {
     NODE_REASONS.contains(&pod.reason.as_str()) || pod.reason == DEADLINE_EXCEEDED
 }
@@ -368,7 +368,7 @@ fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
 }
 
 /// The cause of an exit by a signal, if the pod reports its node, an eviction or its own deadline.
-/// Kubelets report this after the last container has ended, long after the agent's report of the
+/// Kubelets report this after the last container has ended, long after the agent's report on the
 /// first.
 pub(crate) fn cause_of_kill(facts: &Facts<'_>, members: &[Member], cause: &Cause) -> Option<Cause> {
     if cause.kind != CauseKind::ContainerExit
@@ -429,7 +429,6 @@ pub(crate) fn start_failure(
     Failure { cause, ..gone }
 }
 
-/// A member whose pod has disappeared while running.
 pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {
     Failure {
         member: member.clone(),

@@ -11,7 +11,6 @@ use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
 use crate::wake::Wake;
 
-/// The handling of one domain's failures: observations, ledger, members, and the next deadline.
 pub(crate) struct DomainPass<'p> {
     pub facts: &'p Facts<'p>,
     pub ledger: &'p mut Ledger,
@@ -28,7 +27,7 @@ pub(crate) struct DomainScope<'s> {
     pub assigned: &'s Assignments,
 }
 
-/// What a domain's failures cause beyond a restart of the domain.
+/// What a domain's failures require of the whole workload.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Consequence {
@@ -73,7 +72,6 @@ impl<'p> DomainPass<'p> {
         observed.collect()
     }
 
-    /// Restarts of training containers by kubelets.
     pub fn restart_count(&self) -> i64 {
         let entry = self.entry();
         let current = |m| entry.and_then(|e| self.facts.current(e, m));
@@ -119,7 +117,7 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// Ignores nodes, and excludes members that do not run again.
+    /// Members that run again after a restart of the domain, whatever their nodes.
     pub fn of_restart(
         facts: &'s Facts<'s>,
         ledger: &Ledger,
@@ -179,8 +177,8 @@ pub(crate) fn awaits_node(
         && assigned.values().any(usable)
 }
 
-/// True if the incident of a domain waits until members on silent nodes get other nodes or the
-/// nodes return. The survivors run until then.
+/// True if the incident waits until members on silent nodes get other nodes or the nodes return.
+/// The other members run until then.
 pub(crate) fn awaits_nodes<'m>(
     facts: &Facts<'_>,
     gang: &GangLedger,

@@ -29,15 +29,15 @@ const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDel
 const UNCOUNTED_TRIES: i32 = 2;
 
 struct Superseded {
-    /// Already in the history.
+    /// The superseded incident, already in the history.
     incident: Option<OpenIncident>,
-    /// Members without the new pod that it owes them.
+    /// Members to which that incident owes a new pod.
     owed: Vec<Member>,
     tries: Tries,
 }
 
 impl DomainPass<'_> {
-    /// Returns a consequence instead if more than a restart is needed.
+    /// Returns a consequence instead if a restart does not suffice.
     pub fn open_incident(&mut self, response: Response) -> Option<Consequence> {
         let superseded = self.supersede();
         let tries = superseded.tries.counted;
@@ -80,8 +80,8 @@ impl DomainPass<'_> {
         }
     }
 
-    /// Members that the open incident replaces and that have no new pod yet. The superseding
-    /// incident must replace them.
+    /// Members that the open incident replaces and that have no new pod yet. The next incident must
+    /// replace them.
     fn owed(&self, domain: &DomainLedger) -> Vec<Member> {
         let Some(incident) = domain.domain_incident() else {
             return Vec::new();
@@ -135,7 +135,7 @@ impl DomainPass<'_> {
         incident.counted = charged;
         let mut avoid = response.avoid;
         if repeats && tries.uncounted >= UNCOUNTED_TRIES {
-            // On the same node, this sequence of uncounted restarts would never end.
+            // On the same node, uncounted restarts could repeat forever.
             replace.extend(response.failed);
             avoid.extend(node_of(facts, &response.cause));
         }
@@ -169,9 +169,9 @@ impl DomainPass<'_> {
         }
     }
 
-    /// Replaces a restart in place by new pods in three cases. The policy requires a barrier and
-    /// the pods have none. The in-place tries are used up. The kubelet's back-off, which also
-    /// doubles, would take longer than a new pod.
+    /// Replaces a restart in place by new pods in three cases: the policy requires a barrier and
+    /// the pods have none; the in-place tries are used up; the kubelet's back-off, which also
+    /// doubles, exceeds the duration of a restart with new pods.
     fn escalate(&self, domain: &DomainLedger, action: FailureAction, tries: i32) -> FailureAction {
         let facts = self.facts;
         let in_place = &facts.spec().failure_policy.in_place;
@@ -238,8 +238,8 @@ impl DomainPass<'_> {
         consequence
     }
 
-    /// Restarts the domain with new pods, because the number or the ranks of its members change.
-    /// An open incident serves as that restart.
+    /// Restarts the domain with new pods, because the number or the ranks of its members change. An
+    /// open incident becomes that restart.
     fn recreate(&mut self, message: &str) {
         let (facts, key) = (self.facts, self.key());
         let members: BTreeSet<Member> = self.scope.all.iter().map(|m| (*m).clone()).collect();
@@ -261,7 +261,7 @@ impl DomainPass<'_> {
     }
 }
 
-/// Resets after `healthyReset` without incident.
+/// Zero after `healthyReset` without an incident.
 fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     let reset = facts.view.settings().healthy_reset;
     let healthy = domain
@@ -276,9 +276,8 @@ fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     }
 }
 
-/// True if the restart itself may repeat an uncounted cause. Drains, lost nodes and requests are
-/// external. So are deletions without a reason, but back-off must limit clients that delete pods
-/// repeatedly.
+/// True if a restart may repeat an uncounted cause. Drains, lost nodes and requests are external.
+/// Deletions without a reason are external too, but back-off limits clients that repeat them.
 fn repeats(cause: &Cause) -> bool {
     match cause.kind {
         CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
@@ -297,7 +296,6 @@ fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
     Some((NodeName::read(Some(&cause.node))?, avoidance))
 }
 
-/// True if the action alone requires a new pod for this member.
 fn gets_new_pod(
     facts: &Facts<'_>,
     domain: &DomainLedger,
@@ -345,11 +343,11 @@ fn new_incident(
 
 /// True if a later known cause replaces the cause of the incident.
 fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) -> bool {
-    // Members may fail because their peers restart on request.
+    // Members can fail because their peers restart on request.
     if incident.cause.kind.is_requested() {
         return false;
     }
-    // Pod status may have shown a masked exit code.
+    // Pod status can have shown a masked exit code.
     let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
     let corrected = same && cause.exit_code != incident.cause.exit_code;
     let detected = incident.detected_at;
@@ -410,8 +408,8 @@ pub(crate) fn place_elsewhere(
     }
 }
 
-/// Restarts, with new pods, domains with added members or changed ranks or coordinators. These are
-/// environment variables, which cannot change in place.
+/// Restarts domains with new pods if members were added, or if ranks or coordinators changed. These
+/// are environment variables, which cannot change in place.
 pub(crate) fn restart_changed(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -425,7 +423,7 @@ pub(crate) fn restart_changed(
         }
         for domain in &gang.domains {
             let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
-            // Pods may be left from before a resize that was not handled yet.
+            // Pods may remain from an unhandled resize.
             let entry = ledger.domain(scope.key());
             let has_pod = |m: &Member| entry.is_some_and(|e| facts.current(e, m).is_some());
             let begun = domain.members.iter().any(|m| was.contains(m) || has_pod(m));

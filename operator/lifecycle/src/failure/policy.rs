@@ -17,17 +17,17 @@ use crate::ledger::Avoidance;
 use crate::objects::training::{restart_by_rule, training_container};
 use crate::tier::Tier;
 
-/// Longest plausible delay of a failure report. An older time comes from a wrong clock.
+/// Longest plausible delay of a failure report. An earlier time indicates a wrong clock.
 const REPORT_DELAY: TimeDelta = TimeDelta::minutes(1);
 
 /// What the exit of a container or pod affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureImpact {
-    /// The training container exited, directly or indirectly.
+    /// The training container has exited, directly or indirectly.
     TrainingContainer,
-    /// The member only: the remaining members suffice.
+    /// Only the member: the other members suffice.
     Member,
-    /// This container only. Only rules that name it apply.
+    /// Only this container, and only if a rule names it.
     Container,
 }
 
@@ -37,29 +37,25 @@ pub(crate) struct Failure {
     /// `None` if the pod is gone.
     pub pod_uid: Option<Uid>,
     pub cause: Cause,
-    /// True if the pod can continue after a restart of its container.
     pub usable: bool,
-    /// True if the exit code hides the true one, because the kubelet killed all containers of the
+    /// True if the exit code hides the real one, because the kubelet killed all containers of the
     /// pod.
     pub masked: bool,
     /// True for an eviction, drain or node shutdown, which uses no budget.
     pub uncounted: bool,
-    /// Until when pod status may attribute the exit to an eviction or node shutdown. `None`: it
-    /// has, or the exit does not look like a kill.
+    /// Time until which pod status can attribute the exit to an eviction or node shutdown. `None`:
+    /// it has, or the exit does not look like a kill.
     pub confirmed_by: Option<DateTime<Utc>>,
     pub impact: FailureImpact,
-    /// Type and status.
     pub conditions: Vec<(String, String)>,
 }
 
 impl Failure {
-    /// True if the pod is lost without a failure of its program.
     pub fn is_loss(&self) -> bool {
         let program = self.cause.exit_code.is_some() || self.cause.kind == CauseKind::Hang;
         !self.usable && !program
     }
 
-    /// True if another container made the kubelet restart the whole pod.
     pub fn restarted_pod(&self, training: &str) -> bool {
         self.usable
             && self.impact == FailureImpact::TrainingContainer
@@ -77,7 +73,6 @@ pub(crate) struct PolicyVerdict<'a> {
 }
 
 impl PolicyVerdict<'_> {
-    /// Empty for the default.
     pub fn rule_name(&self) -> String {
         self.rule.map(|r| r.name.clone()).unwrap_or_default()
     }
@@ -105,8 +100,8 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
     }
 }
 
-/// The kubelet's action by the user's own restart rules, which restarts the training container
-/// alone (KEP-5307).
+/// The kubelet's action by the user's own restart rules, which restart the training container alone
+/// (KEP-5307).
 fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
     let code = failure.cause.exit_code.filter(|_| !failure.masked)?;
     let mut groups = spec.groups.iter();
@@ -140,18 +135,15 @@ fn has_condition(failure: &Failure, wanted: &PodConditionMatch) -> bool {
 
 pub(crate) struct Response {
     pub action: FailureAction,
-    /// With the name of its rule.
     pub cause: Cause,
     pub counted: bool,
-    /// The member that failed first. `None` for a request.
     pub failed: Option<Member>,
     /// Members whose pods cannot continue.
     pub replace: BTreeSet<Member>,
     pub avoid: Vec<(NodeName, Avoidance)>,
 }
 
-/// `None` if no action is needed, because the kubelet restarts the container or the policy says
-/// Ignore.
+/// `None` if no action is needed: the kubelet restarts the container, or the policy says Ignore.
 pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Response> {
     let spec = facts.spec();
     let mut evaluated: Vec<(&Failure, PolicyVerdict<'_>)> = failures
@@ -161,7 +153,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         .collect();
     evaluated.sort_by_cached_key(|(f, _)| {
         let began = began(facts, &f.cause, facts.now, facts.now);
-        // A hang causes failures of peers, but failures cause no hang.
+        // A hang causes failures of peers, but no failure causes a hang.
         let follows = f.cause.kind != CauseKind::Hang;
         (began, follows, f.cause.time, f.member.clone())
     });
@@ -172,7 +164,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
             rule: by.rule_name(),
             ..first.cause.clone()
         },
-        // Later failures may be consequences of the first.
+        // Later failures can be consequences of the first.
         counted: by.counted,
         failed: Some(first.member.clone()),
         replace: BTreeSet::new(),
@@ -186,7 +178,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         response.avoid.extend(avoided(facts, f, v));
     }
     if response.action.ends_workload() {
-        // The failure that ends the workload is the cause, even if it was not the first.
+        // The failure that ends the workload is the cause, even if another was first.
         if let Some((f, v)) = evaluated.iter().find(|(_, v)| v.action.ends_workload()) {
             response.cause = Cause {
                 rule: v.rule_name(),
@@ -199,9 +191,9 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
     Some(response)
 }
 
-/// When a failure began, to order failures. Because node clocks may be wrong, the time is limited
-/// to its receipt (`heard`), and to [`REPORT_DELAY`] before `detected`, the detection of the first failure.
-/// A hang began one progress timeout earlier, before the resulting failures of peers.
+/// When a failure began, to order failures. Because node clocks can be wrong, the time is limited
+/// to its receipt (`heard`), and to [`REPORT_DELAY`] before `detected`, the detection of the first
+/// failure. A hang began one progress timeout earlier, before the resulting failures of peers.
 pub(super) fn began(
     facts: &Facts<'_>,
     cause: &Cause,

@@ -14,7 +14,7 @@ impl RestartBudget {
         used.count()
     }
 
-    /// Refunds the unit of that time, or the last unit.
+    /// Refunds the charge of that time, or the last charge.
     pub fn refund(&mut self, charged_at: DateTime<Utc>) {
         let at = self.counted_at.iter().rposition(|at| *at == charged_at);
         if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
@@ -23,7 +23,7 @@ impl RestartBudget {
         self.counted = (self.counted - 1).max(0);
     }
 
-    /// False if no unit is left in the window.
+    /// False if the window has no restart left.
     pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         let window = TimeDelta::seconds(limits.window_seconds);
         self.counted_at.retain(|at| *at + window > now);

@@ -1,7 +1,6 @@
 //! The ledger: what the operator must remember, and the only part of a status that decisions read.
 //!
-//! It is parsed in `read` and written in `status`. In between, it consists of identities, maps and
-//! sets.
+//! `read` parses it and `status` writes it. In between, it has only identities, maps and sets.
 
 mod budget;
 mod read;

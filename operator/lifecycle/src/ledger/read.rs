@@ -1,5 +1,4 @@
-//! Reads the ledger from a status. Values that do not parse, such as after manual edits, are
-//! dropped.
+//! Reads the ledger from a status. Drops unparsable values, for example after manual edits.
 
 use std::collections::BTreeSet;
 
@@ -166,7 +165,7 @@ fn open_incident(status: &Incident) -> OpenIncident {
         action: *action,
         counted: *counted,
         stage: *stage,
-        // If damaged, no further pods are replaced for this incident.
+        // If the list is damaged, this incident replaces no further pods.
         replace: MemberSet::parse(replace).unwrap_or_default(),
         old_pods: old_pods.iter().filter_map(|u| Uid::read(Some(u))).collect(),
         not_before: *not_before,
@@ -177,8 +176,7 @@ fn open_incident(status: &Incident) -> OpenIncident {
     }
 }
 
-/// Keeps indexes beyond the current replicas, so that members stay completed if the group grows
-/// again.
+/// Keeps indexes beyond the current replicas: members stay completed if the group grows again.
 fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
     let mut out = BTreeSet::new();
     for group in &spec.groups {

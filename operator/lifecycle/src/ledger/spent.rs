@@ -1,6 +1,6 @@
 use chrono::{DateTime, Utc};
 
-/// In whole seconds of the clock, so that records lose no fractions.
+/// In whole seconds, so that records lose no fractions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub accelerators: i64,

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 /// Adds `matchFields metadata.name` to each term of the required node affinity, because terms are
-/// alternatives. Empty terms select no node; with the pin they would select it.
+/// alternatives. Empty terms select no node, and would select it with the pin.
 pub(super) fn pin(spec: &mut PodSpec, node: &str) {
     let pin = NodeSelectorRequirement {
         key: "metadata.name".into(),

@@ -9,7 +9,7 @@ const PORTS: i64 = 8;
 
 /// Environment variables of a member (docs/environment.md). They cannot change in place, so none
 /// depends on the attempt. When all members of a coordinator get new pods, port and rendezvous id
-/// change, so that old processes find no peer (docs/decisions/0021).
+/// change. So old processes find no peer (docs/decisions/0021).
 pub(super) fn variables(
     view: Observed<'_>,
     membership: &Membership<'_>,
@@ -54,7 +54,7 @@ pub(super) fn variables(
     if accelerators > 0 {
         all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
     }
-    // With several accelerators a launcher starts a process for each and sets them.
+    // With several accelerators, a launcher sets them for each process.
     if accelerators <= 1 {
         all.extend([
             ("RANK", number),
@@ -70,15 +70,15 @@ pub(super) fn variables(
     variables.collect()
 }
 
-/// Rotates through the spec's port and the next seven, or the previous seven near 65535.
+/// Rotates through the spec's port and the next seven ports, or the previous seven near 65535.
 pub(crate) fn port(first: i32, recreations: i64) -> i32 {
     let offset = recreations.rem_euclid(PORTS) as i32;
     let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);
     if up { first + offset } else { first - offset }
 }
 
-/// Inserts variables before the container's own, which may refer to them as `$(NAME)`. The
-/// container's own variables win.
+/// Inserts variables before the container's own, which can refer to them as `$(NAME)`. The
+/// container's own variables take precedence.
 pub(super) fn inject(container: &mut Container, variables: &[EnvVar]) {
     let own = container.env.take().unwrap_or_default();
     let ours = variables

@@ -2,8 +2,8 @@ use lockstep_api::names::short_hash;
 use lockstep_api::workload::TrainingWorkloadSpec;
 use serde_json::{Value, json};
 
-/// If the hash of the spec differs from a pod's hash, the pod is replaced. Replica counts and
-/// fields that may change while members run are excluded.
+/// A pod with another hash of the spec is replaced. The hash excludes replica counts and fields
+/// that may change while members run.
 ///
 /// Absent and empty fields hash alike, so that a new optional field restarts no workload on
 /// upgrade.

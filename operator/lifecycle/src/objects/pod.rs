@@ -26,12 +26,12 @@ pub(crate) struct PodPlan<'a> {
     pub gang: &'a GangKey,
     pub domain: &'a DomainKey,
     pub attempt: i64,
-    /// How often all members with the same coordinator got new pods together.
+    /// How often all members of the coordinator got new pods together.
     pub recreations: i64,
     /// Node and placement id. `None` for a dry run.
     pub place: Option<(&'a str, &'a str)>,
     pub replaces: Option<&'a str>,
-    /// Waits for victims of a preemption.
+    /// True if the pod waits for victims of a preemption.
     pub gated: bool,
     pub tier: Tier,
     /// `None`: without a supervisor.
@@ -134,7 +134,7 @@ fn compact(spec: &mut PodSpec) {
     }
 }
 
-/// With a grace period of 0, the API server removes a deleted pod while its containers still run
+/// With a grace period of 0, the API server removes a deleted pod while its containers run
 /// (`CheckGracefulDelete` of pods). Their end could not be observed, and the kubelet would reject
 /// the next pod. With 1 s, the pod stays until its containers have ended.
 fn end_observably(spec: &mut PodSpec) {
@@ -212,7 +212,7 @@ fn pod_annotations(
             annotations::PLACEMENT,
             plan.place.map_or("", |(_, id)| id).to_owned(),
         ),
-        // The agent reads the training container from it.
+        // The agent reads the name of the training container from it.
         (DEFAULT_CONTAINER, training.to_owned()),
     ] {
         out.insert(key.to_owned(), value);

@@ -10,10 +10,10 @@ use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 use crate::tier::Tier;
 
 const MAX_RULES: usize = 20;
-/// SIGKILL. The container always restarts after it, because the agent stops containers with it.
+/// SIGKILL. The agent stops containers with it, so it always restarts them.
 const KILLED: i32 = 137;
 
-/// Effects of exit codes, as far as the code alone determines them.
+/// Effects of exit codes, where the code alone determines them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Codes {
     /// The pod is replaced, the workload fails, or the failure is ignored.
@@ -22,8 +22,8 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// Evaluates the rules for the codes 1 to 255. Rules with reasons or conditions are skipped;
-    /// the manager evaluates them. `keeps_pods`: a restart of the domain keeps its pods.
+    /// Evaluates the rules for the codes 1 to 255. Skips rules with reasons or conditions, which
+    /// the manager evaluates. `keeps_pods`: a restart of the domain keeps its pods.
     pub(super) fn of(
         policy: &FailurePolicy,
         group: &str,
@@ -70,8 +70,8 @@ fn matches_code(rule: &FailureRule, group: &str, container: &str, code: i32) -> 
 
 /// Sets the restart policies of a pod for a tier.
 ///
-/// The pod's policy becomes Never, so that a training container that stays down fails the pod. The
-/// user's policy (default OnFailure) moves to the other containers.
+/// The pod's policy becomes Never, so that a training container without a restart fails the pod.
+/// The user's policy (default OnFailure) moves to the other containers.
 pub(super) fn compile(pod: &mut PodSpec, training: &str, codes: &Codes, tier: Tier) {
     let users = pod
         .restart_policy

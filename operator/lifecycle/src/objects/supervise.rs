@@ -1,5 +1,5 @@
-//! Adds the supervisor to a pod: the node mounts its image, or an init container copies it to a
-//! volume. The training container's command starts through it (docs/supervisor.md).
+//! Adds the supervisor to a pod. The node mounts its image, or an init container copies it to a
+//! volume. It starts the training container's command (docs/supervisor.md).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use lockstep_supervisor_protocol::{PASSED_SIGNALS, SET_BY_SUPERVISOR};
 use super::training::{restart_by_rule, training_container};
 use crate::settings::LifecycleSettings;
 
-/// Resources that the init container requests like the training container.
+/// Resources of which the init container requests as much as the training container.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -29,8 +29,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub(crate) enum Delivery {
     /// An init container copies it to the volume.
     Copied,
-    /// The node mounts its image. Pods with init containers of their own get a copy, whose init
-    /// container lists shared memory before they run.
+    /// The node mounts its image. Pods with init containers get a copy: its init container lists
+    /// shared memory before theirs run.
     Mounted,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
             .chain(&pod.containers)
             .any(|c| c.name == SUPERVISOR_PROGRAM)
         || mounts(container).any(|path| [SUPERVISOR_DIR, SUPERVISOR_IMAGE_DIR].contains(&path));
-    // gVisor and Kata keep the supervisor's socket inside the sandbox, out of the agent's reach.
+    // gVisor and Kata keep the supervisor's socket inside the sandbox.
     let classes = &settings.supervisor_runtime_classes;
     let sandboxed = (pod.runtime_class_name.as_ref()).is_some_and(|c| !classes.contains(c));
     let windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
@@ -161,7 +161,8 @@ fn mount(volume: &str, path: &str) -> VolumeMount {
     }
 }
 
-/// Starts the command and the probes of a container through the supervisor. `options`: of each call.
+/// Starts the command and the probes of a container through the supervisor. `options` apply to each
+/// call.
 fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InPlace) {
     let own = container.env.iter().flatten().map(|v| v.name.as_str());
     let kept = own.filter(|name| SET_BY_SUPERVISOR.contains(name));
@@ -201,7 +202,7 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
     }
 }
 
-/// Seconds from the start of the training process to its first liveness probe that counts. After a
+/// Seconds from the start of the training process to its first counted liveness probe. After a
 /// restart in the container, the kubelet neither waits nor runs the startup probe.
 fn after_start(container: &Container) -> i32 {
     let delay = |probe: &Probe| probe.initial_delay_seconds.unwrap_or_default();
@@ -220,9 +221,9 @@ fn call(supervisor: &[&[&str]], command: Option<Vec<String>>) -> Vec<String> {
     words.chain(command.unwrap_or_default()).collect()
 }
 
-/// The init container records the content of the shared memory volume.
+/// Mount by which the init container lists the shared memory.
 fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
-    // The kubelet would create a sub path before the user's init containers can.
+    // The kubelet would create a sub path before the user's init containers.
     let whole = mount.sub_path.is_none() && mount.sub_path_expr.is_none();
     (whole && path(mount) == SHARED_MEMORY).then(|| VolumeMount {
         read_only: Some(true),
@@ -231,8 +232,8 @@ fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
     })
 }
 
-/// Resources of the init container, which runs before the training container. With the amounts of that
-/// container the pod requests no more, keeps its QoS class, and meets each `LimitRange` that it met before.
+/// Resources of the init container, which runs before the training container. With equal amounts,
+/// the pod requests no more, keeps its QoS class, and satisfies the same `LimitRange`s.
 fn init_resources(training: &ResourceRequirements) -> Option<ResourceRequirements> {
     let copied = |amounts: &Option<BTreeMap<String, Quantity>>| {
         let amounts = amounts.iter().flatten();
@@ -248,7 +249,7 @@ fn init_resources(training: &ResourceRequirements) -> Option<ResourceRequirement
     })
 }
 
-/// Satisfies Pod Security `restricted`. `root`: the pod's containers run as root by default.
+/// Satisfies Pod Security `restricted`. `root`: containers of the pod run as root by default.
 fn copying(image: &str, mounts: Vec<VolumeMount>, root: bool) -> Container {
     Container {
         name: SUPERVISOR_PROGRAM.into(),

@@ -17,8 +17,7 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     Some(&training.name)
 }
 
-/// Action of the user's own restart rules. The kubelet evaluates them before those of the failure
-/// policy.
+/// Action of the user's own restart rules, which the kubelet evaluates first.
 pub(crate) fn restart_by_rule(
     template: &PodTemplateSpec,
     container: &str,

@@ -1,5 +1,5 @@
-//! The barrier of a restart domain with supervised members. It is computed without the ledger,
-//! because the order keeps earlier states.
+//! The barrier of a restart domain with supervised members, computed without the ledger: the order
+//! keeps earlier states.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl<'m> BarrierGroup<'m> {
         members.map(|m| (*m).clone()).collect()
     }
 
-    /// True if members wait for a release: they have supervisors or will get them.
+    /// True if members have supervisors, or will get them, and wait for a release.
     pub fn is_held(&self) -> bool {
         let mut groups = self.facts.spec().groups.iter();
         let settings = self.facts.view.settings();
@@ -71,7 +71,7 @@ impl<'m> BarrierGroup<'m> {
         self.is_supervised() && pods.all(PodView::is_supervised)
     }
 
-    /// True if every process waits at barriers: an order then stops members and starts none.
+    /// True if every process waits at barriers. An order then stops members and starts none.
     pub fn all_are_held(&self) -> bool {
         let pods = self.running.iter().flat_map(|m| self.facts.pods_of(m));
         self.is_held() && pods.copied().all(PodView::is_supervised)
@@ -92,8 +92,7 @@ impl<'m> BarrierGroup<'m> {
         }
         let supervised = self.is_supervised();
         order.replaced_pods = self.replaced_pods(order);
-        // Unsupervised members use the coordinator of the pod's environment, and so must all other
-        // members.
+        // Unsupervised members use the coordinator of the pod's environment, so all members must.
         let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
         let moves = (has_moved || self.all_are_supervised())
             && has_own_coordinator(self.facts.spec(), self.membership, self.domain);
@@ -109,7 +108,7 @@ impl<'m> BarrierGroup<'m> {
             order.released_attempt = attempt;
             order.peers = ranges(&expected);
         } else if incident.is_some() && supervised {
-            // A member that now gets a new pod must not start in the old one.
+            // A member that gets a new pod must not start in the old one.
             order.members = self.in_place().to_ranges();
         }
         if !supervised {
@@ -125,9 +124,9 @@ impl<'m> BarrierGroup<'m> {
         }
     }
 
-    /// Pods that an agent alone would take for current pods: they were created for the attempt or
-    /// restart in place, but were replaced. Their nodes may receive the order before the deletion.
-    /// Entries stay, because a pod deleted by force may still run.
+    /// Replaced pods that an agent would take for current pods: they restart in place or were
+    /// created for the attempt. Their nodes can receive the order before the deletion. Entries
+    /// stay, because a pod deleted by force may still run.
     fn replaced_pods(&self, order: &DomainOrder) -> Vec<String> {
         let mut all = order.replaced_pods.clone();
         let in_place = |member| is_in_ranges(&order.members, member).unwrap_or(false);
@@ -146,8 +145,8 @@ impl<'m> BarrierGroup<'m> {
         all
     }
 
-    /// True if the back-off is over and all members have arrived. If the gang releases its nodes,
-    /// the barrier stays closed, because later members would not wait for each other.
+    /// True if the back-off is over and all members have arrived. While the gang releases its
+    /// nodes, the barrier stays closed, because later members would not wait for each other.
     fn may_start(&self, expected: &[&Member], wake: &mut Wake) -> bool {
         let incident = self.entry.incident.as_ref();
         let waits = incident.and_then(|i| i.not_before);
@@ -156,9 +155,9 @@ impl<'m> BarrierGroup<'m> {
             && expected.iter().all(|m| self.is_here(m))
     }
 
-    /// True if the members that the success policy waits for have exited 0. Members of groups that
-    /// `successPolicy` does not select may be servers that never end. If the policy selects no group
-    /// of the domain, all members of the domain must have exited 0.
+    /// True if the members of the success policy have exited 0. Members of other groups can be
+    /// servers that never end. If the policy selects no group of the domain, all members of the
+    /// domain must have exited 0.
     fn is_enough(&self, expected: &[&'m Member]) -> bool {
         let policy = &self.facts.spec().success_policy;
         let is_selected = |m: &Member| policy.groups.is_empty() || policy.groups.contains(&m.group);
@@ -193,7 +192,7 @@ impl<'m> BarrierGroup<'m> {
         let restarts = entry.domain_incident();
         let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
         if pod.is_supervised() || in_place {
-            // An exit with 0 may belong to the previous attempt.
+            // An exit with 0 can belong to the previous attempt.
             let over = !in_place && self.facts.succeeded(member, pod);
             over || self.facts.observe(member, pod).is_at(entry.attempt)
         } else {
@@ -201,7 +200,7 @@ impl<'m> BarrierGroup<'m> {
         }
     }
 
-    /// `OfPods` without one common coordinator. Later members must not be sent to a pod that no
+    /// `OfPods` without one common coordinator. Later members must not connect to a pod that no
     /// longer exists.
     fn place(&self, order: &DomainOrder) -> Place {
         let mut places = self.running.iter().map(|m| self.membership.coordinator(m));
@@ -225,7 +224,6 @@ impl<'m> BarrierGroup<'m> {
         }
     }
 
-    /// A supervised member with its current pod.
     fn supervised(&self, member: &'m Member) -> Option<MemberObservation<'m>> {
         let pod = self.facts.current(self.entry, member);
         let pod = pod.filter(|p| p.is_supervised())?;
@@ -241,7 +239,7 @@ impl<'m> BarrierGroup<'m> {
                 by_member.insert(member, entry.restarts);
             }
         }
-        // No process has run before the release, but containers may have ended.
+        // No process has run before the release, but containers can have ended.
         let attempt = self.entry.attempt;
         let released = order.released_attempt == attempt;
         for &member in &self.running {
@@ -285,9 +283,7 @@ fn ranges(members: &[&Member]) -> Vec<String> {
 }
 
 enum Place {
-    /// As in the pods' environment.
     OfPods,
-    /// The pod's address is unknown.
     Unknown,
     At(CoordinatorAddress),
 }
@@ -318,7 +314,7 @@ pub(super) fn listed(by_restarts: BTreeMap<i32, MemberSet>) -> Vec<RestartsSeen>
 }
 
 /// True if the kubelet handles the exit for its pod alone. If another container restarted the whole
-/// pod, its exit decides.
+/// pod, the exit of that container decides.
 fn restarts_alone(observed: &MemberObservation<'_>, report: &Report) -> bool {
     let pod_restart = observed.pod_restart_before(report);
     let failure = observed.reported_failure(pod_restart.unwrap_or(report));

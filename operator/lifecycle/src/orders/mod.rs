@@ -70,10 +70,10 @@ impl BarrierGroup<'_> {
         gang.is_some_and(|gang| awaits_nodes(facts, gang, assigned, self.entry, members))
     }
 
-    /// An order for the current attempt and membership stays unchanged, so that closing an incident
-    /// causes no write. So does an order for a later attempt: after a change of leader, this ledger
-    /// may be outdated, and attempts must not decrease. The next incident exceeds it. An order for
-    /// a new attempt is written after the back-off of its incident.
+    /// An order for the current attempt and membership stays unchanged, so closing an incident
+    /// causes no write. An order for a later attempt stays too: after a change of leader, this
+    /// ledger can be outdated, and attempts must not decrease. An order for a new attempt is
+    /// written after the back-off of its incident.
     fn order(&self, wake: &mut Wake) -> Option<DomainOrder> {
         let domain = self.entry;
         let world = self.running.len() as i32;
@@ -165,9 +165,9 @@ fn restarts_by_number(
 /// The restart count of a member's last container of an older attempt. Containers with a higher
 /// count belong to the new attempt.
 ///
-/// If a container's failure restarts the domain, it is the count of that container, because later
-/// containers are new. Otherwise it is the highest count from any source. A count that is too high
-/// costs one more restart of the member. A count that is too low leaves it in the old attempt.
+/// If a container's failure restarts the domain, it is the count of that container. Otherwise, it
+/// is the highest count from any source. A count that is too high causes one more restart of the
+/// member. A count that is too low leaves the member in the old attempt.
 fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i32 {
     let Some(pod) = facts.current(domain, member) else {
         return NONE;
@@ -198,7 +198,7 @@ fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> i
     failed.unwrap_or(seen)
 }
 
-/// From pod status, because the agent's report may arrive after the order.
+/// From pod status, because the agent's report can arrive after the order.
 fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> Option<i32> {
     let cause = &domain.incident.as_ref()?.cause;
     if cause.kind != CauseKind::ContainerExit || cause.pod != pod.name {
@@ -212,8 +212,8 @@ fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> 
     if let ContainerState::Waiting { .. } = container.state {
         return is_cause(last, cause).then_some(newest);
     }
-    // A container removed by a restart of the whole pod has lost its code and time. Its successor
-    // started after the failure by the node's clock, in whole seconds.
+    // A container removed by a restart of the whole pod has lost its code and time. By the node's
+    // clock, its successor started after the failure, in whole seconds.
     let failed_at = cause.time.trunc_subsecs(0);
     let began_after = container.running_since().is_some_and(|at| at >= failed_at);
     let removed = last.reason == RESTARTING_ALL && began_after;
@@ -224,7 +224,6 @@ fn is_cause(end: &Termination, cause: &Cause) -> bool {
     end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
 }
 
-/// Count of the newest started container in pod status.
 fn shown(container: &ContainerView) -> i32 {
     match &container.state {
         _ if !container.started() => NONE,

@@ -19,8 +19,8 @@ pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
     wake
 }
 
-/// Completion survives the garbage collection of pods. During an incident, nothing is recorded,
-/// because the exited container may belong to the old attempt.
+/// Completion survives the garbage collection of pods. During an incident, no completion is
+/// recorded, because the exited container can belong to the old attempt.
 fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         if facts.placement(ledger, &gang.key).is_none() {

@@ -1,4 +1,4 @@
-//! Stage 03: ends waits for other groups, back-offs and avoidances.
+//! Stage 03: the ends of waits for other groups, of back-offs and of avoidances.
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -20,7 +20,7 @@ pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         }
     }
     let mut wake = Wake::NEVER;
-    // Without this object, the gang can create no pods.
+    // The gang can create no pods without this object.
     let refused = facts.refused_object(&mut wake).is_some();
     for entry in ledger.gangs.values_mut() {
         if let Some(backoff) = &entry.backoff

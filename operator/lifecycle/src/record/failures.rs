@@ -81,7 +81,6 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     pass.entry()?;
     let members = pass.observe();
     let (mut late, mut new) = failures(pass, &members);
-    // Handled by the previous stage.
     late.retain(|f| !is_start_error(facts, f));
     new.retain(|f| !is_start_error(facts, f));
     degrade(pass, &mut new);
@@ -90,7 +89,7 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     new.retain(|f| !waits_for_status(pass, f));
     let limits = &facts.spec().failure_policy.limits;
     if before > late.len() + new.len() && !pass.ledger.budget.has_unit_left(limits, facts.now) {
-        // Other failures may be consequences of the unclear one.
+        // Other failures can be consequences of the unclear one.
         return None;
     }
     if !late.is_empty() {
@@ -165,7 +164,8 @@ fn failures(
     let incident = domain.domain_incident();
     for (member, observed) in members {
         let Some(observed) = observed else {
-            // Basic members end independently. In a gang that ran, a missing pod ended unobserved.
+            // Basic members end independently. In a gang that ran, the end of a missing pod was not
+            // observed.
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
             let released = incident.is_some_and(|i| facts.is_past_barrier(pass.key(), i.attempt));
             if (ran || released) && !scope.gang.basic {
@@ -193,7 +193,6 @@ fn failures(
         } else if !others.is_empty() {
             new.extend(others);
         } else if let Some(dead) = observed.pod_failure() {
-            // The other members run without it.
             if pod.is_supervised() && facts.is_released(pass.key(), incident.attempt) {
                 new.push(dead);
             } else {

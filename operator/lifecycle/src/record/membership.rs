@@ -41,7 +41,7 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     restart_changed(facts, ledger, &was, &is, &message);
 }
 
-/// Empty if nothing changes or too few members are placed.
+/// Empty if nothing changes, or if too few members are placed.
 fn changed_members<'g>(
     facts: &Facts<'_>,
     ledger: &Ledger,

@@ -28,7 +28,7 @@ use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::wake::Wake;
 
-/// Returns when time alone changes the ledger next.
+/// Returns the time of the next change of the ledger by time alone.
 pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return Wake::NEVER;

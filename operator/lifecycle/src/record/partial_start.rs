@@ -11,8 +11,8 @@ use crate::ledger::Ledger;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
-/// If no further member was bound for `replacementTimeoutSeconds`. Not charged, because no member
-/// has run.
+/// Releases a gang if no further member was bound for `replacementTimeoutSeconds`. Not charged,
+/// because no member has run.
 pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     let limit = facts.spec().failure_policy.replacement_timeout_seconds;
@@ -49,8 +49,8 @@ struct Bound {
     last: DateTime<Utc>,
 }
 
-/// A placed gang that has never run, with some members bound. Excludes gangs that wait for victims,
-/// which have the scheduler's deadline, and Basic groups.
+/// A placed gang that has never run, with some bound members. Excludes gangs with victims, which
+/// have the scheduler's deadline, and Basic groups.
 fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Bound> {
     let placement = facts.placement(ledger, &gang.key)?;
     if gang.basic || ledger.is_under_way(gang) || placement.preempting.is_some() {

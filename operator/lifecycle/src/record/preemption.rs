@@ -1,7 +1,7 @@
 //! Stage 04: preempted gangs release their placements and queue again, uncharged.
 //!
-//! The scheduler marks the pod group. kube-scheduler marks the pod that it preempts; a gang with
-//! disruption mode All then releases its whole placement.
+//! The scheduler marks the pod group. kube-scheduler marks single pods; a gang with disruption mode
+//! All then releases its whole placement.
 
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
@@ -35,15 +35,15 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// If kube-scheduler preempted a member in the current placement. Pods of earlier placements may be
-/// stuck on a lost node.
+/// A member that kube-scheduler preempted in the current placement. Pods of earlier placements can
+/// be stuck on a lost node.
 fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &PlacementView) -> Option<String> {
     match gang.disruption {
         DisruptionMode::All => {}
         DisruptionMode::Single => return None,
     }
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
-        // The leader's clock may be ahead of the API server's.
+        // The leader's clock can be ahead of the API server's.
         let present = pod.identity.placement == placement.id
             || pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
         if let Some(taken) = pod.condition(types::DISRUPTION_TARGET)

@@ -32,7 +32,7 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// Earlier placements were released for their refusals. Compares ids, because clocks differ.
+/// Ignores refusals of earlier placements. Compares ids, because clocks differ.
 fn refused_pod<'a>(
     facts: &Facts<'a>,
     gang: &Gang,

@@ -1,11 +1,12 @@
 //! Stage 07: members that did not start.
 //!
-//! If the node is the cause, the gang avoids it. Before its first run, the gang releases all nodes.
-//! Later, only the member moves.
+//! If the node is the cause, the gang avoids the node. Before its first run, the gang releases all
+//! nodes. Later, only the member moves.
 //!
-//! If the template is the cause (image, command, configuration, schedulerName), another node would
-//! not help. The gang is placed again. The third such start in a row fails the workload. Each start
-//! has its whole `startDeadlineSeconds`, so a temporary outage of a registry fails no workload.
+//! If the template is the cause (image, command, configuration, schedulerName), another node does
+//! not help. The gang is placed again, and the third such start in a row fails the workload. Each
+//! start has the whole `startDeadlineSeconds`, so a temporary outage of a registry fails no
+//! workload.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +29,7 @@ use crate::start_problem::{self, Fault, may_start_since, of_containers, unbound_
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// Consecutive failed starts because of the template that fail the workload.
+/// Consecutive failed starts by fault of the template after which the workload fails.
 const START_TRIES: i32 = 3;
 
 struct StartFailure {
@@ -52,11 +53,10 @@ impl StartFailure {
 }
 
 enum Start {
-    /// Started and, if supervised, at the barrier.
+    /// The member has started and, if supervised, is at the barrier.
     Begun,
     UnderWay,
     Late(StartFailure),
-    /// The node reports a failure.
     Failed(StartFailure),
 }
 
@@ -109,7 +109,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     }
 }
 
-/// `of_template`: no other node would help, so the third consecutive failure ends the workload.
+/// `of_template`: another node would not help, so the third consecutive failure ends the workload.
 fn release(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
@@ -133,7 +133,7 @@ fn release(
     ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
 }
 
-/// Groups whose template is correct, because a member runs or has succeeded.
+/// Groups whose template works, because a member runs or has succeeded.
 fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
     let member = |pod: &'a PodView| pod.identity.member.as_ref();
     let runs = |member, pod| facts.running(member, pod) || facts.succeeded(member, pod);
@@ -151,8 +151,7 @@ fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     incident.is_some_and(|i| i.detected_at + longest <= facts.now)
 }
 
-/// The scheduler will soon see the cause of a rejection by the kubelet, so the node is avoided only
-/// briefly.
+/// The scheduler soon sees the cause of a kubelet's rejection, so the node is avoided briefly.
 fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     let settings = facts.view.settings();
     let wait = if reason == reasons::REJECTED_BY_NODE {
@@ -194,7 +193,7 @@ fn start_failures(
 }
 
 /// True if overdue members must wait for this one. False if the API server refuses its pod, which
-/// may last. Members of Basic groups may start at any time, so only moving members count there.
+/// can last. Members of Basic groups start at any time, so only moving members count there.
 fn keeps_others(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -208,15 +207,15 @@ fn keeps_others(
     !refused && (goes_elsewhere || !scope.gang.basic)
 }
 
-/// Start deadline of a pod. Reports of arrivals may be delayed, so it counts from the last arrival
-/// in the domain, and is longer if nothing is reported (docs/decisions/0034).
+/// Start deadline of a pod. Reports of arrivals can be delayed, so it counts from the last arrival
+/// in the domain, and is longer without reports (docs/decisions/0034).
 struct Deadline {
     at: DateTime<Utc>,
     /// Number of `startDeadlineSeconds`.
     deadlines: i32,
 }
 
-/// `waits`: its container runs without a known arrival. `None`: its node is not ready.
+/// `waits`: the container runs without a known arrival. `None`: the node is not ready.
 fn deadline(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
@@ -308,7 +307,8 @@ fn start(
     }
 }
 
-/// `held`: the member is not released. A waiting container is reported instead of the supervisor.
+/// `held`: the member is not released. The message then names the waiting container instead of the
+/// supervisor.
 fn not_in_time(
     observed: &MemberObservation<'_>,
     node: &str,

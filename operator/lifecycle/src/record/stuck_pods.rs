@@ -1,5 +1,5 @@
-//! Stage 06: the gang avoids nodes on which pods do not end, before it deletes the pods by force.
-//! Their processes may still use devices, ports and volumes.
+//! Stage 06: nodes on which pods do not end. The gang avoids such a node before it deletes the pod
+//! by force: the processes may still use devices, ports and volumes.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -29,7 +29,7 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
     wake
 }
 
-/// `placed`: current pods are neither awaited nor forced.
+/// `placed`: the end of current pods is neither awaited nor forced.
 fn stuck_nodes(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -49,7 +49,7 @@ fn stuck_nodes(
     }
     let mut out = Vec::new();
     for pod in awaited {
-        // Independent of `now`, so that it is recorded only once.
+        // Independent of `now`, so recorded only once.
         let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && pod.deletion_grace > 0

@@ -14,10 +14,10 @@ use crate::messages::of_gang;
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 
-/// Reasons while a gang requests no capacity, which are outdated as soon as it does.
+/// Reasons while a gang requests no capacity. They are outdated as soon as it does.
 const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
 
-/// How long members may take to be bound before a message mentions it.
+/// How long members may take to be bound before a message reports it.
 const TO_BIND: TimeDelta = TimeDelta::minutes(1);
 
 /// False if all groups have 0 replicas.
@@ -141,8 +141,8 @@ impl Admission<'_, '_> {
         })
     }
 
-    /// Members that are still unbound after the victims are gone. Mentions the scheduler only if
-    /// all members wait for binding alone.
+    /// Members that are unbound after the victims are gone. Mentions the scheduler only if all
+    /// members wait for binding alone.
     fn unbound(&self, gang: &Gang, placement: &PlacementView, wake: &mut Wake) -> Option<String> {
         let progress = placement.preempting.as_ref()?.binding?;
         if !self.facts.due(progress.since + TO_BIND).passed(wake) {
@@ -177,7 +177,6 @@ pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> b
     placement.preempting.is_none() && pods.any(|(_, pod)| pod.is_some_and(|p| p.node.is_some()))
 }
 
-/// Members that partially placed gangs lack.
 pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let membership = ledger.membership(facts.spec());
     let mut out = Vec::new();

@@ -20,7 +20,7 @@ use crate::view::{Priority, RefusalKind, Target};
 use crate::wake::Wake;
 use crate::zones::OUTAGE_PERCENT;
 
-/// Excludes the terminal ones, which belong to the ledger. The order is fixed.
+/// All conditions in a fixed order, without the terminal conditions, which belong to the ledger.
 pub(super) fn all(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -122,7 +122,7 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     }
 }
 
-/// `Reconciled` would state that a failed workload is in its desired state.
+/// Reason `Reconciled` would claim that a failed workload is in its desired state.
 fn after_the_end(end: &End) -> ConditionValue {
     match end.outcome {
         Outcome::Complete => reconciling(true, None),
@@ -134,7 +134,7 @@ fn after_the_end(end: &End) -> ConditionValue {
     }
 }
 
-/// `stalled`: why no progress is possible without a change of other objects.
+/// `stalled`: the reason why only a change of other objects allows progress.
 fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     match stalled {
         Some(reason) => condition(
@@ -204,7 +204,7 @@ fn needs_class(ledger: &Ledger) -> bool {
     ledger.applied.is_none() || ledger.domains.values().any(awaits_pods)
 }
 
-/// An object of another owner, whose name the workload needs.
+/// Another owner's object with a name that the workload needs.
 fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     let view = facts.view;
     let service = view.service().map(|h| h.owned);
@@ -271,7 +271,7 @@ fn ready(
         missing += running - counts.succeeded - counts.ready;
     }
     if ledger.domains.values().any(|d| d.incident.is_some()) {
-        // Members that are not stopped yet do not count.
+        // Running members of the old attempt do not count.
         not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
         let mut message = "all members are ready or have succeeded".to_owned();
@@ -310,7 +310,7 @@ fn not_ready(
     }
 }
 
-/// Members on NotReady nodes do not count as lost in an outage.
+/// During an outage, members on NotReady nodes do not count as lost.
 fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let pods = facts.gangs.iter().flat_map(|gang| {
         let pods = facts.current_pods(ledger, gang);
@@ -345,7 +345,7 @@ fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
     condition(true, incident.action.reason(), message)
 }
 
-/// Replaced members that have no other node yet, with the reason of the scheduler.
+/// Number of replaced members without a node, and the scheduler's reason.
 fn without_node(facts: &Facts<'_>, ledger: &Ledger, key: &DomainKey) -> Option<String> {
     let (gang, domain) = (facts.gang_of(key)?, ledger.domain(key)?);
     let entry = ledger.gang(&gang.key)?;

@@ -1,4 +1,5 @@
-//! The part of a status for people and tools, computed after the decisions, which cannot read it.
+//! The part of a status for people and tools. It is computed after the decisions, which do not read
+//! it.
 //!
 //! The previous summary is an input, because conditions keep the time of their last transition.
 
@@ -30,13 +31,13 @@ pub(crate) struct Summary {
     pub message: String,
     /// Ready or succeeded members, such as `31/32`.
     pub ready: String,
-    /// Excludes the terminal ones.
+    /// Without the terminal conditions.
     pub conditions: Vec<Condition>,
     pub groups: BTreeMap<String, Counts>,
     pub scheduled_time: Option<DateTime<Utc>>,
 }
 
-/// Also returns when time alone changes the summary. `before`: the last read status.
+/// The summary, and the time of its next change by time alone. `before`: the last read status.
 pub(crate) fn summarize(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -129,7 +130,6 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         Phase::Preempting => types::DISRUPTION_TARGET,
         Phase::Restarting => types::RESTARTING,
         Phase::Pending => types::ADMITTED,
-        // Why the workload is not fully placed.
         Phase::Starting if !is_true(conditions, types::ADMITTED) => types::ADMITTED,
         Phase::Starting | Phase::Running => types::READY,
     };
@@ -141,14 +141,14 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         .unwrap_or_default()
 }
 
-/// True if every unfinished gang has members on nodes, so that the workload is not queued.
+/// True if every unfinished gang has members on nodes: the workload is not queued.
 fn all_come_up(facts: &Facts<'_>, ledger: &Ledger) -> bool {
     let gangs = facts.gangs.iter();
     let mut waiting = gangs.filter(|g| ledger.gang(&g.key).is_some() && !ledger.is_done(g));
     !ledger.gangs.is_empty() && waiting.all(|g| is_coming_up(facts, ledger, g))
 }
 
-/// In an elastic gang, a whole replica may be unplaced.
+/// An elastic gang can have a whole replica without nodes.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {
         let in_use = facts.domain(key).is_none_or(|d| {

@@ -1,5 +1,3 @@
-//! Properties of pods that may surprise users.
-
 use k8s_openapi::api::core::v1::Lifecycle;
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -16,7 +14,8 @@ fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodVi
     pods.filter(|p| !p.terminating() && !p.terminal()).collect()
 }
 
-/// Lockstep's preemption uses the gang's priority, but kube-scheduler and kubelets use the pod's.
+/// Lockstep's preemption uses the gang's priority, but kube-scheduler and kubelets use the pod's
+/// priority.
 pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {
     let mut differ: Vec<(&PodView, i32, i32)> = Vec::new();
     for gang in &facts.gangs {
@@ -53,8 +52,7 @@ pub(super) fn restarting_whole(facts: &Facts<'_>, ledger: &Ledger) -> Option<Con
     Some(condition(true, reasons::RESTARTING_ALL_CONTAINERS, message))
 }
 
-/// Agents stop containers without hooks, and so do kubelets that restart a whole pod. `None`
-/// without hooks.
+/// Agents stop containers without hooks, and so do kubelets that restart a whole pod.
 pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
     let before_stop = containers_with(facts, |_, _, hooks| hooks.pre_stop.is_some());
     let after_start = containers_with(facts, |_, _, hooks| hooks.post_start.is_some());
@@ -68,8 +66,8 @@ pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
     (!says.is_empty()).then(|| says.join(", and "))
 }
 
-/// The container does not end. Supervised containers have no postStart, and other containers
-/// continue.
+/// Hooks of the training container, which does not end on a restart. Supervised containers have no
+/// postStart hook, and other containers continue.
 pub(super) fn training_hooks(facts: &Facts<'_>) -> Option<String> {
     let before_stop = containers_with(facts, |group, name, hooks| {
         facts.training(&group.name) == name && hooks.pre_stop.is_some()
