@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub trait Clock: Send + Sync + 'static {
-    /// Time of day, for timestamps in objects.
     fn wall(&self) -> DateTime<Utc>;
 
     /// Monotonic time, for leases, deadlines and back-off. Follows tokio's clock, which tests
@@ -35,7 +34,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// Seeded random numbers for jitter and ids.
 #[derive(Clone, Debug)]
 pub struct Random(Arc<Mutex<fastrand::Rng>>);
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::Instant;
 
-/// The deadline passed without a response. Whether the request had an effect is unknown.
+/// No response before the deadline. The effect of the request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no answer within {0:?}")]
 pub struct DeadlineExceeded(pub Duration);
@@ -25,8 +25,8 @@ pub async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Pause after a no-op decision that took `took`: nine times as long, so that deciding uses a tenth
-/// of the time. `at_most` bounds the delay of new events.
+/// Pause after a no-op decision that took `took`: nine times as long, so decisions use a tenth of
+/// the time. `at_most` bounds the delay of new events.
 pub fn rest_after(took: Duration, at_most: Duration) -> Duration {
     took.saturating_mul(9).min(at_most)
 }

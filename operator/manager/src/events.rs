@@ -1,7 +1,7 @@
 //! Events (`events.k8s.io/v1`) on workloads, pod groups and victims.
 //!
 //! Publishing never blocks: reports pass through a bounded channel to one task. If the channel is
-//! full or a request fails, the event is lost. History is kept in status.
+//! full or a request fails, the event is lost. The status has the history.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -44,9 +44,8 @@ pub fn register_lost(registry: &mut Registry) -> Counter {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventReport {
     pub regarding: ObjectReference,
-    /// Such as the preemptor.
     pub related: Option<ObjectReference>,
-    /// True if a person may have to act.
+    /// True if an operator may have to act.
     pub warning: bool,
     pub reason: String,
     /// CamelCase.
@@ -65,7 +64,7 @@ pub struct Events {
 pub type Reports = mpsc::Receiver<EventReport>;
 
 impl Events {
-    /// Creates the channel. `lost` counts reports that do not fit.
+    /// `lost` counts reports that do not fit.
     pub fn channel(lost: Counter) -> (Self, Reports) {
         let (sender, reports) = mpsc::channel(WAITING);
         (Self { sender, lost }, reports)
@@ -82,7 +81,6 @@ impl Events {
         });
     }
 
-    /// Queues a report. If the channel is full, the report is lost.
     pub fn publish(&self, report: EventReport) {
         if self.sender.try_send(report).is_err() {
             self.lost.inc();
@@ -122,12 +120,12 @@ impl Publisher {
             report.regarding.name.clone().unwrap_or_default(),
             self.clock.wall(),
         );
-        // `kubectl describe` lists events of this API by name, so names sort by time.
+        // `kubectl describe` lists events by name, so names sort by time.
         let order = now.timestamp_nanos_opt().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{order:016x}.{}", self.random.id())),
-                // As elsewhere in Kubernetes for cluster-scoped objects.
+                // As for other cluster-scoped objects of Kubernetes.
                 namespace: Some(
                     report
                         .regarding
@@ -152,7 +150,6 @@ impl Publisher {
     }
 }
 
-/// The longest prefix within `bytes` that ends at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }

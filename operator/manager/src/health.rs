@@ -1,12 +1,9 @@
-//! Readiness of this process.
-
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use crate::index::Index;
 
-/// State behind the health endpoint. Clones share it.
 #[derive(Clone, Default)]
 pub struct Health(Arc<Parts>);
 
@@ -27,13 +24,13 @@ enum Policies {
 }
 
 impl Health {
-    /// Readiness depends on this index from now on.
+    /// From now on, readiness depends on this index.
     pub fn follow(&self, index: &Arc<Index>) {
         // The first index stays.
         let _ = self.0.index.set(index.clone());
     }
 
-    /// Readiness waits for the test of the admission policies from now on.
+    /// From now on, readiness waits for the test of the admission policies.
     pub fn await_policies(&self) {
         self.set_policies(Policies::Pending);
     }
@@ -47,7 +44,7 @@ impl Health {
         *self.0.policies.lock() = policies;
     }
 
-    /// Ok once every kind has been listed, for followers too. Otherwise, why it is not ready.
+    /// Ok once every kind has been listed, for followers too.
     pub fn readiness(&self) -> Result<String, String> {
         let Some(index) = self.0.index.get() else {
             return Err("waiting for: start\n".into());

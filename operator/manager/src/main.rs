@@ -121,7 +121,6 @@ fn main() -> ExitCode {
     to_the_end(manage(args, source, config, text, log))
 }
 
-/// Runs a program to its end and returns its exit code.
 fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -178,7 +177,6 @@ fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
     }))
 }
 
-/// The configuration and its text.
 fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
     let (text, what) = match &source.file {
         Some(path) => {
@@ -209,7 +207,7 @@ async fn manage(
     let identity = args
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
-    // For dry runs only, which need no lease.
+    // For dry runs, which need no lease.
     let asking =
         kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;

@@ -2,8 +2,7 @@
 //!
 //! Names follow controller-runtime and client-go where these define a metric. Other names start
 //! with `lockstep_`. No label contains an object name, except in the optional registry of
-//! [`crate::gauges::WorkloadSeries`]. Gauges over objects are computed from the index at each
-//! scrape.
+//! [`crate::gauges::WorkloadSeries`].
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 

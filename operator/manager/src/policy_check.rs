@@ -1,8 +1,8 @@
 //! Tests whether the admission policies are in force and allow this process's writes.
 //!
 //! If a policy refuses the manager's writes, every workload stays without status, and no object
-//! reports why. Therefore the manager sends dry-run creates at start and periodically. They use an
-//! object name that the policies refuse to every user, so that the message of the refusal shows the
+//! reports the reason. So the manager sends dry-run creates at start and periodically. Their object
+//! name is one that the policies refuse to every user, so the message of the refusal shows the
 //! rule.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use tracing::{error, info, warn};
 use crate::health::Health;
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// An applied policy or role takes effect after a moment.
+/// Applied policies and roles take effect after a moment.
 const RETRY: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_mins(10);
 /// `config/policies` refuses this object name to every user.
@@ -40,10 +40,10 @@ pub enum PolicyError {
     /// The policy refuses writes of this process.
     #[error("an admission policy refuses this manager its writes: {0}")]
     Refused(String),
-    /// The API server would have admitted the object from any user with a role for it.
+    /// Any user with a role for the object could have created it.
     #[error("the policy {0} is not in force: apply config/policies")]
     NotInForce(&'static str),
-    /// There was no response, or the refusal came from elsewhere than the policy.
+    /// No response, or another component refused the object.
     #[error("the policy {0} could not be tested: {1}")]
     Unclear(&'static str, String),
 }
@@ -58,7 +58,6 @@ struct PolicyLabel {
 }
 
 impl PolicyMetric {
-    /// A gauge that is shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let failed = Self::default();
         registry.register(
@@ -75,8 +74,8 @@ impl PolicyMetric {
     }
 }
 
-/// Tests the policies until the process exits. The process is not ready before the first result,
-/// and while a policy refuses its writes.
+/// Tests the policies until the process exits. The process becomes ready with the first result,
+/// unless a policy refuses its writes.
 pub async fn watch_policies(
     client: Client,
     namespace: String,
@@ -115,7 +114,7 @@ fn report(found: &[PolicyError]) {
 
 type Outcome = (&'static str, Result<(), PolicyError>);
 
-/// Policies that refuse this process, by the last clear result of each.
+/// The last clear result of each policy that refuses this process.
 #[derive(Debug, Default)]
 struct Refusals(BTreeMap<&'static str, String>);
 
@@ -153,7 +152,6 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
         match &outcome {
             Ok(()) => metric.set(policy, false),
             Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
-            // The metric keeps its last value.
             Err(PolicyError::Unclear(..)) => {}
         }
         found.push((policy, outcome));

@@ -9,7 +9,6 @@ use prometheus_client::registry::Registry;
 
 use crate::encode::single;
 
-/// Registers version, commit and the kernel's statistics of this process.
 pub fn register(registry: &mut Registry) {
     let (version, commit) = (lockstep_version::VERSION, lockstep_version::COMMIT);
     let build = Info::new([("version", version), ("commit", commit)]);
@@ -34,7 +33,7 @@ struct ProcessUse {
 impl ProcessUse {
     /// Parses `/proc/self/stat` and `btime` of `/proc/stat` (proc(5)).
     fn parse(stat: &str, system: &str, ticks_per_second: f64, page: i64) -> Option<Self> {
-        // The program name in parentheses may contain any character.
+        // The program name in parentheses can contain any character.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         // proc(5) numbers fields from 1. `fields` starts with the third.

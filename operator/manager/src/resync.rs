@@ -1,7 +1,5 @@
-//! Periodic resync of all workloads and the scheduler, which repairs missed changes.
-//!
-//! Decisions are level-triggered and writes are differences, so a pass without differences writes
-//! nothing.
+//! Periodic resync of all workloads and the scheduler, which repairs missed changes. A pass without
+//! differences writes nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -42,27 +42,26 @@ pub struct Deps {
     pub clock: Arc<dyn Clock>,
     pub random: Random,
     pub config: Config,
-    /// Current preemption settings.
     pub preemption: signal::Receiver<PreemptionConfig>,
     /// Identity of this process in the election and in events.
     pub identity: String,
     /// Namespace of this process, its Lease and, by default, the agents.
     pub namespace: String,
     pub registry: SharedRegistry,
-    /// Registry of the optional series of single workloads.
     pub workload_registry: SharedRegistry,
     pub health: Health,
-    /// Once cancelled, the manager finishes the current step, releases the lease and returns.
+    /// After its cancellation, the manager finishes the current step, releases the lease and
+    /// returns.
     pub stop: CancellationToken,
 }
 
-/// Why the manager ended without a request to stop. The process must exit.
+/// Error after which the process must exit.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// Another process may now be the leader.
+    /// Another process can be the leader now.
     #[error(transparent)]
     Lease(#[from] LeaseLost),
-    /// A task that must not end has ended.
+    /// A permanent task has ended.
     #[error("task {0} ended")]
     Ended(&'static str),
 }
@@ -101,7 +100,7 @@ struct Wiring {
     metrics: Metrics,
 }
 
-/// Runs until `stop` is cancelled, or an error that only a new process can resolve.
+/// Runs until `stop` is cancelled, or until an error that only a new process can resolve.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
     let (leadership, tenure) = signal::channel(None);
     let tenure = Tenure::new(tenure);

@@ -12,8 +12,8 @@ const KEEPS_NOMINATIONS: (u32, u32) = (1, 34);
 const INTERVAL: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Publishes whether kube-scheduler keeps nominations. Until the server responds, the scheduler
-/// assumes not and waits until victims are gone, which is correct for every version.
+/// Publishes whether kube-scheduler keeps nominations. Without a response, the scheduler assumes
+/// not, and waits until victims are gone, which is correct for every version.
 pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
     loop {
         let wait = match client.apiserver_version().await {

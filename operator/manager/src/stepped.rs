@@ -1,7 +1,7 @@
 //! A manager without tasks, for simulations: the caller delivers watch events and runs each step.
 //!
 //! It shares index, queue, controller and scheduler with [`crate::run`]. It has no watches, lease,
-//! event publisher or resync, and always leads. Dropping it simulates a crash.
+//! event publisher or resync, and always leads. A drop simulates a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,13 +45,11 @@ pub struct SteppedParts {
     pub scheduler: Client,
     pub clock: Arc<dyn Clock>,
     pub random: Random,
-    /// Selects the pods of the node agents.
     pub agents: AgentSelector,
     pub settings: Arc<lockstep_lifecycle::LifecycleSettings>,
     pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
 }
 
-/// A manager that always leads.
 pub struct SteppedManager {
     index: Arc<Index>,
     feeds: Feeds,
@@ -66,7 +64,6 @@ pub struct SteppedManager {
 }
 
 impl SteppedManager {
-    /// Creates a manager with an empty index.
     pub fn new(parts: SteppedParts) -> Self {
         let SteppedParts {
             controller,
@@ -92,7 +89,7 @@ impl SteppedManager {
             clients: unguarded(controller),
             clock: clock.clone(),
             settings,
-            // Sequential, so that the order of requests determines where a crash happens.
+            // Sequential, because the order of requests determines where a crash happens.
             limits: Limits {
                 concurrency: 1,
                 in_flight: 1,
@@ -122,13 +119,12 @@ impl SteppedManager {
         }
     }
 
-    /// # Errors
-    /// The object is not of this kind.
+    /// Fails if the object is not of this kind.
     pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
         self.feeds.handle(&self.index, kind, event)
     }
 
-    /// In a process, a separate task watches these.
+    /// In a process, a separate task watches these groups.
     pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
         self.index.set_native_group(key, Some(group));
     }
@@ -140,12 +136,11 @@ impl SteppedManager {
         Some(key)
     }
 
-    /// When the next pass is due, if none is due now.
+    /// Time of the next pass, if none is due now.
     pub fn next_pass(&self) -> Option<Instant> {
         self.queue.next_due()
     }
 
-    /// Runs one pass over a workload, whether due or not.
     pub async fn pass(&self, key: &Key) {
         self.controller.pass_over(key).await;
     }
@@ -159,12 +154,10 @@ impl SteppedManager {
         self.scheduler.cycle(&CancellationToken::new()).await
     }
 
-    /// Settings of the scheduler, which callers may change between cycles.
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         &mut self.scheduler.settings
     }
 
-    /// The view that the next pass over a workload would use.
     pub fn view(&self, key: &Key) -> Option<WorkloadView> {
         self.controller.view(key)
     }
@@ -193,7 +186,6 @@ impl SteppedManager {
         encoded(&[&self.registry, &gauges])
     }
 
-    /// The input that the next cycle of the scheduler would use.
     pub fn scheduling_input(&self) -> SchedulingInput {
         scheduling_input(&self.index.read())
     }

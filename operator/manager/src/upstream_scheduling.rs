@@ -2,7 +2,7 @@
 //! KEP-4671).
 //!
 //! Gangs use Lockstep's own kinds in either case. Served versions are exported as a metric. Served
-//! pod groups are watched, because only they report whether their pods may be evicted one by one
+//! pod groups are watched, because only they report whether their pods can be evicted one by one
 //! (KEP-5710). Pods of an unknown group are evicted together.
 
 use std::collections::HashSet;

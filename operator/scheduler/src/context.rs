@@ -1,4 +1,4 @@
-//! Shared input of the stages, and the time of the next cycle.
+//! Input of all stages, and the time of the next cycle.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,12 +22,11 @@ pub(crate) struct Context<'a> {
     pub wake: &'a Wake,
 }
 
-/// Earliest time at which a cycle is needed if nothing changes. All stages note such times.
+/// Earliest time at which a cycle is needed without changes. All stages record such times.
 #[derive(Debug, Default)]
 pub(crate) struct Wake(Cell<Option<DateTime<Utc>>>);
 
 impl Context<'_> {
-    /// Amounts by dimension.
     pub fn amounts(&self, requests: &Resources) -> Amounts {
         self.cluster.dims().amounts(requests)
     }
@@ -38,7 +37,7 @@ impl Context<'_> {
         ago.unwrap_or(DateTime::<Utc>::MIN_UTC)
     }
 
-    /// True if `wait` has passed since `since`. Otherwise records the time at which it ends.
+    /// True if `wait` has passed since `since`. Otherwise records the end of the wait.
     pub fn due(&self, since: DateTime<Utc>, wait: Duration) -> bool {
         let at = since + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
         if self.now >= at {

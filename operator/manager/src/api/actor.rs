@@ -34,8 +34,8 @@ impl Actor {
     }
 
     /// Sends requests in order, as many at a time as the pace allows, and passes each result to
-    /// `settle`. After a break, no further requests start. Requests in flight are finished, because
-    /// their effect must be known.
+    /// `settle`. After a break, no request starts, but requests in flight finish, because their
+    /// effect must be known.
     pub(crate) async fn send_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,

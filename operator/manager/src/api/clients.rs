@@ -29,11 +29,9 @@ use crate::lease::Tenure;
 /// Clients without deadline and fence, provided by a process or a simulation.
 #[derive(Clone)]
 pub struct Transports {
-    /// Retries responses 429, 503 and 504.
     pub read: Client,
-    /// Never retries.
     pub write: Client,
-    /// Never retries, and carries only requests for the lease.
+    /// Carries only requests for the lease.
     pub lease: Client,
 }
 
@@ -59,19 +57,15 @@ impl Transports {
     }
 }
 
-/// Longest time that a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     pub read: Duration,
     pub write: Duration,
 }
 
-/// Clients with deadline, fence and counters.
 #[derive(Clone)]
 pub struct Clients {
-    /// Lists, watches and gets.
     pub read: Client,
-    /// Sends only while this process leads.
     pub write: Client,
     pub lease: Client,
     /// Adaptive limit of requests in flight.
@@ -79,7 +73,6 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Adds deadlines, the fence and counters to the transports.
     pub fn new(
         transports: &Transports,
         deadlines: Deadlines,
@@ -137,7 +130,7 @@ impl Guard {
     ) -> Result<Response<Body>, BoxError> {
         let method = request.method().clone();
         let sent = self.clock.monotonic();
-        // A write must end before another process can lead, even if this process is paused.
+        // A write must end before another process can lead, even if this process pauses.
         let ends = match &self.fence {
             Some(tenure) if method != Method::GET => Some(tenure.check(sent)?.valid_until),
             _ => None,
@@ -156,7 +149,7 @@ impl Guard {
             Ok::<_, BoxError>(Response::from_parts(head, Body::from(bytes)))
         });
         let answer = tokio::select! {
-            // Checked first: a process that was suspended must not send a prepared request.
+            // Checked first: a resumed process must not send a prepared request.
             biased;
             () = sleep_until(ends) => Err(DeadlineExceeded(ends.map_or(self.deadline, |ends| ends - sent))),
             answer = sending => answer,
@@ -169,14 +162,14 @@ impl Guard {
         let status = answer.as_ref().ok().map(Response::status);
         self.requests.count(&method, status);
         if let (Some(pace), false) = (&self.pace, method == Method::GET) {
-            // A disruption budget refuses an eviction with the status code of overload.
+            // A refusal by a disruption budget has the status code of overload.
             let answer = match status.filter(|s| evicts || !is_overload(*s)) {
                 Some(_) => Answer::After(took),
                 None => Answer::Overloaded,
             };
             pace.note(answer);
         }
-        // Read Retry-After here, because kube drops response headers.
+        // kube drops response headers, so Retry-After is read here.
         let answer = answer?;
         match ComeBack::read(&answer) {
             Some(asked) => Err(asked.into()),

@@ -11,7 +11,7 @@ use crate::deadline::DeadlineExceeded;
 use crate::lease::NotLeading;
 
 worded! {
-    /// What the failure of a request means to the sender. The strings are label values of metrics.
+    /// Meaning of a failed request to its sender. The strings are label values of metrics.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ErrorClass {
         /// The object has changed since it was read, or has another UID.
@@ -35,8 +35,8 @@ worded! {
 }
 
 impl ErrorClass {
-    /// True if the failure concerns this request alone: each retry may fail while other requests
-    /// succeed. False without a connection, because then every request fails.
+    /// True if the failure concerns this request alone: each retry can fail while other requests
+    /// succeed. Without a connection, every request fails.
     pub fn is_about_request(self) -> bool {
         match self {
             Self::NotFound
@@ -58,9 +58,7 @@ impl ErrorClass {
 #[error("{message}")]
 pub struct ApiError {
     pub class: ErrorClass,
-    /// Message of the server, without the prefix that the client adds.
     pub message: String,
-    /// The server's requested wait before a retry.
     pub retry_after: Duration,
 }
 
@@ -114,8 +112,8 @@ fn by_code(code: u16) -> ErrorClass {
     }
 }
 
-/// True if a patch named an outdated UID. Patches have no preconditions: the server responds with
-/// 422, because `metadata.uid` is immutable.
+/// True if a patch has an outdated UID. The server responds with 422, because `metadata.uid` is
+/// immutable.
 fn names_another_uid(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|d| &d.causes);
     status.is_invalid() && causes.into_iter().any(|c| c.field == "metadata.uid")

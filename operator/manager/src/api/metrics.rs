@@ -61,7 +61,7 @@ impl RequestMetrics {
         self.total.get_or_create(&labels).inc();
     }
 
-    /// Records the duration of a request, answered or not. Excludes watches.
+    /// Records the duration of a request, with or without response. Excludes watches.
     pub fn took(&self, method: &Method, time: Duration) {
         let verb = method.to_string();
         self.time

@@ -4,9 +4,8 @@
 //! response in time adds `1 / size` to the window. An overload response removes half a request,
 //! down to a window of one. A slow response does the same, down to a quarter of the bound.
 //!
-//! A server that refuses a whole window therefore halves it. A server that occasionally refuses a
-//! tenth still gets windows of about 18 requests; halving at each refusal would leave three or
-//! four.
+//! So a refused window halves. A server that refuses one request in ten still gets windows of about
+//! 18 requests; halving at each refusal would leave three or four.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,8 @@ use parking_lot::Mutex;
 /// percentile; most take a few milliseconds.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Fraction of the bound that slow responses leave, because fewer requests do not cure causes such
-/// as a slow webhook.
+/// Fraction of the bound that slow responses leave. Fewer requests do not cure causes such as a
+/// slow webhook.
 const SLOW_LEAVES: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +27,11 @@ pub(crate) enum Answer {
     Overloaded,
 }
 
-/// Requests removed by each slow or refused response. A fully refused window halves.
+/// Requests removed by each slow or refused response.
 const TAKEN: f64 = 0.5;
 
 #[derive(Clone, Debug)]
 struct Window {
-    /// Allowed requests in flight, at least 1.
     size: f64,
 }
 
@@ -64,7 +62,6 @@ impl Window {
     }
 }
 
-/// Pace of the writes of a process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pace {
     window: Arc<Mutex<Window>>,

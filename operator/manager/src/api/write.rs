@@ -1,8 +1,8 @@
 //! Writes with preconditions.
 //!
-//! Changes are merge patches of the differing fields, bound to the UID and resourceVersion from
-//! which the difference was computed (ADR 0014). If the object has changed, the write fails and the
-//! next pass decides again.
+//! Changes are merge patches of the differing fields, at the UID and resourceVersion from which the
+//! difference was computed (ADR 0014). If the object has changed, the write fails and the next pass
+//! decides again.
 
 use std::fmt::Debug;
 
@@ -20,10 +20,8 @@ use super::error::{ApiError, ErrorClass};
 use crate::merge::difference;
 use crate::time_conversion::to_jiff;
 
-/// Field manager of the manager's writes.
 pub const FIELD_MANAGER: &str = "lockstep-manager";
 
-/// UID and resourceVersion that an object must have for a patch to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
     uid: Uid,
@@ -35,9 +33,6 @@ impl Precondition {
         Self { uid, version }
     }
 
-    /// Precondition from the optional fields of a decision.
-    ///
-    /// # Errors
     /// Fails without UID or version: an unconditional patch is never sent.
     pub fn read(uid: Option<&str>, version: Option<&str>) -> Result<Self, ApiError> {
         match (Uid::read(uid), ResourceVersion::read(version)) {
@@ -52,9 +47,9 @@ impl Precondition {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Nothing differs, so no request was sent.
+    /// No difference, so no request.
     Unchanged,
-    /// Written; the object now has this version.
+    /// Written; the object's new version.
     At(ResourceVersion),
 }
 
@@ -67,8 +62,7 @@ impl Written {
     }
 }
 
-/// Reads an object through a list of one. Watches need the verb `list` anyway, so no role needs
-/// `get`.
+/// Reads an object by a list. Watches need the verb `list`, so no role needs `get`.
 pub async fn by_name<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -88,7 +82,7 @@ where
     Written::of(&api.create(&params, object).await?)
 }
 
-/// Puts a label back on an object that does not have it with this value.
+/// Restores a label with this value.
 pub async fn restore_label<K>(
     api: &Api<K>,
     found: &K,

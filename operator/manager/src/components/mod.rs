@@ -31,7 +31,7 @@ pub struct Components {
     pub namespace: String,
     /// Deployment of this process, owner of the DaemonSet.
     pub deployment: String,
-    /// Settings of the node agents. `None` deletes their DaemonSet.
+    /// `None` deletes the DaemonSet of the node agents.
     pub agents: Option<AgentSettings>,
 }
 
@@ -53,7 +53,7 @@ impl Components {
         }
     }
 
-    /// Applies policies first, because an agent does not act without its policy.
+    /// Policies first: an agent does not act without its policy.
     async fn apply(&self, client: &Client) -> Result<()> {
         for object in policies()?.iter().chain(&flow_control(&self.namespace)?) {
             apply(client, None, object).await?;
@@ -88,7 +88,7 @@ async fn apply(client: &Client, namespace: Option<&str>, object: &DynamicObject)
         None => Api::all_with(client.clone(), &resource),
     };
     let name = object.name_any();
-    // Forced, to take back fields that another client has taken over.
+    // Forced, to recover fields that another client has taken over.
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
     answer.with_context(|| format!("apply {} {name}", gvk.kind))?;

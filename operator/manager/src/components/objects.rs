@@ -29,7 +29,6 @@ const ENDPOINT: &str = "--runtime-endpoint=";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSettings {
     pub image: String,
-    /// Socket of the container runtime on the nodes.
     pub runtime: RuntimeEndpoint,
 }
 
@@ -73,7 +72,7 @@ impl std::fmt::Display for RuntimeEndpoint {
     }
 }
 
-/// The admission policies and their bindings, which name no namespace and no service account.
+/// The admission policies and their bindings, which do not depend on the namespace.
 pub fn policies() -> Result<Vec<DynamicObject>> {
     let documents = POLICIES.iter().flat_map(|file| file.split("\n---\n"));
     documents
@@ -111,8 +110,8 @@ pub fn daemon_set(
     set.owner_references_mut().push(owner);
     let spec = set.data.pointer_mut("/spec/template/spec");
     let spec = spec.context("a pod spec")?;
-    // Parse from JSON, which the program needs for pods anyway. YAML would add a second
-    // deserializer of every pod type.
+    // From JSON, which the program needs for pods anyway. YAML would add a second deserializer of
+    // every pod type.
     let mut pod: PodSpec = serde_json::from_value(spec.take())?;
     let container = pod.containers.first_mut().context("a container")?;
     container.image = Some(settings.image.clone());

@@ -15,7 +15,7 @@ use crate::queue::RetryBackoff;
 use crate::workload::Limits;
 
 impl Config {
-    /// Settings of the scheduler. Pods in the operator's own namespaces are never evicted.
+    /// Pods in the operator's own namespaces are never evicted.
     pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
         let mut settings = SchedulerSettings::from(&self.scheduler);
         let excluded = &mut settings.rules.victims.excluded_namespaces;
@@ -65,7 +65,6 @@ impl Config {
         }
     }
 
-    /// Selects the agents' pods, for a manager in this namespace.
     pub fn agent_selector(&self, namespace: &str) -> AgentSelector {
         let own = self.agents.namespace.is_empty();
         AgentSelector {

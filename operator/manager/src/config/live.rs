@@ -1,8 +1,8 @@
-//! Applies the preemption settings and the log level of the configuration file while the manager
-//! runs. So evictions can be stopped at once, and a problem can be examined without a restart.
+//! Applies the preemption settings and the log level of the configuration file at run time.
+//! Evictions can thus be stopped at once, and problems examined without a restart.
 //!
-//! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link.
-//! Therefore the file is polled and compared. An invalid file changes nothing.
+//! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link. So
+//! the file is polled and compared. An invalid file changes nothing.
 
 use std::time::Duration;
 
@@ -14,21 +14,17 @@ use tracing::{error, info, warn};
 
 use super::{Config, ConfigError, ConfigSource};
 
-/// Polling interval. The kubelet itself takes up to a minute to update the file.
+/// Polling interval. The kubelet takes up to a minute to update the file.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Which settings a new version of the file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TakenOver {
-    /// True if preemption settings have changed.
     preemption: bool,
-    /// True if the log level has changed.
     log_level: bool,
-    /// True if settings that are only read at start have changed.
+    /// True if settings that need a restart have changed.
     restart: bool,
 }
 
-/// Applies the preemption settings and the log level of a configuration text.
 fn take_over(
     source: &ConfigSource,
     config: &mut Config,
@@ -50,8 +46,8 @@ fn take_over(
     })
 }
 
-/// Follows the configuration file, if there is one, until the process exits. `config` and `text`
-/// are its parsed and original content at start.
+/// Follows the configuration file, if there is one. `config` and `text` are its parsed and original
+/// content at start.
 pub async fn follow(
     source: ConfigSource,
     mut text: String,
@@ -102,7 +98,6 @@ pub async fn follow(
     }
 }
 
-/// The process's log, whose level follows the configuration.
 #[derive(Clone, Debug)]
 pub struct LiveLog {
     log: LogHandle,
@@ -111,7 +106,6 @@ pub struct LiveLog {
 }
 
 impl LiveLog {
-    /// Sets the configured level, or `otherwise` if the configuration names none.
     pub fn new(log: LogHandle, otherwise: LogLevel, configured: &str) -> Self {
         let live = Self { log, otherwise };
         if !configured.is_empty() {
@@ -131,11 +125,9 @@ impl LiveLog {
     }
 }
 
-/// Settings of the scheduler that follow the configuration.
 #[derive(Debug)]
 pub struct LiveSettings {
     config: Config,
-    /// Namespaces of the manager and the agents.
     own: [String; 2],
     preemption: watch::Receiver<PreemptionConfig>,
     keeps_nominations: watch::Receiver<bool>,
@@ -166,7 +158,6 @@ impl LiveSettings {
         Self::new(config, own, preemption, keeps_nominations)
     }
 
-    /// The settings, if they have changed since the last call.
     pub fn take(&mut self) -> Option<SchedulerSettings> {
         // Without a sender, the value cannot change.
         let preemption = self.preemption.has_changed().unwrap_or(false);
@@ -180,7 +171,7 @@ impl LiveSettings {
         Some(self.settings())
     }
 
-    /// The settings, with the preemption settings of the last call of [`Self::take`].
+    /// The settings at the last call of [`Self::take`].
     pub fn settings(&self) -> SchedulerSettings {
         let [manager, agents] = &self.own;
         SchedulerSettings {
@@ -189,14 +180,13 @@ impl LiveSettings {
         }
     }
 
-    /// Returns when the settings have changed since the last call of [`Self::take`].
+    /// Returns after a change since the last call of [`Self::take`].
     pub async fn changed(&self) {
         let (mut preemption, mut nominations) =
             (self.preemption.clone(), self.keeps_nominations.clone());
         tokio::select! {
             Ok(()) = preemption.changed() => {}
             Ok(()) = nominations.changed() => {}
-            // Without a sender, the value cannot change.
             else => std::future::pending().await,
         }
     }

@@ -12,8 +12,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(10);
 
 impl Config {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        // Check for negative spans first. The other rules read these as zero and would report
-        // another key.
+        // Negative spans first: other rules read these as zero and would report another key.
         let rules = self
             .spans()
             .into_iter()
@@ -69,7 +68,7 @@ impl Config {
                 client.read_timeout,
                 "positive",
             ),
-            // A wait of zero would repeat lists without pause while the API server fails.
+            // With a wait of zero, lists repeat without pause while the API server fails.
             ValueRule::new(
                 time(client.watch_backoff_min) >= LEAST_WAIT,
                 "client.watchBackoffMin",
@@ -183,7 +182,7 @@ impl WorkloadConfig {
         ]
     }
 
-    /// A first wait above the longest wait would be shortened silently, so it is refused.
+    /// A first wait above the longest wait is refused, because it would have no effect.
     fn backoff_rules(&self) -> [ValueRule; 4] {
         [
             ValueRule::new(

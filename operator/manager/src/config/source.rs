@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::{Config, ConfigError};
 use crate::merge;
 
-/// Configuration file and defaults.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
     /// The file. If `None`, only the defaults apply.
@@ -18,7 +17,7 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Content of the file. Empty if the file does not exist and defaults are given.
+    /// The file's content; empty if the file is missing and defaults exist.
     pub fn text(&self, read: io::Result<String>) -> io::Result<String> {
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound && self.defaults.is_some() => {
@@ -28,9 +27,8 @@ impl ConfigSource {
         }
     }
 
-    /// Merges the file's text over the defaults and parses the result.
     pub fn parse(&self, text: &str) -> Result<Config, ConfigError> {
-        // Parse the text alone first, so that errors name its keys and values.
+        // The text alone first, so that errors name its keys and values.
         let alone = Config::parse(text)?;
         let Some(defaults) = &self.defaults else {
             return Ok(alone);

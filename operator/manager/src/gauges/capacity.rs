@@ -19,7 +19,7 @@ struct CapacityLabels {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Accelerators(BTreeMap<CapacityLabels, i64>);
 
-/// By node and resource: accelerators promised to members that are not bound there yet.
+/// Accelerators promised to members without a bound pod, by node and resource.
 type Promised = BTreeMap<usize, BTreeMap<String, i64>>;
 
 pub(super) fn count(resources: &Resources, accelerators: &[String]) -> i64 {
@@ -52,8 +52,8 @@ impl Accelerators {
         }
         let (mut held, mut leaving, mut promised) = (0_i64, 0_i64, promised);
         for pod in cluster.pods_on(ix) {
-            // An unbound pod waits for its victims. Counting it as promised avoids counting the
-            // victims' accelerators twice.
+            // An unbound pod waits for its victims. Its accelerators count as promised, because
+            // those of the victims count too.
             let part = match (&pod.bound, pod.terminating) {
                 (None, _) => &mut promised,
                 (Some(_), Some(_)) => &mut leaving,

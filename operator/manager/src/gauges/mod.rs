@@ -1,4 +1,4 @@
-//! Gauges that are computed from the index at each scrape, so that they cannot drift.
+//! Gauges computed from the index at each scrape, so that they cannot drift.
 
 mod agents;
 mod capacity;

@@ -38,7 +38,7 @@ pub(super) struct ObjectCounts {
 impl ObjectCounts {
     pub fn of(state: &State, now: DateTime<Utc>) -> Self {
         let mut counts = Self {
-            // Known label values start at zero, so that rates can be computed.
+            // Known label values start at zero, as rates require.
             phases: Phase::ALL.map(|p| (p.as_str(), 0)).into(),
             ..Self::default()
         };
@@ -143,7 +143,7 @@ fn runs(phase: Phase) -> bool {
     }
 }
 
-/// Counted restarts left in the current window. `None` if none was used.
+/// Counted restarts left in the current window. `None` if all are left.
 fn restarts_left(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

@@ -55,7 +55,7 @@ impl WaitingCounts {
         };
         for (key, group) in &state.pod_groups {
             let input = state.gang_inputs.get(key);
-            // A finished gang keeps its last placement in status, but holds no capacity.
+            // The status of a finished gang keeps its last placement, without capacity.
             if input.is_some_and(|input| input.phase() == GangPhase::Finished) {
                 continue;
             }
@@ -136,7 +136,6 @@ impl WaitingCounts {
     }
 }
 
-/// True if a gang is in the queue.
 fn waits(gang: &GangInput) -> bool {
     gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
 }
@@ -147,8 +146,7 @@ fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
     each.map(|requests| count(requests, accelerators)).sum()
 }
 
-/// Accelerators of placed gangs with a lower priority than the highest-priority gang that waits for
-/// capacity.
+/// Accelerators of placed gangs below the priority of the highest gang that waits for capacity.
 fn outranked(state: &State, accelerators: &[String]) -> i64 {
     let gangs = || state.gang_inputs.values();
     let waiting = gangs().filter(|gang| waits(gang) && gang.group.status.waits_for_capacity());

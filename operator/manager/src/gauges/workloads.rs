@@ -1,5 +1,5 @@
-//! Optional series of single workloads, by name. They are computed from status, so a deleted
-//! workload leaves none. Their number is bounded.
+//! Optional series of single workloads, by name, in bounded number. They are computed from status,
+//! so a deleted workload has none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,9 +43,8 @@ impl Collector for WorkloadSeries {
 /// Order of workloads for the limited series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// Has running members.
     Runs,
-    /// May have members later.
+    /// Can have members later.
     Waits,
     Over,
 }

@@ -35,8 +35,8 @@ impl State {
         }
     }
 
-    /// Drops topology keys and slots that no gang uses, before a new one causes a rebuild. Then
-    /// adds slots that did not fit before.
+    /// Drops unused topology keys and slots, before a new one causes a rebuild. Then adds slots
+    /// that did not fit.
     pub(super) fn forget_unused(&mut self) {
         let groups = self.pod_groups.values();
         let constraints = groups.flat_map(|g| &g.spec.gang.scheduling_constraints);
@@ -47,7 +47,7 @@ impl State {
         self.model.use_slots(slots.iter().copied());
     }
 
-    /// The names of a workload's pod groups start with its name.
+    /// Names of pod groups start with the workload's name.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
         let behind = self.pod_groups.range(first.clone()..).map(|(key, _)| key);
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// The default class includes gangs that name no class.
+    /// The default class includes gangs without a class.
     pub(super) fn read_gangs_of_class(
         &mut self,
         class: &str,
@@ -120,8 +120,7 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a namespace (`None`: of all) again whose volume needs are affected by a
-    /// change.
+    /// Reads gangs of a namespace (`None`: of all) again if a change affects their volume needs.
     pub(super) fn read_gangs_with(
         &mut self,
         namespace: Option<&str>,
@@ -166,7 +165,7 @@ impl State {
     }
 }
 
-/// True if `named` is `class`. Without a name, true for the default class.
+/// True if `named` is `class`. Without a name, the default class applies.
 pub(super) fn is_of_class(named: Option<&str>, class: &str, default: bool) -> bool {
     named.map_or(default, |named| named == class)
 }

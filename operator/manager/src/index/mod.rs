@@ -1,7 +1,7 @@
 //! The process's copy of the cluster's state: one watcher per kind updates one index (ADR 0015).
 //!
-//! The index is a set of tables behind one lock. Each change queues the workloads that need a pass,
-//! and may wake the scheduler.
+//! The index is a set of tables behind one lock. Each change queues the workloads that it concerns,
+//! and can wake the scheduler.
 
 mod feeds;
 mod gangs;

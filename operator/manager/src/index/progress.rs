@@ -1,9 +1,8 @@
-//! Tracks which own writes each watch has delivered.
+//! Own writes that the watches have not delivered yet.
 //!
-//! A controller that decides from a cache older than its own last write repeats actions. Therefore
-//! a pass waits until the watch of each written kind has delivered the written resourceVersion or a
-//! later one. Versions of a resource are comparable numbers (KEP-5504). Other versions are not
-//! awaited.
+//! A controller that decides from a cache older than its own last write repeats actions. So a pass
+//! waits until the watch of each written kind has delivered the written resourceVersion or a later
+//! one. Versions of a resource are comparable numbers (KEP-5504). Other versions are not awaited.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use tokio::time::Instant;
 
 use super::watched_kind::WatchedKind;
 
-/// Longest wait for an own write. It never appears if the object was deleted before the watch
-/// restarted. Preconditions protect later writes in any case.
+/// Longest wait for an own write. If the object was deleted before the watch restarted, the write
+/// never appears. Preconditions protect later writes anyway.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]

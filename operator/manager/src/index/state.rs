@@ -17,15 +17,13 @@ use super::watched_kind::WatchedKind;
 
 pub use lockstep_api::key::Key;
 
-/// What a change affects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     pub workloads: BTreeSet<Key>,
-    /// True if the scheduler must run.
     pub scheduler: bool,
 }
 
-/// A Lockstep object with its identity when it was read.
+/// A Lockstep object with its identity at the read.
 #[derive(Clone, Debug)]
 pub struct Identified<K> {
     pub uid: Uid,
@@ -43,7 +41,7 @@ pub(super) struct PodEntry {
 #[derive(Debug)]
 pub(super) struct AgentPods {
     pub ready: usize,
-    /// Start of the current state: some pod ready, or none.
+    /// Since when this is so: some pod is ready, or none is.
     pub since: DateTime<Utc>,
 }
 
@@ -53,20 +51,17 @@ pub(super) struct AdmittedSpec {
     pub pods: AdmittedPods,
 }
 
-/// Readers hold the index's lock only to clone `Arc`s.
+/// Readers hold the lock only to clone `Arc`s.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Excludes unreadable workloads and workloads of other managers.
+    /// Without unreadable workloads and workloads of other managers.
     pub workloads: BTreeMap<Key, Arc<TrainingWorkload>>,
     pub(super) workload_keys: HashMap<Uid, Key>,
     /// Workloads by the name of their Service.
     pub(super) in_need_of: HashMap<Key, BTreeSet<Key>>,
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
-    /// Pod groups by the nodes of their placement.
     pub(super) placed_on: HashMap<NodeName, BTreeSet<Key>>,
-    /// How the API server admits the pods of workloads, by workload UID.
     pub(super) admitted: HashMap<Uid, AdmittedSpec>,
-    /// Last revision assigned to an entry of `admitted`.
     pub(super) revision: u64,
     pub gang_inputs: BTreeMap<Key, Arc<GangInput>>,
     pub(super) scheduling: BTreeMap<Key, Identified<Workload>>,
@@ -75,7 +70,7 @@ pub struct State {
     pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
     pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
-    /// True if a node has changed since `zones` was computed.
+    /// True if a node has changed since the last computation of `zones`.
     pub(super) zones_due: bool,
     pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
@@ -90,11 +85,10 @@ pub struct State {
     pub(super) pods: HashMap<Key, PodEntry>,
     /// By the UID of the controlling workload.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
-    /// Number of pods per workload UID that are bound or pinned to a node.
+    /// Number of bound or pinned pods per workload UID.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
-    /// When the current change was received.
     pub(super) heard_at: DateTime<Utc>,
-    /// Unreadable objects with the reason. They are ignored.
+    /// Ignored objects, with the reason.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
 
@@ -111,8 +105,8 @@ impl State {
 
     /// Pods that the workload controls, sorted by name.
     ///
-    /// The API server does not check that an owner lives in the pod's namespace, and UIDs are no
-    /// secret. Therefore a pod of another namespace is never a member.
+    /// The API server does not check the namespace of an owner, and UIDs are no secret. So a pod of
+    /// another namespace is never a member.
     pub fn members_of<'s>(
         &'s self,
         namespace: &'s str,
@@ -153,7 +147,7 @@ impl State {
         })
     }
 
-    /// Queues the workload with this UID, if the object that names it is in its namespace.
+    /// Queues the workload with this UID, if it is in the namespace of the object that names it.
     pub(super) fn touch_owner(&self, namespace: &str, uid: &str, touched: &mut Touched) {
         if let Some(key) = self
             .workload_keys
@@ -164,7 +158,7 @@ impl State {
         }
     }
 
-    /// Queues workloads that may wait for the name of a changed Service.
+    /// Queues workloads that can wait for the name of a changed Service.
     pub(super) fn touch_service(&self, service: &Key, touched: &mut Touched) {
         let concerned = self.in_need_of.get(service).into_iter().flatten();
         touched.workloads.extend(concerned.cloned());
@@ -208,7 +202,7 @@ impl State {
         }
     }
 
-    /// Recomputes the zones, and queues workloads on unready nodes of changed zones.
+    /// Recomputes the zones. Queues workloads on unready nodes of changed zones.
     pub(super) fn follow_zones(&mut self, touched: &mut Touched) {
         if !std::mem::take(&mut self.zones_due) {
             return;
@@ -233,7 +227,7 @@ impl State {
         group: Option<Arc<PodGroup>>,
     ) -> Option<Arc<PodGroup>> {
         let before = self.pod_groups.get(key).map(|g| &**g);
-        // Comparing first avoids copying thousands of node names for most changes.
+        // This comparison avoids copying thousands of node names.
         if placed_nodes(before) != placed_nodes(group.as_deref()) {
             let (before, now) = (node_names(before), node_names(group.as_deref()));
             for node in before.difference(&now) {
@@ -314,7 +308,7 @@ impl State {
         }
     }
 
-    /// `None` if no agent pod was ever seen there.
+    /// `None` if the node never had an agent pod.
     pub(super) fn agent_pods_of(&self, node: &str) -> Option<&AgentPods> {
         self.agents_of.get(node)
     }
@@ -324,15 +318,15 @@ impl State {
         pods.is_some_and(|pods| pods.ready > 0)
     }
 
-    /// If the NodeAgent was deleted but its pod is ready, returns an agent without details: the
-    /// agent will recreate the object.
+    /// The agent of a node. If its NodeAgent was deleted while its pod is ready, the result has no
+    /// details: the agent will recreate the object.
     pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
         let known = self.agents.get(node).cloned();
         let ready = self.has_ready_agent(node);
         known.or_else(|| ready.then(unknown_agent))
     }
 
-    /// True if it changed or if the NodeAgent is unknown.
+    /// True if the agent changed or the NodeAgent is unknown.
     fn refresh_agent(&mut self, node: &NodeName) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let Some(agent) = self.agents.get_mut(node) else {
@@ -345,7 +339,6 @@ impl State {
         true
     }
 
-    /// True if it changed.
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.has_ready_agent(node.as_str());
         let before = self.agents.get(node);
@@ -370,7 +363,6 @@ fn unknown_agent() -> Arc<AgentInfo> {
     })
 }
 
-/// Also removes an emptied set.
 fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(key);
@@ -393,7 +385,6 @@ fn node_names(group: Option<&PodGroup>) -> BTreeSet<NodeName> {
         .collect()
 }
 
-/// Each node once.
 fn member_nodes(view: &PodView) -> impl Iterator<Item = NodeName> {
     let bound = view.node.as_deref();
     let pinned = view.pinned.as_deref().filter(|p| bound != Some(p));

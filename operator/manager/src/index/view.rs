@@ -1,5 +1,3 @@
-//! Builds the view of one workload from the tables.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use lockstep_model::PriorityClass;
 
 use super::state::{Identified, Key, State, controller_uid};
 
-/// Inputs that are not watched.
+/// Inputs from outside the watches.
 #[derive(Clone, Debug)]
 pub struct Known {
     pub dry_run: Option<DryRun>,
@@ -77,7 +75,7 @@ impl State {
         })
     }
 
-    /// Pod groups start with the workload's name, so they are adjacent in the table.
+    /// Names of pod groups start with the workload's name, so the groups are adjacent in the table.
     fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<GangKey, Arc<PodGroup>> {
         let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
         self.pod_groups

@@ -1,4 +1,4 @@
-//! Pods and nodes as decisions about a workload read them.
+//! Pods and nodes as inputs of decisions about a workload.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use lockstep_model::pod::{Stage, workload_of};
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// A pod and the UID of its controlling workload. Only owner references decide about membership.
-/// Bound, pinned, nominated and gated are parsed once, for the scheduler.
+/// Fields that the scheduler needs too are parsed once.
 pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
     let pod_labels = partial.metadata.labels.as_ref().unwrap_or(&none);
@@ -128,7 +128,7 @@ pub fn node_info(partial: &PartialNode) -> NodeInfo {
     }
 }
 
-/// Region and zone, as the node lifecycle controller separates zones. Empty without labels.
+/// Region and zone, by which the node lifecycle controller separates zones. Empty without labels.
 fn zone_of(labels: Option<&BTreeMap<String, String>>) -> String {
     let label = |name| labels.and_then(|l| l.get(name)).map_or("", String::as_str);
     let region = label("topology.kubernetes.io/region");

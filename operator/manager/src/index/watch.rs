@@ -1,5 +1,3 @@
-//! The watchers: one task per kind.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +51,7 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
 }
 
-/// Each iteration is one list and the following watch. Lists are streamed (KEP-3157) unless the
+/// Each iteration is one list and the watch after it. Lists are streamed (KEP-3157) unless the
 /// previous list failed, as in client-go.
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
     let mut feed = Feed::<W>::new();
@@ -72,7 +70,7 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
         let (mut begun, mut complete) = (false, false);
         while let Some(event) = events.next().await {
             match event {
-                // The watcher lists again, also if the server closes a streamed list early.
+                // The watcher lists again if the server closes a streamed list early.
                 Ok(watcher::Event::Init) if begun => break,
                 Ok(event) => {
                     begun = true;
@@ -106,7 +104,7 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
     }
 }
 
-/// True if the watch cannot resume, because the server no longer has the changes since its version.
+/// True if the watch cannot resume: the server no longer has the changes since its version.
 fn needs_list(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }

@@ -1,5 +1,3 @@
-//! The kinds that are watched.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchedKind {
     TrainingWorkload,
@@ -9,7 +7,6 @@ pub enum WatchedKind {
     Workload,
     /// `PodGroup` of Lockstep's API group.
     PodGroup,
-    /// Services with the workload label.
     Service,
     Pod,
     Node,

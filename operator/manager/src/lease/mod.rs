@@ -1,16 +1,16 @@
 //! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
-//! The rules are those of client-go. A candidate measures the age of a lease from its own
+//! The rules are those of client-go. A candidate measures the age of a lease by its own
 //! observations, so clocks need not agree. Every write carries the resourceVersion that it was
 //! decided from. [`decide`] is a pure function; [`task`] sends the requests.
 //!
 //! [`Leadership`] has an end, which [`Tenure::check`] checks before each write. It ends before
 //! another candidate can take the lease: `renew deadline < lease duration`.
 //!
-//! At that end, a holder in client-go exits. This holder stops acting, but continues to renew,
-//! because a restart would list the whole cluster from an overloaded API server. No other process
-//! has led in between if a renewal succeeds at the version of the last one. The same holds if the
-//! lease is still of this term, after a renewal that was stored late.
+//! At that end, a holder in client-go exits. This holder stops acting but continues to renew,
+//! because a restart would list the whole cluster from an overloaded API server. If a renewal
+//! succeeds at the version of the last one, no other process has led in between. The same holds if
+//! a renewal was stored late and the lease is still of this term.
 
 pub mod task;
 
@@ -40,11 +40,10 @@ pub struct Timing {
 pub struct Observed {
     /// Empty if the lease is free.
     pub holder: String,
-    /// How long other candidates must wait.
     pub duration: Duration,
     pub transitions: i32,
     pub resource_version: ResourceVersion,
-    /// When this version, or the deletion, was first observed.
+    /// First observation of this version, or of the deletion.
     pub since: Instant,
     /// A holder notices a deletion only at its next renewal.
     pub deleted: bool,
@@ -52,9 +51,8 @@ pub struct Observed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLease {
-    /// The lease's transitions when this process acquired it.
+    /// The lease's transitions at the acquisition by this process.
     pub term: i32,
-    /// When the last successful renewal was sent.
     pub renewed: Instant,
 }
 
@@ -66,7 +64,7 @@ pub enum ElectionStep {
     StepDown,
 }
 
-/// Decides the next step of candidate `me`. `observed` is `None` if no Lease object exists.
+/// Decides the next step of candidate `me`. `observed` is `None` without a Lease object.
 pub fn decide(
     me: &str,
     observed: Option<&Observed>,
@@ -78,7 +76,8 @@ pub fn decide(
         (Some(held), _) if now >= held.renewed + timing.lease * HOPELESS => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
         (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
-        // Acquiring increments transitions, so another process with this identity holds the lease.
+        // Each acquisition increments transitions, so another process with this identity holds the
+        // lease.
         (Some(held), Some(seen)) if seen.transitions != held.term => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
@@ -138,7 +137,7 @@ impl Tenure {
             .ok_or(NotLeading)
     }
 
-    /// Waits across pauses of leadership. Never returns after the lease task has ended, because the
+    /// Waits until this process leads. Never returns after the end of the lease task, because the
     /// process exits.
     pub async fn leading(&mut self, clock: &dyn Clock) {
         let valid = |held: &Option<Leadership>| held.is_some_and(|h| h.is_valid(clock.monotonic()));
@@ -148,7 +147,6 @@ impl Tenure {
         }
     }
 
-    /// Fails if the lease task has ended.
     pub async fn acquired(&mut self) -> Result<Leadership, NotLeading> {
         let held = self
             .0

@@ -1,4 +1,4 @@
-//! Reads the Lease, executes the step that [`super::decide`] returns, and publishes the leadership.
+//! Reads the Lease, executes the step of [`super::decide`], and publishes the leadership.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::deadline::{DeadlineExceeded, in_time};
 use crate::time_conversion::to_jiff;
 
-/// The election was lost. The process must exit, so that it stops acting.
+/// The election is lost. The process must exit, so that it stops acting.
 #[derive(Debug, Error)]
 #[error("leadership lost: {0}")]
 pub struct LeaseLost(String);
@@ -73,7 +73,6 @@ impl Candidate<'_> {
         Ok(())
     }
 
-    /// Returns the pause before the next step.
     async fn step(
         &self,
         api: &Api<Lease>,
@@ -117,15 +116,15 @@ impl Candidate<'_> {
             }
             Err(error) => {
                 warn!(%error, ?next, "cannot write the lease");
-                // After a conflict, the holder reads whether it still holds the lease. If that
-                // fails too, it retries, and does not act past the renew deadline.
+                // After a conflict, the holder reads whether it still holds the lease. After
+                // another failure it retries, and does not act past the renew deadline.
                 let looked = self.look(api, known).await;
                 if let Err(error) = &looked {
                     warn!(%error, "cannot read the lease");
                 }
-                // A holder that finds another holder in the lease steps down here.
+                // A holder that finds another holder steps down here.
                 self.next(known, self.clock.monotonic())?;
-                // The missing response has already taken the time of a pause.
+                // The wait for the response replaces a pause.
                 let waited = looked.is_ok() && matches!(error, LeaseError::Late(_));
                 Ok(if waited {
                     Duration::ZERO
@@ -136,7 +135,6 @@ impl Candidate<'_> {
         }
     }
 
-    /// Fails if the lease is lost.
     fn next(&self, known: &Known, now: Instant) -> Result<ElectionStep, LeaseLost> {
         let (observed, held) = (known.observed.as_ref(), known.held.as_ref());
         match decide(&self.identity, observed, held, &self.timing, now) {
@@ -211,8 +209,8 @@ impl Candidate<'_> {
         Ok(in_time(deadline, api.patch(&self.name, &params, &patch)).await??)
     }
 
-    /// Lets the next candidate take the lease at once. If this fails, it waits for the lease
-    /// duration.
+    /// Lets the next candidate take the lease at once. After a failure, the candidate waits for the
+    /// lease duration.
     async fn release(&self, api: &Api<Lease>, seen: &Observed) {
         let patch = json!({
             "metadata": {"resourceVersion": seen.resource_version.as_str()},
@@ -225,7 +223,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The observation time changes only with the object.
+/// Only a change of the object changes the observation time.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
         if let Some(known) = observed.as_mut().filter(|o| !o.deleted) {

@@ -1,8 +1,8 @@
 //! The queue of keys that need a pass (ADR 0015).
 //!
-//! A key is queued at most once and processed by at most one worker. A key added while it is
-//! processed is queued again afterwards. Each consecutive failure lengthens the back-off of a key,
-//! with jitter, and delays no other key.
+//! A key is queued at most once, and at most one worker processes it. A key added during its pass
+//! is queued again afterwards. Each consecutive failure lengthens the back-off of a key, with
+//! jitter, and delays no other key.
 
 mod metrics;
 
@@ -39,7 +39,6 @@ impl RetryBackoff {
     }
 }
 
-/// A queue of keys. Clones share its state.
 #[derive(Clone)]
 pub struct Queue<K> {
     inner: Arc<Mutex<Inner<K>>>,
@@ -51,19 +50,17 @@ pub struct Queue<K> {
 }
 
 struct Inner<K> {
-    /// Due keys, in the order of their addition.
     ready: VecDeque<K>,
     added: HashMap<K, Instant>,
     /// Keys that are not due yet, ordered by due time.
     delayed: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
-    /// When each running pass started.
     working: HashMap<K, Instant>,
-    /// Keys in `working` that were added during their pass.
+    /// Keys added during their pass.
     again: HashSet<K>,
     /// Consecutive failures.
     failures: HashMap<K, u32>,
-    /// Keys that are not due before this time, even if added.
+    /// Keys with a pause after a pass: not due before this time, even if added.
     resting: HashMap<K, Instant>,
 }
 
@@ -100,14 +97,14 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// An earlier due time stays.
+    /// Keeps an earlier due time.
     pub fn add_after(&self, key: K, wait: Duration) {
         let at = self.clock.monotonic() + wait;
         self.inner.lock().delay(key, at);
         self.wake.notify_one();
     }
 
-    /// Waits for the next key. The caller owns it until [`Queue::done`].
+    /// Waits for the next key. Its pass ends with [`Queue::done`].
     pub async fn next(&self) -> K {
         loop {
             if let Some(key) = self.try_next() {
@@ -122,7 +119,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The caller owns the key until [`Queue::done`].
+    /// The next key, if one is due. Its pass ends with [`Queue::done`].
     pub fn try_next(&self) -> Option<K> {
         let mut inner = self.inner.lock();
         let now = self.clock.monotonic();
@@ -130,7 +127,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         inner.pop(now, &self.metrics)
     }
 
-    /// Ignores keys that are already due.
+    /// Next time at which a delayed key becomes due.
     pub fn next_due(&self) -> Option<Instant> {
         self.inner.lock().delayed.first().map(|(at, _)| *at)
     }
@@ -210,7 +207,7 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         Some(key)
     }
 
-    /// An earlier due time stays.
+    /// Keeps an earlier due time.
     fn delay(&mut self, key: K, at: Instant) {
         if self.due.get(&key).is_some_and(|due| *due <= at) {
             return;

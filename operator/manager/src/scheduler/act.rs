@@ -1,8 +1,8 @@
 //! Sends the steps of a cycle: the only requests of the scheduler.
 //!
 //! The requests are independent. If one fails, the next cycle decides again. Before that, the
-//! result of every status write must be known, because an unknown stored placement would be
-//! promised twice. If a response is lost, the object is read.
+//! result of every status write must be known: an unknown stored placement would be promised twice.
+//! So the actor reads objects whose response is lost.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -122,7 +122,7 @@ impl StepSender {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
                     kept.extend(gives_up);
                 }
-                // `Nothing` means that the gang was deleted.
+                // `Nothing`: the gang was deleted.
                 if !matches!(result, StepResult::Wrote(..)) {
                     unwritten.insert(key);
                 }
@@ -141,7 +141,7 @@ impl StepSender {
         results
     }
 
-    /// Reads pod groups with an unknown write result. Returns the pod groups that it cannot read.
+    /// Reads pod groups with an unknown write result. Returns those that it cannot read.
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
@@ -245,7 +245,7 @@ impl StepSender {
         }
     }
 
-    /// A pod of the gang that the cycle had not seen. Pods of other owners may have the same
+    /// A pod of the gang that the cycle has not seen. Pods of other owners can have the same
     /// labels.
     async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =
@@ -333,7 +333,7 @@ fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResu
         return StepResult::Nothing;
     };
     match error.class {
-        // Deleted, or the name belongs to another object.
+        // Deleted, or another object has the name.
         ErrorClass::NotFound => StepResult::Nothing,
         class => {
             debug!(

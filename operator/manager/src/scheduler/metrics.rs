@@ -58,7 +58,7 @@ worded! {
     }
 }
 
-/// `None` if it continues or did not exist.
+/// `None` if the preemption continues or did not exist.
 fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdrawal>> {
     let intent = old.preemption.as_ref()?;
     let goes_on = |now: &Preemption| now.placement == intent.placement;
@@ -147,7 +147,6 @@ impl SchedulerMetrics {
             .observe(time.as_secs_f64());
     }
 
-    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         priority_class: Option<&str>,
@@ -157,7 +156,7 @@ impl SchedulerMetrics {
     ) {
         self.decided_on(old, new);
         let class = priority_class.unwrap_or_default();
-        // Create all series with the first gang, so that the first wait shows as an increase.
+        // All series are created with the first gang, so that the first wait shows as an increase.
         for how in WAYS {
             drop(self.waited.get_or_create(&WaitLabels::new(class, how)));
         }
@@ -186,7 +185,7 @@ impl SchedulerMetrics {
         if has.is_some_and(|p| had.is_none_or(|h| h.id != p.id)) {
             self.placements.inc();
         }
-        // An intent that continues with fewer victims is already counted.
+        // A preemption that continues with fewer victims is already counted.
         let Some(intent) = new.preemption.as_ref().filter(|_| old.preemption.is_none()) else {
             return;
         };

@@ -31,18 +31,17 @@ pub struct Scheduler {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleSummary {
-    /// Decided requests, without dry runs.
     pub requests: usize,
-    /// Queued gangs that were evaluated individually.
+    /// Queued gangs evaluated individually.
     pub judged: usize,
     pub searches: usize,
-    /// When the next cycle is due even without changes.
+    /// Time until the next cycle without changes.
     pub wake_after: Option<Duration>,
     pub took: Duration,
 }
 
 impl CycleSummary {
-    /// A no-op cycle is followed by a longer pause.
+    /// A longer pause follows a no-op cycle.
     fn gather(&self, settings: &SchedulerSettings) -> Duration {
         if self.requests > 0 {
             return settings.debounce;
@@ -124,7 +123,7 @@ impl Scheduler {
     }
 
     /// Decides on a blocking thread, so that lease, watches and workloads continue. `None` after a
-    /// stop: the abandoned decision ends by itself, and its memory is lost, which is always safe.
+    /// stop: the abandoned decision ends by itself. The loss of its memory is safe.
     async fn decide(
         &mut self,
         input: SchedulingInput,
@@ -156,8 +155,8 @@ impl Scheduler {
         }
     }
 
-    /// Waits for a change or `wake_after`, then until changes are batched and this process leads.
-    /// False if stopped.
+    /// Waits for a change or `wake_after`, then until the changes of one batch have arrived and
+    /// this process leads. False after a stop.
     async fn pause(
         &self,
         last: CycleSummary,

@@ -70,7 +70,8 @@ struct RecoveryLabels {
     result: &'static str,
 }
 
-/// Even an action that keeps pods may recreate some, and then takes as long as a full recreation.
+/// An action that keeps pods can still recreate some, and then takes as long as a recreation of
+/// all.
 const RESULTS: [&str; 2] = ["in_place", "recreated"];
 
 fn result(recreated: i32) -> &'static str {
@@ -108,7 +109,7 @@ fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
     .map(|(phase, ms)| (phase, ms as f64 / 1000.0))
 }
 
-/// The attempt alone does not identify an incident: a preemption may interrupt its restart.
+/// The attempt alone does not identify an incident: a preemption can interrupt its restart.
 fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
     (&one.domain, one.attempt, one.cause.kind, one.time)
         == (&other.domain, other.attempt, other.cause.kind, other.time)
@@ -116,8 +117,8 @@ fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
 
 impl IncidentMetrics {
     /// Creates the series of a namespace at zero, so that the first incident shows as an increase.
-    /// Only common actions get series: all would be ten times as many. Also removes the series of
-    /// deleted namespaces, which bounds them if every job has its own.
+    /// Only common actions get series, because all would be ten times as many. Removes the series
+    /// of deleted namespaces.
     pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         let mut namespaces = self.namespaces.lock();
         if namespaces.contains(namespace) {
@@ -147,7 +148,6 @@ impl IncidentMetrics {
         }
     }
 
-    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! The controller's memory of workloads between passes. Losing it only costs repeated requests.
+//! The controller's memory of workloads between passes. Its loss only costs repeated requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::act::{ActionResults, Judged};
 use crate::clock::Clock;
 use crate::index::{Key, Known, OwnWrites};
 
-/// Validity of a dry-run result. A feature gate or webhook of the API server may change.
+/// Validity of a dry-run result, because feature gates and webhooks change.
 const DRY_RUN_HOLDS: TimeDelta = TimeDelta::minutes(10);
 /// Validity of an inconclusive result; doubles with each further one.
 const OPEN_HOLDS: TimeDelta = TimeDelta::seconds(30);
@@ -32,14 +32,15 @@ pub(super) struct Remembered {
     /// Own writes that the watches have not delivered yet.
     pub writes: OwnWrites,
     pub summarized: Option<Instant>,
-    /// The workload as read for status writes without an answer. At most one of them is stored.
+    /// The workload as read for each status write without a response. At most one of these writes
+    /// is stored.
     pub unanswered: Option<Arc<TrainingWorkload>>,
     dry_run: Option<DryRun>,
     /// Consecutive inconclusive dry runs.
     open: i32,
     refusals: BTreeMap<Target, RefusedRequest>,
     failed: Option<FailedRequest>,
-    /// Consecutive passes with such a failure.
+    /// Consecutive passes with a failed request.
     failures: u32,
 }
 
@@ -72,7 +73,7 @@ impl Remembered {
         }
     }
 
-    /// The workload before an unanswered status write, if the write is seen stored.
+    /// The workload before the stored status write, if a write without a response was stored.
     pub fn stored_unanswered(&mut self, read: &TrainingWorkload) -> Option<Arc<TrainingWorkload>> {
         let version = &read.metadata.resource_version;
         let before = self
@@ -81,7 +82,7 @@ impl Remembered {
         (before.status != read.status).then_some(before)
     }
 
-    /// `backoff` maps a number of consecutive failures to a wait.
+    /// `backoff` returns the wait after a number of consecutive failures.
     pub fn learn(
         &mut self,
         results: ActionResults,

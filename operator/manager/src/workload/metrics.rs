@@ -34,7 +34,6 @@ impl WorkloadMetrics {
         self.incidents.known(namespace, exists);
     }
 
-    /// Counts the changes between two statuses.
     pub fn wrote(
         &self,
         namespace: &str,

@@ -45,11 +45,11 @@ use status::StatusWriter;
 /// Pause until own writes are checked again.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
-/// The effects of requests usually wake the workload earlier.
+/// Pause after requests. Their effects usually wake the workload earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
-/// Longest pause after a no-op pass, which may delay the response to a failure. A pass over a gang
-/// of thousands takes tens of milliseconds, and each pod changes several times while it starts.
+/// Longest pause after a no-op pass: it can delay the response to a failure. A pass over a gang of
+/// thousands takes tens of milliseconds, and each pod changes several times during its start.
 const REST_AT_MOST: Duration = Duration::from_millis(500);
 
 struct Passed {
@@ -90,7 +90,7 @@ pub struct Parts {
     pub limits: Limits,
     pub events: Events,
     pub metrics: WorkloadMetrics,
-    /// Once cancelled, the controller finishes the requests in flight.
+    /// After its cancellation, the controller finishes the requests in flight.
     pub stop: CancellationToken,
 }
 
@@ -110,7 +110,6 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller over an index and its queue.
     pub fn new(parts: Parts) -> Self {
         let Clients {
             read, write, pace, ..
@@ -156,7 +155,7 @@ impl Controller {
         }
     }
 
-    /// While leadership is paused, no pass starts: its back-off would outlast the pause.
+    /// No pass starts while leadership is paused: its back-off would outlast the pause.
     async fn next(&self, tenure: &mut Tenure) -> Key {
         tenure.leading(&*self.parts.clock).await;
         self.parts.queue.next().await
@@ -205,7 +204,7 @@ impl Controller {
                 self.parts.metrics.passes.ended(PassResult::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
                 match failure.class {
-                    // Another writer was faster; no person needs to act.
+                    // Another writer was faster. No operator needs to act.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
                         debug!(workload = %key, error = %failure.message, "pass is repeated");
                     }
@@ -352,7 +351,7 @@ impl Controller {
         match failure {
             Some(failure) => {
                 if failed {
-                    // Other requests may succeed, and the status must report the failure.
+                    // Other requests can succeed, and the status must report the failure.
                     self.parts.queue.add(key.clone());
                 }
                 Err(failure)

@@ -37,7 +37,7 @@ impl StatusWriter {
     }
 }
 
-/// `None`: write now, because the last write is old or more than counts differ.
+/// `None`: write now, because the last write is old or other fields than counts differ.
 pub(super) fn put_off(
     view: &WorkloadView,
     status: &TrainingWorkloadStatus,

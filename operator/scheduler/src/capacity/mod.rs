@@ -1,4 +1,4 @@
-//! Ledger of free capacity. A trial works on a clone.
+//! Ledger of free capacity. Trials work on a clone.
 
 pub(crate) mod namespace_usage;
 pub(crate) mod occupancy;
@@ -18,13 +18,13 @@ use self::reservations::StandingReservations;
 use crate::context::Context;
 use crate::gang::state::GangState;
 
-/// Free capacity: offers of the nodes minus pods, and minus assigned members without pods.
+/// Free capacity: the nodes' offers less pods and less assigned members without pods.
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
     free: Cluster,
     /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
-    /// UIDs of victims of intents in force. Their capacity counts as terminating.
+    /// UIDs of victims of preemptions in progress. Their capacity counts as terminating.
     pub evicting: BTreeSet<String>,
     /// Reservations of the last cycle for waiting gangs.
     pub standing: StandingReservations,
@@ -33,7 +33,7 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Capacity without the members that have no pods yet.
+    /// Capacity without assigned members that have no pods yet.
     pub fn new(context: &Context<'_>) -> Self {
         Self {
             free: context.cluster.free_capacity().clone(),
@@ -44,7 +44,7 @@ impl Capacity {
         }
     }
 
-    /// Free capacity at this priority: ignores nominations of lower priority.
+    /// Free capacity at this priority, including nominations of lower priority.
     pub fn visible_to(&self, context: &Context<'_>, priority: i32) -> Cluster {
         let nominations = self
             .nominations
@@ -59,8 +59,8 @@ impl Capacity {
         self.reserved.insert(node);
     }
 
-    /// Reserves capacity for an assigned member, unless its pod holds it or the member has
-    /// finished.
+    /// Reserves capacity for an assigned member, unless its pod holds the capacity or the member
+    /// has finished.
     pub fn reserve(
         &mut self,
         context: &Context<'_>,
@@ -73,7 +73,6 @@ impl Capacity {
         }
     }
 
-    /// Assigns nodes to a gang and reserves the new ones.
     pub fn assign(&mut self, context: &Context<'_>, gang: &mut GangState, nodes: Assignments) {
         let old = gang.assigned.take().unwrap_or_default();
         for (member, node) in nodes.iter().filter(|(m, n)| old.get(*m) != Some(n)) {

@@ -1,5 +1,5 @@
-//! Usage per namespace, including the placements of this cycle: the share of the cluster, which
-//! orders the queue, and free quota.
+//! Usage per namespace, with the placements of this cycle: the share of the cluster, which orders
+//! the queue, and free quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl<'i> NamespaceUsage<'i> {
         usage
     }
 
-    /// Counts the nodes of a gang. `before`: nodes that are counted already.
+    /// Counts the nodes of a gang. `before`: nodes already counted.
     pub fn admit(&mut self, gang: &GangState, before: Option<&Assignments>) {
         let namespace = &gang.input.key.namespace;
         let is_new = |m: &Member| before.is_none_or(|b| !b.contains_key(m));
@@ -79,7 +79,7 @@ impl<'i> NamespaceUsage<'i> {
         of_namespace(self.quotas, namespace).next().is_some()
     }
 
-    /// The first quota that does not permit any `count` of these members.
+    /// The first quota that permits no `count` of these members.
     pub fn excess(
         &self,
         gang: &GangState,
@@ -103,7 +103,7 @@ impl<'i> NamespaceUsage<'i> {
     }
 }
 
-/// Shares of all namespaces with gangs before the next cycle; see [`Shares::of`].
+/// Shares of all namespaces with gangs ([`Shares::of`]) before the next cycle.
 pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap<String, u64> {
     let gangs = input.gangs.iter();
     let mut pods = MemberPods::default();
@@ -117,7 +117,7 @@ pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap
         .collect()
 }
 
-/// Sum over the `count` pods that use least, for each resource separately.
+/// Sum over the `count` pods with the least usage, for each resource separately.
 fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> QuotaAmounts {
     quota
         .hard
@@ -126,7 +126,6 @@ fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) ->
         .collect()
 }
 
-/// The same for one resource.
 fn least_of(name: &str, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> i64 {
     let amount = |charge: &&QuotaCharge| charge.amounts.get(name).copied().unwrap_or(0);
     let mut each: Vec<(i64, usize)> = pods
@@ -155,7 +154,7 @@ fn charge<'g>(gang: &'g GangState, group: &str) -> Option<&'g QuotaCharge> {
     templates.find(|t| t.group == group)?.charge.as_deref()
 }
 
-/// True if the quota already counts a pod of the member, even if it will be replaced.
+/// True if the quota already counts a pod of the member, even a replaced pod.
 pub(crate) fn has_pod(gang: &GangState, member: &Member) -> bool {
     let mut pods = gang.pods_of(member).iter();
     pods.any(|pod| !pod.ended())

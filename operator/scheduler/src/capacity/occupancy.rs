@@ -1,5 +1,3 @@
-//! Converts gangs to the model's occupancy.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,7 +26,7 @@ pub(crate) fn occupancy<'a>(
     }
 }
 
-/// All gangs with the capacity they hold, and the nodes where each could restart if follow-on
+/// All gangs with the capacity they hold, and the nodes where each can restart if follow-on
 /// evictions count.
 pub(crate) fn occupancy_with_nodes<'a>(
     context: &Context<'a>,
@@ -39,7 +37,7 @@ pub(crate) fn occupancy_with_nodes<'a>(
     let mut all = occupancy(context, capacity, gangs);
     if context.settings.rules.follow_on_depth > 0 {
         let each = all.gangs.iter_mut().zip(gangs);
-        // Waiting gangs hold nothing to evict.
+        // Waiting gangs hold no evictable work.
         for (placed, gang) in each.filter(|(_, gang)| gang.holds_or_reserves()) {
             placed.eligible = nodes_of_one_template(context, memory, gang);
         }
@@ -61,7 +59,7 @@ pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
 fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a> {
     let input = &gang.input;
     let finished = gang.phase() == GangPhase::Finished;
-    // Until the manager has recorded when its time began.
+    // The manager has not recorded the start of its deadline yet.
     let placement = input.group.status.placement.as_ref();
     let placed_at = placement.map_or(context.now, |p| p.decided_at);
     let stray = gang.stray_pods().map(|pod| pod.uid.as_str());
@@ -131,7 +129,7 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
     )
 }
 
-/// Amounts that all gangs request and hold, to recognise irrelevant changes.
+/// Amounts that all gangs request and hold, for the recognition of irrelevant changes.
 pub(crate) fn asked_amounts(
     context: &Context<'_>,
     capacity: &Capacity,

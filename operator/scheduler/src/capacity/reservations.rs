@@ -79,7 +79,7 @@ pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
     extended_resources(requests)
 }
 
-/// Reserved amounts by node. Skips counts that exceed the size of the gang.
+/// Reserved amounts by node. Skips counts above the size of the gang.
 pub(crate) fn amounts(
     context: &Context<'_>,
     gang: &GangState,

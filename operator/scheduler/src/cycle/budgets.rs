@@ -16,26 +16,26 @@ use crate::plan::{PodRef, Step};
 /// How long a permission by the API server is valid.
 const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
-/// Answer of the budgets about the victims they guard.
+/// Answer of the budgets about the victims that they guard.
 pub(super) enum BudgetAnswer {
-    /// All victims can be evicted. They use the budgets by this number of pods.
+    /// All victims can be evicted. They use this number of pods of each budget.
     Yes(GuardedPods),
-    /// Answers are missing. These dry runs are to be requested.
+    /// Answers are missing. These dry runs request them.
     Asked(Vec<Step>),
-    /// At least one victim may not be evicted.
+    /// A budget forbids the eviction of a victim.
     No,
 }
 
 impl Cycle<'_> {
-    /// Checks budgets before the first eviction, with dry runs for guarded pods, because evictions
-    /// would be wasted if a budget kept a later victim. Skips gangs, whose own controllers delete
+    /// Checks budgets before the first eviction, with dry runs for guarded pods: if a budget kept a
+    /// later victim, earlier evictions would be in vain. Skips gangs, whose own controllers delete
     /// their pods. Skips everything if guarded pods may be deleted.
     pub(super) fn check_budgets(&self, intent: &Preemption, here: &[&Found]) -> BudgetAnswer {
         let context = self.context;
         if begun(intent) || context.settings.delete_after.is_some() {
             return BudgetAnswer::Yes(GuardedPods::new());
         }
-        // By then the API server has answered, or the dry run is repeated.
+        // Until then, the API server answers, or the dry run is repeated.
         let asked = |steps| {
             context.wake.at(context.now + context.settings.retry);
             BudgetAnswer::Asked(steps)
@@ -47,8 +47,8 @@ impl Cycle<'_> {
             if *pods > allowed {
                 return BudgetAnswer::No;
             } else if *pods > allowed.saturating_sub(spent) {
-                // Other preemptions use the budget. Their evictions may show in it late, so pods
-                // may count twice.
+                // Other preemptions use the budget. It can show their evictions late, so pods can
+                // count twice.
                 return asked(Vec::new());
             }
         }

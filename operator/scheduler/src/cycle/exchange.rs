@@ -1,8 +1,8 @@
 //! Gangs that exchange nodes within one cycle.
 //!
-//! Whichever status is written first promises a node that another gang still has, permanently if
-//! the process dies then. So one gang releases its nodes and gets new nodes in the next cycle.
-//! Until then the ledger keeps its new nodes from gangs behind it in the queue.
+//! The first written status would promise a node that another gang still has, permanently if the
+//! process dies then. So one gang releases its nodes, and gets new nodes in the next cycle. Until
+//! then, its new nodes stay reserved against gangs behind it in the queue.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::gang::state::GangState;
 use crate::waits::{circles, waits_for};
 
 /// Breaks circles of gangs that exchange nodes. Leaves circles of bound pods and of preemptors,
-/// whose nodes other pods hold in any case. Runs after all decisions.
+/// whose nodes other pods hold anyway. Runs after all decisions.
 pub(super) fn break_circles(gangs: &mut [GangState]) {
     loop {
         let placed_anew = gangs.iter().enumerate().filter(|(_, gang)| !gang.unmoved());
@@ -31,7 +31,7 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
             let gang = &gangs[positions[*at]];
             gang.status.preemption.is_none() && !gained(gang).is_empty()
         });
-        // The last choice is a gang that has run: it may continue with fewer members.
+        // A gang that has run is the last choice: it can continue with fewer members.
         let Some(first) = can_wait.min_by_key(|at| {
             let gang = &gangs[positions[*at]];
             (gang.under_way(), Reverse(position(gang)))

@@ -15,7 +15,7 @@ use crate::messages;
 use crate::size::{self, TooLarge};
 
 impl Turn<'_> {
-    /// The intent to evict the victims, if it fits into one object with the placement.
+    /// The intent to evict the victims, if intent and placement fit into one object.
     pub(super) fn intend(&self, eviction: &Eviction) -> Result<DecidedPreemption, TooLarge> {
         let (context, gang) = (self.context, self.gang);
         let decision = self.decision(eviction);
@@ -78,7 +78,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A unit: a gang, a pod, or all pods of a foreign unit.
+    /// Victims of a unit: a gang, a pod, or all pods of a foreign unit.
     fn victims_of(&self, eviction: &Eviction, unit: usize) -> Vec<Victim> {
         let (context, table) = (self.context, &eviction.table);
         let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit))
@@ -132,7 +132,6 @@ fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     }
 }
 
-/// Accelerator-seconds as an API integer.
 fn whole(lost: u128) -> i64 {
     i64::try_from(lost).unwrap_or(i64::MAX)
 }

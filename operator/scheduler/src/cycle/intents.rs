@@ -1,9 +1,9 @@
 //! Preemption intents. Each cycle validates them again and executes the next step.
 //!
 //! The intent is in the status of the preemptor's pod group. Everything else is derived from the
-//! cluster. An intent with an invalid victim is void; victims that are gone need no action. Nothing
-//! is evicted unless the preemptor's pods exist, fit without the victims, and do not fit with them.
-//! So a new leader resumes any intent, and a forged intent evicts nothing.
+//! cluster. An intent with an invalid victim is void; victims that are gone need no action. Before
+//! each eviction, the preemptor's pods exist, fit without the victims, and do not fit with them. So
+//! a new leader resumes any intent, and a forged intent evicts no pod.
 //!
 //! [`Cycle::next_step`] only reads; [`Cycle::apply_step`] writes the step.
 
@@ -72,7 +72,6 @@ impl ValidIntent {
 
 /// The next step of an intent.
 enum IntentStep {
-    /// Pods or terminations are awaited.
     Waits,
     Withdraws,
     /// The gang moves to free capacity.
@@ -90,7 +89,7 @@ enum IntentStep {
 }
 
 impl Cycle<'_> {
-    /// Drops intents that are void without a look at their victims.
+    /// Drops intents that are void whatever their victims.
     pub(super) fn drop_void_intents(&mut self) {
         for at in 0..self.gangs.len() {
             let gang = &mut self.gangs[at];
@@ -105,14 +104,13 @@ impl Cycle<'_> {
         }
     }
 
-    /// Executes the intents. Runs after capacity is reserved.
     pub(super) fn pursue_intents(&mut self) {
         let mut valid = self.valid_intents();
         let intents = self.gangs.iter();
         let intents = intents.filter_map(|g| g.status.preemption.as_ref());
         self.memory.evictions.read(intents, self.context.now);
         self.limits.evictions = self.memory.evictions.clone();
-        // In the order of the queue, in which gangs with nodes are first.
+        // In the order of the queue, where gangs with nodes come first.
         valid.sort_by_cached_key(|valid| position(&self.gangs[valid.at]));
         for ValidIntent { intent, found, .. } in &valid {
             if begun(intent) {
@@ -124,7 +122,7 @@ impl Cycle<'_> {
             self.pursue(valid);
         }
         // Victims of a dropped or reduced intent stay, unless they are terminating. If they counted
-        // as terminating, the next intent would lack one victim, and so on forever.
+        // as terminating, the next intent would lack a victim, and so on forever.
         for valid in &valid {
             let intent = self.gangs[valid.at].status.preemption.iter();
             let victims = intent.flat_map(|intent| &intent.victims);
@@ -148,8 +146,8 @@ impl Cycle<'_> {
                 continue;
             };
             let found = find_victims(&context, &self.gangs, &named, at, &intent);
-            // Terminating pods are lost in any case, so their capacity can be used. A new leader
-            // may not have requested the result of admission yet; it was known at the decision.
+            // Terminating pods are lost anyway, so their capacity is usable. A new leader may lack
+            // the result of admission, which was known at the decision.
             let forbidden = why_no_preemption(&context, &self.gangs[at])
                 .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
             let spares = |f: &Found| forbidden || is_spared(&context, &self.gangs, at, f);
@@ -162,7 +160,7 @@ impl Cycle<'_> {
             if valid.found.iter().any(|f| f.evicted) {
                 record_eviction(&mut self.gangs[at], &valid.intent);
             }
-            // Before its first eviction, an intent may wait for the eviction limit.
+            // Before its first eviction, an intent can wait for the eviction limit.
             let waits = !begun(&valid.intent) && valid.victims(Progress::Here).next().is_some();
             if !waits && self.is_overdue(&valid) {
                 record_failed_preemption(&context, &mut self.gangs[at]);
@@ -176,7 +174,6 @@ impl Cycle<'_> {
         out
     }
 
-    /// Executes the next step of an intent.
     fn pursue(&mut self, valid: &ValidIntent) {
         let gang = &mut self.gangs[valid.at];
         let unbound = gang.unbound();
@@ -195,7 +192,7 @@ impl Cycle<'_> {
         self.apply_step(valid, step);
     }
 
-    /// The next step of an intent. `unbound`: members whose pods are not bound yet.
+    /// The next step of an intent. `unbound`: members without bound pods.
     fn next_step(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
         let gang = &self.gangs[valid.at];
         let pods = unbound
@@ -212,7 +209,7 @@ impl Cycle<'_> {
         if valid.victims(Progress::Here).next().is_some() {
             return self.next_eviction(valid, unbound);
         }
-        // While a victim runs, kube-scheduler would itself preempt for pods that it sees.
+        // While a victim runs, kube-scheduler would preempt for visible pods by itself.
         let early = self.context.settings.keeps_nominations;
         if valid.found.iter().all(|f| f.progress.makes_way(early)) {
             return IntentStep::Requests(nominations(&pods).collect());
@@ -220,7 +217,7 @@ impl Cycle<'_> {
         IntentStep::Waits
     }
 
-    /// The evictions that remain, unless the gang fits without them or with fewer victims.
+    /// The remaining evictions, unless the gang fits without them or with fewer victims.
     fn next_eviction(&self, valid: &ValidIntent, unbound: &Assignments) -> IntentStep {
         let (at, intent) = (valid.at, &valid.intent);
         let after = self.free_after_terminations(at, unbound);
@@ -250,7 +247,6 @@ impl Cycle<'_> {
         }
     }
 
-    /// Writes the next step of an intent.
     fn apply_step(&mut self, valid: &ValidIntent, step: IntentStep) {
         let at = valid.at;
         match step {
@@ -284,7 +280,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// True if victims have not gone in time.
+    /// True if victims exceed their deadline.
     fn is_overdue(&self, valid: &ValidIntent) -> bool {
         let context = &self.context;
         let deadline = context.settings.intent_deadline;
@@ -305,7 +301,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// The gang in free capacity, if it fits there without victims, and the capacity that is left.
+    /// The gang in free capacity, if it fits there without victims, and the remaining capacity.
     fn in_free_capacity(&self, at: usize) -> Option<(Capacity, GangState)> {
         let (context, gang) = (&self.context, &self.gangs[at]);
         let mut left = self.capacity.clone();
@@ -322,7 +318,7 @@ impl Cycle<'_> {
         Some((left, moved))
     }
 
-    /// Free capacity on these nodes after all terminations, as visible to the gang here.
+    /// Free capacity on these nodes after all terminations, as visible to the gang.
     fn free_after_terminations(&self, at: usize, nodes: &Assignments) -> BTreeMap<NodeIx, Amounts> {
         let context = &self.context;
         let free = self.capacity.visible_to(context, self.gangs[at].priority());
@@ -347,7 +343,7 @@ impl Cycle<'_> {
         let (context, victim) = (&self.context, &found.victim);
         let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim.cost);
         let preemptor = self.gangs[valid.at].input.key.clone();
-        // An eviction is requested again only if budgets refused it.
+        // An eviction is repeated only if budgets refused it.
         let first = victim.eviction_requested_at.unwrap_or(context.now);
         self.limits.evictions.note(&victim.uid, victim.pods, first);
         let gang = found.gang.map(|at| &mut self.gangs[at]);
@@ -383,7 +379,7 @@ impl Cycle<'_> {
         });
     }
 
-    /// Withdraws an intent and releases the nodes that it was for.
+    /// Withdraws an intent and releases its nodes.
     fn withdraw(&mut self, at: usize) {
         let gang = &mut self.gangs[at];
         if let Some(intent) = gang.status_mut().preemption.take() {
@@ -397,7 +393,7 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
     after.values().flatten().all(|&free| free >= 0)
 }
 
-/// The intent without spared victims. The next cycle continues with it.
+/// The intent without spared victims, for the next cycle.
 fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
     intent.explanation = messages::reduced(&victims, intent.cost);
@@ -408,7 +404,7 @@ fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent
 }
 
-/// Records the time of the eviction request in the intent, unless already recorded.
+/// Records the time of the first eviction request in the intent.
 fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
     let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
     let intent = gang.status_mut().preemption.iter_mut();
@@ -425,7 +421,7 @@ fn unassign(gang: &mut GangState, pod: &Pod) {
     }
 }
 
-/// Nominations for pods that are not nominated yet.
+/// Nominations for pods without a nomination.
 fn nominations(pods: &[(Arc<Pod>, NodeName)]) -> impl Iterator<Item = Step> {
     let missing = pods.iter();
     let missing = missing.filter(|(pod, node)| pod.nominated.as_ref() != Some(node));
@@ -435,7 +431,7 @@ fn nominations(pods: &[(Arc<Pod>, NodeName)]) -> impl Iterator<Item = Step> {
     })
 }
 
-/// True if the intent is unchanged and written for the gang's current placement.
+/// True if the intent is unchanged and belongs to the gang's current placement.
 fn genuine(gang: &GangState, intent: &Preemption) -> bool {
     is_own(&gang.input.group, intent) && gang.unmoved()
 }

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::pace::{Evictions, LimitReached};
 
-/// Number of existing victim pods per budget, by position of the budget.
+/// Number of victim pods per budget, by position of the budget.
 pub(super) type GuardedPods = BTreeMap<usize, u32>;
 
 #[derive(Default)]
 pub(super) struct EvictionLimits {
     /// Evictions of the last minute and of this cycle. Memory learns the latter from written
-    /// statuses, because a failed write evicts nothing.
+    /// statuses, because a failed write evicts no pod.
     pub evictions: Evictions,
-    /// First refusal of the cycle by the limit per minute. No other preemption may overtake the
-    /// refused one.
+    /// First refusal of the cycle by the limit per minute. No other preemption may overtake it.
     pub reached: Option<LimitReached>,
     /// Use of the budgets by preemptions of this cycle.
     pub spent: GuardedPods,

@@ -1,4 +1,4 @@
-//! Maintains existing placements: removes released placements and nodes that have become unusable.
+//! Maintains existing placements: removes released placements and unusable nodes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::messages;
 use crate::refusal::note_refusals;
 
 impl Cycle<'_> {
-    /// Removes released placements and unusable nodes. Runs before anything is reserved.
+    /// Removes released placements and unusable nodes. Runs before all reservations.
     pub(super) fn maintain_placements(&mut self) {
         let (context, memory) = (&self.context, &mut *self.memory);
         let mut refused = HashSet::new();
@@ -31,7 +31,7 @@ impl Cycle<'_> {
             } else if gang.input.released() {
                 clear_when_empty(context, gang);
             } else if !gang.disrupted() && gang.fully_bound().is_none() {
-                // Bound pods that keep running keep their nodes in any case.
+                // Bound pods that keep running keep their nodes anyway.
                 follow_bound_pods(gang);
                 give_up_lost_nodes(context, memory, gang);
             }
@@ -40,8 +40,8 @@ impl Cycle<'_> {
     }
 }
 
-/// Assigns members to the nodes of their bound pods. A pod may be bound just when its member loses
-/// or changes its node. Nothing would delete that pod, and the new node would stay empty.
+/// Assigns members to the nodes of their bound pods. A pod can be bound while its member loses or
+/// changes its node. That pod would stay, and the new node would stay empty.
 fn follow_bound_pods(gang: &mut GangState) {
     let Some(assigned) = &gang.assigned else {
         return;
@@ -96,7 +96,7 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
     );
 }
 
-/// True if a pod is past its deadline on an unready node. Its end will not be reported.
+/// True if a pod is past its deadline on an unready node, which cannot report its end.
 fn stranded(context: &Context<'_>, pod: &Pod) -> bool {
     let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_ref()) else {
         return false;
@@ -117,7 +117,7 @@ fn adopt_running_pods(gang: &mut GangState) {
     gang.assigned = Some(nodes).filter(|n| !n.is_empty()).map(Arc::new);
 }
 
-/// Unassigns members that left the gang, and members whose nodes are unusable.
+/// Unassigns members that left the gang, and members on unusable nodes.
 fn give_up_lost_nodes(context: &Context<'_>, memory: &Memory, gang: &mut GangState) {
     let lost = lost_members(context, memory, gang);
     give_up(gang, &lost);
@@ -160,7 +160,7 @@ fn lost_members(context: &Context<'_>, memory: &Memory, gang: &GangState) -> BTr
     lost
 }
 
-/// True if a new pod of the member may use the node, regardless of capacity.
+/// True if a new pod of the member may use the node, whatever its capacity.
 fn usable(
     context: &Context<'_>,
     memory: &Memory,

@@ -6,7 +6,6 @@ use crate::capacity::reservations::Position;
 use crate::gang::state::GangState;
 use crate::memory::equivalence_class::Request;
 
-/// A gang in the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Queueing {
     pub position: Position,
@@ -15,7 +14,7 @@ pub(super) struct Queueing {
 }
 
 /// Gangs that request capacity, head of the queue last. Ordered by priority, gangs with nodes or
-/// reservations, share of the namespace, queue time, UID; growth is last. `reserved`: gangs with
+/// reservations, share of the namespace, queue time, UID; growth comes last. `reserved`: gangs with
 /// reservations.
 pub(super) fn order(
     gangs: &[GangState],
@@ -73,7 +72,7 @@ fn sort(queue: &mut [Queueing]) {
     queue.sort_by(|a, b| b.position.cmp(&a.position));
 }
 
-/// Request of a gang. `None` if it requests nothing.
+/// `None` if the gang requests no capacity.
 pub(super) fn request_of(gang: &GangState) -> Option<Request> {
     let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
     let has_all = gang.fully_bound().is_some();

@@ -30,11 +30,11 @@ pub(super) enum Outcome {
     TooLarge(TooLarge),
     /// The optional members of an elastic gang do not fit.
     KeepsSize,
-    /// The gang does not fit, so its excluded nodes are permitted again for another turn.
+    /// The gang does not fit. Another turn permits its excluded nodes.
     RetriesExcludedNodes,
 }
 
-/// A preemption, as recorded in the status of the preemptor and as reported.
+/// A preemption: as recorded in the preemptor's status, and as reported.
 pub(super) struct DecidedPreemption {
     pub intent: Preemption,
     pub decision: PreemptionDecision,
@@ -47,7 +47,7 @@ pub(super) struct Waiting {
     pub reservation: Option<Reservation>,
     /// Gangs with the same verdict.
     pub class: EquivalenceClass,
-    /// True if events alone decide whether the verdict is still valid.
+    /// True if only events can change the verdict.
     pub plain: bool,
 }
 
@@ -61,13 +61,11 @@ pub(super) struct NoCapacity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VictimSearch {
-    /// The gang may not preempt, or need not.
     NotDue,
-    /// The result of the last search is valid.
     Cached,
-    /// The searches of the cycle are used up.
+    /// The cycle has no search left.
     OverBudget,
-    /// Found no victims. The result is valid until this time.
+    /// No victims. The result is valid until this time.
     NoResult(Option<DateTime<Utc>>),
 }
 
@@ -111,7 +109,7 @@ impl Cycle<'_> {
         }
     }
 
-    /// Counts a gang that was evaluated by itself, and its longer placement search.
+    /// Counts an evaluated gang, and its longer placement search.
     fn note_evaluation(&mut self, at: usize) {
         self.queue.evaluated += 1;
         if self.search_effort(at) > 1 {
@@ -203,7 +201,6 @@ impl Cycle<'_> {
         self.gangs[at].pending = Some(pending);
     }
 
-    /// Records the reservation of a waiting gang.
     fn reserve(&mut self, at: usize, reservation: Reservation) {
         let (context, gang) = (&self.context, &mut self.gangs[at]);
         let nodes = amounts(context, gang, &reservation);
@@ -216,7 +213,7 @@ impl Cycle<'_> {
         gang.status_mut().reservation = Some(reservation);
     }
 
-    /// Wakes the scheduler when the reason may end by itself.
+    /// Wakes the scheduler when the reason may end without a change.
     fn wake_for(&self, pending: &Pending) {
         if let Pending::BackingOff { next_try, .. }
         | Pending::RejectingNodes { next_try, .. }

@@ -1,7 +1,7 @@
-//! Members that wait for nodes which pods of other gangs occupy.
+//! Members whose nodes pods of other gangs occupy.
 //!
-//! The workload controller may create pods for a placement that was cleared a moment ago. If such
-//! pods are bound, their gang keeps the nodes, and gangs that got the nodes since then lose them.
+//! The workload controller can create pods for a placement that was just cleared. If such pods are
+//! bound, their gang keeps the nodes, and gangs that got the nodes since then lose them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::capacity::reservations::position;
 use crate::context::Context;
 use crate::gang::state::GangState;
 
-/// Unassigns unbound members that do not fit next to bound members; gangs ahead in the queue keep
+/// Unassigns unbound members that do not fit next to bound members. Gangs ahead in the queue keep
 /// their nodes. Runs after placements are maintained.
 ///
 /// Ignores pods outside gangs, which are kube-scheduler's decision, and preemptors, which wait for
@@ -49,12 +49,12 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     }
 }
 
-/// True if the workload lets the gang have capacity.
+/// True if the workload permits the gang to have capacity.
 fn holds(gang: &GangState) -> bool {
     gang.phase() != GangPhase::Finished && !gang.input.released()
 }
 
-/// True if members may wait for nodes, but not for victims.
+/// True if members can wait for nodes, without victims.
 fn waits(gang: &GangState) -> bool {
     holds(gang) && !gang.disrupted() && gang.status.preemption.is_none()
 }

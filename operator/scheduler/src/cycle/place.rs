@@ -65,7 +65,7 @@ pub(super) fn placement_request(
     })
 }
 
-/// Requested members by template, without templates that request no members.
+/// Requested members by template.
 fn template_members(
     context: &Context<'_>,
     memory: &Memory,
@@ -93,7 +93,7 @@ fn template_members(
     Ok(out)
 }
 
-/// Free capacity for a gang. Includes its own unbound pods on other nodes, which will be deleted.
+/// Free capacity for a gang, including its unbound pods on other nodes, which will be deleted.
 pub(super) fn capacity_for(
     context: &Context<'_>,
     capacity: &Capacity,
@@ -146,7 +146,7 @@ pub(super) fn attempt<'d>(
         asking: AskingGang {
             request,
             namespace: &input.key.namespace,
-            // Its priority class may raise the priority of the running gang.
+            // Its priority class can raise the priority of the running gang.
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
             evictable: is_evictable(context, input),
             victims: &rules.victims,

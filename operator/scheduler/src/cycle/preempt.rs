@@ -1,5 +1,3 @@
-//! Capacity from terminating pods and from preemption.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,10 +22,11 @@ use crate::memory::backoff::backoff;
 use crate::pace::LimitReached;
 use crate::refusal::why_no_preemption;
 
-/// Placements in a row that may end with a rejection by a kubelet. Afterwards the node is unusable.
+/// Consecutive placements that may end with a rejection by a kubelet. Afterwards the node is
+/// unusable.
 const REJECTIONS: i32 = 3;
 
-/// How long a result is valid if it exceeds the size of one object. Other victims may be cheaper by
+/// How long a result is valid that exceeds the size of one object. Other victims can be cheaper by
 /// then.
 const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 
@@ -60,7 +59,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Whether the gang may search victims now.
+    /// Whether the gang may search for victims now.
     fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
         let Self { context, gang, .. } = *self;
         // A gang that may fit without evictions must not preempt.
@@ -95,7 +94,6 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Searches victims for the gang.
     fn search(&self, short: Infeasible, free: &Cluster) -> Result<Eviction, Box<NoCapacity>> {
         let Self { context, .. } = *self;
         let Cycle {
@@ -146,14 +144,14 @@ impl Turn<'_> {
         evictions.allow(pods, settings.max_evictions_per_minute, now)
     }
 
-    /// A placement search ended without an answer. A longer one follows after a back-off.
+    /// A placement search without an answer. A longer search follows after a back-off.
     fn unknown(&self, steps: u64) -> Pending {
         let (uid, unknown) = (self.gang.uid(), &self.cycle.memory.unknown);
         let next_try = unknown.next_try(uid, self.context.now, self.effort);
         Pending::Unknown { steps, next_try }
     }
 
-    /// Searches the cheapest victims among work that the rules permit.
+    /// Searches for the cheapest victims among work that the rules permit.
     fn search_victims(
         &self,
         everything: &Occupancy<'_>,
@@ -272,7 +270,7 @@ impl NoVictimsFound {
 
 /// Nodes that the workload avoids because their kubelets rejected its pods.
 struct Rejecting<'g> {
-    /// The request with these nodes permitted.
+    /// The request if these nodes are permitted.
     without: PlacementRequest,
     until: DateTime<Utc>,
     first: &'g str,
@@ -280,8 +278,8 @@ struct Rejecting<'g> {
 }
 
 /// Nodes whose kubelets rejected pods of the gang, and the request with these nodes. The gang waits
-/// for the end of the exclusion, when the unknown reason has most likely passed. `None` if its pods
-/// were rejected too often.
+/// for the end of the exclusion, because the unknown reason has most likely passed by then. `None`
+/// after too many rejections.
 fn without_rejections<'g>(
     context: &Context<'_>,
     gang: &'g GangState,

@@ -1,4 +1,4 @@
-//! The queue: places gangs in order, and records why the others wait.
+//! The queue: places gangs in order, and records why other gangs wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +22,14 @@ use crate::plan::QueuePlace;
 
 impl Cycle<'_> {
     /// Serves the queue: places gangs that fit, preempts for gangs that may, and records why the
-    /// remaining gangs wait. Returns the queue in the order in which it was served.
+    /// remaining gangs wait. Returns the queue in the served order.
     ///
-    /// A victim search without result is repeated only after a relevant change. If searches run
-    /// out, the remaining gangs are first in the next cycle, so that every gang gets a search.
+    /// A victim search without result is repeated only after a relevant change. If the cycle has no
+    /// search left, the remaining gangs come first in the next cycle.
     pub(super) fn serve_queue(&mut self) -> Vec<QueuePlace> {
         let context = self.context;
         note_queue_time(&context, &mut self.gangs);
-        // Lost nodes have been removed.
+        // Lost nodes are already removed.
         for gang in &mut self.gangs {
             gang.choose_members_to_place(&context);
         }
@@ -92,7 +92,7 @@ impl Cycle<'_> {
         self.apply(at, outcome);
     }
 
-    /// Drops verdicts of earlier cycles after a relevant change, and takes the reservations of
+    /// After a relevant change, drops verdicts of earlier cycles and takes the reservations of
     /// these cycles from the statuses. Gangs that still wait get them again.
     fn expire_verdicts(&mut self) {
         let asked = asked_amounts(&self.context, &self.capacity, &self.gangs);
@@ -125,8 +125,8 @@ fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     }
 }
 
-/// Leaves out members with missing volumes if enough remain: any of a basic gang, `minCount` of an
-/// elastic gang.
+/// Leaves out members with missing volumes if enough members remain: one of a basic gang,
+/// `minCount` of an elastic gang.
 fn keep_to_volumes(gang: &mut GangState) {
     if gang.missing_volume().is_none() {
         return;
@@ -197,7 +197,7 @@ fn most_allowed(
     counts.partition_point(with)
 }
 
-/// Wanted members: counted by quotas already, and new.
+/// Wanted members: already counted by quotas, and new.
 fn counted_and_new(gang: &GangState) -> (Vec<&Member>, Vec<&Member>) {
     let assigned = gang.assigned.as_ref();
     let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);

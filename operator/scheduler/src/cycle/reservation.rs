@@ -1,6 +1,6 @@
 //! Reservations of waiting gangs: nodes by name, in the status of their pod groups.
 //!
-//! A reservation is kept while the gang needs it and the scheduler could make it now. Otherwise the
+//! A reservation stays while the gang needs it and the scheduler could choose it now. Otherwise the
 //! scheduler chooses again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,7 +69,7 @@ impl Turn<'_> {
         let (context, gang) = (self.context, self.gang);
         let wanted = wanted(gang);
         let nobody = BTreeSet::new();
-        // Budgets change with every pod, so their current state does not matter later.
+        // Budgets change with every pod, so their current state is ignored.
         let victims = may_preempt(context, gang).then_some(VictimFilter {
             rules: &context.settings.rules.victims,
             wanted: &wanted,
@@ -88,7 +88,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Chooses nodes, if possible none that are reserved for gangs further back.
+    /// Chooses nodes, preferably none that gangs further back have reserved.
     fn choose(&self, free: &Cluster, blockers: &[Blocker]) -> Option<GangPlacement> {
         let Cycle { queue, gangs, .. } = self.cycle;
         let served: BTreeSet<usize> = queue.ahead.iter().map(|r| r.gang).collect();

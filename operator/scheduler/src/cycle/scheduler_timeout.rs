@@ -1,6 +1,6 @@
-//! Preemptors whose pods are neither bound nor refused after their victims are gone.
-//! `schedulerName` may be wrong, or kube-scheduler may be down. After a deadline, other gangs get
-//! the capacity.
+//! Preemptors whose pods are neither bound nor refused after their victims are gone:
+//! `schedulerName` is wrong, or kube-scheduler is down. After a deadline, other gangs get the
+//! capacity.
 //!
 //! The intent records the progress, so a new leader continues the count. If a gang has never run
 //! and stays incomplete, the workload controller releases the nodes of its bound members.
@@ -17,14 +17,14 @@ use crate::context::Context;
 use crate::gang::state::GangState;
 use crate::memory::Memory;
 
-/// Shortest time between two writes of progress. Binding a large gang takes many cycles.
+/// Shortest time between two writes of progress. The binding of a large gang takes many cycles.
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);
-/// How long this process must have seen the deadline passed. A new leader, or a process without
-/// connection to the API server, may have missed progress.
+/// How long this process must have observed the passed deadline. A new leader, or a disconnected
+/// process, may have missed progress.
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
 /// True if no pod of the gang was bound or refused in time after its victims were gone. Records the
-/// progress. `unbound`: members that are not bound.
+/// progress. `unbound`: members without bound pods.
 pub(super) fn is_unanswered(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -62,8 +62,8 @@ fn written(context: &Context<'_>, seen: Option<BindingProgress>, bound: i32) -> 
     }
 }
 
-/// True if a scheduler has refused a waiting pod, so it is alive. A pod over which it failed does
-/// not count, because it may fail forever.
+/// True if a scheduler has refused a waiting pod: it is alive. An error of the scheduler does not
+/// count, because it can repeat forever.
 fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     let mut waiting = unbound.iter().filter_map(|(m, n)| gang.waiting_pod(m, n));
     waiting.any(|pod| pod.stage == Stage::Refused)
@@ -92,7 +92,7 @@ fn silence(gang: &GangState) -> Option<&Refusal> {
     gang.status.refusal.as_ref().filter(|r| r.unanswered)
 }
 
-/// Start of the latest pod that was bound or refused, by scheduler name.
+/// Start of the latest bound or refused pod, by scheduler name.
 fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
     let mut heard = BTreeMap::new();
     for gang in gangs {

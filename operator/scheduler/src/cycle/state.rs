@@ -1,5 +1,5 @@
-//! State of a cycle. Its stages change it in order; while the queue is served, only
-//! [`Cycle::apply`] changes it.
+//! State of a cycle. Stages change it in order. While the queue is served, only [`Cycle::apply`]
+//! changes it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,6 @@ pub(super) struct Cycle<'a> {
     pub capacity: Capacity,
     pub limits: EvictionLimits,
     pub queue: QueueState,
-    /// Requests except status writes.
     pub steps: Vec<Step>,
 }
 
@@ -55,14 +54,13 @@ impl<'a> Cycle<'a> {
     }
 
     /// True if only its request and events decide about a gang: it has no history, and no gang has
-    /// promised it nodes.
+    /// promised nodes to it.
     pub fn is_plain(&self, gang: &GangState) -> bool {
         let (uid, promised) = (gang.uid(), self.queue.promised(&self.gangs));
         gang.has_no_history() && !promised.contains(uid) && !self.memory.unknown.knows(uid)
     }
 
-    /// Drops what depends on the capacity of other gangs, after a gang got some or is to release
-    /// some.
+    /// Drops results that depend on the capacity of other gangs, after a change of that capacity.
     pub fn capacity_changed(&mut self) {
         self.memory.inadmissible.capacity_changed();
         self.queue.work.take();
@@ -85,13 +83,12 @@ impl<'a> Cycle<'a> {
 pub(super) struct QueueState {
     /// Reservations of the last cycle, by index of the gang.
     pub previous: BTreeMap<usize, Reservation>,
-    /// Reservations of waiting gangs in queue order. Gangs behind them must not use this capacity.
+    /// Reservations of waiting gangs in queue order. They bind gangs further back.
     pub ahead: ReservationsAhead,
     /// Hash of `ahead`, equal for equal reservations of any cycle.
     pub ahead_hash: u64,
-    /// Number of gangs that were evaluated one by one, not by an equal request.
+    /// Number of gangs evaluated one by one, without a shared verdict.
     pub evaluated: usize,
-    /// Number of victim searches.
     pub searches: usize,
     /// Number of placement searches with more steps.
     pub extended_searches: usize,
@@ -99,9 +96,8 @@ pub(super) struct QueueState {
     pub unsearched: bool,
     /// Terminating capacity.
     pub leaving: OnceCell<Leaving>,
-    /// Work that holds capacity temporarily.
     work: OnceCell<Vec<PassingWork>>,
-    /// UIDs of pod groups to which backfilled gangs have promised to end in time.
+    /// UIDs of pod groups to which backfilled gangs have promised their end.
     promised: OnceCell<BTreeSet<String>>,
 }
 

@@ -1,5 +1,3 @@
-//! Updates the status of each gang to the decision, and writes it if it differs.
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +17,7 @@ use crate::plan::{StatusWrite, Step, Vacated};
 const SAID_AFTER: Duration = Duration::from_mins(1);
 
 impl Cycle<'_> {
-    /// Completes the status of each gang. Returns the writes of statuses that differ.
+    /// Completes the status of each gang. Returns the writes of changed statuses.
     pub(super) fn status_writes(&mut self) -> Vec<Step> {
         let context = &self.context;
         let mut steps = Vec::new();
@@ -147,7 +145,7 @@ fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static 
                 .map_or(reasons::UNSCHEDULABLE, |p| p.reason());
             Some((false, reason, text))
         }
-        // Reports nothing before the first attempt.
+        // No report before the first attempt.
         (None, GangPhase::NotRequesting(reason)) => {
             find(
                 &gang.status.conditions,

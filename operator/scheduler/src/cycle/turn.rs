@@ -1,4 +1,4 @@
-//! The turn of one gang in the queue: it is placed, preempts, or waits. A turn only reads;
+//! The turn of one gang in the queue: placed, preempting or waiting. A turn only reads;
 //! [`Cycle::apply`] writes its outcome.
 
 use lockstep_api::scheduling::Backfill;
@@ -18,20 +18,16 @@ use crate::size;
 pub(super) struct Turn<'c> {
     pub cycle: &'c Cycle<'c>,
     pub context: &'c Context<'c>,
-    /// Index of the gang.
     pub at: usize,
     pub gang: &'c GangState,
     pub request: PlacementRequest,
-    /// Gangs with the same verdict.
     pub class: EquivalenceClass,
-    /// Factor on the usual steps of its searches.
     pub effort: u64,
-    /// True if events alone decide whether its verdict is still valid.
+    /// True if only events can change its verdict.
     plain: bool,
 }
 
 impl Cycle<'_> {
-    /// Evaluates the request of a gang.
     pub(super) fn evaluate(&self, at: usize, request: Request) -> Outcome {
         let turn = match Turn::new(self, at, request) {
             Ok(turn) => turn,
@@ -45,7 +41,7 @@ impl<'c> Turn<'c> {
     /// An error if the gang cannot request capacity now.
     fn new(cycle: &'c Cycle<'_>, at: usize, request: Request) -> Result<Self, Pending> {
         let (context, gang) = (&cycle.context, &cycle.gangs[at]);
-        // A gang in back-off does not lack capacity, so it holds no reservation.
+        // A gang in back-off holds no reservation, because capacity is not what it lacks.
         if let Some(pending) = backs_off(context, gang) {
             return Err(pending);
         }
@@ -95,7 +91,7 @@ impl<'c> Turn<'c> {
         }
     }
 
-    /// The verdict on its class, if no event can have changed it since. A class without a search is
+    /// The verdict on its class, if no event can have changed it. A class without a search is
     /// evaluated again once the cycle has a search left.
     fn reused(&self) -> Option<Outcome> {
         let Cycle { queue, memory, .. } = self.cycle;
@@ -141,8 +137,8 @@ impl<'c> Turn<'c> {
         }
     }
 
-    /// Places the gang in the remaining capacity. Also returns the time by which it must end if it
-    /// needs capacity that is reserved for later.
+    /// Places the gang in the remaining capacity. If it needs capacity that is reserved for later,
+    /// the time by which it must end is returned too.
     fn in_free_capacity_or_reserved_for_later(
         &self,
         attempt: &PlacementAttempt<'_>,

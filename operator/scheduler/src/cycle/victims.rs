@@ -20,11 +20,9 @@ pub(super) struct Found {
     pub victim: Victim,
     pub progress: Progress,
     pub holds: Vec<(NodeIx, Amounts)>,
-    /// The pod of a single victim.
     pub pod: Option<Arc<Pod>>,
     /// Index of the victim gang, or of the gang of the victim pod.
     pub gang: Option<usize>,
-    /// True if it has condition DisruptionTarget.
     pub evicted: bool,
     /// End of the last grace period of its terminating pods.
     pub ends: Option<DateTime<Utc>>,
@@ -32,17 +30,17 @@ pub(super) struct Found {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Exists, no eviction requested.
+    /// Exists, without an eviction request.
     Here,
     /// Eviction requested, not terminating yet.
     Asked,
     Leaving,
-    /// Holds no capacity, or got it later.
+    /// Holds no capacity, or obtained it later.
     Gone,
 }
 
 impl Progress {
-    /// True if pods can be nominated in its place. `early`: also before it is gone.
+    /// True if pods can be nominated in its place. `early`: before it is gone, too.
     pub fn makes_way(self, early: bool) -> bool {
         match self {
             Self::Here | Self::Asked => false,
@@ -53,7 +51,7 @@ impl Progress {
 }
 
 impl Found {
-    /// True if it has not begun to terminate, so it can stay.
+    /// True if it is not terminating, so it can stay.
     pub fn stays(&self) -> bool {
         matches!(self.progress, Progress::Here | Progress::Asked)
     }
@@ -71,7 +69,7 @@ impl Found {
     }
 }
 
-/// All victims of intents in force, looked up together. There may be thousands.
+/// All victims of preemptions in progress, looked up together. There can be thousands.
 pub(super) struct NamedVictims<'c> {
     bound: HashMap<&'c str, &'c ListedPod>,
     /// Index of the victim gang or of the pod's gang, by UID.
@@ -116,7 +114,7 @@ struct Pursuit<'s, 'c> {
     units_in_way: HashSet<(&'s str, &'s str)>,
 }
 
-/// Finds the victims. `None` if the intent names an invalid victim.
+/// `None` if the intent names an invalid victim.
 pub(super) fn find_victims(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -210,7 +208,7 @@ impl<'s> Pursuit<'s, '_> {
         if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
             return None;
         }
-        // A unit that is evicted whole may only be a victim whole.
+        // A unit that is evicted whole must be a victim as a whole.
         let whole = gang.is_none() && context.cluster.goes_whole(pod);
         if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
             return None;
@@ -238,7 +236,7 @@ impl<'s> Pursuit<'s, '_> {
     }
 
     /// The victim's bound pod on the preemptor's nodes. A pod elsewhere counts if its eviction has
-    /// begun or its whole unit has a pod there.
+    /// begun, or if its whole unit has a pod there.
     fn pod_to_go(&self, victim: &Victim) -> Option<&'s ListedPod> {
         let listed = *self.named.bound.get(victim.uid.as_str())?;
         if self.is_in_way(victim) {
@@ -255,8 +253,8 @@ impl<'s> Pursuit<'s, '_> {
     }
 }
 
-/// True if a gang has released all its capacity since then. A new placement alone is no sign: a
-/// gang also gets one when it grows or loses a member.
+/// True if a gang has released all its capacity since then. A new placement alone proves nothing: a
+/// gang gets one too when it grows or loses a member.
 fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     let status = &gang.status;
     let preempted = find(&status.conditions, types::DISRUPTION_TARGET).is_some_and(|c| {
@@ -267,7 +265,7 @@ fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
     preempted || status.queued_at.is_some_and(|at| at > then)
 }
 
-/// True if a label or the configuration, which may have changed since, protects the victim.
+/// True if a label or the current configuration protects the victim.
 pub(super) fn is_spared(
     context: &Context<'_>,
     gangs: &[GangState],
@@ -357,7 +355,6 @@ pub(super) fn can_stay<'f>(
     spared
 }
 
-/// A single victim, or a unit of victims that are evicted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum UnitOfVictim<'v> {
     Alone(&'v str),

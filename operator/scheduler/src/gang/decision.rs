@@ -6,27 +6,22 @@ use lockstep_engine::NodeIx;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Decision {
-    /// None: the gang requests nothing, or waits.
+    /// The gang requests no capacity, or waits.
     #[default]
     None,
-    /// Placed in free capacity.
     Placed(Assignments),
     /// Waits for terminating pods. The gang takes these nodes if nothing else changes.
     AfterTerminations(Assignments),
-    /// Preempts work.
     Preempts(Box<PreemptionDecision>),
 }
 
-/// Victims for a gang, with cost and proof.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreemptionDecision {
     pub nodes: Assignments,
     pub victims: Vec<ChosenVictim>,
-    /// Accelerator-seconds of work lost.
     pub lost: u128,
-    /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,
-    /// Lower bound of the work lost by any set of victims, in accelerator-seconds.
+    /// Lower bound of the work that any set of victims loses, in accelerator-seconds.
     pub at_least: u128,
     /// True if no cheaper set exists.
     pub proven: bool,
@@ -34,7 +29,6 @@ pub struct PreemptionDecision {
     pub next_best: Option<OtherVictims>,
 }
 
-/// A victim, and the nodes that the gang takes from it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChosenVictim {
     pub victim: Victim,

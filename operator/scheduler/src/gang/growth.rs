@@ -2,8 +2,8 @@
 //! later.
 //!
 //! A change of membership costs a restart. So a gang takes free capacity when it is placed, and
-//! keeps its size while it starts and while an incident is open. It grows only after it has run for
-//! some time without incident, and never preempts to grow.
+//! keeps its size during its start and incidents. It grows only after some time without an
+//! incident, and never preempts to grow.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::input::members::DomainInput;
 
 impl GangState {
     /// Chooses the members to place, if some members have nodes. The gang grows some time after its
-    /// last incident, or at the first opportunity if its minimum was raised.
+    /// last incident, or at the first opportunity after a raise of its minimum.
     pub(crate) fn choose_members_to_place(&mut self, context: &Context<'_>) {
         let input = Arc::clone(&self.input);
         let (gang, ledger) = (&*input.gang, &input.workload.members);
@@ -54,7 +54,8 @@ impl GangState {
         if has_grown {
             return;
         }
-        // Below its minimum, `replicas` or `minCount` was raised, and the gang grows without delay.
+        // Below its minimum, the gang grows without delay, because `replicas` or `minCount` was
+        // raised.
         let present = gang.members().filter(|m| !ledger.absent.contains(*m));
         let delay = TimeDelta::from_std(context.settings.grow_after).unwrap_or(TimeDelta::MAX);
         let grows_at = if present.count() < min_count {

@@ -1,5 +1,5 @@
-//! Reasons to hold a gang: an object is missing that neither free capacity nor preemption provides.
-//! A held gang takes no capacity, evicts no pod and blocks no gang.
+//! Reasons to hold a gang: an object is missing, which neither free capacity nor preemption
+//! provides. A held gang takes no capacity, evicts no pod and blocks no gang.
 
 use lockstep_api::condition::reasons;
 use lockstep_model::quota::QuotaExcess;
@@ -7,9 +7,7 @@ use lockstep_model::volumes::MissingVolume;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hold {
-    /// A volume claim, a volume or a storage class is missing.
     Volume(MissingVolume),
-    /// A quota of the namespace is exceeded.
     Quota(QuotaExcess),
 }
 

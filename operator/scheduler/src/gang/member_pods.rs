@@ -1,4 +1,4 @@
-//! Pods of each gang by member. Unchanged for most gangs between two cycles.
+//! Pods of each gang by member. Between two cycles, most gangs are unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,16 +16,15 @@ pub(crate) type PodsByMember = BTreeMap<Member, Vec<Arc<Pod>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GangPods {
     pub by_member: Arc<PodsByMember>,
-    /// The same pods as a list.
     pub all: Arc<[Arc<Pod>]>,
-    /// Pods that are not bound; usually none.
+    /// Unbound pods, mostly none.
     pub unbound: Arc<[Arc<Pod>]>,
     /// Set if all members are bound as placed.
     pub fully_bound: Option<Arc<FullyBound>>,
 }
 
 /// A gang with one bound, non-terminating pod per member on its assigned node. Most running gangs
-/// are so, and stages skip checks per pod.
+/// are in this state, for which stages skip checks per pod.
 #[derive(Debug)]
 pub(crate) struct FullyBound {
     /// Assignments for which this is true.
@@ -34,7 +33,6 @@ pub(crate) struct FullyBound {
     pub holds: Vec<Occupant>,
 }
 
-/// Results of the last cycle, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct MemberPods(HashMap<String, Found>);
 
@@ -43,7 +41,7 @@ struct Found {
     /// Pods of the workload from which `pods` was computed.
     among: Arc<Vec<Arc<Pod>>>,
     pods: GangPods,
-    /// Compared input, and the version of the nodes, whose ordinals may change.
+    /// Compared input, and the version of the nodes, whose ordinals can change.
     compared: Option<(Arc<GangInput>, u64)>,
 }
 
@@ -92,7 +90,7 @@ impl Found {
     fn compare(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) {
         let version = cluster.nodes_version();
         let known = self.compared.as_ref().is_some_and(|(with, nodes)| {
-            // Same pods and same object: the result is still valid.
+            // The same pods and the same object: the result is still valid.
             Arc::ptr_eq(with, gang) && *nodes == version
         });
         if !known {
@@ -149,7 +147,7 @@ fn by_member(gang: &GangInput, among: &[Arc<Pod>]) -> PodsByMember {
     let members: BTreeSet<&Member> = gang.gang.members().collect();
     let mut out = PodsByMember::new();
     for pod in among {
-        // A pod that has lost the label of its group still takes the capacity of its member.
+        // A pod without the label of its group still takes the capacity of its member.
         let labelled = pod.pod_group.as_ref() == Some(&gang.key.name);
         let ours = |m: &&Member| labelled || members.contains(m);
         if let Some(member) = pod.member.as_ref().filter(ours) {

@@ -1,5 +1,3 @@
-//! Why a gang waits, as data.
-
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -23,7 +21,6 @@ pub enum Pending {
     /// No node offers a resource, or has the topology label.
     Unmet(Unmet),
     Capacity(Infeasible),
-    /// Insufficient capacity, and no set of victims frees enough.
     NoVictims {
         /// Shortage after evicting all permitted work.
         short: Infeasible,
@@ -39,10 +36,8 @@ pub enum Pending {
     /// A search ended without an answer whether all pods fit together. No work is preempted.
     Unknown {
         steps: u64,
-        /// Time of the next, longer search.
         next_try: DateTime<Utc>,
     },
-    /// Insufficient capacity, and the gang may not preempt.
     NoPreemption {
         short: Infeasible,
         why: NoPreemption,
@@ -52,19 +47,15 @@ pub enum Pending {
     /// kube-scheduler refused the last placements for a reason other than capacity.
     BackingOff {
         refusal: Box<Refusal>,
-        /// Time of the next placement.
         next_try: DateTime<Utc>,
     },
     /// The placement exceeds the size of one object.
     TooLarge(TooLarge),
-    /// Terminating pods free enough capacity.
     Terminations {
-        /// Shortage until then.
         short: Infeasible,
     },
-    /// The gang fits only with nodes whose kubelets rejected its pods, and which it avoids for now.
+    /// The gang fits only with nodes whose kubelets rejected its pods. It avoids them for now.
     RejectingNodes {
-        /// First of these nodes by name.
         node: String,
         others: usize,
         /// Time from which all of them are permitted again.
@@ -77,13 +68,11 @@ pub enum Pending {
     },
     /// The gang would fit without the reservations of gangs ahead in the queue.
     Reserved {
-        /// First of these gangs.
         gang: GangName,
         others: usize,
     },
 }
 
-/// A gang, as messages name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangName {
     pub namespace: Arc<str>,
@@ -101,12 +90,10 @@ impl GangName {
     }
 }
 
-/// Why a gang may not preempt, independent of its priority.
+/// Why a gang may not preempt, whatever its priority.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NoPreemption {
-    /// The configuration disables preemption.
     Disabled,
-    /// A volume claim, a volume or a storage class is missing.
     Missing(MissingVolume),
     /// The pods have a node constraint that only kube-scheduler evaluates.
     NotModelled(String),
@@ -114,14 +101,12 @@ pub enum NoPreemption {
     Refused(Box<Refusal>),
     /// The gang did not run after its last preemption.
     Failed {
-        /// Failed preemptions in a row.
+        /// Consecutive failed preemptions.
         failures: i32,
-        /// Time of the next permitted preemption.
         next_try: DateTime<Utc>,
     },
     /// The result of admission for its pods is unknown.
     NotAdmitted(String),
-    /// The eviction limit is reached.
     Paced(LimitReached),
 }
 
@@ -133,7 +118,7 @@ impl Pending {
         }
     }
 
-    /// True if only events change the reason, not the passage of time.
+    /// True if only events change the reason, not time.
     pub(crate) fn lasts(&self) -> bool {
         let disabled = |why: &NoPreemption| matches!(why, NoPreemption::Disabled);
         match self {
@@ -143,7 +128,6 @@ impl Pending {
         }
     }
 
-    /// Value for metric labels and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::InvalidTemplate(_) => "invalid_template",

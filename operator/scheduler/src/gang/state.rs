@@ -1,5 +1,3 @@
-//! State of one gang within a cycle.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -26,13 +24,13 @@ use crate::waits::Moves;
 #[derive(Clone, Debug)]
 pub struct GangState {
     pub input: Arc<GangInput>,
-    /// Pods of its members. Pods belong to the workload by owner UID.
+    /// Pods of its members, by owner UID.
     pub(crate) pods: GangPods,
     /// Nodes that the workload avoids at `now`.
     pub avoided: BTreeSet<String>,
     /// Members to place. `None`: all members.
     pub to_place: Option<BTreeSet<Member>>,
-    /// True if the gang runs without the missing members. They take free capacity only.
+    /// True if the gang runs without the missing members, which take free capacity only.
     pub growing: bool,
     /// Nodes of its members while it has a placement: as read, then as decided.
     pub assigned: Option<Arc<Assignments>>,
@@ -40,12 +38,10 @@ pub struct GangState {
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// Deadline of the gang if it runs on nodes reserved for other gangs.
     pub backfill: Option<Backfill>,
-    /// As read, then as desired. Copied when it changes, because large gangs have long lists of
-    /// nodes.
+    /// As read, then as desired. Copied on change, because large gangs have long lists of nodes.
     pub status: Arc<PodGroupStatus>,
     /// Preemptor of the gang, and the message for condition DisruptionTarget.
     pub preempted: Option<(Key, String)>,
-    /// Why it waits.
     pub pending: Option<Pending>,
     /// Set if the victims of its intent wait for the eviction limit.
     pub(crate) paced: Option<LimitReached>,
@@ -89,12 +85,10 @@ impl GangState {
         self.input.group.priority
     }
 
-    /// Members that need no more capacity.
     pub fn finished(&self) -> &BTreeSet<Member> {
         &self.input.workload.members.finished
     }
 
-    /// Members that have not finished.
     pub fn unfinished(&self) -> impl Iterator<Item = &Member> {
         let finished = self.finished();
         self.input
@@ -136,12 +130,10 @@ impl GangState {
         }
     }
 
-    /// Members with their nodes.
     pub fn assigned_members(&self) -> impl Iterator<Item = (&Member, &NodeName)> {
         self.assigned.iter().flat_map(|a| a.iter())
     }
 
-    /// Unfinished members with their nodes.
     pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &NodeName)> {
         self.assigned_members()
             .filter(|(m, _)| !self.finished().contains(*m))
@@ -181,12 +173,10 @@ impl GangState {
         }
     }
 
-    /// True if the gang has condition DisruptionTarget.
     pub fn disrupted(&self) -> bool {
         is_true(&self.status.conditions, types::DISRUPTION_TARGET)
     }
 
-    /// All pods of the gang, ordered by member.
     pub fn all_pods(&self) -> std::slice::Iter<'_, Arc<Pod>> {
         self.pods.all.iter()
     }
@@ -202,13 +192,12 @@ impl GangState {
         bound.is_of(assigned).then_some(bound)
     }
 
-    /// The member's pod that holds capacity on a node.
     pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
         pods.find(|p| p.holds() == Some(node))
     }
 
-    /// Unbound pods on other nodes than their members have. They will be deleted.
+    /// Unbound pods outside their members' nodes. They will be deleted.
     pub(crate) fn stray_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
         let unbound = self.pods.unbound.iter();
         unbound.filter(|pod| !self.on_assigned_node(pod))
@@ -227,7 +216,7 @@ impl GangState {
         pods.any(|p| p.alive() && p.bound.as_ref() == Some(node))
     }
 
-    /// Members with a node whose pods are not bound yet.
+    /// Members with a node, without a bound pod.
     pub fn unbound(&self) -> Assignments {
         if self.fully_bound().is_some() {
             return Assignments::new();
@@ -238,13 +227,11 @@ impl GangState {
             .collect()
     }
 
-    /// The member's pod that is pinned to its node.
     pub fn waiting_pod(&self, member: &Member, node: &NodeName) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
         pods.find(|p| p.alive() && p.pinned.as_ref() == Some(node))
     }
 
-    /// Unfinished members to place.
     pub fn wanted(&self) -> impl Iterator<Item = &Member> {
         self.unfinished().filter(|m| self.places(m))
     }
@@ -256,7 +243,7 @@ impl GangState {
             .is_none_or(|all| all.contains(member))
     }
 
-    /// Number of members that the gang needs, minus finished members.
+    /// Number of members that the gang needs, less finished members.
     pub fn min_count(&self) -> u32 {
         let gang = &self.input.gang;
         let finished = gang.size() - self.unfinished().count();
@@ -287,7 +274,7 @@ impl GangState {
             .find_map(|t| t.not_admitted.as_deref())
     }
 
-    /// Templates with constraints, of unfinished members to be placed or waiting for victims.
+    /// Templates with constraints, of unfinished members without a node or with victims.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
         let preempts = self.status.preemption.is_some();
@@ -303,12 +290,11 @@ impl GangState {
         })
     }
 
-    /// True if every unfinished member is bound to its node.
     pub fn every_member_bound(&self) -> bool {
         self.all_bound(self.unfinished().count())
     }
 
-    /// True if all assigned members are bound, and enough to run (in a basic group, all).
+    /// True if all assigned members are bound and enough to run (in a basic group, all).
     pub fn enough_bound(&self) -> bool {
         if self.input.gang.basic {
             self.every_member_bound()
@@ -342,7 +328,6 @@ impl GangState {
         }
     }
 
-    /// True if an incident replaces this pod of the member.
     pub fn replaced(&self, member: &Member, pod: &Pod) -> bool {
         let domains = &self.input.workload.members.domains;
         let mut incidents = domains.iter().filter_map(|d| d.incident.as_ref());
@@ -357,7 +342,6 @@ impl GangState {
         domains.any(|d| d.incident.is_some() || d.healthy_since.is_some())
     }
 
-    /// Nodes that the gang may not use now.
     pub fn excluded(&self) -> BTreeSet<&str> {
         let refusing = self.status.excluded_nodes.iter();
         refusing
@@ -375,7 +359,7 @@ impl GangState {
     }
 
     /// True if both states hold and reserve the same capacity, under the same rules. Ignores
-    /// versions, messages and the cost of losing work. Pods are compared with the cluster instead.
+    /// versions, messages and the cost of lost work. Pods are compared with the cluster instead.
     pub(crate) fn holds_alike(&self, other: &Self) -> bool {
         let (status, others) = (&self.status, &other.status);
         self.input.alike(&other.input)
@@ -386,8 +370,8 @@ impl GangState {
                 || without_words(status) == without_words(others))
     }
 
-    /// True if no pod, refusal or earlier preemption of the gang affects its verdict, and no
-    /// constraint that only kube-scheduler evaluates.
+    /// True if neither pods, refusals, earlier preemptions nor constraints outside the engine
+    /// affect the verdict on the gang.
     pub(crate) fn has_no_history(&self) -> bool {
         let status = &self.status;
         self.assigned.is_none()
@@ -402,7 +386,6 @@ impl GangState {
     }
 }
 
-/// The status without condition messages.
 pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
     let conditions = status.conditions.iter().map(|c| Condition {
         message: String::new(),

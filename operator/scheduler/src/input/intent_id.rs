@@ -5,7 +5,7 @@ use lockstep_api::scheduling::Preemption;
 
 use crate::input::PodGroupInput;
 
-/// A hash of the intent's content, to recognise a forged or changed intent.
+/// A hash of the intent's content, which reveals a forged or changed intent.
 pub fn intent_id(intent: &Preemption) -> String {
     let Preemption {
         preemptor_uid,
@@ -23,7 +23,7 @@ pub fn intent_id(intent: &Preemption) -> String {
     short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// True if the intent is unchanged and written for this pod group's current placement.
+/// True if the intent is unchanged and belongs to this pod group's current placement.
 pub(crate) fn is_own(group: &PodGroupInput, intent: &Preemption) -> bool {
     let placement = group.status.placement.as_ref();
     intent.preemptor_uid == group.uid.as_str()

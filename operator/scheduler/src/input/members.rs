@@ -9,19 +9,17 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
 
-/// Ledger entries for the members of one gang, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MembersInput {
     pub completed: BTreeSet<Member>,
-    /// Members that need no more capacity: succeeded, or all present members of their group have.
+    /// Members that need no more capacity: they, or all present members of their group, have
+    /// succeeded.
     pub finished: BTreeSet<Member>,
-    /// Members outside the current membership.
     pub absent: BTreeSet<Member>,
     /// Restart domains in the order of the gang, without domains that have no ledger entry.
     pub domains: Vec<DomainInput>,
 }
 
-/// Ledger entry of a restart domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainInput {
     pub key: DomainKey,
@@ -33,7 +31,6 @@ pub struct DomainInput {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replacement {
-    /// Members that get a new pod.
     pub members: BTreeSet<Member>,
     pub old_pods: BTreeSet<String>,
 }

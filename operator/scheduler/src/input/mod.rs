@@ -1,7 +1,7 @@
 //! Complete input of a scheduling cycle.
 //!
 //! The index keeps one [`GangInput`] per pod group and wakes the scheduler when it changes. A cycle
-//! reads nothing else, so it misses no relevant change.
+//! reads no other input, so it misses no relevant change.
 
 pub(crate) mod intent_id;
 pub mod members;
@@ -28,7 +28,6 @@ use lockstep_model::{
 use self::members::MembersInput;
 pub use self::sources::PodSource;
 
-/// The cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct SchedulingInput {
     pub cluster: Snapshot,
@@ -51,7 +50,6 @@ pub struct GangInput {
     pub preemption_priority: Option<i32>,
 }
 
-/// Fields of a pod group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodGroupInput {
     pub uid: Uid,
@@ -65,29 +63,24 @@ pub struct PodGroupInput {
     pub whole: bool,
     pub topology: Option<TopologyConstraint>,
     pub status: Arc<PodGroupStatus>,
-    /// Placement of the status, parsed.
     pub assigned: Option<Arc<Assignments>>,
 }
 
-/// Fields of a workload, for one of its gangs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadInput {
-    /// Owner UID of the pods.
     pub uid: Uid,
     pub name: String,
     pub generation: i64,
     pub phase: GangPhase,
-    /// Time of the last checkpoint.
     pub checkpoint: Option<DateTime<Utc>>,
     /// Pod templates in the order of the groups in the spec.
     pub templates: Arc<[TemplateInput]>,
     /// Revision of the admission result behind the templates; 0: none.
     pub admitted: u64,
-    /// Id of the placement that the gang has released.
+    /// Id of the released placement.
     pub released: Option<String>,
-    /// Nodes that the gang avoids.
     pub avoid: Vec<AvoidedNode>,
-    /// Placements in a row that ended before all members ran.
+    /// Consecutive placements that ended before all members ran.
     pub placement_tries: i32,
     /// End of the back-off.
     pub backs_off_until: Option<DateTime<Utc>>,
@@ -107,7 +100,7 @@ pub enum GangEnd {
 }
 
 impl GangEnd {
-    /// The end of a gang that is placed now, if it is not placed yet.
+    /// The end of a gang, if an unplaced gang were placed now.
     pub(crate) fn from(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
             Self::At(end) => Some(end),
@@ -120,15 +113,12 @@ impl GangEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateInput {
     pub group: String,
-    /// Labels, which may exclude the pods from preemption.
+    /// Labels. They can exclude the pods from preemption.
     pub labels: BTreeMap<String, String>,
     /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
-    /// Nodes that admit the pods.
     pub nodes: TemplateNodes,
-    /// Volumes that the pods need.
     pub volumes: VolumeNeeds,
-    /// Answer of storage to `volumes`.
     pub storage: VolumeAnswer,
     /// Quota that one pod uses. `None`: unknown.
     pub charge: Option<Arc<QuotaCharge>>,
@@ -136,16 +126,15 @@ pub struct TemplateInput {
     pub apart: Option<String>,
     /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
-    /// Scheduler that binds the pods.
     pub scheduler_name: String,
-    /// Why the result of admission is unknown and the template is used instead. `None`: known.
+    /// Why the result of admission is unknown, so that the template is used. `None`: known.
     pub not_admitted: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum TemplateNodes {
     Satisfying(Constraints),
-    /// Nodes by name, as recorded in a snapshot.
+    /// Nodes by name, from a snapshot.
     Recorded(BTreeSet<String>),
 }
 
@@ -213,14 +202,13 @@ impl PodGroupInput {
             && *assigned == other.assigned
     }
 
-    /// Resource version as a number, comparable for one object. 0 if not a number.
+    /// Resource version as a number, comparable for one object; 0 if it is no number.
     pub(crate) fn version_number(&self) -> u64 {
         let version = self.resource_version.as_ref();
         version.map_or(0, |v| v.as_str().parse().unwrap_or(0))
     }
 
-    /// Reads a pod group; `None` without a UID. Reuses the parsed placement of `previous` if the
-    /// placement is equal.
+    /// `None` without a UID. Reuses the parsed placement of `previous` if the placement is equal.
     pub fn read(group: &PodGroup, previous: Option<&Self>) -> Option<Self> {
         let meta = &group.metadata;
         let spec = &group.spec.gang;
@@ -275,7 +263,6 @@ impl GangInput {
         }
     }
 
-    /// True if the workload has released the current placement.
     pub fn released(&self) -> bool {
         let id = self.group.status.placement.as_ref().map(|p| &p.id);
         id.is_some() && self.workload.released.as_ref() == id
@@ -286,13 +273,12 @@ impl GangInput {
         self.group.whole && !self.gang.basic
     }
 
-    /// Close of the last incident of its restart domains. Earlier work cannot be lost again.
+    /// End of the last incident of its restart domains. Earlier work cannot be lost again.
     pub fn resumed(&self) -> Option<DateTime<Utc>> {
         let domains = &self.workload.members.domains;
         domains.iter().filter_map(|d| d.healthy_since).max()
     }
 
-    /// Slots that its pods take on a node.
     pub fn slots(&self) -> impl Iterator<Item = &str> {
         self.workload.templates.iter().flat_map(|template| {
             let requests = template.requests.iter();
@@ -303,7 +289,6 @@ impl GangInput {
         })
     }
 
-    /// Resources of one pod of a group.
     pub fn requests(&self, group: &str) -> Option<&Arc<Resources>> {
         let template = self.workload.templates.iter().find(|t| t.group == group)?;
         template.requests.as_ref().ok()

@@ -1,4 +1,4 @@
-//! Converts gangs to records of a snapshot file, and back. Names every field, so the compiler
+//! Converts gangs to records of a snapshot file, and back. Names every field, so that the compiler
 //! reports a missing one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,7 +29,7 @@ use crate::input::{
 /// Id of all placements from a file. Ids are only compared for equality.
 const RECORDED: &str = "recorded";
 
-/// Record of a gang. Refers to nodes by their positions in the file.
+/// Record of a gang. Nodes are positions in the file.
 pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQuantity> {
     let GangInput {
         key,
@@ -177,7 +177,7 @@ fn domain_ledger_record(ledger: &DomainInput) -> DomainLedgerRecord {
     }
 }
 
-/// Input of a cycle from a file, plus further gangs. Gangs without UID are left out.
+/// Input of a cycle from a file and further gangs. Leaves out gangs without UID.
 pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> SchedulingInput {
     let topology_keys = more.iter().filter_map(|g| g.group.topology.as_ref());
     let mut model = file.model(topology_keys.map(|t| t.key.as_str()));
@@ -200,7 +200,6 @@ pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> Scheduling
     }
 }
 
-/// Nodes of a file.
 pub fn nodes(file: &SnapshotFile) -> Vec<Node> {
     file.nodes.iter().filter_map(NodeRecord::to_node).collect()
 }
@@ -393,8 +392,8 @@ fn members(ranges: &[String]) -> BTreeSet<Member> {
     set.into_iter().collect()
 }
 
-/// Records name the pod group instead of the gang key. A whole workload's pod group identifies its
-/// key.
+/// Records name the pod group instead of the gang key. The pod group of a whole workload identifies
+/// its key.
 fn gang_key(record: &GangRecord) -> GangKey {
     let whole = pod_group_name(&record.workload, &record.workload_uid, WHOLE);
     let other = GangKey::read(Some(&record.name)).filter(|name| *name != *whole);

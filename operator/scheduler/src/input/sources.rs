@@ -1,5 +1,3 @@
-//! Reads a gang from its objects.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,21 +28,19 @@ const ONE_POD: &str = "ReadWriteOncePod claim that several members mount";
 /// Source of the pods of a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum PodSource<'a> {
-    /// Its templates, because no API server is available. No volume claim counts as missing.
+    /// Its templates, without an API server. No volume claim counts as missing.
     Templates,
-    /// Objects of the API server.
     Cluster {
         /// The pods as admitted. `None`: no dry run yet.
         admitted: Option<&'a AdmittedPods>,
-        /// Claims, volumes and storage classes.
         storage: &'a Storage,
     },
 }
 
 impl GangInput {
     /// Reads a gang. `preemption_priority`: its priority as a victim, from its priority class.
-    /// `None` if the pod group is not the workload's: it would have another name. Shares unchanged
-    /// parts with `previous`.
+    /// `None` if the pod group is not the workload's: its name would differ. Shares unchanged parts
+    /// with `previous`.
     pub fn read(
         group: &PodGroup,
         workload: &TrainingWorkload,
@@ -125,7 +121,6 @@ impl<'a> PodSource<'a> {
         self.admitted().map_or(0, |pods| pods.revision)
     }
 
-    /// Why the result of admission is unknown for the pods of a group.
     fn why_not(self, group: &str) -> Option<String> {
         let Self::Cluster { admitted, .. } = self else {
             return None;
@@ -209,7 +204,7 @@ impl<'a> PodSource<'a> {
         answer.unwrap_or_default()
     }
 
-    /// True if storage and admission give the same answers as before.
+    /// True if storage and admission answer as before.
     fn answers_as_before(self, gang: &Gang, previous: &GangInput) -> bool {
         if previous.workload.admitted != self.revision() {
             return false;

@@ -9,12 +9,12 @@ const LONGEST: TimeDelta = TimeDelta::minutes(5);
 const FIRST_PREEMPTION: TimeDelta = TimeDelta::minutes(10);
 const LONGEST_PREEMPTION: TimeDelta = TimeDelta::hours(24);
 
-/// Back-off after a number of tries (from 1).
+/// `tries` counts from 1.
 pub(crate) fn backoff(tries: i32) -> TimeDelta {
     doubling(FIRST, LONGEST, tries)
 }
 
-/// Back-off after a number of failed preemptions in a row (from 1).
+/// `failures`: consecutive failed preemptions, from 1.
 pub(crate) fn preemption_backoff(failures: i32) -> TimeDelta {
     doubling(FIRST_PREEMPTION, LONGEST_PREEMPTION, failures)
 }

@@ -1,7 +1,7 @@
 //! The cached idle cycle.
 //!
 //! A large cluster changes constantly, but few changes matter to gangs: small pods start and finish
-//! on accelerator nodes, and workloads declare checkpoints. A cycle without requests is cached, and
+//! on accelerator nodes, and workloads report checkpoints. A cycle without requests is cached, and
 //! such changes run no new cycle. The cached verdicts stay correct; only amounts in messages age,
 //! by at most 30 s.
 
@@ -104,8 +104,8 @@ impl CachedCycle {
     }
 }
 
-/// True if the result for a gang does not depend on exact amounts or budgets: no awaited victims,
-/// no search without an answer, no victims protected by budgets.
+/// True if the result for a gang depends neither on exact amounts nor on budgets: no awaited
+/// victims, no search without an answer, no victims protected by budgets.
 fn is_stable(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,

@@ -1,9 +1,9 @@
-//! Refusals for a missing volume claim that exists by now.
+//! Refusals for a missing volume claim that now exists.
 //!
-//! A gang with missing claims is held ([`crate::hold`]). If kube-scheduler still misses a claim,
-//! the claim was created or deleted at that moment, so the refusal ends once all claims exist. The
-//! same claims end at most one refusal, because kube-scheduler may continue not to see them, and no
-//! pod must be evicted to find out.
+//! A gang with missing claims is held ([`crate::hold`]), so kube-scheduler refuses its pods only if
+//! a claim was created or deleted at that moment. Such a refusal ends once all claims exist. If
+//! kube-scheduler continues to miss a claim, repeated placements would evict pods in vain. So the
+//! same claims end at most one refusal.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,13 +11,13 @@ use lockstep_model::refusal::misses_claim;
 
 use crate::gang::state::GangState;
 
-/// Claims (by UID) that last ended a refusal, by UID of the pod group.
+/// UIDs of the claims that last ended a refusal, by UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimMemory(HashMap<String, BTreeSet<String>>);
 
 impl ClaimMemory {
     /// True if a gang was refused for a missing claim, has released its placement, and its claims
-    /// exist now.
+    /// now exist.
     pub fn settle(&mut self, gang: &GangState) -> bool {
         let refusal = gang.status.refusal.as_ref();
         let missed = refusal.is_some_and(|r| misses_claim(&r.message));

@@ -22,7 +22,6 @@ pub(crate) struct EquivalenceClass {
     pub preemption_priority: Option<i32>,
     /// True if a holder of a reservation could evict the gang at once.
     pub evictable: bool,
-    /// Number of reservations ahead of the gang.
     pub ahead: usize,
     /// Number of these reservations that start only after the deadline of the gang.
     pub later: usize,

@@ -1,8 +1,8 @@
 //! Verdicts on waiting gangs. A gang is evaluated again only after an event that can change its
 //! verdict.
 //!
-//! Gangs of one equivalence class share a verdict. Events are changes of the input, found by
-//! comparison with the last cycle, and capacity that a gang gets or releases within a cycle.
+//! Gangs of one equivalence class share a verdict. Events are changes of the input since the last
+//! cycle, and capacity that a gang gets or releases within a cycle.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -21,11 +21,9 @@ use crate::settings::SchedulerSettings;
 pub(crate) struct InadmissibleGangs {
     /// Input of the last cycle. `None` after a cycle that has changed the capacity.
     last: Option<LastInput>,
-    /// Incremented by each change of the input.
     version: u64,
     verdicts: HashMap<EquivalenceClass, Verdict>,
-    /// True if the last cycle left gangs without a search. They are searched before gangs with a
-    /// result.
+    /// True if the last cycle left gangs without a search. They come before gangs with a result.
     pub unfinished: bool,
 }
 
@@ -34,38 +32,35 @@ struct Verdict {
     /// Last victim search, if it had no result.
     search: Option<NoVictims>,
     wait: Option<Wait>,
-    /// True if it was read or written in this cycle.
+    /// True if a gang read or wrote it in this cycle.
     used: Cell<bool>,
 }
 
 #[derive(Debug)]
 struct NoVictims {
-    /// Version of the searched input.
     version: u64,
     /// End of the guaranteed run time of further candidates.
     until: Option<DateTime<Utc>>,
     pending: Pending,
 }
 
-/// Why the gangs of a class wait, with free capacity and reservations considered.
+/// Why the gangs of a class wait, with the free capacity and reservations of that time.
 #[derive(Clone, Debug)]
 pub(crate) struct Wait {
-    /// Hash of the reservations ahead.
     pub ahead: u64,
     pub pending: Pending,
     /// False if the cycle had no victim search left for the class.
     pub searched: bool,
-    /// False if the passage of time may change it, so it is valid in this cycle only.
+    /// False if time alone can change it: it is valid in this cycle only.
     pub lasts: bool,
 }
 
-/// Input of a cycle, except time and gangs that hold no capacity.
+/// Input of a cycle, except time and gangs without capacity.
 #[derive(Debug)]
 struct LastInput {
     settings: SchedulerSettings,
     cluster: Snapshot,
     budgets: Vec<Arc<Budget>>,
-    /// Weights decide the order of the queue.
     weights: Weights,
     holders: Vec<GangState>,
 }
@@ -99,7 +94,7 @@ impl InadmissibleGangs {
         }
     }
 
-    /// True if searches among these gangs would have the same results as the last ones.
+    /// True if searches among these gangs would have the results of the last ones.
     fn found_alike(&self, last: &LastInput, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
         // Budgets and checkpoints matter only if guarded pods would have freed enough.
         let mut searches = self.verdicts.values().filter_map(|v| v.search.as_ref());
@@ -113,8 +108,8 @@ impl InadmissibleGangs {
             })
     }
 
-    /// A gang has got capacity or is to release some. Results of victim searches remain valid until
-    /// the next cycle reads the change.
+    /// A gang has got or will release capacity. Results of victim searches stay valid until the
+    /// next cycle reads the change.
     pub fn capacity_changed(&mut self) {
         self.drop_waits(|_| true);
         self.last = None;
@@ -171,14 +166,14 @@ impl InadmissibleGangs {
         verdict.used.set(true);
     }
 
-    /// Ends a cycle. Drops verdicts without use, for example of deleted gangs.
+    /// Ends a cycle. Drops unused verdicts, for example of deleted gangs.
     pub fn finish(&mut self, unfinished: bool) {
         self.unfinished = unfinished;
         self.verdicts.retain(|_, verdict| verdict.used.take());
         self.drop_waits(|wait| !wait.lasts);
     }
 
-    /// Drops outdated searches, with the waits that depend on them.
+    /// Drops outdated searches, and waits that depend on them.
     pub fn expire(&mut self, now: DateTime<Utc>) {
         let outdated = |s: &NoVictims| s.version != self.version || !s.holds(now);
         for verdict in self.verdicts.values_mut() {

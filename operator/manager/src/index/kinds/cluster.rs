@@ -66,7 +66,7 @@ impl Watched for Pods {
             state.model.remove_pod(old.uid.as_str());
         }
         touched.scheduler |= state.model.upsert_pod(pod);
-        // The model and these tables share one allocation of the key.
+        // Model and tables share the key.
         let key = state.model.key_of(entry.uid.as_str()).unwrap_or(key);
         let old_member = old.and_then(|o| o.member);
         if old_member != entry.member {
@@ -201,7 +201,7 @@ impl Watched for PriorityClasses {
     }
 }
 
-/// The default class includes workloads that name no class.
+/// The default class includes workloads without a class.
 fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
     let concerned = state.workloads.iter();
     let concerned = concerned

@@ -88,8 +88,8 @@ impl Watched for Volumes {
     }
 }
 
-/// Reads all gangs with volumes again if this volume decides whether its class has a free one. Most
-/// changes are to bound volumes.
+/// Reads all gangs with volumes again if this volume decides whether its class has a free volume.
+/// Most changes concern bound volumes.
 fn free_changed(
     state: &mut State,
     name: &str,
@@ -109,8 +109,8 @@ fn free_changed(
     }
 }
 
-/// Reads the gangs of the volume's claim again. If its StorageClass does not exist, also gangs with
-/// ephemeral volumes of that class.
+/// Reads the gangs of the volume's claim again. Without its StorageClass, also gangs with ephemeral
+/// volumes of that class.
 fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
@@ -188,7 +188,6 @@ pub(in crate::index) struct Namespaces;
 
 impl Watched for Namespaces {
     type Received = PartialNamespace;
-    /// Weight, if set.
     type Object = Option<u64>;
     const KIND: WatchedKind = WatchedKind::Namespace;
 

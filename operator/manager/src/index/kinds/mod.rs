@@ -1,7 +1,7 @@
 //! How each watched kind updates the tables.
 //!
 //! `read` rejects unreadable objects and objects without identity. `apply` and `delete` are total
-//! and idempotent, because a watch may repeat events. An object without a relevant change touches
+//! and idempotent, because a watch can repeat events. An object without a relevant change affects
 //! nothing.
 
 mod cluster;
@@ -47,7 +47,6 @@ pub(super) trait Watched: Send + 'static {
     fn keys(state: &State) -> Vec<Key>;
 }
 
-/// Selects the pods of the node agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSelector {
     pub namespace: String,

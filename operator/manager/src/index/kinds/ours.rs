@@ -192,7 +192,7 @@ where
     }
 }
 
-/// Node agents. Each is named after its node.
+/// Each agent is named after its node.
 pub(in crate::index) struct Agents;
 
 impl Watched for Agents {

@@ -13,12 +13,12 @@ use lockstep_model::Admission;
 use super::{ActionSender, Judged};
 use crate::api::error::{ApiError, ErrorClass};
 
-/// Part of the error of an API server whose webhook does not support dry runs
+/// Part of the error of an API server with a webhook that does not support dry runs
 /// (`NewDryRunUnsupportedErr` of k8s.io/apiserver).
 const NO_DRY_RUN: &str = "does not support dry run";
 
 enum Judgement {
-    /// Admitted with its restart rules, or refused for a possibly transient reason.
+    /// Admitted with its restart rules, or refused for a reason that can pass.
     Kept(Admission),
     /// Admitted without its restart rules, or dry runs are not supported.
     Dropped(Admission),
@@ -59,8 +59,8 @@ fn group_of(pod: &Pod) -> String {
 }
 
 impl ActionSender {
-    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other refusals may
-    /// be transient, and the real create would meet them again.
+    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other refusals can
+    /// pass, and the real create would repeat them.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
@@ -136,7 +136,7 @@ fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
     }
 }
 
-/// True if the server kept the restart rules. Without KEP-5307, it drops them silently.
+/// True if the server kept the restart rules. Without KEP-5307, it drops them without an error.
 fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
     restart_actions(sent).eq(restart_actions(answer))
 }

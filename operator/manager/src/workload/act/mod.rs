@@ -5,9 +5,9 @@
 //! limit, hundreds of slow requests would delay the response to a failure, suspension or deletion
 //! by minutes.
 //!
-//! Every delete and every patch of a pod names the pod's UID, so that a later pod of that name is
-//! safe. Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A
-//! failure is acted on once, because its incident is recorded first.
+//! Every delete and every patch of a pod names the pod's UID, so a later pod of that name is safe.
+//! Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A failure
+//! is handled once, because its incident is recorded first.
 
 mod dry_run;
 mod request;
@@ -35,11 +35,10 @@ const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct ActionResults {
     pub writes: Vec<(WatchedKind, ResourceVersion)>,
-    /// Permanent refusals, an input of the next view.
+    /// Permanent refusals, for the next view.
     pub refusals: Vec<RefusedRequest>,
-    /// Accepted requests, which end earlier refusals.
+    /// Accepted requests. They end earlier refusals.
     pub accepted: Vec<Target>,
-    /// Result of a dry run, if one was sent.
     pub judged: Option<Judged>,
     /// The first failure. The pass is retried with back-off.
     pub failure: Option<ApiError>,
@@ -51,12 +50,10 @@ pub struct ActionResults {
     pub unfinished: bool,
 }
 
-/// Response of the API server to a dry run.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The verdict on the templates. The controller's memory sets its validity.
+    /// Verdict on the templates. The controller's memory sets its validity.
     pub dry_run: DryRun,
-    /// How the API server admits the pods, by group.
     pub pods: BTreeMap<String, Admission>,
 }
 
@@ -116,11 +113,10 @@ enum ActionResult {
     Failed(ApiError),
 }
 
-/// Sends the actions of the workload controller.
 #[derive(Clone)]
 pub struct ActionSender {
     pub actor: Actor,
-    /// Once cancelled, no further requests start.
+    /// After its cancellation, no request starts.
     pub stop: CancellationToken,
     pub clock: Arc<dyn Clock>,
 }

@@ -105,7 +105,7 @@ impl ActionSender {
         patch_pod(&pods, name, &Patch::Merge(patch)).await
     }
 
-    /// Has the kubelet end a pod and keep its logs.
+    /// The kubelet ends the pod and keeps its logs.
     async fn end_pod(
         &self,
         view: &WorkloadView,
@@ -118,7 +118,7 @@ impl ActionSender {
         patch_pod(&pods, name, &Patch::Merge(patch)).await
     }
 
-    /// Lets kube-scheduler bind a pod whose victims are gone.
+    /// kube-scheduler can then bind the pod, whose victims are gone.
     async fn remove_gate(
         &self,
         view: &WorkloadView,
@@ -183,9 +183,9 @@ impl ActionSender {
         }
     }
 
-    /// A name is taken by an earlier create of this process without a response, by a terminating
-    /// object, or by another client's object. Pod names contain the incarnation, so a pod with this
-    /// name and owner is the requested pod.
+    /// Handles a taken name: by an earlier create of this process without a response, by a
+    /// terminating object, or by another client's object. Pod names contain the incarnation, so a
+    /// pod with this name and owner is the requested pod.
     async fn adopt<K>(
         &self,
         view: &WorkloadView,
@@ -210,7 +210,8 @@ impl ActionSender {
         let leaving = found.meta().deletion_timestamp.is_some() || ended(&found);
         match controller_uid(&found) {
             Some(uid) if uid == view.uid() && !leaving => {
-                // Without the label by which its kind is watched the cache does not show the object.
+                // The watch selects objects by this label, so without it the cache lacks the
+                // object.
                 let api: Api<K> = self.actor.writes(view.namespace());
                 match restore_label(&api, &found, labels::WORKLOAD_UID, uid).await {
                     Ok(written) => accepted(target, kind, written),
@@ -323,7 +324,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
     }
 }
 
-/// Permanent errors are refusals, which conditions report. Other errors are retried.
+/// Permanent errors are refusals, for conditions. Other errors are retried.
 fn refused(
     target: Target,
     error: ApiError,
@@ -362,7 +363,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
     ))
 }
 
-/// True for a missing name or another UID.
+/// True for a missing object or another UID.
 fn gone(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
@@ -385,7 +386,7 @@ fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
     }
 }
 
-/// Always false for other objects than pods.
+/// True for an ended pod.
 fn ended<K: Serialize>(object: &K) -> bool {
     let value = json!(object);
     matches!(
@@ -394,8 +395,8 @@ fn ended<K: Serialize>(object: &K) -> bool {
     )
 }
 
-/// True if the object belongs to an earlier workload of the same name, which the garbage collector
-/// will delete.
+/// True if the object belongs to an earlier workload of this name. The garbage collector will
+/// delete it.
 fn left_over<K: Resource>(view: &WorkloadView, object: &K) -> bool {
     let kind = TrainingWorkload::kind(&());
     object
