@@ -1,5 +1,3 @@
-//! Messages of conditions and events.
-
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -31,7 +29,7 @@ pub(crate) fn placed(members: usize, nodes: usize) -> String {
     )
 }
 
-/// Event when a gang is queued again. Names the nodes it has released.
+/// Event for a gang that is queued again. Names the released nodes.
 pub(crate) fn queued_again(gang: &GangState) -> String {
     let before = &gang.input.group.status;
     let nodes = before.placement.as_ref().map_or(0, |p| p.nodes.len());
@@ -49,7 +47,7 @@ pub(crate) fn queued_again(gang: &GangState) -> String {
     format!("{why}released {nodes}; queued again")
 }
 
-/// Name of a gang for users. A `PodGroup`'s name contains a hash, and a workload may have many.
+/// Name of a gang for users. The name of its pod group contains a hash.
 fn gang_name(gang: &GangName) -> String {
     let GangName {
         namespace,
@@ -99,7 +97,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
     }
 }
 
-/// Why a gang does not request capacity, and until when if known.
+/// Why a gang requests no capacity, and until when if known.
 pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> String {
     match (reason, again) {
         (reasons::SUSPENDED, _) => format!("{NOT_REQUESTING}: spec.suspend is true"),
@@ -150,7 +148,7 @@ fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     )
 }
 
-/// Nodes look free, but missing capacity is not the reason.
+/// Missing capacity is not the reason: nodes look free.
 fn reserved_for(gang: &GangName, others: usize) -> String {
     let more = match others {
         0 => String::new(),
@@ -162,7 +160,7 @@ fn reserved_for(gang: &GangName, others: usize) -> String {
     )
 }
 
-/// For the gang of an exchange that releases its nodes first.
+/// Message for the gang that releases its nodes first.
 fn exchange(to: &GangName) -> String {
     format!(
         "releases its nodes to {}; next, this gang gets other nodes",
@@ -170,7 +168,6 @@ fn exchange(to: &GangName) -> String {
     )
 }
 
-/// Appends the reservation of a waiting gang.
 pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> String {
     let nodes = count(reservation.nodes.len(), "node");
     let start = reservation.starts_at.map(|at| {
@@ -301,7 +298,7 @@ fn deadline(context: &Context<'_>) -> String {
     span(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
-/// The first words are those of kube-scheduler (KEP-5710).
+/// Begins with the words of kube-scheduler (KEP-5710).
 pub(crate) fn preempting(intent: &Preemption) -> String {
     format!(
         "pod group preemption: found a placement for podgroup, preempting {}: {}",
@@ -310,8 +307,8 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
     )
 }
 
-/// Why these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost by follow-on
-/// evictions.
+/// Reason for these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost by
+/// follow-on evictions.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
         "{}; {} of work lost in total",
@@ -337,7 +334,7 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
     }
 }
 
-/// Quality of the choice, as far as it is proven.
+/// Quality of the choice, if proven.
 fn verdict(intent: &Preemption) -> String {
     if intent.proven {
         "no cheaper set frees enough capacity".to_owned()
@@ -363,7 +360,7 @@ pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
     }
 }
 
-/// Why these victims, after other victims were spared.
+/// Reason for these victims, after other victims were spared.
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     let victims = named(victims, victim);
     format!(
@@ -430,8 +427,8 @@ fn victim(v: &Victim) -> String {
     )
 }
 
-/// Message for a victim. Starts with the words of kube-scheduler. Names no alternative victims,
-/// which may belong to other tenants.
+/// Message for a victim, beginning with the words of kube-scheduler. Names no alternative victims,
+/// which can belong to other tenants.
 pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(

@@ -1,9 +1,9 @@
 //! The configurable limit of evictions per minute.
 //!
-//! Victims of one preemption are evicted together, because a part of them may free no usable
+//! Victims of one preemption are evicted together, because some of them alone can free no usable
 //! capacity. If they alone exceed the limit, they are evicted after one minute without evictions.
-//! No preemption overtakes another that waits for the limit, so that small preemptions cannot block
-//! a large one forever.
+//! No preemption overtakes another that waits for the limit, so small preemptions cannot block a
+//! large one forever.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -24,7 +24,6 @@ struct Evicted {
     pods: u32,
 }
 
-/// The eviction limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReached {
     pub limit: NonZeroU32,
@@ -40,7 +39,7 @@ impl Evictions {
         self.0.entry(uid.to_owned()).or_insert(Evicted { at, pods });
     }
 
-    /// Records the evictions in these intents, and drops evictions older than a minute.
+    /// Records the evictions of these intents, and drops evictions older than a minute.
     pub fn read<'i>(&mut self, intents: impl Iterator<Item = &'i Preemption>, now: DateTime<Utc>) {
         for victim in intents.flat_map(|intent| &intent.victims) {
             if let Some(at) = victim.eviction_requested_at {
@@ -54,7 +53,7 @@ impl Evictions {
         });
     }
 
-    /// A copy that also counts undone evictions of decided victims, as if done now.
+    /// A copy that also counts pending evictions of decided victims, as if done now.
     pub fn with_decided<'i>(
         &self,
         intents: impl Iterator<Item = &'i Preemption>,
@@ -69,7 +68,7 @@ impl Evictions {
         all
     }
 
-    /// Whether this many further pods can be evicted now.
+    /// Whether this number of further pods can be evicted now.
     pub fn allow(
         &self,
         pods: u32,

@@ -12,19 +12,17 @@ use lockstep_model::Pod;
 use crate::gang::state::GangState;
 use crate::waits::{Moves, circles, waits_for};
 
-/// Result of a cycle.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
     pub plan: SchedulingPlan,
     /// All gangs after the cycle, in the order of the input.
     pub gangs: Arc<[GangState]>,
-    /// The queue, in the order in which it was served.
+    /// The queue in the served order.
     pub queue: Arc<[QueuePlace]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlace {
-    /// Position of the gang in the input.
     pub gang: usize,
     /// True if the gang has all members that it needs, and requests more.
     pub grows: bool,
@@ -32,13 +30,13 @@ pub struct QueuePlace {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulingPlan {
-    /// Status writes are first, in [`waves`]. The other requests are independent of each other. The
-    /// next cycle repeats a failed request.
+    /// Status writes come first, in [`waves`]. The other requests are independent. The next cycle
+    /// repeats a failed request.
     pub steps: Vec<Step>,
     /// Time until the next cycle if nothing changes.
     pub wake_after: Option<Duration>,
     pub queued: usize,
-    /// Number of gangs evaluated one by one. The rest got verdicts from a cache or an equal request.
+    /// Number of gangs evaluated one by one, without a shared verdict.
     pub evaluated: usize,
     pub searches: usize,
 }
@@ -49,7 +47,7 @@ pub enum Step {
     Status(Box<StatusWrite>),
     /// Add the condition DisruptionTarget to a pod that is about to be evicted. Best effort.
     MarkPod {
-        /// The preemptor. If its status write fails, this request is not sent.
+        /// The preemptor. This request follows only a successful write of its status.
         preemptor: Key,
         pod: PodRef,
         message: String,
@@ -58,10 +56,10 @@ pub enum Step {
         /// The preemptor, as in [`Step::MarkPod`].
         preemptor: Key,
         pod: PodRef,
-        /// True if the pod is deleted because budgets have refused the eviction for long enough.
+        /// True if the pod is deleted because budgets have refused the eviction for too long.
         by_force: bool,
     },
-    /// Dry-run eviction, to learn whether budgets permit it.
+    /// Dry-run eviction: do budgets permit it?
     AskEviction(PodRef),
     /// Reserve a node's capacity for a pod in kube-scheduler.
     Nominate {
@@ -70,7 +68,7 @@ pub enum Step {
     },
 }
 
-/// The pod of a request, by UID: not a later pod with the same name.
+/// The pod of a request. The UID excludes a later pod with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace and name.
@@ -80,7 +78,6 @@ pub struct PodRef {
 }
 
 impl PodRef {
-    /// Refers to this pod.
     pub fn of(pod: &Pod) -> Self {
         Self {
             key: pod.key(),
@@ -89,10 +86,8 @@ impl PodRef {
     }
 }
 
-/// A write of a pod group's status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StatusWrite {
-    /// Namespace and name.
     pub key: Key,
     /// UID, a precondition.
     pub uid: Uid,
@@ -101,18 +96,17 @@ pub struct StatusWrite {
     pub read: PodGroupStatus,
     pub status: PodGroupStatus,
     /// Set if other gangs get the capacity next. The write is sent only if the API server lists no
-    /// other pod of the gang: the watch of pods may lag behind that of workloads.
+    /// other pod of the gang, because the watch of pods can lag behind.
     pub vacated: Option<Vacated>,
     /// The preemptor of this gang. Its status is written first, so that a new leader knows the
     /// victims.
     pub preemptor: Option<Key>,
 }
 
-/// A gang that seems to have no pods left.
+/// A gang without known remaining pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vacated {
     pub workload_uid: Uid,
-    /// Its known pods, by UID.
     pub seen: BTreeSet<Uid>,
 }
 
@@ -133,7 +127,6 @@ impl Step {
 }
 
 impl StatusWrite {
-    /// Nodes that the write releases and gains.
     pub fn moves(&self) -> Moves {
         let assigned =
             |status: &PodGroupStatus| status.placement.as_ref().map(Placement::assignments);
@@ -145,8 +138,8 @@ impl StatusWrite {
 }
 
 /// Groups the writes into waves that can be sent together. A write that takes a place on a node
-/// waits until the write that releases a place there is acknowledged. So no place is promised twice
-/// if the process dies. A victim's write follows its preemptor's write.
+/// waits for the write that releases it, so no place is promised twice. A victim's write follows
+/// its preemptor's write.
 ///
 /// Circular waits remain only if bound pods hold the nodes or gangs wait for victims. Such writes
 /// are sent together.

@@ -3,9 +3,9 @@
 //! Preemption frees capacity only. A gang refused for another reason may not preempt until its spec
 //! changes, it is bound, or missing claims exist (`claims`). A gang that does not run after a
 //! preemption may have lost a race, or may never run, so it preempts again after a back-off. The
-//! back-off is in the status of the pod group, for the next leader. A gang may not preempt either
-//! if the scheduler cannot know whether it would run: its admitted pods are unknown, or it has
-//! constraints that only kube-scheduler evaluates, such as pod affinity.
+//! back-off is in the status of the pod group, for the next leader. A gang also may not preempt if
+//! the scheduler cannot know whether it would run: its admitted pods are unknown, or kube-scheduler
+//! alone evaluates a constraint.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::messages;
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
-/// Refused placements in a row after which a gang gets no reservation. A fresh taint can cause a
-/// single one.
+/// Consecutive refused placements after which a gang gets no reservation. A fresh taint can cause
+/// one.
 const REFUSALS: i32 = 3;
 /// Constraint of a claim that another pod mounts.
 const CLAIM_IN_USE: &str = "ReadWriteOncePod claim that another pod mounts";
@@ -64,7 +64,7 @@ pub(crate) fn note_refusals(
         let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n)) {
-            // kube-scheduler needs a moment to try again once capacity is free.
+            // kube-scheduler needs a moment to retry once capacity is free.
             memory.refused_since.remove(pod.uid.as_str());
             continue;
         }
@@ -139,20 +139,19 @@ pub(crate) fn backs_off(context: &Context<'_>, gang: &GangState) -> Option<Pendi
     })
 }
 
-/// True if excluded nodes may be permitted again when no other node has capacity, because the
-/// missing object may exist by now.
+/// True if excluded nodes are permitted again when no other node has capacity, because the missing
+/// object may exist by now.
 pub(crate) fn may_retry_excluded_nodes(gang: &GangState) -> bool {
     gang.status.refusal.is_some() && !gang.status.excluded_nodes.is_empty()
 }
 
-/// True if a gang gets no reservation, because it was refused too often or its scheduler does not
-/// respond.
+/// True if a gang gets no reservation, because of too many refusals or a silent scheduler.
 pub(crate) fn may_never_run(gang: &GangState) -> bool {
     let refusal = gang.status.refusal.as_ref();
     refusal.is_some_and(|r| r.unanswered || r.tries >= REFUSALS)
 }
 
-/// Why the gang may not preempt, independent of its priority.
+/// Why the gang may not preempt, whatever its priority.
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
     let failed = gang.status.last_preemption.as_ref();
     let failed = failed.and_then(|last| Some((last.failures, next_preemption(last)?)));
@@ -190,7 +189,7 @@ fn is_of(gang: &GangState, pod: &Pod) -> bool {
         && members.any(|m| Some(m) == pod.member.as_ref())
 }
 
-/// Records that an intent has evicted work. Earlier failures still count.
+/// Records that a preemption has evicted work. Earlier failures still count.
 pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     let observed = gang.observed_spec();
     let last = &mut gang.status_mut().last_preemption;
@@ -205,13 +204,13 @@ pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangSta
     if let Some(last) = &mut gang.status_mut().last_preemption
         && !last.has_failed()
     {
-        // The clock of the leader that decided it may be ahead.
+        // The deciding leader's clock may be ahead.
         last.failed_at = Some(context.now.max(last.decided_at));
         last.failures = last.failures.saturating_add(1);
     }
 }
 
-/// Records that a preemption ended without fault of the gang, for example because a node was lost.
+/// Records that a preemption ended without fault of the gang, for example after the loss of a node.
 /// Earlier failures still count.
 pub(crate) fn forget_open_preemption(gang: &mut GangState, decided_at: DateTime<Utc>) {
     let last = &mut gang.status_mut().last_preemption;
@@ -229,8 +228,8 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState) {
     if gang.phase() == GangPhase::Finished {
         return;
     }
-    // Members of a Basic group start one by one: an incident replaces a member that does not start, and a
-    // template that cannot start releases all nodes. Members that still wait for a node are no failure.
+    // Members of a Basic group start one by one. An incident replaces a member that does not start,
+    // and a template that cannot start releases all nodes. A member without a node is no failure.
     let lost = if gang.input.gang.basic {
         let mut domains = gang.input.workload.members.domains.iter();
         let holds_no_node = gang.input.released() || gang.unfinished_assigned().next().is_none();
@@ -292,9 +291,8 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     });
 }
 
-/// Records that pods of a gang were neither bound nor refused in time, with the scheduler's message
-/// if it failed for one of them. Missing or gated pods do not count: the scheduler did not have to
-/// respond.
+/// Records that pods of a gang were neither bound nor refused in time, with the scheduler's error
+/// message if any. Missing and gated pods need no response.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
     let waiting: Option<Vec<(&Arc<Pod>, &NodeName)>> = unbound
         .iter()

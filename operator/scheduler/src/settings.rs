@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use lockstep_model::Rules;
 
-/// Constants of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerSettings {
     pub rules: Rules,
@@ -14,7 +13,7 @@ pub struct SchedulerSettings {
     pub refused_after: Duration,
     /// How long a gang avoids a node that refused one of its pods.
     pub avoid_refused: Duration,
-    /// How long budgets may block the eviction of a foreign pod before it is deleted. `None`:
+    /// How long budgets may block the eviction of a foreign pod before its deletion. `None`:
     /// forever. KEP-5710 respects budgets on a best-effort basis.
     pub delete_after: Option<Duration>,
     /// How long victims may take to terminate before the preemption is withdrawn. Counts from the
@@ -26,18 +25,18 @@ pub struct SchedulerSettings {
     pub binding_deadline: Duration,
     /// Time until a refused request is repeated.
     pub retry: Duration,
-    /// Most victim searches per cycle. Remaining searches run in the next cycle.
+    /// Most victim searches per cycle. The next cycle continues.
     pub searches_per_cycle: usize,
     /// Shortest time between two updates of the message about missing capacity.
     pub message_interval: Duration,
-    /// How long a gang runs without incident before it grows into free capacity.
+    /// How long a gang runs without an incident before it grows into free capacity.
     pub grow_after: Duration,
     /// True if kube-scheduler keeps nominations by other components (KEP-5278, Kubernetes 1.34).
     /// Otherwise a preemptor's pods stay gated until its victims are gone.
     pub keeps_nominations: bool,
-    /// Changes within this time are handled by one cycle.
+    /// Changes within this time share one cycle.
     pub debounce: Duration,
-    /// Longest debounce, for cycles that are slow and change nothing.
+    /// Longest debounce, for slow cycles without a result.
     pub gather_at_most: Duration,
 }
 

@@ -9,14 +9,11 @@ const LIMIT: usize = 1_572_864 - 262_144;
 /// Short lists are not measured.
 const LONGEST: usize = 800;
 
-/// A decision exceeds the size of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     pub members: usize,
     pub victims: usize,
-    /// Size of both, in bytes.
     pub bytes: usize,
-    /// Size that fits, in bytes.
     pub limit: usize,
 }
 
@@ -51,7 +48,6 @@ pub(crate) fn check(
     })
 }
 
-/// True if a reservation of these nodes fits into a status.
 pub(crate) fn fits(nodes: &[ReservedNode]) -> bool {
     nodes.len() * LONGEST <= LIMIT || nodes.iter().map(bytes).sum::<usize>() <= LIMIT
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 
-/// Nodes that a gang releases, and nodes that it gains.
 #[derive(Debug, Default)]
 pub struct Moves {
     /// Nodes on which a member loses its place.
@@ -35,7 +34,7 @@ fn nodes_without(
         .collect()
 }
 
-/// For each write, the writes to acknowledge first: those releasing a node that it gains.
+/// For each write, the writes to acknowledge first: those that release a node it gains.
 pub(crate) fn waits_for(moves: &[Moves]) -> Vec<BTreeSet<usize>> {
     let mut givers: BTreeMap<&NodeName, Vec<usize>> = BTreeMap::new();
     for (at, moved) in moves.iter().enumerate() {
@@ -50,8 +49,7 @@ pub(crate) fn waits_for(moves: &[Moves]) -> Vec<BTreeSet<usize>> {
     waits.collect()
 }
 
-/// Writes that wait for each other in a circle, or on a path between two circles. Empty without a
-/// circle.
+/// Writes that wait for each other in a circle, or on a path between two circles.
 pub(crate) fn circles(waits_for: &[BTreeSet<usize>]) -> BTreeSet<usize> {
     let mut left: BTreeSet<usize> = (0..waits_for.len()).collect();
     loop {

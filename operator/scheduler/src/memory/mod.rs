@@ -1,4 +1,4 @@
-//! State between cycles, which may be lost: it saves work and writes, and paces repeated requests.
+//! State between cycles, which can be lost: it saves work and writes, and limits repeated requests.
 //! It decides about nodes, victims and gangs in one case only: after a refused dry-run eviction, a
 //! pod is no candidate for one minute. Refusals by kube-scheduler and by budgets are in the status
 //! of the pod groups.
@@ -34,12 +34,12 @@ use crate::pace::Evictions;
 
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Pod groups as last written by the scheduler, until the watch has caught up.
+    /// Pod groups as last written by the scheduler, until the watch has delivered the write.
     written: BTreeMap<Key, PodGroupInput>,
-    /// Since when kube-scheduler refuses a pod, by UID.
+    /// Start of kube-scheduler's refusal of a pod, by UID.
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
-    /// Since when the pods of a gang are neither bound nor refused in time, by UID of its pod
-    /// group.
+    /// Start of the time in which the pods of a gang are neither bound nor refused in time, by UID
+    /// of its pod group.
     pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
     /// Last requested eviction of a single pod, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
@@ -58,10 +58,9 @@ pub struct Memory {
     verdicts: RefCell<Verdicts>,
 }
 
-/// How long a pod is no candidate after a refused eviction. Budgets change.
+/// How long a pod is no candidate after a refused eviction, because budgets change.
 pub(crate) const REFUSAL_HOLDS: Duration = Duration::from_mins(1);
 
-/// Whether budgets permit an eviction.
 #[derive(Clone, Copy, Debug)]
 struct EvictionAnswer {
     allowed: bool,
@@ -69,7 +68,6 @@ struct EvictionAnswer {
 }
 
 impl Memory {
-    /// Records a pod group that the scheduler has written.
     pub fn wrote(&mut self, key: Key, group: &PodGroup) {
         self.cached_cycle = None;
         if let Some(group) = PodGroupInput::read(group, None) {
@@ -77,12 +75,10 @@ impl Memory {
         }
     }
 
-    /// The pod group as last written, until the watch has delivered the write.
     pub fn written(&self, key: &Key) -> Option<&PodGroupInput> {
         self.written.get(key)
     }
 
-    /// Records the API server's answer about the eviction of a pod.
     pub fn answered(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
         self.cached_cycle = None;
         let answer = EvictionAnswer { allowed, at };
@@ -110,7 +106,7 @@ impl Memory {
     }
 
     /// The newer of the watched and the written gang. Resource versions of one object are
-    /// comparable numbers (KEP-5504); a version that is not a number is never preferred.
+    /// comparable numbers (KEP-5504). A version that is no number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
         match self.written(&seen.key) {
             Some(own)
@@ -138,8 +134,8 @@ impl Memory {
     ) -> Arc<NodeSet> {
         match &template.nodes {
             TemplateNodes::Satisfying(constraints) => {
-                // A template changes with the generation of its workload, its admitted pods with
-                // the dry run.
+                // A template changes with the generation of its workload; its admitted pods change
+                // with the dry run.
                 let workload = &gang.workload;
                 let key = format!(
                     "{}/{}/{}/{}",

@@ -25,8 +25,8 @@ struct Unknown {
 }
 
 impl UnknownGangs {
-    /// Factor on the usual steps for the next search. `extended`: longer searches of the cycle so
-    /// far.
+    /// Factor on the usual steps for the next search. `extended`: number of longer searches in this
+    /// cycle.
     pub fn effort(&self, uid: &str, now: DateTime<Utc>, extended: usize) -> u64 {
         let due = self.0.get(uid).is_some_and(|u| u.next_try <= now);
         if due && extended < IN_A_CYCLE {
@@ -36,7 +36,7 @@ impl UnknownGangs {
         }
     }
 
-    /// Time of the next longer search if a search with this effort ends without an answer.
+    /// Time of the next longer search, if a search with this effort ends without an answer.
     pub fn next_try(&self, uid: &str, now: DateTime<Utc>, effort: u64) -> DateTime<Utc> {
         match self.0.get(uid) {
             Some(unknown) if effort > 1 => now + backoff(unknown.tries + 1),
@@ -45,7 +45,6 @@ impl UnknownGangs {
         }
     }
 
-    /// Records a longer search.
     pub fn note_extended(&mut self, uid: &str, now: DateTime<Utc>) {
         if let Some(unknown) = self.0.get_mut(uid) {
             unknown.tries += 1;
@@ -53,7 +52,6 @@ impl UnknownGangs {
         }
     }
 
-    /// Records a search without an answer.
     pub fn failed(&mut self, uid: &str, now: DateTime<Utc>) {
         let first = Unknown {
             tries: 0,
@@ -66,7 +64,6 @@ impl UnknownGangs {
         self.0.contains_key(uid)
     }
 
-    /// Forgets a gang once it is placed.
     pub fn settle(&mut self, uid: &str) {
         self.0.remove(uid);
     }
