@@ -22,7 +22,6 @@ pub struct AgentReport {
 }
 
 impl AgentReport {
-    /// Names of the nodes whose agent is in this state.
     pub(crate) fn nodes_in(&self, state: AgentState) -> impl Iterator<Item = &str> {
         let agents = self.agents.iter().filter(move |a| a.state == state);
         agents.map(|a| a.node.as_str())
@@ -34,7 +33,7 @@ impl AgentReport {
 pub struct AgentOfNode {
     pub node: String,
     pub state: AgentState,
-    /// Members that the agent reports arrivals for.
+    /// Number of members whose arrivals the agent reports.
     pub members: usize,
     pub version: String,
     pub runtime: String,
@@ -43,7 +42,6 @@ pub struct AgentOfNode {
     pub last_report: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// Creation time of the agent's pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<DateTime<Utc>>,
 }
@@ -63,7 +61,7 @@ pub enum AgentState {
 
 /// Joins NodeAgents with the agents' pods. `None`: the user may not list pods.
 pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
-    // A terminating pod yields to its replacement.
+    // The replacement of a terminating pod takes precedence.
     let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
     for pod in pods.unwrap_or_default() {
         let Some(node) = node(pod) else { continue };

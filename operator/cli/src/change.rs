@@ -22,7 +22,6 @@ pub enum Wish {
 }
 
 impl Wish {
-    /// State of a workload that needs no change.
     pub fn unchanged(self) -> &'static str {
         match self {
             Self::Suspend => "already suspended",
@@ -35,10 +34,8 @@ impl Wish {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
     pub field: String,
-    /// Current value as JSON; null if unset.
     pub from: Value,
     pub to: Value,
-    /// Consequence of the change, for people.
     pub effect: &'static str,
     /// Merge patch with the resource version that was read.
     pub patch: Value,
@@ -51,16 +48,14 @@ pub enum Declined {
     /// Another controller manages the workload.
     #[error("spec.managedBy of {0:?} is {1:?}: Lockstep does not manage this workload")]
     Foreign(String, String),
-    /// The workload is suspended, so nothing can restart.
     #[error("{0:?} is suspended: resume the workload with `kubectl lockstep resume`")]
     Suspended(String),
-    /// Nothing runs that could restart; with the phase and its message.
+    /// No process runs that could restart. Contains the phase and its message.
     #[error("no member of {0:?} runs, so nothing can restart: {1}")]
     NotRunning(String, String),
-    /// The time of the checkpoint is before the creation of the workload.
+    /// The time of the checkpoint precedes the creation of the workload.
     #[error("checkpoint time {0} is before the creation of the workload at {1}")]
     BeforeCreation(String, String),
-    /// The time of the checkpoint is in the future.
     #[error("checkpoint time {0} is in the future: pass the time when the state was saved")]
     Future(String),
 }
@@ -134,7 +129,7 @@ pub fn change(
     })
 }
 
-/// False if no pod exists because the workload has not been placed.
+/// False if the workload has no pod, because it has not been placed.
 fn has_run(workload: &TrainingWorkload) -> bool {
     let Some(status) = &workload.status else {
         return false;

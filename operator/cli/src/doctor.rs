@@ -41,11 +41,8 @@ pub struct Diagnosis {
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     pub level: CheckLevel,
-    /// Subject of the check.
     pub check: &'static str,
-    /// Finding and remedy.
     pub message: String,
-    /// Page to read.
     pub page: &'static str,
 }
 
@@ -54,7 +51,7 @@ pub enum CheckLevel {
     Ok,
     /// Degraded, or not checkable.
     Warn,
-    /// Lockstep does not work until this is repaired.
+    /// Lockstep needs this repair to work.
     Fail,
 }
 
@@ -413,7 +410,6 @@ fn objects(facts: &InstallFacts) -> Finding {
     ))
 }
 
-/// The verb for this number.
 fn are(n: usize) -> &'static str {
     if n == 1 { "is" } else { "are" }
 }

@@ -16,7 +16,7 @@ pub const RESOURCES: [&str; 5] = [
     "workloads.scheduling.lockstep.dev",
 ];
 
-/// Admission policies of Lockstep. An overlay may prefix the names.
+/// Admission policies of Lockstep. An overlay can prefix the names.
 pub const POLICIES: [&str; 3] = [
     "lockstep-members",
     "lockstep-node-agents",
@@ -33,22 +33,17 @@ pub struct InstallFacts {
     pub managers: Option<Vec<ManagerPod>>,
     /// The lease; inner `None`: it does not exist.
     pub lease: Option<Option<LeaseFacts>>,
-    /// Versions of all components.
     pub versions: VersionReport,
     pub policies: Option<Vec<PolicyFacts>>,
-    /// Service accounts of managers, and their rights under the policies.
     pub accounts: Vec<AccountFacts>,
     pub agents: Option<AgentReport>,
     pub nodes: Option<Vec<NodeFacts>>,
-    /// Namespace in which the rights of the user are checked.
     pub namespace: String,
-    /// Rights of the user.
     pub rights: Vec<RightFacts>,
     /// Versions of upstream's group `scheduling.k8s.io` that serve pod groups.
     pub native: Vec<String>,
     /// Kueue's handling of jobs without a queue.
     pub kueue: KueueFacts,
-    /// Objects of each kind that the manager watches.
     pub objects: Vec<ObjectFacts>,
 }
 
@@ -56,8 +51,8 @@ pub struct InstallFacts {
 pub struct ObjectFacts {
     /// Plural name, such as `podgroups`.
     pub kind: String,
-    /// Number of readable objects and a message for each unreadable one; absent if the user may not
-    /// list them.
+    /// Number of readable objects, and a message for each unreadable object. Absent if the user may
+    /// not list them.
     pub read: Option<(usize, Vec<String>)>,
 }
 
@@ -67,11 +62,11 @@ pub enum KueueFacts {
     /// Kueue is not installed.
     #[default]
     Absent,
-    /// Its configuration is forbidden, or not where Kueue's manifests put it.
+    /// Its configuration is forbidden, or in an unusual place.
     Unseen,
-    /// It ignores them.
+    /// Kueue ignores them.
     LeavesThem,
-    /// It manages them, including pods.
+    /// Kueue manages them, including pods.
     TakesAll,
 }
 
@@ -80,21 +75,21 @@ pub struct ManagerPod {
     pub namespace: String,
     pub name: String,
     pub ready: bool,
-    /// Last warning in its log; absent if the pod is ready, there is none, or the log is forbidden.
+    /// Last warning in its log. Absent if the pod is ready, the log has no warning, or the log is
+    /// forbidden.
     pub warning: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct AccountFacts {
     pub account: String,
-    /// True if it has the rights that the policies require; absent if the user may not check it.
+    /// True if it has the rights that the policies require. Absent if the user may not check it.
     pub writes: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LeaseFacts {
     pub holder: String,
-    /// Time of the last renewal.
     pub renewed: Option<DateTime<Utc>>,
     /// Duration of the lease in seconds: other candidates wait this long after a renewal.
     pub duration_seconds: i64,
@@ -102,9 +97,7 @@ pub struct LeaseFacts {
 
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
-    /// Name without the prefix of an overlay.
     pub name: String,
-    /// True if it is bound with action Deny.
     pub denies: bool,
 }
 
@@ -117,7 +110,6 @@ pub struct NodeFacts {
 
 #[derive(Clone, Copy, Debug)]
 pub struct RightFacts {
-    /// Commands of this program that need the right, and the right.
     pub verbs: &'static str,
     pub allowed: bool,
 }

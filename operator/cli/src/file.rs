@@ -52,11 +52,10 @@ pub fn read_snapshot(path: &Path) -> Result<SnapshotFile> {
     unpack(&bytes).with_context(|| format!("snapshot {}", path.display()))
 }
 
-/// A manifest of a workload.
 #[derive(Clone, Debug)]
 pub struct Manifest {
     pub workload: TrainingWorkload,
-    /// As written, with fields that the type does not have.
+    /// As written, including fields that the type lacks.
     pub written: Value,
 }
 
@@ -70,8 +69,8 @@ pub fn read_workload(path: &Path) -> Result<Manifest> {
     parse_workload(&text).with_context(|| format!("manifest {}", path.display()))
 }
 
-/// Parses the only workload of a manifest, without the checks of the API server (CEL rules, limits).
-/// The manifest may have objects of other kinds.
+/// Parses the only workload of a manifest, without the checks of the API server (CEL rules,
+/// limits). The manifest can have objects of other kinds.
 pub fn parse_workload(text: &str) -> Result<Manifest> {
     let expected = [
         TrainingWorkload::api_version(&()),

@@ -18,14 +18,12 @@ const NO_UID: &str = "asked";
 
 #[derive(Clone, Debug)]
 pub struct AskedGang {
-    /// Key of the gang in the workload.
     pub key: GangKey,
-    /// The scheduler's view of the gang.
     pub input: GangInput,
 }
 
-/// Returns the gangs that a manifest would create with these priority classes. They are new, and
-/// last in the queue among equals.
+/// The gangs that a manifest would create with these priority classes. They are new, and last in
+/// the queue among equals.
 pub fn asked(
     workload: &TrainingWorkload,
     classes: &[PriorityClassRecord],

@@ -1,5 +1,3 @@
-//! Table of workloads.
-
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::time::utc;
@@ -28,10 +26,9 @@ pub struct ListedWorkload {
     /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Members that are ready or have succeeded, of all members that should run.
+    /// Ready or succeeded members, of all members that should run.
     pub ready: String,
     pub restarts: i64,
-    /// Accelerators in use.
     pub accelerators: i64,
     pub attempt: i64,
     pub preemptions: i64,
@@ -40,14 +37,11 @@ pub struct ListedWorkload {
     /// Queue time of the longest waiting gang; absent if none waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_since: Option<DateTime<Utc>>,
-    /// Reason of the phase, one word.
     pub reason: String,
-    /// Message of the phase, for people.
     pub message: String,
     pub created: Option<DateTime<Utc>>,
 }
 
-/// Builds the table for one namespace, or for all.
 pub fn list(workloads: &[TrainingWorkload], namespace: Option<&str>) -> Listing {
     Listing {
         only_namespace: namespace.map(str::to_owned),
@@ -85,7 +79,7 @@ impl View for Listing {
                 None => "no TrainingWorkload found\n".to_owned(),
             };
         }
-        // As in kubectl, the namespace column is shown only for several namespaces.
+        // As in kubectl, only several namespaces have a column.
         let namespace = match self.only_namespace {
             None => "NAMESPACE",
             Some(_) => "+NAMESPACE",

@@ -1,5 +1,3 @@
-//! Selection of members' logs.
-
 mod attempt;
 
 use chrono::{DateTime, Utc};
@@ -19,17 +17,14 @@ pub use attempt::AttemptLog;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Members of this group.
     pub group: Option<String>,
     /// The member with this rank, in each world if there are several.
     pub rank: Option<i32>,
     /// The member that failed first in the last failure.
     pub failed: bool,
-    /// All members.
     pub all: bool,
-    /// Name of a container. Default: the training container, or the container that failed.
+    /// Name of a container. Default: the training container, or the failed container.
     pub container: Option<String>,
-    /// The previous container.
     pub previous: bool,
 }
 
@@ -38,9 +33,7 @@ pub struct LogSource {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// The previous container.
     pub previous: bool,
-    /// Prefix of its lines, if prefixes are shown.
     pub prefix: String,
     /// Restricts the log to one attempt: the last one up to this number. `None`: all lines.
     pub up_to_attempt: Option<i64>,
@@ -53,22 +46,17 @@ pub enum NoLog {
     #[error("{name:?} has no member {wanted}; its members: {there}")]
     NoMember {
         name: String,
-        /// The selection.
         wanted: String,
-        /// The existing members.
         there: String,
     },
     #[error(
         "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows the present log"
     )]
     NothingFailed { name: String, namespace: String },
-    /// The failed pod was replaced.
     #[error("the log of pod {pod:?}, which failed {when}, was deleted with the pod: {why}")]
     Gone {
         pod: String,
-        /// Time of the failure.
         when: DateTime<Utc>,
-        /// Cause of the failure.
         why: String,
     },
     /// No workload has the labels.
@@ -81,15 +69,15 @@ pub enum NoLog {
         /// The searched namespace; `None`: all.
         namespace: Option<String>,
     },
-    /// None of several workloads has such a log; warnings gave the reasons.
+    /// No workload of several has such a log. Warnings gave the reasons.
     #[error("no matching log found in {0} workloads")]
     NoneOf(usize),
 }
 
 pub type WithPods = (TrainingWorkload, Vec<Pod>);
 
-/// Selects the logs of each workload, with the reason for each workload without one. With several
-/// workloads the prefixes name them, with the namespace if there may be several.
+/// Selects the logs of each workload, with the reason for each workload without a log. With several
+/// workloads, prefixes name them.
 pub fn sources_of_each(
     workloads: &[WithPods],
     wanted: &Wanted,
@@ -143,7 +131,7 @@ pub fn sources(
             there: there(&members),
         });
     }
-    // The log of one member is usually enough, because all log the same.
+    // The log of one member usually suffices, because all members log the same.
     if !wanted.all && wanted.rank.is_none() {
         chosen.truncate(1);
     }
@@ -191,7 +179,6 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
     ranked
 }
 
-/// The member that failed first in the last failure, and the container that failed.
 fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
     let (cause, attempt) = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
         name: workload.name_any(),
@@ -225,7 +212,7 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     })
 }
 
-/// First cause of the open incident, else of the last failure, and the attempt that failed.
+/// First cause of the open incident, else of the last failure, and the failed attempt.
 fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     let status = workload.status.as_ref()?;
     let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
@@ -236,12 +223,12 @@ fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     failures.find(|(c, _)| !c.pod.is_empty())
 }
 
-/// The attempt that failed, from the attempt that the incident leads to.
+/// The failed attempt, from the attempt that the incident leads to.
 fn failed_attempt(attempt: i64, action: FailureAction) -> i64 {
     attempt - i64::from(action.raises_attempt())
 }
 
-/// True if the shown container is later than the failed one.
+/// True if the shown container is newer than the failed one.
 fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     let statuses = pod.status.iter().flat_map(|s| {
         let init = s.init_container_statuses.iter().flatten();
@@ -251,8 +238,8 @@ fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     of_container.any(|s| s.restart_count > 0 && began_after(s, failed_at))
 }
 
-/// True if the current or last container was started after this time. The kubelet keeps whole seconds, so
-/// a container that ended within the same second is the failed one.
+/// True if the current or last container was started after this time. The kubelet keeps whole
+/// seconds, so a container that ended within the same second is the failed one.
 fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
     let Some(state) = &status.state else {
         return false;
@@ -265,7 +252,6 @@ fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
     seconds(started) >= Some(time.timestamp())
 }
 
-/// The training container: the annotated one, else the first.
 fn training(pod: &Pod) -> String {
     let annotated = pod
         .annotations()

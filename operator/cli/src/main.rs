@@ -18,10 +18,10 @@ fn main() -> ExitCode {
         let done = commands::complete(words);
         return ExitCode::from(u8::from(done.is_err()));
     }
-    // clap's own exit code for wrong usage, 2, would be mistaken for a negative result.
+    // A negative result has exit code 2, which clap uses for wrong usage.
     let args = Args::try_parse().unwrap_or_else(|error| {
         let code = if error.use_stderr() { ERROR } else { 0 };
-        // The reader of a closed pipe does not need the message.
+        // The reader has closed the pipe.
         let _ = error.print();
         std::process::exit(code.into())
     });

@@ -1,5 +1,3 @@
-//! Helpers for objects.
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use lockstep_api::TrainingWorkload;
@@ -14,7 +12,6 @@ pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: 
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
 }
 
-/// True if the workload has succeeded or failed.
 pub fn has_ended(workload: &TrainingWorkload) -> bool {
     let phase = workload.status.as_ref().and_then(|s| s.phase);
     matches!(phase, Some(Phase::Succeeded | Phase::Failed))

@@ -12,39 +12,22 @@ pub enum Problem {
     #[error(
         "cannot reach the API server at {server}: {why}; check the server, --context and --server"
     )]
-    Unreachable {
-        server: String,
-        /// Error of the system.
-        why: String,
-    },
+    Unreachable { server: String, why: String },
     #[error(
         "the API server at {server} did not respond within {}s; check the server or increase --request-timeout",
         .after.as_secs()
     )]
     NoAnswer { server: String, after: Duration },
-    /// The server's certificate is not trusted.
     #[error(
         "the certificate of the API server at {server} is not trusted: {why}; pass its certificate authority with --certificate-authority"
     )]
-    Untrusted {
-        server: String,
-        /// Error of the verification.
-        why: String,
-    },
-    /// The credentials are rejected or unavailable.
+    Untrusted { server: String, why: String },
     #[error(
         "the API server rejected the credentials ({why}): they have expired or belong to another cluster; log in again, or pass --context, --user or --token"
     )]
-    NotSignedIn {
-        /// Error about the credentials.
-        why: String,
-    },
+    NotSignedIn { why: String },
     #[error("not allowed: {message}; {}", remedy(.message))]
-    NotAllowed {
-        /// Message of the API server.
-        message: String,
-    },
-    /// The API server does not serve the kind.
+    NotAllowed { message: String },
     #[error(
         "Lockstep is not installed in this cluster: the API server does not serve {kind}; install Lockstep with `kubectl apply -k config/overlays/default`"
     )]
@@ -60,10 +43,8 @@ pub enum Problem {
         name: String,
         namespace: String,
     },
-    /// The object was deleted after it was read.
     #[error("{name:?} was deleted while the command ran; check the workload and retry")]
     Gone { name: String },
-    /// The object was changed after it was read.
     #[error(
         "{name:?} was modified before the write: nothing was written; check the workload and retry"
     )]
@@ -71,24 +52,18 @@ pub enum Problem {
     /// Conflict without a changed object, with the API server's message.
     #[error("the API server rejected the request: {0}")]
     Conflict(String),
-    /// The kubeconfig is unusable.
     #[error("{0}")]
     Kubeconfig(String),
     /// Any other refusal, with the API server's message.
     #[error("the API server rejected the request: {0}")]
     Refused(String),
-    /// The response is unreadable.
     #[error(
         "cannot parse the response of {server}: {why}; check that --server is a Kubernetes API server"
     )]
-    Unreadable {
-        server: String,
-        /// Error of the decoder.
-        why: String,
-    },
+    Unreadable { server: String, why: String },
 }
 
-/// Context of a request, for messages.
+/// Context of a failed request, for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub server: &'a str,
@@ -136,7 +111,7 @@ impl Asked<'_> {
     }
 }
 
-/// What a user does about a missing right.
+/// Remedy for a missing right.
 fn remedy(message: &str) -> &'static str {
     let everywhere = message.contains("at the cluster scope");
     let of_cluster = ["nodes", "priorityclasses", "nodeagents"];
@@ -170,7 +145,7 @@ pub fn kubeconfig(error: &KubeconfigError) -> Problem {
     })
 }
 
-/// The root cause of an error: the errors above it repeat it.
+/// The innermost error, which all outer errors repeat.
 pub fn root(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(below) = cause.source() {
@@ -179,7 +154,6 @@ pub fn root(error: &(dyn Error + 'static)) -> String {
     plain(&cause.to_string())
 }
 
-/// An error of this type among the causes.
 fn inside<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
     let mut cause = Some(error);
     while let Some(at) = cause {
@@ -191,7 +165,7 @@ fn inside<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'
     None
 }
 
-/// Message of the system as part of a sentence, without the error number.
+/// Message of the operating system as part of a sentence, without the error number.
 fn plain(text: &str) -> String {
     let text = match text.rsplit_once(" (os error ") {
         Some((words, _)) => words,
@@ -199,7 +173,7 @@ fn plain(text: &str) -> String {
     };
     let mut rest = text.chars();
     match (rest.next(), rest.clone().next()) {
-        // Abbreviations keep their capitals.
+        // Abbreviations stay in capitals.
         (Some(first), Some(second)) if first.is_uppercase() && second.is_lowercase() => {
             first.to_lowercase().chain(rest).collect()
         }

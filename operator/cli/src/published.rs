@@ -8,12 +8,11 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq)]
 pub struct PublishedRules {
     pub rules: Rules,
-    /// True if preemption is enabled.
     pub evicts: bool,
 }
 
-/// The relevant parts of the configuration. Unlike the manager, this type ignores unknown keys,
-/// because the manager may be newer than this program.
+/// The relevant parts of the configuration. Ignores unknown keys, because the manager can be newer
+/// than this program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ManagerConfig {

@@ -12,8 +12,8 @@ use lockstep_scheduler::{GangInput, PodSource, snapshot};
 
 use crate::cluster::Objects;
 
-/// Returns the snapshot, with messages about objects left out. Pods keep the labels with these keys
-/// and the labels that budgets select.
+/// The snapshot, and messages about omitted objects. Pods keep the labels with these keys and the
+/// labels that budgets select.
 pub fn record(
     objects: Objects,
     keys: &BTreeSet<&str>,
@@ -47,9 +47,9 @@ pub fn record(
         let class = group.spec.gang.priority_class_name.as_deref();
         let class = PriorityClass::resolve(class, classes.iter());
         let priority = class.ok().flatten().and_then(|c| c.preemption_priority);
-        // Gangs held for missing storage have a condition.
+        // The status of gangs held for missing storage has a condition.
         let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
-        // Pod groups that are not created by a workload are not Lockstep's.
+        // A pod group without a workload is not Lockstep's.
         let Some(gang) = gang else {
             continue;
         };

@@ -1,5 +1,3 @@
-//! Accelerators that gangs use and request.
-
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -31,25 +29,19 @@ pub struct AcceleratorUse {
     pub only_labels: Option<String>,
 }
 
-/// Accelerators of the workloads with one namespace and priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UseOfPriority {
     pub namespace: String,
-    /// Priority; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Workloads that use accelerators.
     pub holding: usize,
-    /// Accelerators in use.
     pub held: i64,
-    /// Workloads that wait for accelerators.
     pub waiting: usize,
-    /// Accelerators requested but not in use.
     pub wanted: i64,
 }
 
-/// Sums up all workloads. `allocatable`: accelerators of nodes, if known.
+/// `allocatable`: accelerators of nodes, if known.
 pub fn top(
     workloads: &[TrainingWorkload],
     groups: &[PodGroup],
@@ -96,7 +88,6 @@ fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
     groups.filter_map(|group| asked_by(group, costs)).sum()
 }
 
-/// Accelerators of a group; `None` if its template is unreadable.
 fn asked_by(group: &Group, costs: &CostModel) -> Option<i64> {
     let spec = serde_json::to_value(&group.template.0.spec).ok()?;
     let spec: PodSpecView = serde_json::from_value(spec).ok()?;

@@ -1,5 +1,3 @@
-//! Versions of Lockstep's components.
-
 use std::collections::BTreeSet;
 
 use serde::Serialize;
@@ -34,8 +32,7 @@ impl VersionReport {
         }
     }
 
-    /// Managers and agents with another version than this program. Tags that are not versions are
-    /// ignored.
+    /// Managers and agents of another version than this program. Ignores tags that are no versions.
     pub fn skew(&self) -> Vec<String> {
         let known = [("manager", &self.managers), ("agents", &self.agents)];
         let known = known.into_iter();
@@ -44,7 +41,6 @@ impl VersionReport {
             .collect()
     }
 
-    /// Message about versions that differ from this program's; `None` if there are none.
     fn skew_of(&self, what: &str, versions: &BTreeSet<String>) -> Option<String> {
         let others = versions.iter();
         let others = others.filter(|v| v.starts_with(|c: char| c.is_ascii_digit()));
@@ -77,7 +73,6 @@ fn tag(image: &str) -> Option<&str> {
     last.split_once(':').map(|(_, tag)| tag)
 }
 
-/// Cell with versions, or with `none` if there are none.
 fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
     match versions {
         None => unknown(),
@@ -86,7 +81,6 @@ fn listed(versions: Option<&BTreeSet<String>>, none: &str) -> Cell {
     }
 }
 
-/// Cell for a forbidden value.
 fn unknown() -> Cell {
     Cell::from("unknown: no permission to read")
 }

@@ -15,14 +15,14 @@ pub struct ClusterNode {
     pub schedulable: bool,
 }
 
-/// Nodes with their free capacity. A change costs O(dimensions). A clone copies one flat vector,
-/// once one of both copies changes.
+/// Nodes with their free capacity. A change costs O(dimensions). A clone shares the table until one
+/// copy changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     dims: usize,
     keys: usize,
     /// Offered minus held capacity, node after node. Negative if pods were added before their node,
-    /// or a node shrank.
+    /// or if a node shrank.
     free: Arc<Vec<i64>>,
     /// Separate from `free`, which changes with every pod.
     nodes: Arc<Nodes>,
@@ -82,8 +82,7 @@ impl Cluster {
         nodes.schedulable.set(node, spec.schedulable);
     }
 
-    /// Removes a node. Its pods count until they are removed, because its ordinal may be used
-    /// again.
+    /// Removes a node. Its pods count until they are removed, because the ordinal may be reused.
     pub fn remove_node(&mut self, node: NodeIx) {
         let gone = ClusterNode {
             allocatable: Amounts::new(),
@@ -184,7 +183,6 @@ impl Cluster {
         }
     }
 
-    /// All free vectors, node after node.
     pub(crate) fn free_table(&self) -> &[i64] {
         &self.free
     }

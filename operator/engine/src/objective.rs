@@ -3,9 +3,8 @@
 //!
 //! Costs are compared as [`EvictionCost`], field by field; the order of the fields is the policy.
 //! The relaxation and the local search need a single number, the *price*. In [`Weights`], a pod
-//! beyond a disruption budget weighs more than all work that could be lost. So prices order victim
-//! sets by PDB excess, then by lost work. Gangs and pods only break ties in [`EvictionCost`] and
-//! are not part of the price.
+//! beyond a disruption budget weighs more than all work that can be lost. So prices order victim
+//! sets by PDB excess, then by lost work. Gangs and pods only break ties in [`EvictionCost`].
 //!
 //! To add a criterion, add a field to [`EvictionCost`] at its rank, and count it in
 //! [`Units::eviction_cost`] and [`CostCounter`]. Add a weight if it should guide the search.
@@ -37,7 +36,6 @@ impl EvictionCost {
         }
     }
 
-    /// Adds the accelerator-seconds that the victims' follow-on evictions lose.
     pub(crate) fn add_follow_on(&mut self, lost: u128) {
         self.lost += lost;
     }
@@ -55,7 +53,7 @@ pub struct Bound {
 
 impl Bound {
     /// A bound for all answers, given a bound per domain. Bounds each field separately, because a
-    /// domain may lose less work at a higher PDB excess.
+    /// domain can lose less work at a higher PDB excess.
     pub(crate) fn weakest(bounds: &[Self]) -> Self {
         let pdb_excess = bounds.iter().map(|b| b.pdb_excess).min();
         let lost = bounds.iter().map(|b| b.lost).min();
@@ -69,13 +67,12 @@ impl Bound {
 /// Weight of each criterion in a price. A lost accelerator-second weighs 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
-    /// Weight of one pod beyond its disruption budget.
     pub excess: Price,
 }
 
 impl Weights {
-    /// Weights that compare PDB excess first. `all_work`: upper bound of the work that any victim
-    /// set loses.
+    /// Weights that compare PDB excess first. `all_work`: upper bound of the lost work of any
+    /// victim set.
     pub fn excess_first(all_work: Price) -> Self {
         Self {
             excess: all_work + 1,
@@ -105,7 +102,6 @@ impl Weights {
     }
 }
 
-/// Contribution of one unit to the cost of a victim set.
 #[derive(Clone, Copy)]
 pub(crate) struct UnitCost<'a> {
     pub unit: &'a Unit,
@@ -132,14 +128,11 @@ impl UnitCost<'_> {
     }
 }
 
-/// Incremental cost of a set of units.
 #[derive(Clone)]
 pub(crate) struct CostCounter<'a> {
     units: &'a Units,
     weights: Weights,
-    /// Evicted pods per disruption budget.
     disrupted: Vec<i64>,
-    /// Evicted units per cascade.
     cascades: Vec<u32>,
     excess: i64,
     lost: Price,

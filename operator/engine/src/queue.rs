@@ -5,34 +5,34 @@
 //! keeps its queue time, so it is ahead of gangs of its share that were queued later.
 //!
 //! **Reservations.** A gang that does not fit (the *blocked* gang) reserves capacity on nodes by
-//! name ([`reserve`](crate::reserve)): where it would run without work that may end or that it may
-//! evict. Other gangs use all other capacity. The blocked gang may start elsewhere if it fits there
+//! name ([`reserve`](crate::reserve)): where it would run without work that can end or that it may
+//! evict. Other gangs use all other capacity. The blocked gang can start elsewhere if it fits there
 //! first.
 //!
 //! **Binding reservations.** On a reserved node, gangs behind the blocked gang may use free
-//! capacity minus the reservation. The difference may be negative and includes their evictions, so
-//! a victim's capacity goes to the reservation first. Two exceptions delay no gang. Work of
-//! strictly lower priority that the blocked gang may evict can use reserved capacity. So can work
-//! that ends before the latest start of the reservation ([`starts_at`](crate::starts_at), EASY
+//! capacity minus the reservation. The difference can be negative and includes their evictions, so
+//! a victim's capacity goes to the reservation first. Two kinds of work may use reserved capacity,
+//! because they delay no gang: work of strictly lower priority that the blocked gang may evict, and
+//! work that ends before the latest start of the reservation ([`starts_at`](crate::starts_at), EASY
 //! backfill).
 //!
 //! **No starvation.** Let a gang hold a reservation from time `t` on nodes that stay usable. *Old*
-//! work is the work on these nodes at `t` that may end or be evicted. Later work outside the
+//! work is the work on these nodes at `t` that can end or be evicted. Later work outside the
 //! reservation leaves room for it: at its start, the reservation and all held capacity fit
 //! together. Later work within the reservation can be evicted, or ends before the last known end of
 //! old work. So once the old work has ended, the reserved capacity is free or can be taken, and the
-//! gang starts. The number of later gangs does not matter. Only gangs ahead in the queue, and pods
-//! bound by other schedulers, delay it further. A gang of equal priority moves ahead only if it
-//! holds capacity and was queued earlier, because shares only reorder gangs without reservations.
+//! gang starts. Only gangs ahead in the queue, and pods bound by other schedulers, delay it
+//! further. A gang of equal priority moves ahead only if it holds capacity and was queued earlier,
+//! because shares only reorder gangs without reservations.
 //!
 //! **Bounded blocking.** A gang that cannot run blocks only the capacity that it has reserved.
-//! Reservations are disjoint. A gang that would not fit even without all work that may end reserves
+//! Reservations are disjoint. A gang that would not fit even without all work that can end reserves
 //! nothing.
 //!
 //! **No ping-pong.** A gang evicts only work of strictly lower [`victim_priority`], and running
 //! work never has a lower one than while waiting. If A evicts B then `priority(A) >
 //! victim_priority(B) >= priority(B)`. For B to evict A, `priority(B) > victim_priority(A) >=
-//! priority(A)` would have to hold. Costs only decide among permitted victims.
+//! priority(A)` would be required. Costs only decide among permitted victims.
 
 use std::cmp::Reverse;
 
@@ -43,15 +43,15 @@ use std::cmp::Reverse;
 /// every process breaks ties in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePosition<At, Id> {
-    /// True if a placed gang requests optional members, which is served after all gangs that wait
-    /// for needed members.
+    /// True if a placed gang requests optional members. It is served after all gangs that wait for
+    /// needed members.
     pub growth: bool,
     /// Higher priorities first.
     pub priority: Reverse<i32>,
-    /// True if it holds nothing. Gangs with reserved or assigned nodes keep their position,
-    /// independent of the share of their namespace.
+    /// True if it holds no capacity. Gangs with reserved or assigned nodes keep their position,
+    /// whatever the share of their namespace.
     pub empty_handed: bool,
-    /// Share of its namespace; 0 for gangs that hold something.
+    /// Share of its namespace; 0 for gangs that hold capacity.
     pub share: u64,
     /// Queue time. A preempted gang keeps it.
     pub queued_at: At,
@@ -82,7 +82,7 @@ impl<At, Id> QueuePosition<At, Id> {
         }
     }
 
-    /// Position with this share of its namespace. Ignored for gangs that hold something.
+    /// Position with this share of its namespace. Ignored for gangs that hold capacity.
     #[must_use]
     pub fn with_share(self, share: u64) -> Self {
         Self {
@@ -101,8 +101,8 @@ impl<At, Id> QueuePosition<At, Id> {
 }
 
 /// Priority of running work as a victim: its own, or a higher one after its start
-/// (`preemptionPriority` in KEP-5710's future section). A lower one is ignored, because two gangs
-/// could then evict each other in turn.
+/// (`preemptionPriority` in KEP-5710, Future). A lower one is ignored, because two gangs could then
+/// evict each other in turn.
 pub fn victim_priority(priority: i32, preemption_priority: Option<i32>) -> i32 {
     preemption_priority.map_or(priority, |p| p.max(priority))
 }

@@ -1,6 +1,6 @@
 //! Reservations of a waiting gang: nodes by name, chosen once.
 //!
-//! The gang is placed on the cluster without work that may end or be evicted ([`Blocker`]). The
+//! The gang is placed on the cluster without work that can end or be evicted ([`Blocker`]). The
 //! choice removes as few blockers as possible: first work with a known end, earliest first, then
 //! node by node, emptiest first. The gang keeps its reservation while it [`is_possible`].
 
@@ -13,7 +13,7 @@ use crate::{
     problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
 };
 
-/// Capacity on one node held by work that may end, or that the gang may evict.
+/// Capacity on one node held by work that can end, or that the gang may evict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// The node.
@@ -41,7 +41,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
     });
     // More free capacity never makes the gang fit less, so bisection finds the fewest blockers to
-    // remove. If a search gives up, the last found placement remains.
+    // remove. After a search without an answer, the last found placement remains.
     let (mut too_few, mut enough) = (0, order.len());
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
@@ -137,7 +137,6 @@ pub fn starts_at(
     start
 }
 
-/// Amounts of these pods by node.
 pub fn amounts_by_node(shapes: &[Shape], placement: &GangPlacement) -> BTreeMap<NodeIx, Amounts> {
     let mut out: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
     for assigned in &placement.assignments {

@@ -1,5 +1,3 @@
-//! How to reach the cluster: flags by kubectl's names.
-
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,7 +42,7 @@ pub struct Connection {
     pub certificate_authority: Option<PathBuf>,
 }
 
-/// A duration as Go writes it; a number alone is seconds.
+/// A duration in Go's format; a number alone is seconds.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));

@@ -31,7 +31,7 @@ pub struct ScreenOutput {
     pub format: Format,
 }
 
-/// There are no names of objects in the answer.
+/// The answer has no names of objects.
 fn without_names(format: Format) -> Result<Format, &'static str> {
     match format {
         Format::Name => {

@@ -1,4 +1,4 @@
-//! What the manager's configuration says of preemption, and flags that say otherwise.
+//! Preemption rules: the manager's configuration, and flags that override it.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use clap::{Args as Group, ValueEnum};
 use lockstep_engine as engine;
 use lockstep_model::{Rules, VictimScope};
 
-/// The parts of the manager's configuration that the answer depends on; names and defaults are
-/// those of `scheduler.preemption` and `scheduler.reservations`. Without a flag the manager's own
-/// configuration counts, where it may be read.
+/// Flags that override keys of `scheduler.preemption` and `scheduler.reservations`, which have the
+/// same names. Without a flag, the manager's configuration applies, or the defaults if it is not
+/// readable.
 #[derive(Clone, Debug, Default, Group)]
 pub struct PreemptionArgs {
     /// How victims are chosen; overrides `algorithm` of the manager's configuration.
@@ -33,7 +33,7 @@ pub struct PreemptionArgs {
 }
 
 impl PreemptionArgs {
-    /// Changes rules to what the flags say, and names the flags that differ from them.
+    /// Applies the flags to the rules. Returns the flags that differ from them.
     pub fn change(&self, rules: &mut Rules) -> Vec<&'static str> {
         let min_runtime = self.min_runtime_seconds.map(Duration::from_secs);
         let reservations = self.reservations_per_priority;
@@ -59,7 +59,7 @@ impl PreemptionArgs {
     }
 }
 
-/// Sets what a flag says; whether that differs from what was there.
+/// Applies a flag. Returns true if its value differs.
 fn set<T: PartialEq>(now: &mut T, flag: Option<impl Into<T>>) -> bool {
     let Some(wanted) = flag.map(Into::into) else {
         return false;
@@ -69,7 +69,7 @@ fn set<T: PartialEq>(now: &mut T, flag: Option<impl Into<T>>) -> bool {
     differs
 }
 
-/// How victims are chosen.
+/// Algorithm by which victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AlgorithmArg {
     /// The least work lost.
@@ -78,7 +78,7 @@ pub enum AlgorithmArg {
     Kep,
 }
 
-/// What comes first when priorities and lost work disagree.
+/// First criterion if priorities and lost work disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OrderArg {
     /// The lowest priorities whose eviction frees enough capacity.

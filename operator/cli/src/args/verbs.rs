@@ -23,7 +23,7 @@ pub struct NamespaceArgs {
 }
 
 impl NamespaceArgs {
-    /// The namespace to read in, where nothing is said that of the context; `None`: in all.
+    /// The namespace to read; `None`: all. Default: the context's.
     pub fn or_of<'a>(&'a self, context: &'a str) -> Option<&'a str> {
         let namespace = self.namespace.as_deref().unwrap_or(context);
         (!self.all_namespaces).then_some(namespace)

@@ -24,7 +24,6 @@ const CHOSEN: &str = "chosen by flags";
 pub struct ClusterReader {
     pub(super) client: Client,
     server: String,
-    /// Deadline of a request; `None`: no limit.
     deadline: Option<Duration>,
 }
 
@@ -33,8 +32,8 @@ impl ClusterReader {
     pub async fn connect(connection: &Connection) -> Result<Self, Problem> {
         let deadline = Some(connection.request_timeout).filter(|t| !t.is_zero());
         let mut config = config(connection).await?;
-        // A followed stream may be silent for a long time. All other requests have the deadline of
-        // `ask`.
+        // A followed stream can be silent for a long time. `ask` sets the deadline of all other
+        // requests.
         config.read_timeout = None;
         config.connect_timeout = deadline;
         // No retries: a user can repeat a failed command.
@@ -61,7 +60,7 @@ impl ClusterReader {
         &self.server
     }
 
-    /// Awaits a request, and converts errors to a problem that names the kind.
+    /// Awaits a request. Errors become a problem that names the kind.
     pub(super) async fn ask<T>(
         &self,
         request: impl Future<Output = kube::Result<T>>,
@@ -121,8 +120,7 @@ async fn config(connection: &Connection) -> Result<Config, Problem> {
     };
     let file = match read {
         Ok(file) => file,
-        // As in kubectl: without a kubeconfig, the pod's service account or the flags alone
-        // suffice.
+        // As in kubectl: without a kubeconfig, the pod's service account or the flags suffice.
         Err(error) if connection.kubeconfig.is_none() && is_no_file(&error) => {
             if connection.server.is_none() {
                 let inside = Config::incluster().map(|c| impersonating(c, connection));
@@ -172,7 +170,6 @@ fn override_user(user: &mut AuthInfo, connection: &Connection) {
     }
 }
 
-/// Applies the flags to a kubeconfig and its current context.
 pub fn with_flags(
     mut file: Kubeconfig,
     connection: &Connection,

@@ -1,5 +1,3 @@
-//! Reads the facts for `doctor`.
-
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
@@ -35,9 +33,9 @@ use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
 
-/// Namespace of the manager, unless its pods or its Deployment are elsewhere.
+/// Default namespace of the manager.
 const NAMESPACE: &str = "lockstep-system";
-/// Lines of a manager's log that are searched for a warning.
+/// Searched lines of a manager's log.
 const LOG_LINES: i64 = 200;
 /// Rights that the policies require of the manager, as resources of a virtual API group.
 const MANAGER_WRITES: (&str, [&str; 2]) =
@@ -50,11 +48,11 @@ const CALLED_ALIKE: [&str; 4] = [
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
 ];
-/// Upstream's group. Every cluster serves it; pod groups depend on a feature gate.
+/// Upstream's group. Every cluster serves it; its pod groups depend on a feature gate.
 const UPSTREAM: &str = "scheduling.k8s.io";
 const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 
-/// Commands of this program and the right that each needs: verb, group, resource, subresource.
+/// Commands of this program, each with its right: verb, group, resource, subresource.
 const RIGHTS: [(&str, [&str; 4]); 5] = [
     (
         "list, status, explain (list trainingworkloads)",
@@ -76,8 +74,8 @@ const RIGHTS: [(&str, [&str; 4]); 5] = [
 ];
 
 impl ClusterReader {
-    /// Reads what the user may read of the installation. Only an unreachable server is an error.
-    /// Rights of the user are those in `namespace`.
+    /// Reads the readable facts of the installation. Only an unreachable server is an error. Rights
+    /// are checked in `namespace`.
     pub async fn install_facts(
         &self,
         namespace: &str,
@@ -135,7 +133,7 @@ impl ClusterReader {
         facts
     }
 
-    /// Last warning in the log of a manager; `None` if there is none or the log is unreadable.
+    /// Last warning in the log of a manager.
     async fn last_warning(&self, pod: &Pod) -> Option<String> {
         let source = LogSource {
             namespace: pod.namespace()?,
@@ -155,7 +153,6 @@ impl ClusterReader {
         warnings.last().cloned()
     }
 
-    /// Number of readable objects for each kind that the manager watches.
     async fn object_facts(&self) -> Result<Vec<ObjectFacts>, Problem> {
         Ok(vec![
             self.facts_of::<TrainingWorkload>().await?,
@@ -334,7 +331,6 @@ impl ClusterReader {
     }
 }
 
-/// Groups of other projects with kinds of the same name as Lockstep's.
 fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String> {
     let alike = CALLED_ALIKE.into_iter().filter(|g| groups.contains(*g));
     let upstream = (!native.is_empty()).then_some(UPSTREAM);
@@ -349,8 +345,8 @@ fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
     }
 }
 
-/// True if a policy is Lockstep's policy of this name. An overlay may prefix the names; the
-/// labels stay.
+/// True if a policy is Lockstep's policy of this name. An overlay can prefix the names; the labels
+/// stay.
 fn is_ours(policy: &ValidatingAdmissionPolicy, name: &str) -> bool {
     let label = policy.labels().get(LABEL.0);
     policy.name_any().ends_with(name) && label.is_some_and(|l| l == LABEL.1)
@@ -365,8 +361,7 @@ fn node_facts(node: &Node) -> NodeFacts {
     }
 }
 
-/// Warning or error in a line of the manager's log (`--log-format=json`, as installed); `None` for
-/// other lines.
+/// Warning or error in a line of the manager's log (`--log-format=json`, as installed).
 fn warning(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let field = |name: &str| line[name].as_str();

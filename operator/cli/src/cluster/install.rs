@@ -1,5 +1,3 @@
-//! Reads the installed components.
-
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -25,7 +23,6 @@ const GROUP: &str = "training.lockstep.dev";
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagerDeployment {
     pub namespace: String,
-    /// User name of the service account.
     pub account: String,
     /// ConfigMap with the configuration. Its name ends in a hash of its content.
     config_map: Option<ConfigMapVolumeSource>,
@@ -46,7 +43,7 @@ impl From<&Deployment> for ManagerDeployment {
     }
 }
 
-/// User name of a service account; without a name, account `default`.
+/// Without a name, the account is `default`.
 fn account_name(namespace: &str, account: Option<&str>) -> String {
     format!(
         "system:serviceaccount:{namespace}:{}",
@@ -79,7 +76,6 @@ impl ClusterReader {
         self.list(pods, Some(MANAGERS)).await
     }
 
-    /// Lists the managers' Deployments in one or all namespaces; `None` if forbidden.
     pub(super) async fn manager_deployments(
         &self,
         namespace: Option<&str>,
@@ -89,12 +85,10 @@ impl ClusterReader {
         Ok(found.map(|all| all.iter().map(ManagerDeployment::from).collect()))
     }
 
-    /// Lists the agents' pods in one or all namespaces; `None` if forbidden.
     pub async fn agent_pods(&self, namespace: Option<&str>) -> Result<Option<Vec<Pod>>, Problem> {
         permitted(self.list(self.scoped(namespace), Some(AGENTS)).await)
     }
 
-    /// Allocatable accelerators of all nodes; `None` if the user may not list nodes.
     pub async fn accelerators_of_nodes(&self) -> Result<Option<i64>, Problem> {
         let costs = CostModel::default();
         let nodes: Option<Vec<PartialNode>> =
@@ -127,7 +121,6 @@ impl ClusterReader {
         Ok(text.map(|text| (manager.namespace, text)))
     }
 
-    /// Lists the NodeAgents, without unreadable ones.
     pub async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
         let (agents, _) = self.readable(Api::all(self.client.clone()), None).await?;
         Ok(agents)

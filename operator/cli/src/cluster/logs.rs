@@ -1,5 +1,3 @@
-//! Reads logs of members.
-
 use futures_util::stream::{BoxStream, SelectAll, StreamExt, select_all};
 use futures_util::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +10,6 @@ use crate::problem::Problem;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowMuch {
-    /// Continue with new lines.
     pub follow: bool,
     /// Number of lines from the end.
     pub tail: Option<i64>,
@@ -20,11 +17,11 @@ pub struct HowMuch {
     pub since_seconds: Option<i64>,
 }
 
-/// Lines of several logs as they arrive, each with the number of its source.
+/// Lines of several logs in order of arrival, each with the number of its source.
 pub type Lines = SelectAll<BoxStream<'static, (usize, std::io::Result<String>)>>;
 
 impl ClusterReader {
-    /// Opens the logs. If at least one of several opens, the failures are returned as problems.
+    /// Opens the logs. Failures are problems if at least one log opens.
     pub async fn logs(
         &self,
         sources: &[LogSource],

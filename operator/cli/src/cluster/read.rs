@@ -16,10 +16,10 @@ use super::ClusterReader;
 use crate::explain::{Happened, Story};
 use crate::problem::Problem;
 
-/// Gangs of one workload whose events are read: each costs a request.
+/// Most gangs of one workload whose events are read: each costs a request.
 const GANGS_WITH_EVENTS: usize = 8;
 
-/// Objects that a decision depends on, each sorted by namespace and name.
+/// Objects of a scheduling decision, sorted by namespace and name.
 #[derive(Debug, Default)]
 pub struct Objects {
     pub nodes: Vec<Node>,
@@ -30,12 +30,11 @@ pub struct Objects {
     pub workloads: Vec<TrainingWorkload>,
     /// Weights of namespaces in the queue.
     pub weights: Weights,
-    /// Messages about unreadable objects, for people.
     pub unread: Vec<String>,
 }
 
 impl ClusterReader {
-    /// Reads all input of a decision. Pods and gangs are of one namespace, or of all.
+    /// All input of a decision. Pods and gangs are of one namespace, or of all.
     pub async fn objects(&self, namespace: Option<&str>) -> Result<Objects, Problem> {
         let mut unread = Vec::new();
         let nodes: Vec<PartialNode> = self.list(Api::all(self.client.clone()), None).await?;
@@ -76,7 +75,7 @@ impl ClusterReader {
         })
     }
 
-    /// Weights of one namespace, or of all. Without access to namespaces all weights are equal.
+    /// Weights of one namespace, or of all. Without access to namespaces, all weights are equal.
     async fn weights(&self, namespace: Option<&str>, unread: &mut Vec<String>) -> Weights {
         let all: Result<Vec<PartialNamespace>, Problem> =
             self.list(Api::all(self.client.clone()), None).await;
@@ -125,7 +124,7 @@ impl ClusterReader {
     }
 }
 
-/// Returns the readable objects, and appends the messages about the rest to `unread`.
+/// The readable objects. Messages about the rest go to `unread`.
 pub(super) fn readable<T>(
     objects: impl Iterator<Item = Result<T, String>>,
     unread: &mut Vec<String>,
@@ -135,7 +134,7 @@ pub(super) fn readable<T>(
         .collect()
 }
 
-/// Names the object in the message if it is unreadable.
+/// An error names the object.
 fn named<K, T>(kind: &str, object: &K, read: Result<T, Unreadable>) -> Result<T, String>
 where
     K: Resource<DynamicType = ()>,
@@ -147,7 +146,7 @@ where
     })
 }
 
-/// Names the object in the message if it is unreadable.
+/// An error names the object.
 pub(super) fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
     object.0.map_err(|e| {
         let name = e.metadata.name.as_deref().unwrap_or_default();

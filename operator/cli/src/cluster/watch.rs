@@ -10,7 +10,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 
 use super::ClusterReader;
 
-/// Interval without changes: ages grow.
+/// Interval without changes, because ages grow.
 const REFRESH: Duration = Duration::from_secs(10);
 /// Changes within this time share one refresh.
 const TOGETHER: Duration = Duration::from_millis(500);
@@ -32,13 +32,12 @@ impl ClusterReader {
     }
 }
 
-/// True for changes after the first list. A refused watch has none.
+/// True for changes after the first list. A refused watch has no changes.
 fn tells<K>(event: &Result<Event<K>, watcher::Error>) -> bool {
     matches!(event, Ok(Event::Apply(_) | Event::Delete(_)))
 }
 
 impl Changes {
-    /// Returns at the next change, or after 10 s.
     pub async fn next(&mut self) {
         let news = async {
             while let Some(news) = self.0.next().await {

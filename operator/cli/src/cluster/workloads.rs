@@ -1,5 +1,3 @@
-//! Reads workloads and their objects.
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -18,7 +16,6 @@ use crate::problem::Problem;
 use crate::status::WorkloadObjects;
 
 impl ClusterReader {
-    /// Lists workloads, with a message for each unreadable one.
     pub async fn workloads(
         &self,
         namespace: Option<&str>,
@@ -52,7 +49,7 @@ impl ClusterReader {
         if let Some(found) = found {
             return Ok(found);
         }
-        // A 404 for an object does not show whether its kind exists; a list does.
+        // A 404 for an object leaves open whether its kind exists. A list shows that.
         self.ask(api.list_metadata(&ListParams::default().limit(1)), &kind)
             .await?;
         Err(Problem::NotFound {
@@ -77,7 +74,6 @@ impl ClusterReader {
         Ok(names.collect())
     }
 
-    /// Lists pod groups, without unreadable ones.
     pub async fn groups(&self, namespace: Option<&str>) -> Result<Vec<PodGroup>, Problem> {
         let (groups, _) = self.readable(self.scoped(namespace), None).await?;
         Ok(groups)
@@ -108,7 +104,7 @@ impl ClusterReader {
         Ok(pods)
     }
 
-    /// Reads the input of `status`. Forbidden pods and nodes are left out.
+    /// The input of `status`, without forbidden pods and nodes.
     pub async fn of_workload(
         &self,
         namespace: &str,
@@ -130,7 +126,6 @@ impl ClusterReader {
         })
     }
 
-    /// Values of a node label, by node name.
     async fn domains(&self, key: &str) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         let nodes = self.list(nodes, Some(key)).await?;

@@ -1,4 +1,4 @@
-//! The only write: one field of one workload, provided that it has not changed since it was read. All
+//! The only write: one field of one workload, if the workload has not changed since the read. All
 //! other requests are dry runs.
 
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 const MANAGER: &str = "kubectl-lockstep";
 
 impl ClusterReader {
-    /// Writes a field, or validates the write in a dry run.
+    /// Writes a field; in a dry run, validates the write.
     pub async fn write(
         &self,
         workload: &TrainingWorkload,
@@ -42,7 +42,7 @@ impl ClusterReader {
     }
 
     /// Validates a manifest by dry runs, as the API server and the manager do: definition, unknown
-    /// fields, and a pod of each template. Returns what was not validated, for lack of permission.
+    /// fields, and a pod of each template. Returns the parts that the user may not validate.
     pub async fn validate(
         &self,
         workload: &TrainingWorkload,
@@ -84,7 +84,7 @@ impl ClusterReader {
     }
 }
 
-/// A pod of a group's template, without what the manager adds.
+/// A pod of a group's template, without the manager's additions.
 fn pod_of(group: &Group, class: Option<&str>) -> Pod {
     let template = &group.template.0;
     let mut pod = Pod {

@@ -13,7 +13,7 @@ use crate::args::{Args, CompletionArgs, Connection};
 use crate::cluster::{ClusterReader, names_in_kubeconfig};
 use crate::outcome::Outcome;
 
-/// Longest wait for the cluster after a press of the tab key.
+/// Longest wait for the cluster after the tab key.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// cobra's `ShellCompDirectiveNoFileComp`.
 const NO_FILES: u8 = 4;
@@ -23,7 +23,6 @@ const NO_SPACE: u8 = 2;
 const HOOK: &str = "kubectl_complete-lockstep";
 const HOOK_SCRIPT: &str = "#!/bin/sh\n# kubectl runs this program to complete `kubectl lockstep`.\nexec kubectl-lockstep __complete \"$@\"\n";
 
-/// Writes a completion script, or the program that kubectl calls.
 pub fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
     if let Some(folder) = &wanted.kubectl {
         let path = folder.join(HOOK);
@@ -74,7 +73,6 @@ impl Live {
     }
 }
 
-/// Words already typed that candidates depend on.
 #[derive(Clone, Debug, Default)]
 struct Typed {
     connection: Connection,
@@ -82,7 +80,6 @@ struct Typed {
     name: Option<String>,
 }
 
-/// Prints the candidates for the last word.
 pub fn complete(words: &[OsString]) -> Result<Outcome> {
     let program = OsString::from("kubectl-lockstep");
     let mut line = vec![program];
@@ -136,7 +133,6 @@ fn typed(line: &[OsString]) -> Typed {
     }
 }
 
-/// Adds candidates from the cluster and the kubeconfig to a command.
 fn with_live(command: clap::Command, typed: &Typed) -> clap::Command {
     let mut command = command.mut_args(|arg| live_arg(arg, typed));
     for verb in command.get_subcommands_mut() {
@@ -210,7 +206,6 @@ async fn groups(
     Ok(cluster.workload(namespace, name).await?.spec.groups)
 }
 
-/// Returns the words to complete if kubectl requests completion.
 pub fn asks_for_completion(words: &[OsString]) -> Option<&[OsString]> {
     let (first, rest) = words.split_first()?;
     (first == OsStr::new("__complete")).then_some(rest)

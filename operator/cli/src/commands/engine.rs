@@ -17,7 +17,6 @@ use crate::published::published;
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
-/// Namespace if neither the object nor the context has one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 pub async fn whatif(
@@ -122,7 +121,7 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     Ok(rules)
 }
 
-/// Keys of the labels by which the configuration protects pods from preemption.
+/// Label keys by which the configuration protects pods from preemption.
 fn excluded_labels(rules: &Rules) -> BTreeSet<&str> {
     let labels = rules.victims.excluded_labels.keys();
     labels.map(String::as_str).collect()
@@ -138,7 +137,7 @@ async fn take(
     Ok(snapshot)
 }
 
-/// Takes a snapshot. Also returns the pod groups in it.
+/// Takes a snapshot. Also returns its pod groups.
 pub async fn taken(
     cluster: &ClusterReader,
     label_keys: &BTreeSet<&str>,

@@ -30,7 +30,7 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
     }
     let how_much = HowMuch {
         follow: args.follow,
-        // The last lines of a failed attempt differ from the last lines of its container.
+        // The last lines of a failed attempt are not the last lines of its container.
         tail: args.tail.filter(|_| !args.failed),
         since_seconds: args
             .since
@@ -71,7 +71,7 @@ fn write_line(prefix: Option<&LogSource>, line: &str) -> Result<bool> {
 
 async fn chosen(cluster: &ClusterReader, args: &LogsArgs) -> Result<Vec<WithPods>> {
     let namespace = args.scope.or_of(cluster.namespace());
-    // The arguments do not allow a name with `--all-namespaces`.
+    // The arguments forbid a name with `--all-namespaces`.
     let workloads = if let (Some(name), Some(namespace)) = (&args.name, namespace) {
         vec![cluster.workload(namespace, name).await?]
     } else {

@@ -1,5 +1,3 @@
-//! Commands that show state.
-
 use std::collections::BTreeSet;
 
 use anyhow::Result;
@@ -21,7 +19,6 @@ use crate::top::AcceleratorUse;
 use crate::version::VersionReport;
 use crate::view::View;
 
-/// Shows a view once, or repeatedly.
 async fn show_or_watch<V: View>(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -53,7 +50,7 @@ pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) ->
     .await
 }
 
-/// Lists the workloads with these labels, and warns about unreadable ones.
+/// Lists the workloads with these labels. Prints warnings about unreadable workloads.
 async fn listing(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -184,7 +181,6 @@ pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) 
     .await
 }
 
-/// The queue, reduced to gangs of workloads with these labels.
 async fn waiting(
     cluster: &ClusterReader,
     namespace: Option<&str>,

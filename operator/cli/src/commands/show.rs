@@ -1,5 +1,3 @@
-//! Writes views to standard output.
-
 use std::io::{IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
@@ -15,7 +13,6 @@ pub type WallClock = fn() -> DateTime<Utc>;
 /// Escape sequence: clear the screen, move to the first line.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// Presentation for the current standard output.
 pub fn look(clock: WallClock) -> Look {
     Look {
         color: AutoStream::choice(&std::io::stdout()) != ColorChoice::Never,
@@ -24,7 +21,7 @@ pub fn look(clock: WallClock) -> Look {
     }
 }
 
-/// Columns of the terminal; `None` if the output goes elsewhere, or the terminal has no size.
+/// Columns of the terminal; `None` if the output is no terminal, or the terminal has no size.
 #[cfg(unix)]
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
@@ -36,11 +33,11 @@ fn terminal_width() -> Option<usize> {
     None
 }
 
-/// Writes to standard output. Returns false if it is closed.
+/// Returns false if standard output is closed.
 pub fn write(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // The reader of the pipe has enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         other => Ok(other.map(|()| true)?),
     }
@@ -51,7 +48,7 @@ pub fn show(view: &impl View, format: Format, clock: WallClock) -> Result<()> {
     Ok(())
 }
 
-/// Writes a view after each change: on a terminal in place, else below the last one.
+/// Writes a view after each change: on a terminal in place, else below the last view.
 pub async fn watch<V: View>(
     cluster: &ClusterReader,
     namespace: Option<&str>,
@@ -82,7 +79,6 @@ pub async fn watch<V: View>(
     }
 }
 
-/// Prints warnings about unreadable objects to standard error.
 pub fn left_out(unread: impl IntoIterator<Item = impl std::fmt::Display>) {
     for why in unread {
         eprintln!("warning: skipped: {why}");

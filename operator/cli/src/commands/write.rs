@@ -18,7 +18,6 @@ pub async fn checkpoint(
     grant(cluster, &args.write, Wish::Checkpoint(at), clock()).await
 }
 
-/// Reads the workload, writes the field and reports the result.
 pub async fn grant(
     cluster: &ClusterReader,
     args: &WriteArgs,

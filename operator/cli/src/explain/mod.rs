@@ -15,7 +15,6 @@ use crate::objects::has_ended;
 pub struct Story {
     pub workload: TrainingWorkload,
     pub groups: Vec<PodGroup>,
-    /// Events of the workload and its pod groups.
     pub events: Vec<Happened>,
 }
 
@@ -32,7 +31,6 @@ pub struct WorkloadReport {
     pub conditions: Vec<Condition>,
     /// Gangs, sorted by the name of their pod group.
     pub gangs: Vec<GangStory>,
-    /// Events, sorted by time.
     pub events: Vec<Happened>,
 }
 
@@ -43,22 +41,17 @@ pub struct GangStory {
     pub pod_group: String,
     pub priority: i32,
     pub state: GangReportState,
-    /// Queue time. It is kept while the gang runs, in case of a preemption.
+    /// Queue time. A running gang keeps it for the case of a preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
     pub members: i32,
-    /// Nodes of the placement.
     pub nodes: usize,
-    /// The scheduler's message about the placement.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Condition of the last preemption of this gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempted: Option<Condition>,
-    /// Preemption in progress by this gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evicts: Option<Evicts>,
-    /// Nodes that the gang avoids, with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoids: Vec<(String, String)>,
 }
@@ -66,7 +59,7 @@ pub struct GangStory {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evicts {
-    /// Id of the intent, which the victims also carry.
+    /// Id of the intent, also in the victims' status.
     pub intent: String,
     pub decided_at: DateTime<Utc>,
     pub victims: Vec<Victim>,
@@ -83,25 +76,20 @@ pub struct Evicts {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GangReportState {
-    /// The scheduler has not processed it yet.
     Unseen,
     Waits,
-    /// It is not in the queue, or lacks something that no node provides, such as a volume or quota.
+    /// Not in the queue, or held because a volume, quota or similar object is missing.
     Held,
-    /// Its victims are terminating.
     Preempts,
     Placed,
     IsPreempted,
-    /// Its workload has ended, and its nodes are released.
     Ended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Happened {
-    /// Time of the last occurrence.
     pub time: Option<DateTime<Utc>>,
-    /// Kind of the object, in lower case.
     pub kind: String,
     pub name: String,
     pub warning: bool,
@@ -147,7 +135,7 @@ pub fn explain(story: &Story) -> WorkloadReport {
     }
 }
 
-/// True for conditions that explain why the workload does not simply run.
+/// True for conditions that explain why the workload does not run.
 fn telling(condition: &Condition) -> bool {
     let holds = condition.status == ConditionStatus::True;
     match condition.type_.as_str() {

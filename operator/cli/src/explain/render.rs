@@ -1,5 +1,3 @@
-//! Text output of the explanation.
-
 use std::fmt::Write;
 
 use lockstep_api::words::gpu_hours;
@@ -92,7 +90,7 @@ impl GangReportState {
     }
 }
 
-/// Prints what does not fit into a row. Writing to a String cannot fail.
+/// Prints details outside the row. Writing to a String cannot fail.
 fn details(out: &mut String, gang: &GangStory, look: &Look) {
     let name = &gang.gang;
     if let Some(evicts) = &gang.evicts {

@@ -47,8 +47,8 @@ impl AttemptLog {
     }
 }
 
-/// The attempt whose start a line marks. The training process may have written the beginning of
-/// that line.
+/// The attempt whose start a line marks. The beginning of the line can be output of the training
+/// process.
 fn started_attempt(line: &str) -> Option<i64> {
     let (_, mark) = line.rsplit_once(MARK)?;
     let (attempt, verb) = mark.split_once(' ')?;

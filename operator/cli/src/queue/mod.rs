@@ -1,5 +1,3 @@
-//! Waiting gangs in the order in which the scheduler serves them, with reasons.
-
 mod render;
 
 use std::cmp::Reverse;
@@ -23,14 +21,14 @@ pub struct QueueAnswer {
     /// The only namespace read; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
-    /// Gangs in queue order, then gangs that are not in the queue.
+    /// Gangs in queue order, then gangs outside the queue.
     pub gangs: Vec<QueuedGang>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueuedGang {
-    /// Position in the queue, from 1; absent if the gang is not in it.
+    /// Position in the queue, from 1. Absent for a gang outside the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
     pub namespace: String,
@@ -42,15 +40,12 @@ pub struct QueuedGang {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     pub state: QueueState,
-    /// Start of the request for capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Nodes reserved for the gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Message of the scheduler.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -70,22 +65,22 @@ impl QueuedGang {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum QueueState {
-    /// It is queued for capacity.
+    /// Queued for capacity.
     Waits,
-    /// It is queued, and nodes are reserved for it.
+    /// Queued, with reserved nodes.
     Reserves,
-    /// It runs or starts, and lacks members.
+    /// Runs or starts, and lacks members.
     Replaces,
-    /// It has all required members, and is queued for more.
+    /// Has all required members, and is queued for optional members.
     Grows,
-    /// It has nodes, and its victims are terminating.
+    /// Has nodes, and its victims are terminating.
     Preempts,
-    /// It is not in the queue: it lacks something that no node provides, or waits for a later time.
+    /// Outside the queue: an object is missing that no node provides, or the gang waits for a later
+    /// time.
     Held,
 }
 
-/// Builds the queue as the scheduler's next cycle would serve it, from a snapshot and its pod
-/// groups.
+/// Builds the queue of the scheduler's next cycle, from a snapshot and its pod groups.
 pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     let input = scheduling_input(file, Vec::new());
     // Victims are not needed, so no search runs.
@@ -118,7 +113,7 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     sorted(file.namespace.clone(), gangs)
 }
 
-/// Builds the queue of one namespace from the statuses of its pod groups alone, without places.
+/// Builds the queue of one namespace from the statuses of its pod groups alone, without positions.
 pub fn queue_without_places(
     namespace: &str,
     groups: &[PodGroup],
@@ -146,8 +141,8 @@ fn sorted(only_namespace: Option<String>, gangs: impl Iterator<Item = QueuedGang
     }
 }
 
-/// Returns a waiting gang without its place; `None` if it does not wait. `grows`: `None` if it is
-/// not in the queue.
+/// A waiting gang without its position; `None` if it does not wait. `grows`: `None` outside the
+/// queue.
 fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
     let status = group.status.clone().unwrap_or_default();
     let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
@@ -159,7 +154,7 @@ fn queued(group: &PodGroup, grows: Option<bool>) -> Option<QueuedGang> {
         Some(_) if status.reservation.is_some() => QueueState::Reserves,
         Some(_) => QueueState::Waits,
         None if status.placement.is_some() => return None,
-        // A suspended workload does not request capacity.
+        // A suspended workload requests no capacity.
         None if waits?.reason == reasons::SUSPENDED => return None,
         None => QueueState::Held,
     };

@@ -1,5 +1,3 @@
-//! Text output of the queue.
-
 use super::{QueueAnswer, QueueState, QueuedGang};
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};

@@ -1,5 +1,3 @@
-//! Advice about a workload from its status.
-
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, reasons, types};
@@ -11,7 +9,7 @@ use super::budget::RestartsLeft;
 /// How long a failure counts for advice.
 const RECENT: TimeDelta = TimeDelta::hours(6);
 
-/// Returns at least one sentence, the most important first.
+/// Returns at least one sentence, most important first.
 pub fn next(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,
@@ -99,7 +97,7 @@ pub fn next(
     said
 }
 
-/// What the [`RECENT`] failures have in common, if there are two or more with one cause.
+/// Common cause of the [`RECENT`] failures, if two or more have one.
 fn repeated(status: &TrainingWorkloadStatus, now: DateTime<Utc>) -> Option<String> {
     let mut failures = status.history.iter().map(|h| &h.cause).take_while(|c| {
         matches!(c.kind, CauseKind::ContainerExit | CauseKind::Hang) && now - c.time < RECENT
@@ -134,7 +132,7 @@ fn repeated(status: &TrainingWorkloadStatus, now: DateTime<Utc>) -> Option<Strin
     ))
 }
 
-/// Remedy that follows from the template and the last failure.
+/// Remedy by the template and the last failure.
 fn after_failure(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

@@ -8,15 +8,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartsLeft {
-    /// Restarts left.
     pub left: i64,
-    /// Size of the budget.
     pub of: i64,
-    /// Window of the budget in seconds.
     pub window_seconds: i64,
 }
 
-/// Counts the restarts left now.
 pub fn left(
     workload: &TrainingWorkload,
     status: &TrainingWorkloadStatus,

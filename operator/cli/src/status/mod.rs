@@ -1,5 +1,3 @@
-//! State of one workload: members, restarts in progress, past failures and advice.
-
 mod advice;
 mod budget;
 mod render;
@@ -28,9 +26,8 @@ const FAILURES: usize = 3;
 pub struct WorkloadObjects {
     pub workload: TrainingWorkload,
     pub groups: Vec<PodGroup>,
-    /// Pods; `None` if the user may not list them.
     pub pods: Option<Vec<Pod>>,
-    /// Topology domains by node name; empty without a topology or access to nodes.
+    /// Topology domains by node name. Empty without a topology or without access to nodes.
     pub domains: BTreeMap<String, String>,
 }
 
@@ -42,32 +39,26 @@ pub struct StatusReport {
     /// Phase; absent before the first reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Reason of the phase, one word.
     pub reason: String,
-    /// Message of the phase, for people.
     pub message: String,
-    /// Members that are ready or have succeeded, of all members that should run.
+    /// Ready or succeeded members, of all members that should run.
     pub ready: String,
     pub attempt: i64,
-    /// Accelerators in use.
     pub accelerators: i64,
-    /// Training progress, if its processes report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
     pub groups: Vec<ReportedGroup>,
-    /// Node label of the topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// Nodes of members or of their placement, by domain and node; members without a node last.
+    /// Nodes of members or of their placement, by domain and node. Members without a node come
+    /// last.
     pub nodes: Vec<NodeShare>,
-    /// Restarts in progress.
     pub restarting: Vec<OpenRestart>,
     /// Last failures, newest first.
     pub failures: Vec<PastFailure>,
     pub budget: RestartsLeft,
-    /// Advice, as sentences.
     pub next: Vec<String>,
 }
 
@@ -79,26 +70,20 @@ pub struct ReportedGroup {
     pub desired: i32,
     pub ready: i32,
     pub succeeded: i32,
-    /// Members whose pod has failed.
     pub failed: i32,
 }
 
-/// Members on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeShare {
-    /// Name of the node; absent for members without a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Topology domain of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Members, as ranges.
     pub members: Vec<String>,
     /// Ready members; absent if the user may not list pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
-    /// Number of members.
     pub count: usize,
 }
 
@@ -106,17 +91,12 @@ pub struct NodeShare {
 #[serde(rename_all = "camelCase")]
 pub struct OpenRestart {
     pub domain: String,
-    /// Attempt that the restart leads to.
     pub attempt: i64,
-    /// Action of the failure policy.
     pub action: String,
     pub stage: IncidentStage,
-    /// Start of the stage.
     pub since: DateTime<Utc>,
-    /// End of the back-off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<DateTime<Utc>>,
-    /// True if it used the restart budget.
     pub counted: bool,
     pub cause: Cause,
 }
@@ -126,15 +106,11 @@ pub struct OpenRestart {
 pub struct PastFailure {
     pub time: DateTime<Utc>,
     pub domain: String,
-    /// Attempt that the failure led to.
     pub attempt: i64,
-    /// First cause.
     pub cause: Cause,
-    /// Action of the failure policy.
     pub action: String,
-    /// True if it used the restart budget.
     pub counted: bool,
-    /// Time from the failure until all members ran again, in milliseconds; absent if they never
+    /// Time from the failure until all members ran again, in milliseconds. Absent if they never
     /// did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_after_ms: Option<i64>,

@@ -1,5 +1,3 @@
-//! Text output of the status.
-
 use std::fmt::Write;
 
 use chrono::TimeDelta;

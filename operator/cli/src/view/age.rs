@@ -1,5 +1,3 @@
-//! Times in kubectl's format.
-
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// Time since an event, as in kubectl (`duration.HumanDuration`): at most two units, the smaller
@@ -8,7 +6,7 @@ pub fn age(since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
     since.map_or_else(|| "-".to_owned(), |since| span(now - since))
 }
 
-/// A duration in the same format. A negative one, from clock skew, counts as 0.
+/// A duration in the same format. A negative duration, from clock skew, counts as 0.
 pub fn span(length: TimeDelta) -> String {
     let seconds = length.num_seconds().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -13,7 +13,6 @@ use crate::args::Format;
 /// Indentation of a broken line.
 const INDENT: &str = "    ";
 
-/// Result of a command, ready for output.
 pub trait View: Serialize {
     /// Text for people, with a final newline.
     fn screen(&self, look: &Look) -> String;
@@ -22,7 +21,6 @@ pub trait View: Serialize {
     fn names(&self) -> Vec<String>;
 }
 
-/// Name of a workload, as `kubectl get -o name` prints it.
 pub fn workload_name(name: &str) -> String {
     format!("trainingworkload.training.lockstep.dev/{name}")
 }
@@ -67,8 +65,8 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-/// Replaces control characters, except those of lines and colors. Messages of training processes
-/// could otherwise control the terminal of their reader.
+/// Replaces control characters, except those of lines and colors. Otherwise, messages of training
+/// processes could control the reader's terminal.
 fn printable(screen: &str, look: &Look) -> String {
     let mut out = String::with_capacity(screen.len());
     for (at, c) in screen.char_indices() {
@@ -89,7 +87,7 @@ fn visible(text: &str) -> usize {
     shown.count()
 }
 
-/// True for `ESC [ digits m`, the form of all sequences that select a color.
+/// True for `ESC [ digits m`, the form of all color sequences.
 fn starts_color(text: &str) -> bool {
     let digits = text.strip_prefix("\x1b[");
     let rest = digits.map(|d| d.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';'));

@@ -11,10 +11,9 @@ const GAP: usize = 3;
 /// Text of an empty cell.
 const EMPTY: &str = "-";
 
-/// Meaning of a cell, shown as a colour on a terminal.
+/// Meaning of a cell, shown as a color on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// No meaning.
     #[default]
     Plain,
     /// Healthy.
@@ -35,7 +34,7 @@ impl Tone {
         }
     }
 
-    /// Colours a text if the presentation has colours.
+    /// Colors a text if the presentation has colors.
     pub fn paint(self, text: &str, look: &Look) -> String {
         if look.color && self != Self::Plain {
             let style = self.style();
@@ -78,7 +77,7 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Rows below a header, with column widths to fit. In cells, newlines become spaces.
+/// Rows below a header, with fitting column widths. In cells, newlines become spaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     header: Vec<String>,
@@ -89,7 +88,7 @@ pub(crate) struct Table {
 const WIDE: char = '+';
 
 impl Table {
-    /// Creates an empty table. Columns with prefix `+` appear only with `-o wide`.
+    /// Columns with prefix `+` appear only with `-o wide`.
     pub fn new(header: &[&str]) -> Self {
         Self {
             header: header.iter().map(|&h| h.to_owned()).collect(),
@@ -97,7 +96,7 @@ impl Table {
         }
     }
 
-    /// Adds a row. An empty cell is shown as `-`.
+    /// An empty cell is shown as `-`.
     pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let cells = cells.into_iter().map(Into::into).map(|mut cell| {
             cell.text = cell.text.replace('\n', " ");
@@ -113,7 +112,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Columns at the end that are too wide for the terminal follow their row, one line each.
+    /// The last columns that are too wide for the terminal follow their row, one line each.
     pub fn render(&self, look: &Look) -> String {
         let columns: Vec<usize> = (0..self.header.len())
             .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))
@@ -158,7 +157,7 @@ impl Table {
     }
 }
 
-/// Number of columns that a terminal of this width has space for, at least one.
+/// Number of columns that fit a terminal of this width, at least one.
 fn fitting(widths: &[usize], terminal: Option<usize>) -> usize {
     let Some(terminal) = terminal else {
         return widths.len();

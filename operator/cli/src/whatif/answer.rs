@@ -13,9 +13,7 @@ pub struct Answer {
     pub priority: i32,
     /// Time of the snapshot.
     pub taken_at: DateTime<Utc>,
-    /// True if all gangs would be placed.
     pub fits: bool,
-    /// Gangs in the order of placement.
     pub gangs: Vec<GangAnswer>,
     /// The only namespace in the snapshot. Capacity used in other namespaces counts as free.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,24 +25,19 @@ pub struct Answer {
 pub struct GangAnswer {
     pub gang: String,
     pub verdict: Verdict,
-    /// Requested members.
     pub members: usize,
     /// Fewest members with which the gang runs.
     pub min_count: u32,
-    /// Members with a node.
     pub placed: usize,
-    /// Placement by topology domain and node.
     pub nodes: Vec<OnNode>,
     pub victims: Vec<EvictedUnit>,
     /// Accelerator-seconds of work that the victims lose.
     pub lost: u64,
-    /// Pods evicted in violation of their disruption budgets.
     pub pods_beyond_budgets: u64,
     /// Lower bound for the lost work of any set of victims under the rules.
     pub at_least: u64,
-    /// True if the search has proven that no better set exists.
+    /// True if no better set exists.
     pub proven: bool,
-    /// Next best set of victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_best: Option<SecondBest>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,9 +50,7 @@ pub enum Verdict {
     Fits,
     /// Enough capacity is free after terminating pods have exited.
     FitsOnceOthersHaveLeft,
-    /// Victims must be evicted.
     Preempts,
-    /// It would wait.
     DoesNotFit,
 }
 
@@ -67,10 +58,8 @@ pub enum Verdict {
 #[serde(rename_all = "camelCase")]
 pub struct OnNode {
     pub node: String,
-    /// Domain of the node, if the gang has a topology.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Members, as ranges.
     pub members: Vec<String>,
 }
 
@@ -90,7 +79,6 @@ pub struct EvictedUnit {
     pub nodes: Vec<String>,
 }
 
-/// The next best set of victims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecondBest {
@@ -102,7 +90,6 @@ pub struct SecondBest {
 }
 
 impl GangAnswer {
-    /// A gang that has not been placed.
     pub(super) fn new(asked: &AskedGang) -> Self {
         Self {
             gang: asked.key.to_string(),

@@ -1,5 +1,3 @@
-//! Text output of `whatif`.
-
 use std::fmt;
 
 use lockstep_api::words::{count, gpu_hours, lost_work};
@@ -8,7 +6,7 @@ use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
 use crate::view::{Look, View, workload_name};
 
-/// Most victims of the next best set in a line; the rest is only counted.
+/// Most named victims of the next best set; further ones are only counted.
 const NAMED: usize = 4;
 
 impl View for Answer {
@@ -108,7 +106,6 @@ impl EvictedUnit {
     }
 }
 
-/// Lines for what does not fit into a row.
 struct Remarks<'a>(&'a GangAnswer);
 
 impl fmt::Display for Remarks<'_> {

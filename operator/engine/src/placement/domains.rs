@@ -10,8 +10,8 @@ use crate::{
     problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, TopologyDemand},
 };
 
-/// Places the whole gang within the domain where most members fit, then where the least capacity
-/// remains.
+/// Places the whole gang within the domain where most members fit, and among these where the least
+/// capacity remains.
 pub(super) fn place_gang(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -30,7 +30,7 @@ pub(super) fn place_gang(
             continue;
         }
         let mut left = free.to_vec();
-        // Divides the remaining steps evenly, so that a hard domain leaves steps for the remaining
+        // An equal share of the remaining steps, so that a hard domain leaves steps for the other
         // searches.
         let share = instance.steps.left() / (still_asked + 1);
         still_asked -= 1;
@@ -62,7 +62,7 @@ pub(super) fn place_gang(
     }
     match best {
         Some((_, assigned)) => Ok(assigned),
-        // Running members may be in a domain that accepts no new pods.
+        // Running members can be in a domain that accepts no new pods.
         None if needed.is_empty() => Ok(Vec::new()),
         None => Err(closest.unwrap_or_else(|| nowhere(instance, free))),
     }
@@ -83,7 +83,7 @@ pub(super) fn place_replicas(
         std::cmp::Reverse(members * instance.scarce[s].part)
     });
     let mut first = None;
-    // Bounded backtracking: rotating the order gives each group the first choice once.
+    // Bounded backtracking: a rotated order gives each shape the first choice once.
     for _ in 0..order.len().max(1) {
         free.copy_from_slice(&before);
         match replicas_in_order(instance, free, key, &domains, &order, &needed) {
@@ -165,7 +165,6 @@ fn replicas_in_order(
 struct Replica {
     ix: u32,
     missing: u32,
-    /// Domain of its running members.
     domain: Option<DomainIx>,
 }
 
@@ -267,8 +266,8 @@ impl Tally {
         }
     }
 
-    /// Takes the slots of a replica in a domain: that of its running members, else the one with the
-    /// fewest sufficient slots.
+    /// Takes the slots of a replica in the domain of its running members, else in the domain with
+    /// the fewest sufficient slots.
     fn take(&mut self, replica: Replica) -> Option<DomainIx> {
         let missing = u64::from(replica.missing);
         let domain = (0..self.slots.len())
@@ -429,7 +428,6 @@ fn spread_replicas(
     Ok(replicas.filter(|r| r.missing > 0).collect())
 }
 
-/// Domain of the running members.
 pub(crate) fn pins(
     instance: &PlacementInstance<'_>,
     key: KeyIx,
@@ -457,7 +455,7 @@ fn at_domain(reason: Infeasible, key: KeyIx, domain: DomainIx) -> Infeasible {
     }
 }
 
-/// Chooses the reason to report: an inconclusive search, else the smaller shortage.
+/// The reason to report: an inconclusive search, else the smaller shortage.
 fn closer(known: Option<Infeasible>, new: Infeasible) -> Infeasible {
     match (known, new) {
         (Some(Infeasible::InsufficientCapacity(a)), Infeasible::InsufficientCapacity(b)) => {

@@ -2,7 +2,6 @@
 
 use super::patterns::KindIx;
 
-/// Gives a node of a kind another pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
     pub kind: KindIx,
@@ -10,8 +9,8 @@ pub(super) struct Exchange {
     pub to: usize,
 }
 
-/// Rate and exchange packed into one number for fast comparison. Equal rates are ordered by kind
-/// and patterns. Patterns of a kind fit into 16 bits.
+/// Rate and exchange in one number, for fast comparison. Equal rates are ordered by kind and
+/// patterns. Patterns of a kind fit into 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rated(i128);
 

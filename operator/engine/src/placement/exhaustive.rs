@@ -9,17 +9,15 @@ use smallvec::SmallVec;
 use super::patterns::{Kind, KindIx, Pattern, worth};
 
 /// Depth-first search over the pattern of each node. The outcome depends only on the position and
-/// the missing pods; each such state is visited once.
+/// the missing pods, so each such state is visited once.
 pub(super) struct Exhaustive<'k> {
     kinds: &'k [Rc<Kind>],
-    /// Kind of each node; kinds with few patterns last.
+    /// Kind of each node. Kinds with few patterns come last.
     pub order: Vec<KindIx>,
     /// For each price vector: upper bound of the value of the nodes from each position on.
     bounds: Vec<(Pattern, Vec<i64>)>,
     hopeless: HashSet<(usize, Pattern)>,
-    /// Pattern of each visited node.
     pub path: Vec<usize>,
-    /// Evaluated bounds.
     pub steps: u64,
     limit: u64,
 }
@@ -58,7 +56,7 @@ impl<'k> Exhaustive<'k> {
         }
     }
 
-    /// True if all steps are spent. A failed search then proves nothing.
+    /// True if no step is left. A failed search then proves nothing.
     pub fn is_spent(&self) -> bool {
         self.steps >= self.limit
     }

@@ -25,7 +25,6 @@ pub(crate) struct PlacementInstance<'a> {
     pub scarce: Vec<Scarce>,
     /// Step limit of the search over several shapes, for all placements of this instance.
     pub steps: Steps,
-    /// Kinds of nodes that this search has computed.
     pub kinds: RefCell<KindTable>,
 }
 
@@ -74,8 +73,8 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// The same gang on a part of the cluster. `part` contains these nodes in this order. `demand`
-    /// is this demand without its redundant parts.
+    /// The same gang on a part of the cluster. `part` has these nodes in this order. `demand` is
+    /// this demand without its redundant parts.
     pub fn within<'p>(
         &self,
         nodes: &[NodeIx],
@@ -94,7 +93,7 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// Usable nodes by domain of a key. Leaves out nodes without a value.
+    /// Usable nodes by domain of a key, without nodes that have no value.
     pub fn nodes_by_domain(&self, key: KeyIx) -> Vec<Vec<NodeIx>> {
         let mut domains: Vec<Vec<NodeIx>> = Vec::new();
         for &node in &self.nodes {
@@ -144,7 +143,7 @@ impl<'a> PlacementInstance<'a> {
         let asked: SmallVec<[DimIx; 6]> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();
-        // Pods that would fit if only this dimension counted. One pass over the nodes for all
+        // Pods that would fit by this dimension alone. One pass over the nodes serves all
         // dimensions.
         let mut alone: SmallVec<[i64; 6]> = asked.iter().map(|_| 0).collect();
         for &node in nodes {
@@ -154,7 +153,7 @@ impl<'a> PlacementInstance<'a> {
             let left = self.free_on(free, node);
             for (alone, &dim) in alone.iter_mut().zip(&asked) {
                 let (left, each) = (left[dim], shape.request[dim]);
-                // Avoids the expensive division: most nodes are full, and pods request 1 pod.
+                // This avoids the expensive division: most nodes are full, and pods request 1 pod.
                 *alone += match each {
                     1 => left.max(0),
                     _ if left < each => 0,
@@ -162,7 +161,8 @@ impl<'a> PlacementInstance<'a> {
                 };
             }
         }
-        // Accelerators, which follow CPU and memory, win a tie: they are more useful in messages.
+        // Accelerators, which follow CPU and memory, win a tie: messages about them are more
+        // useful.
         let tightest = asked
             .iter()
             .zip(&alone)
@@ -185,7 +185,8 @@ fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
     positions.filter(|&at| set.contains(nodes[at])).collect()
 }
 
-/// Milli-CPU, bytes and pods are the first dimensions of every cluster. Extended resources follow.
+/// Number of the first dimensions of every cluster: milli-CPU, bytes and pods. Extended resources
+/// follow.
 const EXTENDED: usize = 3;
 
 impl Scarce {

@@ -20,7 +20,6 @@ pub(super) struct Kinds<'a> {
     pub wanted: Vec<Want>,
     /// Kinds of the instance's table, as of the last lookup.
     pub all: Vec<Rc<Kind>>,
-    /// Visited patterns.
     pub steps: u64,
 }
 

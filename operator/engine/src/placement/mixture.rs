@@ -3,9 +3,9 @@
 //! Every node gets one of its [patterns](super::patterns), so that together they hold the gang.
 //! With a price per pod of each shape, the value of a node is at most that of its most valuable
 //! pattern. If the value of all nodes is less than that of the gang, the gang does not fit (weak
-//! duality). [`super::prices`] searches the prices with the smallest surplus. They nearly determine
-//! the pattern of each node; [`Mixture::repair`] exchanges patterns until the gang fits. If that is
-//! inconclusive, [`Exhaustive`] tries the remaining patterns while steps are left.
+//! duality). [`super::prices`] searches for the prices with the smallest surplus. They nearly
+//! determine the pattern of each node; [`Mixture::repair`] exchanges patterns until the gang fits.
+//! If that is inconclusive, [`Exhaustive`] tries the remaining patterns while steps are left.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ const STARTS: usize = 3;
 /// Price vectors that bound the exhaustive search.
 const BOUNDS: usize = 6;
 
-/// Most valuable patterns of a node to which one more pod is added.
+/// Number of most valuable patterns of a node to which one more pod is added.
 const DEAREST: usize = 4;
 
 /// Most nodes in the exhaustive search, whose depth is the number of nodes.
@@ -43,7 +43,6 @@ pub(crate) enum Effort {
 pub(crate) enum MixtureFit {
     Fits,
     DoesNotFit,
-    /// The step limit was reached.
     Unknown,
 }
 
@@ -65,12 +64,10 @@ pub(crate) struct Mixture<'a> {
     pub(super) missing: Pattern,
     /// Price of a pod of each shape.
     pub(super) prices: Pattern,
-    /// Incremented when the prices change.
     prices_version: u64,
     /// Cached result of [`Mixture::one_more`] per kind.
     one_more: Vec<Option<OneMoreAt>>,
     changes: Vec<Change>,
-    /// Buffer for the exchanges of a repair.
     pub(super) helpful: Vec<Rated>,
     pub(super) steps: u64,
 }
@@ -96,12 +93,10 @@ struct Dearest {
     prices_version: u64,
 }
 
-/// A change, for undo.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     /// Additional nodes of a kind with a pattern.
     Chosen(KindIx, usize, i64),
-    /// Former kind of a node.
     Kind(NodeIx, Option<KindIx>),
 }
 
@@ -134,12 +129,10 @@ impl<'a> Mixture<'a> {
         self.steps + self.kinds.steps
     }
 
-    /// Discards the undo log.
     pub fn commit(&mut self) {
         self.changes.clear();
     }
 
-    /// Length of the undo log.
     pub fn changes(&self) -> usize {
         self.changes.len()
     }
@@ -304,7 +297,8 @@ impl<'a> Mixture<'a> {
         self.missing.iter().all(|&m| m <= 0)
     }
 
-    /// Whether the gang fits, within this many steps. With little effort, many fits remain unknown.
+    /// Whether the gang fits, within this number of steps. With little effort, many fits remain
+    /// unknown.
     pub fn fits(&mut self, steps: u64, effort: Effort) -> MixtureFit {
         let end = self.steps().saturating_add(steps);
         if self.is_complete() {

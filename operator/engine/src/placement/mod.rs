@@ -71,7 +71,7 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
     place_in(&instance, cluster.free_table().to_vec()).ok()
 }
 
-/// As [`place_in`], in the current free capacity. Refuses most waiting gangs without copying the
+/// As [`place_in`], in the current free capacity. Refuses most waiting gangs without a copy of the
 /// table.
 pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
     let free = instance.cluster.free_table();
@@ -81,8 +81,8 @@ pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlac
     place_in(instance, free.to_vec())
 }
 
-/// As [`place`], in the given free capacity, for example after evictions. The demand must have been
-/// checked.
+/// As [`place`], in the given free capacity, for example after evictions. The caller has checked
+/// the demand.
 pub(crate) fn place_in(
     instance: &PlacementInstance<'_>,
     mut free: Vec<i64>,
@@ -120,7 +120,7 @@ pub(crate) fn merged(mut assigned: Vec<Assignment>) -> GangPlacement {
     }
 }
 
-/// Rejects inconsistent demands, so that later code may use ordinals as indices.
+/// Rejects inconsistent demands, so that ordinals are valid indices.
 pub(crate) fn check(cluster: &Cluster, demand: &Demand) -> Result<(), Infeasible> {
     let replicas = demand.topology.is_some_and(|t| t.scope == Scope::Replica);
     for shape in &demand.shapes {

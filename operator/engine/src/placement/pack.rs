@@ -11,7 +11,7 @@ use crate::{
 /// Orders of shapes to try before the exhaustive search.
 const ORDERS: usize = 24;
 
-/// Places needed pods on these nodes, then optional ones.
+/// Places needed pods on these nodes, then optional pods.
 pub(super) fn place_anywhere(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
@@ -42,8 +42,8 @@ pub(crate) fn fill(
     }
 }
 
-/// Refuses a gang that needs pods of a single shape if [`pack`] would refuse it on all nodes.
-/// Visits only as many nodes as necessary.
+/// Refuses a gang with one needed shape if [`pack`] would refuse it on all nodes. Visits only as
+/// many nodes as necessary.
 pub(super) fn refuse_one_shape(
     instance: &PlacementInstance<'_>,
     free: &[i64],
@@ -208,7 +208,7 @@ struct Packing<'p> {
     instance: &'p PlacementInstance<'p>,
     free: &'p mut [i64],
     nodes: &'p [NodeIx],
-    /// Shapes that are placed completely, with their assignments.
+    /// Completely placed shapes, with their assignments.
     placed: Vec<(ShapeIx, Vec<Assignment>)>,
 }
 
@@ -249,7 +249,6 @@ struct Fit {
     left_over: i64,
     /// Currently free amount. Among equal fits, the fuller node is used first.
     free: i64,
-    /// Position in the caller's order of nodes.
     position: usize,
 }
 
@@ -265,7 +264,6 @@ pub(crate) fn best_fit(
 
 struct Fits {
     want: Want,
-    /// Suitability and number of pods, at most the wanted number.
     nodes: Vec<(Fit, u32)>,
     slots: u64,
 }
@@ -317,7 +315,7 @@ impl Fits {
             let (fit, count) = if *slots <= missing {
                 (fit, *slots)
             } else {
-                // The last pods fill the node where they leave the least.
+                // The last pods fill the node where the least capacity remains.
                 let roomy = self.nodes[at..].iter().filter(|(_, s)| *s >= missing);
                 let best = roomy.min_by_key(|(f, _)| (f.free, f.position));
                 (best.map_or(fit, |(fit, _)| fit), missing)

@@ -1,8 +1,8 @@
 //! Patterns of a gang of several shapes on a node.
 //!
 //! A *pattern* is a number of pods per shape that a node takes together. Only maximal patterns
-//! count. Nodes with the same patterns form a *kind*. A search visits kinds, which are few even for
-//! many nodes.
+//! count. Nodes with the same patterns form a *kind*. Even many nodes have few kinds, which a
+//! search visits.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,8 +16,8 @@ use super::slots::slots;
 pub(crate) type Pattern = SmallVec<[i64; 4]>;
 pub(crate) type KindIx = usize;
 
-/// Most visited patterns of one kind. With more, placements remain correct, but infeasibility can
-/// no longer be proved.
+/// Most visited patterns of one kind. With more, placements remain correct, but no search can prove
+/// infeasibility.
 const PATTERNS: usize = 256;
 
 /// Maximal patterns of a kind, in descending order.
@@ -92,7 +92,6 @@ fn dearest<P: AsRef<[i64]>>(patterns: &[P], prices: &P) -> (usize, i64) {
     best
 }
 
-/// Kinds of one gang seen so far, by free capacity.
 #[derive(Debug, Default)]
 pub(crate) struct KindTable {
     pub(super) all: Vec<Rc<Kind>>,
@@ -119,7 +118,7 @@ impl KindTable {
     }
 }
 
-/// Hash of a few trusted numbers, whose collisions cannot be provoked.
+/// Hash of a few trusted numbers. No input can provoke collisions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mixing(u64);
 
@@ -146,15 +145,12 @@ impl Hasher for Mixing {
     }
 }
 
-/// Enumerates the patterns for this free capacity, in descending order.
 struct Enumeration<'r> {
     requests: &'r [&'r [i64]],
-    /// Upper bound of pods of each shape.
     most: &'r [i64],
     /// Free capacity without the pattern.
     left: &'r mut [i64],
     pattern: &'r mut [i64],
-    /// Visited patterns, including non-maximal ones.
     looked_at: usize,
     found: Kind,
 }
@@ -166,14 +162,13 @@ impl Enumeration<'_> {
             return false;
         }
         if at == self.most.len() {
-            // No shapes are wanted.
             self.looked_at += 1;
             self.keep();
             return true;
         }
         let here = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
         if at + 1 == self.most.len() {
-            // The last shape takes all remaining capacity; fewer pods would not be maximal.
+            // The last shape takes all remaining capacity; fewer pods are not maximal.
             self.looked_at += 1;
             self.pattern[at] = here;
             if !self.takes_more(at, here) {
@@ -199,8 +194,8 @@ impl Enumeration<'_> {
         }
     }
 
-    /// True if a pod can be added, so the pattern is not maximal. `left` does not include the pods
-    /// of the last shape.
+    /// True if a pod can be added, so the pattern is not maximal. `left` excludes the pods of the
+    /// last shape.
     fn takes_more(&self, last: usize, held: i64) -> bool {
         let by_last = self.requests[last];
         (0..last).any(|at| {

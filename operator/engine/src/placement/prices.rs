@@ -46,7 +46,6 @@ pub(super) fn tightest(
         if surplus < 0 || spent >= steps {
             break;
         }
-        // From a third down to a hundredth.
         let part = 3 + 2 * round as i128;
         for ((price, missing), &wanted) in prices.iter_mut().zip(&missing).zip(wanted) {
             let missing = (*missing).clamp(-wanted, wanted);

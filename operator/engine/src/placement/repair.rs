@@ -11,7 +11,7 @@ use super::patterns::{KindIx, Pattern, worth};
 /// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
 
-/// Gain of an exchange, with one or two exchanges of equal gain.
+/// An exchange or two of equal gain.
 struct Gain {
     pods: Pattern,
     worth: i64,
@@ -105,7 +105,6 @@ impl Mixture<'_> {
         }
     }
 
-    /// The same for a constant number of shapes.
     fn rate_of<const SHAPES: usize>(&self, by: Exchange) -> Option<i64> {
         let kind = &self.kinds.all[by.kind];
         rate(
@@ -141,7 +140,7 @@ impl Mixture<'_> {
         }
     }
 
-    /// The same for a constant number of shapes. False if the number does not match.
+    /// False if the number of shapes differs.
     fn rates_of<const SHAPES: usize>(
         &self,
         kind: KindIx,
@@ -161,7 +160,7 @@ impl Mixture<'_> {
         true
     }
 
-    /// Makes the best pair of exchanges found within the step limit. False if there is none.
+    /// Makes the best pair of exchanges found within the step limit. False without a pair.
     fn exchange_two(&mut self, end: u64) -> bool {
         let mut by_gain: BTreeMap<Pattern, SmallVec<[Exchange; 2]>> = BTreeMap::new();
         for kind in 0..self.nodes.len() {
@@ -276,8 +275,7 @@ fn distance(missing: impl Iterator<Item = i64>, prices: &[i64]) -> i64 {
     each.map(|(missing, price)| missing.max(0) * price).sum()
 }
 
-/// Loss of value per gained value of missing pods, in fixed point. `None` if an exchange gains
-/// nothing.
+/// Loss of value per gained value of missing pods, in fixed point. `None` without a gain.
 #[inline]
 fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64> {
     let (mut closer, mut loss) = (0, 0);
@@ -294,7 +292,7 @@ fn times_alike(from: &[i64], to: &[i64], missing: &[i64]) -> i64 {
     let mut times = i64::MAX;
     for ((from, to), missing) in from.iter().zip(to).zip(missing) {
         let gain = to - from;
-        // A gain counts while pods are missing. A loss costs nothing while there are surplus pods.
+        // A gain counts while pods are missing. A loss is free while there are surplus pods.
         if (gain > 0 && *missing > 0) || (gain < 0 && *missing < 0) {
             times = times.min(missing / gain);
         }

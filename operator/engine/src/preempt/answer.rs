@@ -70,7 +70,6 @@ pub struct PreemptionAnswer {
 }
 
 impl PreemptionAnswer {
-    /// Answer for a gang that fits into free capacity.
     pub(super) fn without_victims(placement: GangPlacement) -> Self {
         Self {
             victims: Vec::new(),

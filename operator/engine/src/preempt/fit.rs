@@ -17,14 +17,13 @@ pub(super) struct ShapeNeed {
     pub replica_size: Option<i64>,
 }
 
-/// Condition for a victim set to be large enough.
+/// Condition under which a victim set is large enough.
 #[derive(Clone, Debug)]
 pub(super) struct FitCondition {
-    /// Shapes with a need. Largest first if each is a multiple of the next; otherwise by the part
-    /// of the scarcest resource that they need.
+    /// Shapes with a need. Largest first if each is a multiple of the next; otherwise by the needed
+    /// part of the scarcest resource.
     pub shapes: Vec<ShapeNeed>,
-    /// True if enough slots of every shape imply that the gang fits. Otherwise a placement must be
-    /// tried.
+    /// True if enough slots of every shape imply that the gang fits. Otherwise a placement decides.
     pub counting_is_exact: bool,
     /// True if replicas must share a domain.
     pub by_replica: bool,
@@ -71,7 +70,7 @@ impl FitCondition {
                 && placement.admits[pair[0].shape] == placement.admits[pair[1].shape]
         });
         if !chain {
-            // The relaxation uses the first shape: the one with the largest lack.
+            // The relaxation uses the first shape, with the largest shortage.
             shapes.sort_by_key(|s| {
                 let lack = i128::from(s.need) * placement.scarce[s.shape].part;
                 std::cmp::Reverse(lack)

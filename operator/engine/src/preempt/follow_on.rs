@@ -3,7 +3,7 @@
 //! KEP-5710's second principle: if a victim preempts other units at once, that cost counts too.
 //! After the gang, the victims are placed in queue order (priority, then earlier start). A victim
 //! that fits into free capacity, or may not preempt, adds no cost. A victim that preempts adds the
-//! work that its own victims lose; these are placed next, to a bounded depth.
+//! work that its own victims lose. Those are placed next, to a bounded depth.
 
 use std::cmp::Reverse;
 
@@ -23,13 +23,13 @@ use crate::{
 /// Steps per follow-on eviction.
 const WORK_BUDGET: u64 = 20_000;
 
-/// Steps for each unit of a follow-on eviction, before its search.
+/// Steps per unit for the setup of a follow-on eviction.
 const UNIT_STEPS: u64 = 4;
 
-/// Steps for all victims of an answer. The victims after that count as evicting nothing.
+/// Step limit for the victims of an answer. Later victims count as evicting no unit.
 const MOST_STEPS: u64 = 1_200_000;
 
-/// Number of answers to compare, each with the follow-on costs known so far.
+/// Number of compared answers. Each uses the follow-on costs found so far.
 const ROUNDS: usize = 4;
 
 /// Least-cost answer including follow-on evictions. Adds the follow-on cost of each victim to its
@@ -54,7 +54,7 @@ pub(super) fn preempt(
         answer
             .cost
             .add_follow_on(caused.iter().map(|f| f.lost).sum());
-        // Proof and bound of later rounds include added costs.
+        // In later rounds, proof and bound include added costs, so they prove nothing.
         answer.proven &= round == 0 && caused.is_empty() && complete;
         answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
         for cause in &caused {
@@ -75,7 +75,7 @@ pub(super) fn preempt(
 }
 
 /// Units that the victims of a gang evict after it is placed, and whether all victims were placed.
-/// Leaves out victims that evict nothing.
+/// Omits victims that evict no unit.
 pub(super) fn follow(
     cluster: &Cluster,
     units: &Units,
@@ -110,7 +110,7 @@ pub(super) fn follow(
     (caused, true)
 }
 
-/// Work that these victims would evict in turn, if the gang is placed by best fit.
+/// Work that these victims would evict in turn after a best-fit placement of the gang.
 pub(super) fn cost(
     cluster: &Cluster,
     units: &Units,
@@ -126,7 +126,6 @@ pub(super) fn cost(
     caused.iter().map(|f| f.lost).sum()
 }
 
-/// The cluster while victims restart.
 struct AfterEviction<'a> {
     capacity: Cluster,
     /// For each unit, whether it still runs in its place.
@@ -158,7 +157,7 @@ impl<'a> AfterEviction<'a> {
         }
     }
 
-    /// Places a victim again. Returns the units evicted for that, directly or indirectly.
+    /// Places a victim again. Returns the units evicted for it, directly or indirectly.
     fn place_again(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
@@ -171,7 +170,7 @@ impl<'a> AfterEviction<'a> {
             return Vec::new();
         }
         self.steps += WORK_BUDGET + UNIT_STEPS * self.running.len() as u64;
-        // Units that were placed again have left the place in `units`, so they are no candidates.
+        // Units that were placed again have other nodes than in `units`, so they are no candidates.
         let lower: Vec<UnitIx> = (0..self.running.len())
             .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)
             .collect();

@@ -120,7 +120,6 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Assigns the appended entries to this unit.
     fn add_candidate(&mut self, unit: UnitIx, lost: Price) {
         self.candidates.push(unit);
         self.lost.push(lost);
@@ -165,7 +164,6 @@ impl<'a> PreemptionInstance<'a> {
         self.set_weights();
     }
 
-    /// Contribution of a candidate to the cost of a victim set.
     pub fn cost(&self, candidate: CandidateIx) -> UnitCost<'a> {
         UnitCost {
             unit: self.unit(candidate),
@@ -236,7 +234,6 @@ impl<'a> PreemptionInstance<'a> {
         }
     }
 
-    /// Unit ordinals of candidates, ascending.
     pub fn unit_ordinals(&self, candidates: impl IntoIterator<Item = CandidateIx>) -> Vec<UnitIx> {
         let mut units: Vec<UnitIx> = candidates.into_iter().map(|c| self.candidates[c]).collect();
         units.sort_unstable();
@@ -251,8 +248,8 @@ impl<'a> PreemptionInstance<'a> {
     }
 }
 
-/// One instance per topology domain, each on its own cluster, so that the work for a domain depends
-/// only on its size.
+/// One instance per topology domain, each on its own cluster: the work for a domain depends only on
+/// its size.
 pub(super) struct DomainInstances {
     /// The demand without its topology constraint, since each cluster is one domain.
     demand: Demand,
@@ -286,12 +283,10 @@ impl DomainInstances {
         }
     }
 
-    /// Number of domains, including domains without usable nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Nodes of a domain, by local ordinal.
     pub fn nodes(&self, domain: DomainIx) -> &[NodeIx] {
         &self.nodes[domain]
     }
@@ -304,7 +299,6 @@ impl DomainInstances {
         whole.within(&self.nodes[domain], &self.clusters[domain], &self.demand)
     }
 
-    /// Preemption instance of a domain. `placement`: that of the domain.
     pub fn preemption<'p>(
         &self,
         whole: &PreemptionInstance<'p>,
@@ -318,7 +312,6 @@ impl DomainInstances {
         })
     }
 
-    /// Converts node ordinals of a domain to those of the whole cluster.
     pub fn to_whole(&self, domain: DomainIx, placement: &mut GangPlacement) {
         for assignment in &mut placement.assignments {
             assignment.node = self.nodes[domain][assignment.node];

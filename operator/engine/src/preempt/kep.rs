@@ -49,7 +49,7 @@ fn for_gang(
         (Some(order), None) => first_fit(instance, free.clone(), order).ok_or(()),
         _ => Err(()),
     };
-    // First fit may miss a placement of several shapes. Then best fit decides.
+    // First fit can miss a placement of several shapes. Then best fit decides.
     let placement = match placement {
         Ok(placement) => placement,
         Err(()) => place_in(instance.placement, free.clone()).map_err(after_evicting)?,
@@ -220,8 +220,7 @@ fn node_score(instance: &PreemptionInstance<'_>, victims: &[CandidateIx]) -> imp
     let mut order = victims.to_vec();
     order.sort_by_cached_key(|&c| importance(instance.unit(c), c));
     let violations = split_by_budget(instance, &order).0.len();
-    // Priorities may be negative. As upstream, shifts them so that more victims never have a
-    // smaller sum.
+    // As upstream, shifts negative priorities, so that more victims never have a smaller sum.
     let shifted = |c: &CandidateIx| i64::from(instance.unit(*c).priority) - i64::from(i32::MIN);
     (
         violations,

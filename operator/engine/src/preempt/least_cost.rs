@@ -96,7 +96,7 @@ fn in_best_domain(
                     instance,
                 });
             }
-            // The domain may hold the gang at a lower cost.
+            // The domain might hold the gang at a lower cost.
             Err(Infeasible::GaveUp { .. }) => all_known = false,
             Err(_) => {}
         }
@@ -141,7 +141,7 @@ fn bound_over_domains(solutions: &[Solution]) -> (Bound, bool) {
     (Bound::weakest(&bounds), false)
 }
 
-/// Reason that no domain can hold the gang: the smallest shortage of all.
+/// Smallest shortage of all domains.
 fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
     let free = instance.free_without(0..instance.candidates.len());
     place_in(instance.placement, free)
@@ -149,7 +149,7 @@ fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
         .map_or(Infeasible::GaveUp { steps: 0 }, after_evicting)
 }
 
-/// Places the gang without the victims. Falls back to the placement that the search has found.
+/// Places the gang without the victims. Falls back to the placement of the search.
 fn place_after(
     instance: &PreemptionInstance<'_>,
     solution: &Solution,
@@ -173,7 +173,7 @@ struct Solution {
 }
 
 impl Solution {
-    /// Drops bound and proof, because unknown sets may be better.
+    /// Drops bound and proof, because unknown sets can be better.
     fn prove_nothing(&mut self) {
         self.bound = Bound::default();
         self.proven = false;
@@ -222,7 +222,7 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
     for candidate in (0..pool.len()).filter(|&c| pool[c] && !within_budgets[c]) {
         state.evict(candidate);
     }
-    // The bound for the whole pool holds for the better of both sets.
+    // The bound for the whole pool is valid for the better of both sets.
     let mut solution = solve_pool(state, &pool, budget);
     if let Some(other) = without_excess
         && other.set.cost < solution.set.cost
@@ -287,8 +287,8 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     }
 }
 
-/// Removes needless victims for several shapes, in case the search ended early, and adds the
-/// placement of the gang, if found.
+/// Removes needless victims for several shapes, if the search ended early, and adds the placement
+/// of the gang, if known.
 fn without_needless(search: &mut LocalSearch<'_>, best: &mut VictimSet, budget: u64) {
     let steps = &search.state.instance.placement.steps;
     steps.grant(LAST_STEPS.max(budget / 2));
@@ -398,7 +398,7 @@ fn relaxed_prices(
         .collect()
 }
 
-/// If a set exceeds a budget, penalises the units beyond it, preferably those in few sets of the
+/// If a set exceeds a budget, penalises the units beyond it, preferably units in few sets of the
 /// relaxation. True if a penalty is new.
 fn penalise_excess(
     instance: &PreemptionInstance<'_>,

@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{infeasible::Infeasible, placement::place_in, problem::GangPlacement};
 
-/// Highest priority of candidates.
 pub(super) struct PriorityBound {
     /// The bound. `None` if priorities set no bound.
     pub level: Option<i32>,

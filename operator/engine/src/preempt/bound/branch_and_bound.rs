@@ -33,7 +33,6 @@ enum Decision {
 struct BranchAndBound<'s, 'a> {
     relaxation: Relaxation,
     search: &'s mut LocalSearch<'a>,
-    /// Decision of the current branch for each candidate.
     decisions: Vec<Decision>,
     variables: Vec<CandidateIx>,
     /// Units fixed as evicted, in the order of the decisions.
@@ -43,7 +42,6 @@ struct BranchAndBound<'s, 'a> {
     budget: u64,
 }
 
-/// Bound of a branch, with its optimal set and multiplier.
 struct BranchBound {
     bound: Price,
     set: PricedSet,
@@ -51,8 +49,8 @@ struct BranchBound {
 }
 
 /// Improves `best` over the pool of the relaxation. True if no set has less excess, or equal excess
-/// and less lost work. Spends at most `budget` steps. Returns false at once if these do not suffice
-/// to visit every unit, or if counting slots is not exact.
+/// and less lost work. Spends at most `budget` steps. False at once if these do not suffice to
+/// visit every unit, or if counting slots is not exact.
 pub(in crate::preempt) fn prove(
     relaxation: Relaxation,
     search: &mut LocalSearch<'_>,

@@ -1,9 +1,9 @@
 //! Independent components of the relaxed instance. Finds subsets that free enough capacity at the
 //! least price, by dynamic programming over capacity.
 //!
-//! Two candidates are in one component if a claim links them. A component offers subsets of its
-//! candidates, each with a capacity and a price. Choosing at most one subset per component to cover
-//! the need is a multiple-choice knapsack problem.
+//! A claim links two candidates of one component. A component offers subsets of its candidates,
+//! each with a capacity and a price. Choosing at most one subset per component to cover the need is
+//! a multiple-choice knapsack problem.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Subset {
     }
 }
 
-/// Candidates without claims shared with other candidates.
+/// Candidates without claims shared with other components.
 #[derive(Default)]
 struct Component {
     units: Vec<CandidateIx>,
@@ -45,7 +45,6 @@ struct Component {
 
 /// A union with at most one subset per component.
 pub(in crate::preempt) struct Selection {
-    /// Its candidates, ascending.
     pub units: Vec<CandidateIx>,
     /// Equal to [`lower_bound`] if all subsets were enumerated and no capacity was rounded.
     pub bound: Option<Price>,
@@ -95,8 +94,8 @@ fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<
 
 /// Lower bound of the price of every set that covers the need.
 ///
-/// Enumerates small components. Bounds the remaining ones by the dual function at the multipliers
-/// of `sets`. If the table would be too large, rounds capacity up, which keeps the bound valid.
+/// Enumerates small components. The dual function at the multipliers of `sets` bounds the other
+/// ones. If the table would be too large, rounds capacity up, which keeps the bound valid.
 pub(in crate::preempt) fn lower_bound(relaxation: &Relaxation, sets: &[PricedSet]) -> Price {
     bound_of_components(relaxation, sets, ENUMERABLE)
 }
@@ -196,8 +195,8 @@ fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
     undominated(subsets)
 }
 
-/// Undominated subsets of a component to choose from. A small component offers all subsets. A large
-/// one offers its parts of the relaxation's solutions, single claims and single candidates.
+/// Undominated subsets of a component. A small component offers all subsets. A large component
+/// offers its parts of the relaxation's solutions, single claims and single candidates.
 fn candidate_subsets(
     relaxation: &Relaxation,
     component: &Component,

@@ -2,11 +2,11 @@
 //!
 //! The gang's largest shape needs `need` units of one resource, its *capacity*. This constraint is
 //! relaxed. Each unit of freed capacity earns a multiplier, and a candidate is evicted if it earns
-//! more than its eviction costs. On most nodes, a slot needs certain candidates evicted together (a
-//! *claim*). Choosing claims is a maximum closure problem, solved by a minimum cut. On a node where
-//! any of several candidates suffices, capacity is divided among them by their holdings. Every
-//! multiplier gives a lower bound. Newton's method on the concave dual function finds the best one.
-//! Sets that are optimal at nearby multipliers are the start of good answers.
+//! more than its eviction costs. On most nodes, a slot requires the eviction of certain candidates
+//! together (a *claim*). Choosing claims is a maximum closure problem, solved by a minimum cut. On
+//! a node where any of several candidates suffices, capacity is divided among them by their
+//! holdings. Every multiplier gives a lower bound. Newton's method on the concave dual function
+//! finds the best one. Sets that are optimal at nearby multipliers are the start of good answers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) const FRACTION: u32 = 16;
 /// Most cuts in one search for the best multiplier.
 const CUTS: usize = 40;
 
-/// Most slots of one node to represent as claims; nodes with more slots are divided.
+/// Most slots of one node to represent as claims. Nodes with more slots are divided.
 const MOST_CLAIMS: u32 = 16;
 
 /// Price of a scaled lower bound, rounded up, because prices are integers.
@@ -46,7 +46,6 @@ pub(in crate::preempt) struct PricedSet {
 }
 
 impl PricedSet {
-    /// The candidates, ascending.
     pub fn candidates(&self) -> Vec<CandidateIx> {
         (0..self.evicted.len())
             .filter(|&c| self.evicted[c])
@@ -58,11 +57,11 @@ impl PricedSet {
 pub(in crate::preempt) struct DualBound {
     pub bound: Price,
     pub multiplier: i128,
-    /// Optimal sets of the multipliers that were tried.
+    /// Optimal sets of the tried multipliers.
     pub sets: Vec<PricedSet>,
 }
 
-/// Capacity that is freed if these candidates are evicted together.
+/// Capacity that the eviction of all these candidates frees.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub units: Vec<CandidateIx>,
@@ -174,7 +173,7 @@ impl Relaxation {
             }
         } else {
             let most = i64::from(most) * per_slot;
-            // An overcommitted node contributes no capacity, and no debt to other nodes.
+            // An overcommitted node contributes neither capacity nor debt.
             let free = free[dim].clamp(0, most);
             self.base += free;
             for (candidate, held) in instance.uses_on(node) {
@@ -207,7 +206,6 @@ impl Relaxation {
         left
     }
 
-    /// Builds the network: source, claims, candidates, cascades, sink.
     fn connect(&mut self, instance: &PreemptionInstance<'_>, claims: ClaimSizes) {
         let units = self.price.len();
         let cascades = instance.units.cascade_loss.len();

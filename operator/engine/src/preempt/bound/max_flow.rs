@@ -54,8 +54,7 @@ impl Network {
         self.edges[edge + 1].residual = 0;
     }
 
-    /// Computes the maximum flow. Afterwards, [`Network::on_source_side`] describes the minimum
-    /// cut.
+    /// Computes the maximum flow, and the minimum cut for [`Network::on_source_side`].
     pub fn max_flow(&mut self, source: Vertex, sink: Vertex) -> i128 {
         let mut flow = 0;
         while self.layer(source, sink) {
@@ -94,7 +93,7 @@ impl Network {
         self.level[sink] != UNREACHED
     }
 
-    /// Sends flow along one path of rising levels. Zero if there is none.
+    /// Sends flow along one path of rising levels. Zero without such a path.
     fn send(&mut self, source: Vertex, sink: Vertex) -> i128 {
         let mut path: Vec<u32> = Vec::new();
         let mut at = source;
@@ -109,7 +108,7 @@ impl Network {
                 path.push(edge);
                 at = self.edges[edge as usize].to as usize;
             } else {
-                // A dead end: removes the edge that led here.
+                // A dead end: drop the edge that led here.
                 self.next[at] = self.from[at].len();
                 let Some(edge) = path.pop() else { return 0 };
                 at = self.edges[edge as usize ^ 1].to as usize;

@@ -6,7 +6,6 @@ use std::ops::Add;
 
 use crate::objective::Price;
 
-/// A subset of a component that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     pub cells: usize,
@@ -37,8 +36,7 @@ pub(super) fn cheapest_union(
 
 /// Type of prices. 64 bits nearly always suffice and take half the time.
 trait Number: Copy + Ord + Add<Output = Self> {
-    /// Price of unreachable cells. With any price added, it stays larger than all prices and does
-    /// not overflow.
+    /// Price of unreachable cells. Plus any price, it exceeds all prices without overflow.
     const UNREACHED: Self;
 
     fn from_price(price: Price) -> Self;
@@ -130,11 +128,8 @@ fn cheapest_union_in<N: Number>(
     Some((least.into_price(), union))
 }
 
-/// Least prices of unions with at most one subset per component, by filled cells. The last cell
-/// includes all higher numbers.
 struct PriceTable<N> {
     least: Vec<N>,
-    /// Largest number of cells that can be filled.
     most: usize,
 }
 

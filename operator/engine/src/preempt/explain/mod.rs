@@ -124,7 +124,7 @@ fn compare(
     reasons
 }
 
-/// Why each remaining candidate was spared. `state`: the set of victims.
+/// Reason for each spared candidate. `state`: the set of victims.
 fn spared(
     state: &VictimState<'_>,
     pool: &[bool],

@@ -11,7 +11,7 @@ use crate::{
     problem::{DomainIx, NodeIx, ShapeIx},
 };
 
-/// The cheapest units to evict in a domain for one replica. `None` if these do not exist.
+/// The cheapest units to evict in a domain for one replica. `None` if no such units exist.
 type DomainCover = Option<(Price, Cover)>;
 
 impl LocalSearch<'_> {
@@ -31,7 +31,7 @@ impl LocalSearch<'_> {
         best.map(|(_, cover)| cover)
     }
 
-    /// Evicts for the cheapest slots of a domain until it holds one more replica, or nothing if
+    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts no unit if
     /// that is impossible.
     fn free_replica(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
         let target = self.state.supply(shape) + 1;
@@ -84,7 +84,7 @@ impl LocalSearch<'_> {
             let mut covers: Vec<Option<DomainCover>> = vec![None; domains];
             for &want in equal {
                 if !self.evict_for_replica(want, &mut covers) {
-                    // A part of the replicas is no placement.
+                    // Some of the replicas are no placement.
                     self.state.replicas_to_place();
                     return false;
                 }
@@ -135,7 +135,7 @@ impl LocalSearch<'_> {
                 self.restore_all(&taken);
                 return None;
             };
-            // A unit on several nodes may have been evicted for another node.
+            // A unit on several nodes can already be evicted for another node.
             if !offer.cover.iter().any(|&c| self.state.is_evicted(c)) {
                 let cover = offer.cover.clone();
                 self.evict_all(&cover);
@@ -148,7 +148,8 @@ impl LocalSearch<'_> {
         Some((price, taken))
     }
 
-    /// The cheapest units to evict so that one more pod fits on the node, given the placed replicas.
+    /// The cheapest units to evict so that one more pod fits on the node, given the placed
+    /// replicas.
     fn one_more_slot(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Offer> {
         self.state.steps += 1;
         let wanted = self.state.capacity_for_one_more(shape, node)?;

@@ -1,8 +1,7 @@
 //! Covers by their value to several shapes.
 //!
-//! If shapes compete for nodes, the gang may not fit although each shape has enough slots: a node
-//! with another mixture of pods is missing. The prices of the mixture determine the value of such a
-//! node.
+//! If shapes compete for nodes, the gang can lack a node with another mixture of pods, although
+//! each shape has enough slots. The prices of the mixture determine the value of such a node.
 
 use super::{
     cover::{Cover, cover_of},
@@ -12,10 +11,10 @@ use crate::{objective::Price, preempt::instance::CandidateIx, problem::NodeIx};
 
 /// A cover whose value alone would have sufficed at some point of a repair.
 pub(super) struct AtOnce {
-    /// Number of units that the repair had evicted before.
+    /// Number of units evicted before this cover.
     taken: usize,
     cover: Cover,
-    /// Price of the set including it.
+    /// Price of the set including this cover.
     price: Price,
 }
 
@@ -23,8 +22,8 @@ impl LocalSearch<'_> {
     /// Cover with the least price per value, plus nearly equal covers until the need is met. `None`
     /// if shapes do not compete, or no cover has a value.
     ///
-    /// Greedy choice may leave a remainder that only a large unit covers. So `at_once` keeps the
-    /// cheapest set that would have sufficed alone. `taken`: number of units evicted so far.
+    /// Greedy choice can leave a remainder that only a large unit covers. So `at_once` keeps the
+    /// cheapest set that would have sufficed alone. `taken`: number of evicted units.
     pub(super) fn best_by_worth(
         &mut self,
         taken: usize,

@@ -82,7 +82,7 @@ pub(super) fn cover_of(
             price,
             ..
         } = *items.get(at)?;
-        // Together with the cover, a unit may exceed its budget. Its price rises, so it moves back
+        // Together with the cover, a unit can exceed its budget. Its price rises, so it moves back
         // in the order.
         let beside = state.marginal_beside(candidate, &cover);
         if beside > price {
@@ -102,7 +102,7 @@ pub(super) fn cover_of(
         at += 1;
     }
     items.truncate(at);
-    // An early item may be redundant after later ones.
+    // Later items can make an early item redundant.
     items.retain(|item| {
         let without: Amounts = missing
             .iter()

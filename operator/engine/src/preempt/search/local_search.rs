@@ -16,20 +16,19 @@ use crate::{
     problem::{NodeIx, ShapeIx},
 };
 
-/// Largest distance, in the order of savings, of two victims in a pair exchange.
+/// Largest distance of two victims in a pair exchange, in the order of savings.
 const PAIRS_APART: usize = 8;
 
-/// Minimum steps for removing needless victims.
 pub(in crate::preempt) const LAST_STEPS: u64 = 150_000;
 
-/// Nodes with the cheapest slots that are visited first.
+/// Number of nodes with the cheapest slots that are visited first.
 const CHEAPEST_NODES: usize = 96;
 
 pub(super) struct Offer {
     pub node: NodeIx,
     pub cover: Cover,
     pub price: Price,
-    /// What it frees: slots, or value to several shapes.
+    /// Freed slots, or freed value to several shapes.
     pub frees: i64,
 }
 
@@ -40,10 +39,8 @@ impl Offer {
     }
 }
 
-/// A search from one set of victims to better ones.
 pub(in crate::preempt) struct LocalSearch<'a> {
     pub state: VictimState<'a>,
-    /// Candidates that may be evicted.
     pub(super) pool: &'a [bool],
     /// Candidates that the current move must not evict.
     pub(super) excluded: Vec<bool>,
@@ -72,7 +69,6 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Replaces the set of victims.
     pub fn set_victims(&mut self, evicted: impl Fn(CandidateIx) -> bool) {
         for candidate in 0..self.excluded.len() {
             match (self.state.is_evicted(candidate), evicted(candidate)) {
@@ -156,8 +152,8 @@ impl<'a> LocalSearch<'a> {
     }
 
     /// Restores needless victims except `kept`, largest savings first. With `roughly`, stops when
-    /// no slot is spare; needless victims without slots may remain. Once the budget is spent, replicas
-    /// move one at a time, so some victims may remain although the gang would fit without them.
+    /// no slot is spare; needless victims without slots can remain. Once the budget is spent,
+    /// replicas move one at a time, so some needless victims can remain.
     fn reprieve_except(&mut self, kept: Option<CandidateIx>, roughly: bool) {
         for candidate in self.by_savings() {
             if roughly && self.state.surplus() == 0 {
@@ -213,7 +209,7 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Changes to the cheapest set found without a victim. False if there is none.
+    /// Changes to the cheapest set found without a victim. False without such a set.
     pub fn avoid(&mut self, candidate: CandidateIx) -> bool {
         self.state.restore(candidate);
         self.excluded[candidate] = true;
@@ -278,8 +274,8 @@ impl<'a> LocalSearch<'a> {
             .collect()
     }
 
-    /// For each node with several, its victims without capacity elsewhere. Together they may free a
-    /// slot.
+    /// For each node with several victims, those without capacity elsewhere. Together they can free
+    /// a slot.
     fn by_node(&self) -> Vec<Cover> {
         let mut groups = Vec::new();
         for &node in &self.state.instance.placement.nodes {
@@ -301,8 +297,7 @@ impl<'a> LocalSearch<'a> {
         self.state.is_evicted(candidate) && self.state.instance.uses(candidate).nth(1).is_none()
     }
 
-    /// Tries for each candidate outside the set whether its eviction lets more expensive victims
-    /// stay.
+    /// Evicts a candidate outside the set if more expensive victims can then stay.
     fn exchange_in(&mut self, best: &mut EvictionCost) -> bool {
         let mut improved = false;
         for candidate in 0..self.pool.len() {
@@ -397,14 +392,14 @@ impl<'a> LocalSearch<'a> {
         self.keep_cheapest_nodes(&offers);
     }
 
-    /// Visits these nodes first from now on. `offers`: best first.
+    /// Sets the nodes to visit first. `offers`: best first.
     pub(super) fn keep_cheapest_nodes(&mut self, offers: &[Offer]) {
         let most = if self.thorough {
             usize::MAX
         } else {
             CHEAPEST_NODES
         };
-        // A node may have several offers; only the best counts.
+        // Only the best offer of a node counts.
         let mut known = BTreeSet::new();
         let nodes = offers.iter().map(|offer| offer.node);
         self.cheapest_nodes = nodes
@@ -413,7 +408,7 @@ impl<'a> LocalSearch<'a> {
             .collect();
     }
 
-    /// Offers of the nodes for a shape. Skips units that have been a cover alone on another node.
+    /// Offers of the nodes for a shape. Skips units that alone covered another node.
     fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
         self.begin_round();
         let mut offers = Vec::new();
@@ -438,7 +433,6 @@ impl<'a> LocalSearch<'a> {
         offers
     }
 
-    /// Forgets which units were covers alone.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
     }

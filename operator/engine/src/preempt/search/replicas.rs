@@ -1,8 +1,9 @@
 //! Replicas that must each share a domain: a placement with which the gang fits, for a changing set
 //! of victims.
 //!
-//! A placement of all replicas visits every node, so it is kept while victims are restored. A victim
-//! on other nodes can stay. A victim on a node of a replica can stay if that replica fits elsewhere.
+//! A placement of all replicas visits every node, so it is kept while victims are restored. A
+//! victim on other nodes can stay. A victim on a node of a replica can stay if that replica fits
+//! elsewhere.
 
 use std::rc::Rc;
 
@@ -31,15 +32,12 @@ pub(super) struct ReplicaPlacement<'a> {
     key: KeyIx,
     /// Usable nodes by domain.
     domains: Rc<[Vec<NodeIx>]>,
-    /// Free capacity after the placed replicas.
     left: Vec<i64>,
     /// Slots in `left`, by shape and node.
     slots: Vec<Vec<u32>>,
     /// Slots in `left`, by shape and domain.
     in_domain: Vec<Vec<u64>>,
-    /// Empty if no placement is known.
     placed: Vec<PlacedReplica>,
-    /// Placed replicas on each node.
     on_node: Vec<SmallVec<[usize; 2]>>,
     /// Nodes of placed replicas that may have lost their capacity.
     unchecked: Vec<NodeIx>,
@@ -74,7 +72,6 @@ impl<'a> ReplicaPlacement<'a> {
         replicas
     }
 
-    /// Adds amounts to the free capacity of a node; with -1, subtracts them.
     pub fn shift(&mut self, node: NodeIx, amounts: &[i64], sign: i64) {
         let dims = self.placement.cluster.dims();
         for (left, amount) in self.left[node * dims..].iter_mut().zip(amounts) {
@@ -86,20 +83,20 @@ impl<'a> ReplicaPlacement<'a> {
         self.recount(node);
     }
 
-    /// Sets the placement for [`ReplicaPlacement::undo`].
+    /// Starts a change that [`ReplicaPlacement::undo`] reverts.
     pub fn begin(&mut self) {
         self.at_begin = self.placed.clone();
     }
 
-    /// Reverts to the placement at the last [`ReplicaPlacement::begin`]. The free capacity has been
-    /// reverted.
+    /// Reverts to the placement at the last [`ReplicaPlacement::begin`]. The caller has reverted
+    /// the free capacity.
     pub fn undo(&mut self) {
         let at_begin = std::mem::take(&mut self.at_begin);
         self.set(at_begin);
     }
 
-    /// True if the placement is valid, after replicas without capacity have moved. Does not place
-    /// the other replicas again.
+    /// True if the placement is valid, after replicas without capacity have moved. Keeps the other
+    /// replicas in place.
     pub fn still_fit(&mut self) -> bool {
         if self.placed.is_empty() {
             return false;
@@ -116,8 +113,8 @@ impl<'a> ReplicaPlacement<'a> {
         true
     }
 
-    /// Places all replicas in this free capacity. False if no placement is found; then the old
-    /// placement remains.
+    /// Places all replicas in this free capacity. False if no placement is found; the old placement
+    /// then remains.
     pub fn place_again(&mut self, free: &[i64]) -> bool {
         self.steps += self.placement.nodes.len() as u64 * PLACING;
         let Ok(found) = place_in(self.placement, free.to_vec()) else {
@@ -128,8 +125,8 @@ impl<'a> ReplicaPlacement<'a> {
         true
     }
 
-    /// Drops the placement, and returns the needed replicas, largest first. `None` if running members
-    /// bind some of them.
+    /// Drops the placement, and returns the needed replicas, largest first. `None` if running
+    /// members bind some of them.
     pub fn clear(&mut self) -> Option<Vec<Want>> {
         let demand = self.placement.demand;
         if demand.shapes.iter().any(|shape| !shape.running.is_empty()) {
@@ -147,7 +144,6 @@ impl<'a> ReplicaPlacement<'a> {
         Some(wanted)
     }
 
-    /// Places the next replica of a shape in a domain with enough slots.
     pub fn place(&mut self, want: Want, domain: DomainIx) {
         let nodes = &self.domains[domain];
         let (assigned, _) = best_fit(self.placement, &mut self.left, nodes, want);
@@ -169,22 +165,18 @@ impl<'a> ReplicaPlacement<'a> {
         domain.filter(|&domain| domain < self.domains.len())
     }
 
-    /// Free capacity of a node after the placed replicas.
     pub fn left(&self, node: NodeIx) -> &[i64] {
         self.placement.free_on(&self.left, node)
     }
 
-    /// Slots on a node after the placed replicas.
     pub fn slots_on(&self, shape: ShapeIx, node: NodeIx) -> u32 {
         self.slots[shape][node]
     }
 
-    /// Slots in a domain after the placed replicas.
     pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> u64 {
         self.in_domain[shape][domain]
     }
 
-    /// The placement, if it is valid.
     pub fn current(&mut self) -> Option<GangPlacement> {
         if !self.still_fit() {
             return None;
@@ -212,8 +204,8 @@ impl<'a> ReplicaPlacement<'a> {
         self.on_node[node].iter().copied().find(lacks)
     }
 
-    /// Moves a replica to the domain with the fewest sufficient slots. False if there is none, or
-    /// running members bind the replica.
+    /// Moves a replica to the domain with the fewest sufficient slots. False without such a domain,
+    /// or if running members bind the replica.
     fn move_elsewhere(&mut self, replica: usize) -> bool {
         let shape = self.placed[replica].shape;
         if !self.placement.demand.shapes[shape].running.is_empty() {
@@ -242,7 +234,6 @@ impl<'a> ReplicaPlacement<'a> {
         true
     }
 
-    /// Replaces the placement. Its nodes have to be checked.
     fn set(&mut self, new: Vec<PlacedReplica>) {
         for replica in 0..self.placed.len() {
             self.take(replica, -1);

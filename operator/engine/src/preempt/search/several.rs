@@ -11,20 +11,19 @@ use crate::{
     problem::{Amounts, Assignment, NodeIx},
 };
 
-/// Most candidates on a node whose kind is cached by evicted candidates.
+/// Most candidates on a node whose kind is cached.
 const REMEMBERED: usize = u64::BITS as usize;
 
-/// Patterns of the nodes, updated incrementally.
 #[derive(Clone)]
 pub(super) struct SeveralShapes<'a> {
     instance: &'a PreemptionInstance<'a>,
     mixture: Mixture<'a>,
-    /// Nodes with free capacity that the mixture has not read yet.
+    /// Nodes whose free capacity the mixture has not read yet.
     changed: Vec<NodeIx>,
     is_changed: Vec<bool>,
     /// `changed` at the last [`SeveralShapes::begin`]. Later changes of the mixture can be undone.
     at_begin: Option<Vec<NodeIx>>,
-    /// Steps of the mixture that were charged.
+    /// Charged steps of the mixture.
     charged: u64,
     effort: Effort,
     /// Bit set of evicted candidates for each node.
@@ -43,7 +42,6 @@ struct KnownKind {
 }
 
 impl<'a> SeveralShapes<'a> {
-    /// Starts without victims, and without known nodes.
     pub fn new(instance: &'a PreemptionInstance<'a>) -> Self {
         let nodes = instance.placement.cluster.node_count();
         let positions = instance.positions_on_nodes().into_iter();
@@ -79,7 +77,6 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Evicts or restores a candidate on a node.
     pub fn toggle(&mut self, entry: usize, node: NodeIx) {
         self.evicted_on[node] ^= self.bit_of[entry];
         self.note(node);
@@ -96,7 +93,7 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Sets the state for [`SeveralShapes::undo`].
+    /// Starts a change that [`SeveralShapes::undo`] reverts.
     pub fn begin(&mut self) {
         self.mixture.commit();
         self.at_begin = Some(self.changed.clone());
@@ -113,7 +110,6 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Passes the current free capacity to the mixture.
     fn catch_up(&mut self, free: &[i64]) {
         for node in std::mem::take(&mut self.changed) {
             self.is_changed[node] = false;
@@ -207,7 +203,7 @@ impl<'a> SeveralShapes<'a> {
         more
     }
 
-    /// Value that the nodes lack for the gang to fit. At least the price of one pod.
+    /// Value that the nodes lack for the gang to fit; at least the price of one pod.
     pub fn missing_worth(&mut self, free: &[i64]) -> i64 {
         self.catch_up(free);
         match self.mixture.surplus() {
@@ -216,12 +212,11 @@ impl<'a> SeveralShapes<'a> {
         }
     }
 
-    /// Free capacity that a node needs for one more pod.
     pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         self.mixture.one_more(node)
     }
 
-    /// True if the current prices prove that the gang does not fit if this victim stays.
+    /// True if the current prices prove that the gang does not fit while this victim stays.
     pub fn cannot_spare(&mut self, free: &[i64], victim: CandidateIx) -> bool {
         self.catch_up(free);
         let (more, complete) = self.more_with_toggled(free, victim, -1);

@@ -123,7 +123,7 @@ impl<'a> VictimState<'a> {
         self.toggle(candidate);
     }
 
-    /// Sets the state for [`VictimState::undo`].
+    /// Starts a change that [`VictimState::undo`] reverts.
     pub fn begin(&mut self) {
         self.journal.clear();
         if let Some(several) = &mut self.several {
@@ -176,14 +176,14 @@ impl<'a> VictimState<'a> {
 
     /// As [`VictimState::marginal`], assuming that `others` are evicted too.
     pub fn marginal_beside(&mut self, candidate: CandidateIx, others: &[CandidateIx]) -> Price {
-        // Only budgets make a unit more expensive because of another.
+        // Only budgets make a unit more expensive because of another unit.
         if self.instance.unit(candidate).pdbs.is_empty() {
             return self.marginal(candidate);
         }
         self.with_cost_of(others, |state| state.marginal(candidate))
     }
 
-    /// Result of `say` with the cost of these candidates counted temporarily.
+    /// Result of `say` while the cost of these candidates counts.
     fn with_cost_of<T>(&mut self, candidates: &[CandidateIx], say: impl FnOnce(&Self) -> T) -> T {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), 1);
@@ -236,7 +236,7 @@ impl<'a> VictimState<'a> {
         replicas.is_some_and(|replicas| replicas.place_again(&self.free))
     }
 
-    /// As [`VictimState::fits`], without placing all replicas again. May return false for a gang
+    /// As [`VictimState::fits`], without placing all replicas again. Can return false for a gang
     /// that fits.
     pub fn still_fits(&mut self) -> bool {
         if self.deficit().is_some() {
@@ -249,7 +249,7 @@ impl<'a> VictimState<'a> {
         replicas.is_none_or(ReplicaPlacement::still_fit)
     }
 
-    /// True if a cheap check proves that the gang does not fit if this victim stays.
+    /// True if a cheap check proves that the gang does not fit while this victim stays.
     pub fn cannot_spare(&mut self, victim: CandidateIx) -> bool {
         let Some(several) = &mut self.several else {
             return false;
@@ -258,7 +258,7 @@ impl<'a> VictimState<'a> {
         several.cannot_spare(&self.free, victim)
     }
 
-    /// Searches with full effort from now on, if several shapes compete for nodes.
+    /// From now on, searches with full effort if several shapes compete for nodes.
     pub fn look_harder(&mut self) {
         if let Some(several) = &mut self.several {
             several.look_harder();
@@ -277,7 +277,7 @@ impl<'a> VictimState<'a> {
         Some(merged(assigned))
     }
 
-    /// Value that the nodes lack for several shapes to fit. At least the price of one pod. `None`
+    /// Value that the nodes lack for several shapes to fit; at least the price of one pod. `None`
     /// if shapes do not compete.
     pub fn missing_worth(&mut self) -> Option<i64> {
         let several = self.several.as_mut()?;
@@ -330,7 +330,6 @@ impl<'a> VictimState<'a> {
         self.steps + replicas + self.instance.placement.steps.spent()
     }
 
-    /// Adds a candidate's amounts to the free capacity (`sign` 1) or subtracts them (-1).
     fn shift(&mut self, candidate: CandidateIx, sign: i64) {
         let instance = self.instance;
         let dims = instance.placement.cluster.dims();
@@ -387,14 +386,12 @@ impl<'a> VictimState<'a> {
         self.replicas.as_mut()?.clear()
     }
 
-    /// Places a replica in a domain with enough slots, beside the placed replicas.
     pub fn place_replica(&mut self, want: Want, domain: DomainIx) {
         if let Some(replicas) = &mut self.replicas {
             replicas.place(want, domain);
         }
     }
 
-    /// Usable nodes by domain, for the placement of replicas.
     pub fn replica_domains(&self) -> Rc<[Vec<NodeIx>]> {
         let replicas = self.replicas.as_ref();
         replicas.map_or_else(|| Rc::new([]) as Rc<_>, ReplicaPlacement::domains)
@@ -407,19 +404,17 @@ impl<'a> VictimState<'a> {
         nodes.filter_map(|node| replicas?.domain(node)).collect()
     }
 
-    /// Slots of a shape beside the placed replicas.
     pub fn slots_left(&self, shape: ShapeIx, node: NodeIx) -> u32 {
         let replicas = self.replicas.as_ref();
         replicas.map_or(0, |replicas| replicas.slots_on(shape, node))
     }
 
-    /// As [`VictimState::slots_left`], in a domain.
     pub fn slots_left_in(&self, shape: ShapeIx, domain: DomainIx) -> u64 {
         let replicas = self.replicas.as_ref();
         replicas.map_or(0, |replicas| replicas.slots_in(shape, domain))
     }
 
-    /// Free capacity that a node needs for one more pod beside the placed replicas. `None` if the
+    /// Free capacity that a node needs for one more pod after the placed replicas. `None` if the
     /// node does not admit the shape.
     pub fn capacity_for_one_more(&self, shape: ShapeIx, node: NodeIx) -> Option<Amounts> {
         let placement = self.instance.placement;
@@ -433,7 +428,6 @@ impl<'a> VictimState<'a> {
             .then(|| wanted.collect())
     }
 
-    /// Slots of a shape in a domain, if replicas must share a domain.
     pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> i64 {
         self.in_domain[shape][domain]
     }
