@@ -137,6 +137,7 @@ pub fn starts_at(
     start
 }
 
+/// Amounts of these pods by node.
 pub fn amounts_by_node(shapes: &[Shape], placement: &GangPlacement) -> BTreeMap<NodeIx, Amounts> {
     let mut out: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
     for assigned in &placement.assignments {
