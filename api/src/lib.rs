@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`workload`] | `TrainingWorkload`, the object that users apply |
 //! | [`scheduling`] | `Workload` and `PodGroup`, the scheduling objects of one workload |
+//! | [`native_group`] | native groups of `scheduling.k8s.io`, and what an API server supports of them |
 //! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
 //! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
@@ -26,6 +27,7 @@ pub mod key;
 pub mod member;
 pub mod membership;
 pub mod names;
+pub mod native_group;
 pub mod node_agent;
 pub mod restart_order;
 pub mod scheduling;

@@ -14,10 +14,16 @@ use xtask::metrics::OF_THE_SCRAPE;
 use xtask::query::{self, KnownSeries, Place, dashboards, panel_queries, rules, variable_queries};
 
 /// Metrics without panel and rule, with the reason.
-const SHOWN_ELSEWHERE: [(&str, &str); 1] = [(
-    "lockstep_native_scheduling",
-    "a property of the cluster that hardly changes; `kubectl lockstep doctor` reports it",
-)];
+const SHOWN_ELSEWHERE: [(&str, &str); 2] = [
+    (
+        "lockstep_native_scheduling",
+        "a property of the cluster that hardly changes; `kubectl lockstep doctor` reports it",
+    ),
+    (
+        "lockstep_native_scheduling_pod_field",
+        "a property of the cluster that hardly changes; `kubectl lockstep doctor` reports it",
+    ),
+];
 /// Prefixes of metric names.
 const PREFIXES: [&str; 6] = [
     "lockstep_",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
+use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_api::words::count;
 use serde::Serialize;
 
@@ -367,13 +368,24 @@ fn names(facts: &InstallFacts) -> Finding {
 }
 
 fn native(facts: &InstallFacts) -> Finding {
-    match facts.native.as_slice() {
-        [] => ok("scheduling.k8s.io serves no pod groups"),
-        versions => ok(format!(
-            "scheduling.k8s.io serves pod groups ({}): Lockstep creates none and reads the pod groups of other controllers",
-            versions.join(", ")
-        )),
+    let NativeSupport {
+        versions,
+        pod_field,
+    } = &facts.native;
+    if versions.is_empty() {
+        return ok("scheduling.k8s.io serves no pod groups");
     }
+    let field = match pod_field {
+        PodField::Kept => "pods keep spec.schedulingGroup",
+        PodField::Dropped => {
+            "the API server drops spec.schedulingGroup of pods, because feature gate GenericWorkload is off"
+        }
+        PodField::Unknown => "no dry run shows whether pods keep spec.schedulingGroup",
+    };
+    ok(format!(
+        "scheduling.k8s.io serves pod groups ({}) and {field}: Lockstep creates none and reads the pod groups of other controllers",
+        versions.join(", ")
+    ))
 }
 
 fn kueue(facts: &InstallFacts) -> Finding {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::native_group::NativeSupport;
 
 use crate::agents::AgentReport;
 use crate::version::VersionReport;
@@ -40,8 +41,8 @@ pub struct InstallFacts {
     pub nodes: Option<Vec<NodeFacts>>,
     pub namespace: String,
     pub rights: Vec<RightFacts>,
-    /// Versions of upstream's group `scheduling.k8s.io` that serve pod groups.
-    pub native: Vec<String>,
+    /// What the API server supports of native groups.
+    pub native: NativeSupport,
     /// Kueue's handling of jobs without a queue.
     pub kueue: KueueFacts,
     pub objects: Vec<ObjectFacts>,

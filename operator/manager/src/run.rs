@@ -33,7 +33,7 @@ use crate::resync::resync;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
 use crate::server_version;
-use crate::upstream_scheduling::{self, NativeScheduling};
+use crate::upstream_scheduling::{Discovery, NativeMetrics};
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};
 
@@ -70,7 +70,7 @@ pub(crate) struct Metrics {
     pub requests: RequestMetrics,
     pub queue: QueueMetrics,
     watch_errors: WatchErrors,
-    pub native: NativeScheduling,
+    pub native: NativeMetrics,
     pub workloads: WorkloadMetrics,
     pub scheduler: SchedulerMetrics,
     lost_events: Counter,
@@ -82,7 +82,7 @@ impl Metrics {
             requests: RequestMetrics::register(registry),
             queue: QueueMetrics::register(registry),
             watch_errors: WatchErrors::register(registry),
-            native: NativeScheduling::register(registry),
+            native: NativeMetrics::register(registry),
             workloads: WorkloadMetrics::register(registry),
             scheduler: SchedulerMetrics::register(registry),
             lost_events: events::register_lost(registry),
@@ -123,7 +123,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let live = LiveSettings::new(config, own, preemption, keeps_nominations);
 
     let mut background = JoinSet::new();
-    wiring.watch(&mut background, nominations);
+    wiring.watch(&mut background, nominations, namespace.clone());
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
@@ -207,7 +207,7 @@ impl Wiring {
         }
     }
 
-    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
+    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>, namespace: String) {
         let watching = Watching {
             client: self.clients.read.clone(),
             backoff: self.config.watch_backoff(),
@@ -215,13 +215,14 @@ impl Wiring {
             errors: self.metrics.watch_errors.clone(),
         };
         watch_all(&self.index, &watching, tasks);
-        let (read, native) = (self.clients.read.clone(), self.metrics.native.clone());
-        tasks.spawn(upstream_scheduling::follow(
-            read.clone(),
-            self.index.clone(),
-            self.random.clone(),
-            native,
-        ));
+        let read = self.clients.read.clone();
+        let discovery = Discovery {
+            client: read.clone(),
+            namespace,
+            period: self.config.resync_period(),
+            random: self.random.clone(),
+        };
+        tasks.spawn(discovery.follow(self.index.clone(), self.metrics.native.clone()));
         tasks.spawn(server_version::follow(
             read,
             self.random.clone(),

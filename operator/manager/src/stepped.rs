@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use kube::Client;
 use kube::runtime::watcher::Event;
+use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_lifecycle::WorkloadView;
 use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
@@ -202,7 +203,10 @@ pub fn process_scrape() -> String {
     let metrics = Metrics::register(&mut registry);
     metrics.requests.count(&Method::GET, None);
     metrics.requests.took(&Method::GET, Duration::ZERO);
-    metrics.native.set(&["v1".to_owned()]);
+    metrics.native.set(&NativeSupport {
+        versions: vec!["v1beta1".to_owned()],
+        pod_field: PodField::Kept,
+    });
     encoded(&[&registry])
 }
 

@@ -1,9 +1,10 @@
-//! Detects whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
-//! KEP-4671).
+//! Detects what the API server supports of native groups (`scheduling.k8s.io` PodGroup, KEP-4671):
+//! the versions that serve them, and whether pods keep `spec.schedulingGroup`.
 //!
-//! Gangs use Lockstep's own kinds in either case. Served versions are exported as a metric. Served
-//! pod groups are watched, because only they report whether their pods can be evicted one by one
-//! (KEP-5710). Pods of an unknown group are evicted together.
+//! Both facts are exported as metrics, and tested again periodically, because an administrator may
+//! restart the API server with other feature gates. Served pod groups are watched, because only they
+//! report whether their pods can be evicted one by one (KEP-5710). Pods of an unknown group are
+//! evicted together.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -11,10 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use lockstep_api::key::Key;
+use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_POD_GROUPS, NativeSupport, PodField, probe};
 use lockstep_model::foreign::NativeGroup;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -26,71 +30,141 @@ use tracing::{debug, info, warn};
 use crate::clock::Random;
 use crate::index::Index;
 
-const GROUP: &str = "scheduling.k8s.io";
-
+/// Longest time between two tests of the API server.
 const INTERVAL: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
-pub struct NativeScheduling(Family<VersionLabel, Gauge>);
+pub struct NativeMetrics {
+    versions: Family<VersionLabel, Gauge>,
+    pod_field: Family<StateLabel, Gauge>,
+}
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct VersionLabel {
     version: String,
 }
 
-impl NativeScheduling {
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+impl NativeMetrics {
     pub fn register(registry: &mut Registry) -> Self {
-        let served = Self::default();
+        let metrics = Self::default();
         registry.register(
             "lockstep_native_scheduling",
             "Versions of scheduling.k8s.io that serve pod groups",
-            served.0.clone(),
+            metrics.versions.clone(),
         );
-        served
+        registry.register(
+            "lockstep_native_scheduling_pod_field",
+            "1 for what the API server does with spec.schedulingGroup of pods: kept, dropped or unknown",
+            metrics.pod_field.clone(),
+        );
+        metrics
     }
 
-    pub fn set(&self, versions: &[String]) {
-        self.0.clear();
-        for version in versions {
-            self.0
-                .get_or_create(&VersionLabel {
-                    version: version.clone(),
-                })
+    pub fn set(&self, support: &NativeSupport) {
+        self.versions.clear();
+        for version in &support.versions {
+            let version = version.clone();
+            self.versions
+                .get_or_create(&VersionLabel { version })
                 .set(1);
         }
+        self.pod_field.clear();
+        let state = support.pod_field.as_str();
+        self.pod_field.get_or_create(&StateLabel { state }).set(1);
     }
 }
 
-pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: NativeScheduling) {
-    let mut known: Option<Vec<String>> = None;
-    let mut watching = JoinSet::new();
-    loop {
-        match served(&client).await {
-            Ok(versions) => {
-                if known.as_ref() != Some(&versions) {
-                    info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups");
-                    metric.set(&versions);
-                    watching.shutdown().await;
-                    // The server lists its preferred version first.
-                    match versions.first() {
-                        Some(version) => {
-                            let (client, random) = (client.clone(), random.clone());
-                            watching.spawn(watch(client, version.clone(), index.clone(), random));
+/// The API server under test.
+pub struct Discovery {
+    pub client: Client,
+    /// Namespace of the dry run.
+    pub namespace: String,
+    /// Time between two tests; zero: [`INTERVAL`].
+    pub period: Duration,
+    pub random: Random,
+}
+
+impl Discovery {
+    pub async fn follow(self, index: Arc<Index>, metrics: NativeMetrics) {
+        let mut known = None;
+        let mut watching = JoinSet::new();
+        let period = match self.period {
+            Duration::ZERO => INTERVAL,
+            period => period.min(INTERVAL),
+        };
+        loop {
+            let wait = match self.support().await {
+                Ok(support) => {
+                    if known.as_ref() != Some(&support) {
+                        let versions = support.versions.join(",");
+                        let pod_field = support.pod_field.as_str();
+                        info!(
+                            versions,
+                            pod_field, "support of {NATIVE_GROUP} by the API server"
+                        );
+                        metrics.set(&support);
+                        watching.shutdown().await;
+                        // The server lists its preferred version first.
+                        match support.versions.first() {
+                            Some(version) => {
+                                let (client, random) = (self.client.clone(), self.random.clone());
+                                let version = version.clone();
+                                watching.spawn(watch(client, version, index.clone(), random));
+                            }
+                            None => index.keep_native_groups(&HashSet::new()),
                         }
-                        None => index.keep_native_groups(&HashSet::new()),
+                        known = Some(support);
                     }
-                    known = Some(versions);
+                    period
                 }
-            }
-            Err(error) => debug!(%error, "cannot discover {GROUP}"),
+                Err(error) => {
+                    debug!(%error, "cannot discover {NATIVE_GROUP}");
+                    period.min(RETRY)
+                }
+            };
+            tokio::time::sleep(self.random.jittered(wait)).await;
         }
-        tokio::time::sleep(random.jittered(INTERVAL)).await;
+    }
+
+    async fn support(&self) -> kube::Result<NativeSupport> {
+        let versions = served(&self.client).await?;
+        let pod_field = if versions.is_empty() {
+            PodField::Unknown
+        } else {
+            self.pod_field().await?
+        };
+        Ok(NativeSupport {
+            versions,
+            pod_field,
+        })
+    }
+
+    async fn pod_field(&self) -> kube::Result<PodField> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        match pods.create(&dry, &probe()).await {
+            Ok(answer) => Ok(PodField::read(&answer)),
+            // A quota or a policy of the namespace.
+            Err(kube::Error::Api(status)) if status.is_forbidden() || status.is_invalid() => {
+                info!(%status, "the dry run of a pod with spec.schedulingGroup was refused");
+                Ok(PodField::Unknown)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
 async fn watch(client: Client, version: String, index: Arc<Index>, random: Random) {
-    let kind = GroupVersionKind::gvk(GROUP, &version, "PodGroup");
+    let kind = GroupVersionKind::gvk(NATIVE_GROUP, &version, "PodGroup");
     let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
     let mut listed = HashSet::new();
     let mut events = pin!(watcher(api, watcher::Config::default()));
@@ -107,7 +181,7 @@ async fn watch(client: Client, version: String, index: Arc<Index>, random: Rando
             }
             Ok(Event::Delete(group)) => index.set_native_group(&Key::of(&group), None),
             Err(error) => {
-                warn!(%error, "watch of pod groups of {GROUP} failed");
+                warn!(%error, "watch of pod groups of {NATIVE_GROUP} failed");
                 tokio::time::sleep(random.jittered(RETRY)).await;
             }
         }
@@ -130,12 +204,16 @@ fn read(group: &DynamicObject) -> NativeGroup {
 async fn served(client: &Client) -> kube::Result<Vec<String>> {
     let groups = client.list_api_groups().await?;
     let mut versions = Vec::new();
-    for group in groups.groups.into_iter().filter(|g| g.name == GROUP) {
+    for group in groups.groups.into_iter().filter(|g| g.name == NATIVE_GROUP) {
         for version in group.versions {
             let resources = client
                 .list_api_group_resources(&version.group_version)
                 .await?;
-            if resources.resources.iter().any(|r| r.name == "podgroups") {
+            if resources
+                .resources
+                .iter()
+                .any(|r| r.name == NATIVE_POD_GROUPS)
+            {
                 versions.push(version.version);
             }
         }

@@ -42,8 +42,13 @@ pub struct Options {
     pub name: String,
     /// Merged into the manager's configuration file through its ConfigMap.
     pub config: Value,
+    /// Version of Kubernetes, such as `1.36.3`. Empty: the pinned one.
+    pub kubernetes: String,
     /// Further arguments of the API server.
     pub api_server: Vec<String>,
+    /// Feature gates of the API server, the scheduler and the controller manager, as
+    /// `A=true,B=true`.
+    pub gates: String,
     /// How the operator is installed.
     pub method: Method,
     /// The kubelets that the control plane serves.
@@ -56,7 +61,9 @@ impl Options {
         Self {
             name: name.into(),
             config: json!({}),
+            kubernetes: String::new(),
             api_server: Vec::new(),
+            gates: String::new(),
             method: Method::Shipped,
             kubelets: control_plane::Kubelets::Hollow,
         }
@@ -141,8 +148,15 @@ pub fn repository() -> PathBuf {
 /// The folder with programs of Kubernetes: those of the `control-plane` or of `nodes`. Builds them
 /// where the cache has none.
 pub async fn programs(what: &str) -> Result<PathBuf> {
+    programs_of("", what).await
+}
+
+/// The same of a version; empty: the pinned one.
+async fn programs_of(version: &str, what: &str) -> Result<PathBuf> {
     let script = repository().join("tests/kubernetes/build.sh");
-    let out = run(&script, &[what], &[], BUILD)
+    let env = [("KUBERNETES", version)];
+    let env = if version.is_empty() { &[][..] } else { &env };
+    let out = run(&script, &[what], env, BUILD)
         .await
         .context("build Kubernetes")?;
     Ok(out
@@ -178,9 +192,8 @@ impl Cluster {
                 control_plane: None,
             });
         }
-        let programs = programs("control-plane").await?;
-        let (kubelets, more) = (options.kubelets, &options.api_server);
-        let control_plane = ControlPlane::start(&programs, &folder, &audit, kubelets, more).await?;
+        let programs = programs_of(&options.kubernetes, "control-plane").await?;
+        let control_plane = ControlPlane::start(&programs, &folder, &audit, options).await?;
         Ok(Self {
             folder,
             kubectl: programs.join("kubectl"),
@@ -273,6 +286,15 @@ impl Cluster {
             test,
             "a control plane that the test has started",
         )
+    }
+
+    /// Restarts the API server with other feature gates and further arguments.
+    pub async fn restart_api_server(&mut self, gates: &str, more: &[String]) -> Result<()> {
+        let control_plane = self.control_plane.as_mut();
+        let control_plane = control_plane.context("a control plane that the test has started")?;
+        control_plane
+            .restart_api_server(&self.folder, gates, more)
+            .await
     }
 
     /// Certificate chain and private key with which the API server serves.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::audit::AuditLog;
+use crate::cluster::Options;
 use crate::process::{Launch, Process, free_port};
 use crate::tokens::TokenReviewer;
 use crate::wait::eventually;
@@ -47,6 +48,10 @@ const CONTROLLERS: [&str; 9] = [
     "taint-eviction-controller",
 ];
 
+/// The feature gate of native groups, and the controller that takes their finalizer off.
+const GENERIC_WORKLOAD: &str = "GenericWorkload=true";
+const GROUP_PROTECTION: &str = "podgroup-protection-controller";
+
 /// The programs of a control plane, running. Ended when dropped.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
@@ -55,20 +60,26 @@ pub(crate) struct ControlPlane {
     /// Whether pods are bound to nodes and garbage is collected.
     pub(crate) complete: bool,
     files: PathBuf,
+    /// How the API server starts, without gates and further arguments.
+    launch: Launch,
+    api_server: Process,
     _processes: Vec<Process>,
     _tokens: TokenReviewer,
 }
 
 impl ControlPlane {
     /// Starts the programs in folder `programs`. Data, certificates and logs are below `folder`, and
-    /// the API server, which has `more` arguments, writes `audit`.
+    /// the API server writes `audit`.
     pub(crate) async fn start(
         programs: &Path,
         folder: &Path,
         audit: &AuditLog,
-        kubelets: Kubelets,
-        more: &[String],
+        options: &Options,
     ) -> Result<Self> {
+        let Options {
+            kubelets, gates, ..
+        } = options;
+        let kubelets = *kubelets;
         let files = folder.join("control-plane");
         std::fs::create_dir_all(&files)?;
         let tokens = TokenReviewer::start()?;
@@ -81,15 +92,15 @@ impl ControlPlane {
         let mut args = api_server_args(&files, &client, &tokens.kubeconfig(&files)?);
         args.extend(own);
         args.extend(audit.arguments(&files)?);
-        args.extend(more.iter().cloned());
         let mut processes = vec![Process::start(&etcd, folder)?];
-        let mut api_server = Process::start(&launch(programs, "kube-apiserver", args), folder)?;
+        let launched = launch(programs, "kube-apiserver", args);
+        let with_gates = with(&launched, gates, &options.api_server);
+        let mut api_server = Process::start(&with_gates, folder)?;
         let kubeconfig = kubeconfig_of(&files, &server, "admin", "user:admin:system:masters")?;
         let admin = until_ready(&mut api_server, &kubeconfig).await?;
         if kubelets == Kubelets::Hollow {
             bind_nodes(admin).await?;
         }
-        processes.push(api_server);
         let complete = ["kube-controller-manager", "kube-scheduler"]
             .iter()
             .all(|p| programs.join(p).is_file());
@@ -103,10 +114,14 @@ impl ControlPlane {
                 )
             };
             processes.push(Process::start(
-                &launch(
-                    programs,
-                    "kube-controller-manager",
-                    controller_args(&files, &of("kube-controller-manager")?, kubelets),
+                &with(
+                    &launch(
+                        programs,
+                        "kube-controller-manager",
+                        controller_args(&files, &of("kube-controller-manager")?, options),
+                    ),
+                    gates,
+                    &[],
                 ),
                 folder,
             )?);
@@ -117,7 +132,7 @@ impl ControlPlane {
             ];
             args.extend(RATE.map(str::to_owned));
             processes.push(Process::start(
-                &launch(programs, "kube-scheduler", args),
+                &with(&launch(programs, "kube-scheduler", args), gates, &[]),
                 folder,
             )?);
         }
@@ -125,9 +140,24 @@ impl ControlPlane {
             kubeconfig,
             complete,
             files,
+            launch: launched,
+            api_server,
             _processes: processes,
             _tokens: tokens,
         })
+    }
+
+    pub(crate) async fn restart_api_server(
+        &mut self,
+        folder: &Path,
+        gates: &str,
+        more: &[String],
+    ) -> Result<()> {
+        self.api_server.kill()?;
+        self.api_server = Process::start(&with(&self.launch, gates, more), folder)?;
+        until_ready(&mut self.api_server, &self.kubeconfig)
+            .await
+            .map(drop)
     }
 
     /// Certificate chain and private key with which the API server serves.
@@ -143,6 +173,16 @@ fn launch(programs: &Path, program: &str, args: Vec<String>) -> Launch {
         args,
         env: None,
     }
+}
+
+/// The launch with feature gates and further arguments.
+fn with(launch: &Launch, gates: &str, more: &[String]) -> Launch {
+    let mut launch = launch.clone();
+    if !gates.is_empty() {
+        launch.args.push(format!("--feature-gates={gates}"));
+    }
+    launch.args.extend(more.iter().cloned());
+    launch
 }
 
 fn url(port: u16) -> String {
@@ -218,8 +258,12 @@ fn api_server_args(files: &Path, etcd: &str, tokens: &Path) -> Vec<String> {
     ]
 }
 
-fn controller_args(files: &Path, kubeconfig: &Path, kubelets: Kubelets) -> Vec<String> {
-    let controllers = match kubelets {
+fn controller_args(files: &Path, kubeconfig: &Path, options: &Options) -> Vec<String> {
+    let controllers = match options.kubelets {
+        // Versions without it refuse the name.
+        Kubelets::Hollow if options.gates.contains(GENERIC_WORKLOAD) => {
+            format!("{},{GROUP_PROTECTION}", CONTROLLERS.join(","))
+        }
         Kubelets::Hollow => CONTROLLERS.join(","),
         Kubelets::Real => "*".into(),
     };

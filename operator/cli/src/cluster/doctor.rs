@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
+use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_POD_GROUPS, NativeSupport, PodField, probe};
 use lockstep_api::time::utc_micro;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload};
 use serde::de::DeserializeOwned;
@@ -48,8 +49,6 @@ const CALLED_ALIKE: [&str; 4] = [
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
 ];
-/// Upstream's group. Every cluster serves it; its pod groups depend on a feature gate.
-const UPSTREAM: &str = "scheduling.k8s.io";
 const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 
 /// Commands of this program, each with its right: verb, group, resource, subresource.
@@ -83,7 +82,7 @@ impl ClusterReader {
     ) -> Result<InstallFacts, Problem> {
         let versions = self.versions().await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;
-        let native = self.native(&groups).await?;
+        let native = self.native(&groups, namespace).await?;
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
         let deployments = self.manager_deployments(None).await?.unwrap_or_default();
@@ -95,7 +94,7 @@ impl ClusterReader {
         Ok(InstallFacts {
             kubernetes: versions.kubernetes.clone().unwrap_or_default(),
             served: self.served(&groups).await?,
-            other_groups: called_alike(&groups, &native),
+            other_groups: called_alike(&groups, &native.versions),
             managers: match managers {
                 Some(pods) => Some(self.manager_facts(&pods).await),
                 None => None,
@@ -195,18 +194,38 @@ impl ClusterReader {
         Ok(served)
     }
 
-    async fn native(&self, groups: &APIGroupList) -> Result<Vec<String>, Problem> {
-        let upstream = groups.groups.iter().filter(|g| g.name == UPSTREAM);
-        let mut serving = Vec::new();
+    /// Tests the API server as the manager does, with a dry run in `namespace`.
+    async fn native(
+        &self,
+        groups: &APIGroupList,
+        namespace: &str,
+    ) -> Result<NativeSupport, Problem> {
+        let upstream = groups.groups.iter().filter(|g| g.name == NATIVE_GROUP);
+        let mut versions = Vec::new();
         for version in upstream.flat_map(|g| &g.versions) {
             let answer = self.client.list_api_group_resources(&version.group_version);
-            let list = absent(self.ask(answer, UPSTREAM).await)?;
+            let list = absent(self.ask(answer, NATIVE_GROUP).await)?;
             let mut resources = list.iter().flat_map(|l| &l.resources);
-            if resources.any(|r| r.name == "podgroups") {
-                serving.push(version.version.clone());
+            if resources.any(|r| r.name == NATIVE_POD_GROUPS) {
+                versions.push(version.version.clone());
             }
         }
-        Ok(serving)
+        let pod_field = if versions.is_empty() {
+            PodField::Unknown
+        } else {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            let dry = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            // Any refusal leaves it unknown: quotas and policies may refuse the pod.
+            let answer = self.ask(pods.create(&dry, &probe()), "pods").await;
+            answer.map_or(PodField::Unknown, |pod| PodField::read(&pod))
+        };
+        Ok(NativeSupport {
+            versions,
+            pod_field,
+        })
     }
 
     async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
@@ -333,7 +352,7 @@ impl ClusterReader {
 
 fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String> {
     let alike = CALLED_ALIKE.into_iter().filter(|g| groups.contains(*g));
-    let upstream = (!native.is_empty()).then_some(UPSTREAM);
+    let upstream = (!native.is_empty()).then_some(NATIVE_GROUP);
     alike.chain(upstream).map(str::to_owned).collect()
 }
 

@@ -37,7 +37,8 @@ pub struct Config {
     /// Requests to the API server.
     pub client: ClientConfig,
     /// Period of the resync, which processes every workload and the scheduler even without changes,
-    /// to repair missed events. 0 disables it; otherwise at least 1s.
+    /// to repair missed events. 0 disables it; otherwise at least 1s. The manager tests as often, at
+    /// least every 10 minutes, what the API server supports of native groups.
     pub resync_period: Span,
     /// Workload controller.
     pub workloads: WorkloadConfig,
