@@ -1,38 +1,21 @@
-//! The order of the queue, and the capacity that gangs behind a waiting gang may use.
+//! The order of the queue, and the capacity that gangs behind a waiting gang may use. How
+//! reservations work, and why no gang starves: `docs/decisions/0018`.
 //!
 //! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then gangs with a
 //! reservation or nodes, then by the share of their namespace, then by queue time. A preempted gang
-//! keeps its queue time, so it is ahead of gangs of its share that were queued later.
+//! keeps its queue time.
 //!
-//! **Reservations.** A gang that does not fit (the *blocked* gang) reserves capacity on nodes by
-//! name ([`reserve`](crate::reserve)): where it would run without work that can end or that it may
-//! evict. Other gangs use all other capacity. The blocked gang can start elsewhere if it fits there
-//! first.
-//!
-//! **Binding reservations.** On a reserved node, gangs behind the blocked gang may use free
-//! capacity minus the reservation. The difference can be negative and includes their evictions, so
-//! a victim's capacity goes to the reservation first. Two kinds of work may use reserved capacity,
-//! because they delay no gang: work of strictly lower priority that the blocked gang may evict, and
-//! work that ends before the latest start of the reservation ([`starts_at`](crate::starts_at), EASY
-//! backfill).
-//!
-//! **No starvation.** Let a gang hold a reservation from time `t` on nodes that stay usable. *Old*
-//! work is the work on these nodes at `t` that can end or be evicted. Later work outside the
-//! reservation leaves room for it: at its start, the reservation and all held capacity fit
-//! together. Later work within the reservation can be evicted, or ends before the last known end of
-//! old work. So once the old work has ended, the reserved capacity is free or can be taken, and the
-//! gang starts. Only gangs ahead in the queue, and pods bound by other schedulers, delay it
-//! further. A gang of equal priority moves ahead only if it holds capacity and was queued earlier,
-//! because shares only reorder gangs without reservations.
-//!
-//! **Bounded blocking.** A gang that cannot run blocks only the capacity that it has reserved.
-//! Reservations are disjoint. A gang that would not fit even without all work that can end reserves
-//! nothing.
+//! **Reservations.** A gang that does not fit reserves capacity on nodes by name
+//! ([`reserve`](crate::reserve)). On a reserved node, gangs behind it may use free capacity minus
+//! the reservation. The difference can be negative and includes their evictions, so a victim's
+//! capacity goes to the reservation first. Two kinds of work may use reserved capacity, because
+//! they delay no gang: work of strictly lower priority that the holder may evict, and work that
+//! ends before [`starts_at`](crate::starts_at) (EASY backfill).
 //!
 //! **No ping-pong.** A gang evicts only work of strictly lower [`victim_priority`], and running
 //! work never has a lower one than while waiting. If A evicts B then `priority(A) >
 //! victim_priority(B) >= priority(B)`. For B to evict A, `priority(B) > victim_priority(A) >=
-//! priority(A)` would be required. Costs only decide among permitted victims.
+//! priority(A)` would be required.
 
 use std::cmp::Reverse;
 

@@ -1,9 +1,8 @@
 //! Tests whether the admission policies are in force and allow this process's writes.
 //!
 //! If a policy refuses the manager's writes, every workload stays without status, and no object
-//! reports the reason. So the manager sends dry-run creates at start and periodically. Their object
-//! name is one that the policies refuse to every user, so the message of the refusal shows the
-//! rule.
+//! reports the reason. So the manager sends dry-run creates at start and periodically. The policies
+//! refuse their object name to every user, so the message of the refusal shows the rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

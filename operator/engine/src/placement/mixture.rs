@@ -1,11 +1,9 @@
-//! Decides whether a gang of several shapes fits, over kinds of nodes.
+//! Decides whether a gang of several shapes fits, over kinds of nodes (`docs/engine.md`).
 //!
-//! Every node gets one of its [patterns](super::patterns), so that together they hold the gang.
-//! With a price per pod of each shape, the value of a node is at most that of its most valuable
-//! pattern. If the value of all nodes is less than that of the gang, the gang does not fit (weak
-//! duality). [`super::prices`] searches for the prices with the smallest surplus. They nearly
-//! determine the pattern of each node; [`Mixture::repair`] exchanges patterns until the gang fits.
-//! If that is inconclusive, [`Exhaustive`] tries the remaining patterns while steps are left.
+//! Every node gets one of its [patterns](super::patterns), so that together they hold the gang. If
+//! the value of all nodes at some prices is less than that of the gang, the gang does not fit (weak
+//! duality). At the prices of [`super::prices`], [`Mixture::repair`] exchanges patterns until the
+//! gang fits. If that is inconclusive, [`Exhaustive`] tries the remaining patterns.
 
 use std::cmp::Reverse;
 use std::rc::Rc;

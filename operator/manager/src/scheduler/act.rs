@@ -141,7 +141,7 @@ impl StepSender {
         results
     }
 
-    /// Reads pod groups with an unknown write result. Returns those that it cannot read.
+    /// Reads pod groups with an unknown write result. Returns the unreadable ones.
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {

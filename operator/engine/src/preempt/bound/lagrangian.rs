@@ -1,12 +1,10 @@
-//! Lagrangian relaxation: a lower bound of the cost of every victim set, and sets to start from.
+//! Lagrangian relaxation: a lower bound of the cost of every victim set, and sets to start from
+//! (`docs/engine.md`).
 //!
-//! The gang's largest shape needs `need` units of one resource, its *capacity*. This constraint is
-//! relaxed. Each unit of freed capacity earns a multiplier, and a candidate is evicted if it earns
-//! more than its eviction costs. On most nodes, a slot requires the eviction of certain candidates
-//! together (a *claim*). Choosing claims is a maximum closure problem, solved by a minimum cut. On
-//! a node where any of several candidates suffices, capacity is divided among them by their
-//! holdings. Every multiplier gives a lower bound. Newton's method on the concave dual function
-//! finds the best one. Sets that are optimal at nearby multipliers are the start of good answers.
+//! The gang's largest shape needs `need` units of one resource, its *capacity*. A *claim* is
+//! capacity that certain candidates free only together; choosing claims is a maximum closure
+//! problem, solved by a minimum cut. On a node where any of several candidates suffices, capacity
+//! is divided among them by their holdings.
 
 use std::collections::BTreeMap;
 
