@@ -77,7 +77,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         let readiness = self.readiness.clone();
         let publish = publisher.run(wanted.subscribe(), self.debounce, &readiness);
         let (runtime, reconciler) = self.reconciler(records, wanted);
-        if !reconciler.tell(told, remembers, Duration::ZERO) {
+        if !reconciler.publish(told, remembers, Duration::ZERO) {
             readiness.done(Part::Object);
         }
         let work = work(runtime, reconciler);

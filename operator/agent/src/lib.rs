@@ -17,15 +17,14 @@
 //! | [`args`] | command line |
 
 pub mod agent;
-mod allowance;
 pub mod args;
+mod backoff;
 pub mod cri;
 mod grpc_code;
 pub mod guard;
 pub mod health;
 pub mod metrics;
 pub mod orders;
-mod patience;
 mod publish;
 mod reconcile;
 pub mod runtime;
@@ -34,6 +33,7 @@ pub mod store;
 pub mod supervisors;
 #[cfg(test)]
 mod tests;
+mod token_bucket;
 
 pub use agent::Agent;
 pub use args::AgentArgs;

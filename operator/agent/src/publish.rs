@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
-use crate::allowance::Allowance;
+use crate::backoff::{Backoff, with_retry_after};
 use crate::health::{Part, Readiness};
-use crate::patience::{Backoff, with_retry_after};
+use crate::token_bucket::TokenBucket;
 
 /// Deadline of a call. It exceeds the time that an API server keeps a request queued, a quarter of
 /// its request timeout of one minute. A retry after a shorter deadline would join the first request
@@ -107,7 +107,7 @@ pub(crate) struct Publisher {
     node: String,
     resource_version: Option<String>,
     backoff: Backoff,
-    allowance: Allowance,
+    bucket: TokenBucket,
     /// Value of [`News::hurries`] at the last write.
     hurries: u64,
 }
@@ -122,7 +122,7 @@ impl Publisher {
             node: node.to_owned(),
             resource_version: None,
             backoff: Backoff::of(node),
-            allowance: Allowance::new(BURST, ONE_WRITE, Instant::now()),
+            bucket: TokenBucket::new(BURST, ONE_WRITE, Instant::now()),
             hurries: 0,
         };
         loop {
@@ -226,7 +226,7 @@ impl Publisher {
     /// node's slot. A hurried change skips the slot.
     async fn gather(&mut self, wanted: &mut watch::Receiver<News>, debounce: Duration) {
         let begun = Instant::now();
-        let earliest = (begun + debounce).max(self.allowance.next(begun));
+        let earliest = (begun + debounce).max(self.bucket.next(begun));
         loop {
             let due = {
                 let news = wanted.borrow_and_update();
@@ -254,7 +254,7 @@ impl Publisher {
         loop {
             self.news(&mut wanted).await;
             self.gather(&mut wanted, debounce).await;
-            self.allowance.take(Instant::now());
+            self.bucket.take(Instant::now());
             loop {
                 let News {
                     status, hurries, ..

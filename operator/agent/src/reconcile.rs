@@ -166,12 +166,12 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             self.known.records = new;
         }
         self.readiness.done(Part::Records);
-        let tell_again = self.supervisors.tell(&plan.tell);
+        let send_again = self.supervisors.send(&plan.messages);
         let status = plan
             .status
             .unwrap_or_else(|| self.wanted.borrow().status.clone());
-        self.tell(status, true, plan.slot);
-        let wakes = plan.wake_after.into_iter().chain(tell_again);
+        self.publish(status, true, plan.slot);
+        let wakes = plan.wake_after.into_iter().chain(send_again);
         self.look_again_by(wakes.min().map(|wait| Instant::now() + wait));
         Ok(plan.stop)
     }
@@ -211,7 +211,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     /// Publishes a status with the agent's capabilities. `remembers`: the agent knows the
     /// containers of its node, from its records or a listing. Without them it lacks the capability
     /// to stop members. `slot`: longest delay of the write. Returns true if the status differs.
-    pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
+    pub fn publish(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) -> bool {
         let status = self.able(status, remembers);
         self.wanted
             .send_if_modified(|told| told.update(status, slot))

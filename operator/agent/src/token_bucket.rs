@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Token bucket with the time of the next token.
-pub(crate) struct Allowance {
+pub(crate) struct TokenBucket {
     burst: u32,
     each: Duration,
     left: u32,
     counted_to: Instant,
 }
 
-impl Allowance {
+impl TokenBucket {
     /// Starts with `burst` tokens, the maximum. One token is added every `each`.
     pub(crate) fn new(burst: u32, each: Duration, now: Instant) -> Self {
         Self {
@@ -66,8 +66,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn they_come_in_bursts_and_then_one_in_each_stretch() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(BURST, EACH, start);
-        let mut takes = |at| (0..1000).take_while(|_| allowance.take(at)).count();
+        let mut bucket = TokenBucket::new(BURST, EACH, start);
+        let mut takes = |at| (0..1000).take_while(|_| bucket.take(at)).count();
         assert_eq!(takes(start), BURST as usize);
         assert_eq!(takes(start + EACH / 2), 0);
         assert_eq!(takes(start + EACH), 1);
@@ -79,12 +79,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_next_one_is_there_when_it_is_said_to_be() {
         let start = Instant::now();
-        let mut allowance = Allowance::new(2, EACH, start);
-        assert_eq!(allowance.next(start), start);
-        assert!(allowance.take(start) && allowance.take(start));
-        let next = allowance.next(start + EACH / 2);
+        let mut bucket = TokenBucket::new(2, EACH, start);
+        assert_eq!(bucket.next(start), start);
+        assert!(bucket.take(start) && bucket.take(start));
+        let next = bucket.next(start + EACH / 2);
         assert_eq!(next, start + EACH);
-        assert!(allowance.take(next));
-        assert_eq!(allowance.next(next), start + EACH * 2);
+        assert!(bucket.take(next));
+        assert_eq!(bucket.next(next), start + EACH * 2);
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
         let coming = order.map(|o| Coming::look(o, &pods, records, now));
         let wait = coming.as_ref().and_then(|c| c.next);
         out.wake_after = out.wake_after.into_iter().chain(wait).min();
-        match coming.filter(|c| c.tell) {
+        match coming.filter(|c| c.due) {
             Some(coming) => {
                 let arrival = Arrival {
                     workload_uid: workload_uid.into(),
@@ -80,7 +80,7 @@ struct Coming {
     /// UIDs of overdue pods, sorted.
     late: Vec<String>,
     /// True if the report is due now.
-    tell: bool,
+    due: bool,
     next: Option<Duration>,
 }
 
@@ -102,8 +102,8 @@ impl Coming {
                     restarts: record.restarts,
                 });
                 last = last.max(Some(record.seen_at));
-            } else if let (Some(call), Some(patience)) = (record.called, patience(order)) {
-                let at = call.at + patience;
+            } else if let (Some(call), Some(limit)) = (record.called, arrival_limit(order)) {
+                let at = call.at + limit;
                 if now >= at {
                     late.push(pod.uid.clone());
                 } else {
@@ -121,7 +121,7 @@ impl Coming {
         let settled = complete || gathered.is_none_or(|at| now >= at);
         Self {
             attempt: order.attempt,
-            tell: settled && last.is_some() || !late.is_empty(),
+            due: settled && last.is_some() || !late.is_empty(),
             next: times
                 .into_iter()
                 .min()
@@ -134,7 +134,7 @@ impl Coming {
 
 /// Time after which the agent reports a member as overdue: the whole deadline. The manager would
 /// trust an earlier report even if only the arrival's report is delayed.
-fn patience(order: &DomainOrder) -> Option<TimeDelta> {
+fn arrival_limit(order: &DomainOrder) -> Option<TimeDelta> {
     TimeDelta::try_seconds(order.deadline_seconds?)
 }
 

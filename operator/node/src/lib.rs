@@ -29,7 +29,9 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
-pub use supervisor::{ChildEnd, ChildProgress, SupervisorState, Tell, Word};
+pub use supervisor::{
+    ChildEnd, ChildProgress, SupervisorCommand, SupervisorMessage, SupervisorState,
+};
 pub use view::{
     AttemptCall, Exit, NamespacedOrders, NodePlan, NodePod, NodeView, Record, Records,
     SeenContainer, Stop,
@@ -49,7 +51,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         reports: view.records.reports.clone(),
         others: BTreeMap::new(),
     };
-    let (mut stop, mut tell) = (Vec::new(), Vec::new());
+    let (mut stop, mut messages) = (Vec::new(), Vec::new());
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let reported = &view.records.reports;
@@ -67,9 +69,9 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
                 ..Step::default()
             },
         };
-        tell.extend(outcome.tell.map(|word| Tell {
+        messages.extend(outcome.command.map(|command| SupervisorMessage {
             pod_uid: pod.uid.clone(),
-            word,
+            command,
         }));
         stop.extend(outcome.stop.into_iter().map(|container_id| Stop {
             pod_uid: pod.uid.clone(),
@@ -108,7 +110,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     NodePlan {
         records: (records != *view.records).then_some(records),
         stop,
-        tell,
+        messages,
         slot,
         status,
         wake_after: arrivals

@@ -5,7 +5,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::companions::companions;
-use super::supervisor::Word;
+use super::supervisor::SupervisorCommand;
 use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
 
 /// The kubelet's reason for a removed container.
@@ -15,7 +15,7 @@ pub(super) const REMOVED: &str = "ContainerStatusUnknown";
 pub(super) struct Step {
     pub record: Option<Record>,
     pub stop: Vec<String>,
-    pub tell: Option<Word>,
+    pub command: Option<SupervisorCommand>,
     pub reports: Vec<Report>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn step(
     Step {
         record,
         stop,
-        tell: None,
+        command: None,
         reports,
     }
 }

@@ -9,7 +9,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
-use super::supervisor::{ChildEnd, SupervisorState, Word};
+use super::supervisor::{ChildEnd, SupervisorCommand, SupervisorState};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
 pub(super) fn step(
@@ -46,19 +46,19 @@ pub(super) fn step(
             .extend(child_end(pod, record, end, reported, now));
         record.told_end = Some(end.attempt);
     }
-    step.tell = order.map_or(replaced, |o| word(o, pod, record, state));
+    step.command = order.map_or(replaced, |o| command(o, pod, record, state));
     step
 }
 
 /// Pauses the process of a replaced pod, for example of a pod on an unreachable node. Both
 /// processes would have the same rank and write the same checkpoint. Not before the release of the
 /// attempt: until then no replacement runs, and an evicted pod keeps its grace period.
-fn hold_replaced(order: &DomainOrder, pod: &NodePod) -> Option<Word> {
+fn hold_replaced(order: &DomainOrder, pod: &NodePod) -> Option<SupervisorCommand> {
     let attempt = order.attempt;
     let running = pod.supervisor.as_ref()?.running?;
     let is_over = running <= attempt && order.released_attempt == attempt && !is_for(order, pod);
     // A supervisor that runs this attempt would ignore `Hold`.
-    is_over.then(|| Word::Hold {
+    is_over.then(|| SupervisorCommand::Hold {
         attempt: attempt.max(running + 1),
     })
 }
@@ -173,18 +173,18 @@ fn child_end(
 }
 
 /// The message that the order requires now.
-fn word(
+fn command(
     order: &DomainOrder,
     pod: &NodePod,
     record: &Record,
     state: &SupervisorState,
-) -> Option<Word> {
+) -> Option<SupervisorCommand> {
     let attempt = order.attempt;
     if reached(state) < attempt {
-        return Some(Word::Hold { attempt });
+        return Some(SupervisorCommand::Hold { attempt });
     }
     if state.held == Some(attempt) {
-        return (order.released_attempt == attempt).then(|| Word::Release {
+        return (order.released_attempt == attempt).then(|| SupervisorCommand::Release {
             attempt,
             coordinator: order.coordinator.clone(),
             peers: order.peers.clone(),
@@ -194,9 +194,9 @@ fn word(
     let ended = state.exit.as_ref().filter(|e| e.attempt == attempt)?;
     let alone = goes_on_alone(order, pod.member.as_ref());
     if ended.code == 0 && order.completed_attempt == attempt {
-        Some(Word::Complete { attempt })
+        Some(SupervisorCommand::Complete { attempt })
     } else if alone == Some(record.restarts) {
-        Some(Word::Exit { attempt })
+        Some(SupervisorCommand::Exit { attempt })
     } else {
         None
     }

@@ -42,13 +42,13 @@ pub struct ChildEnd {
 
 /// Message to a supervisor, repeated until its state reflects the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tell {
+pub struct SupervisorMessage {
     pub pod_uid: String,
-    pub word: Word,
+    pub command: SupervisorCommand,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum SupervisorCommand {
     /// Stop all processes of earlier attempts, and wait at the barrier of this attempt.
     Hold { attempt: i64 },
     Release {

@@ -516,14 +516,19 @@ fn a_pod_with_copied_labels_in_another_namespace_is_no_member() {
         ..SupervisorState::default()
     });
     let plan = node.pass();
-    assert_eq!(plan.tell, [], "the copy is not held");
+    assert_eq!(plan.messages, [], "the copy is not held");
     let arrivals = node.published.arrivals.clone();
     assert_eq!(arrivals.len(), 1, "at once, without waiting for the copy");
     assert_eq!(arrivals[0].pods[0].pod_uid, "p0");
     for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
         order.released_attempt = 1;
     }
-    let told: Vec<String> = node.pass().tell.into_iter().map(|t| t.pod_uid).collect();
+    let told: Vec<String> = node
+        .pass()
+        .messages
+        .into_iter()
+        .map(|t| t.pod_uid)
+        .collect();
     assert_eq!(told, ["p0"]);
     assert_eq!(node.published.arrivals, arrivals);
 }

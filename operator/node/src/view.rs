@@ -11,7 +11,7 @@ use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
 use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use serde::{Deserialize, Serialize};
 
-use super::supervisor::{SupervisorState, Tell};
+use super::supervisor::{SupervisorMessage, SupervisorState};
 use lockstep_lifecycle::Tier;
 use lockstep_lifecycle::pods::{DEFAULT_CONTAINER, Identity};
 
@@ -195,7 +195,7 @@ pub struct NodePlan {
     /// Containers to stop with timeout 0. Repeated while they run.
     pub stop: Vec<Stop>,
     /// Messages to supervisors. Repeated until they take effect.
-    pub tell: Vec<Tell>,
+    pub messages: Vec<SupervisorMessage>,
     /// `None` without changes. Version, runtime and capabilities are copied from `published`.
     pub status: Option<NodeAgentStatus>,
     /// How long the status may be delayed. Zero if it reports a failure.

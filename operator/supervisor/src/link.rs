@@ -16,7 +16,7 @@ use lockstep_supervisor_protocol::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::say::say;
+use crate::log::log_line;
 use lockstep_supervisor::machine::Moment;
 
 /// Most connections without `Welcome`. A further connection displaces the oldest.
@@ -170,7 +170,7 @@ impl Link {
                 self.look_at = now + LOOK;
             }
             Err(error) => {
-                say(&format!(
+                log_line(&format!(
                     "cannot listen at {}: {error}",
                     self.path.display()
                 ));
@@ -198,7 +198,7 @@ impl Link {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(error) => {
-                    say(&format!("cannot accept a connection: {error}"));
+                    log_line(&format!("cannot accept a connection: {error}"));
                     self.listener = None;
                     self.look_at = now + self.retry;
                     self.retry = (self.retry * 2).min(RETRY_MAX);
@@ -211,7 +211,7 @@ impl Link {
         if let Some(agent) = &mut self.agent
             && let Err(over) = agent.converse(events)
         {
-            over.say();
+            over.log();
             self.agent = None;
             events.push(LinkEvent::Went);
         }
@@ -228,7 +228,7 @@ impl Link {
                     self.converse(events);
                 }
                 Ok(false) => self.unwelcomed.push(connection),
-                Err(over) => over.say(),
+                Err(over) => over.log(),
             }
         }
     }
@@ -327,16 +327,16 @@ impl Connection {
 
 impl Over {
     /// Logs the cause, except for a closed connection: the machine logs that.
-    fn say(self) {
+    fn log(self) {
         match self {
             Self::Closed => {}
-            Self::Broken(error) => say(&format!("connection to the agent: {error}")),
-            Self::Frame(error) => say(&format!("connection closed: {error}")),
-            Self::NotWelcomed => say("connection closed: no welcome came"),
-            Self::Version(version) => say(&format!(
+            Self::Broken(error) => log_line(&format!("connection to the agent: {error}")),
+            Self::Frame(error) => log_line(&format!("connection closed: {error}")),
+            Self::NotWelcomed => log_line("connection closed: no welcome came"),
+            Self::Version(version) => log_line(&format!(
                 "connection closed: version {version} is not known"
             )),
-            Self::Unread => say("connection closed: the agent does not read"),
+            Self::Unread => log_line("connection closed: the agent does not read"),
         }
     }
 }

@@ -28,7 +28,7 @@ static DROPPED: AtomicU32 = AtomicU32::new(0);
 
 /// Writes one line, or drops it if the log is full, for example while the container runtime is
 /// down. Control characters in the text cannot forge a line.
-pub fn say(line: &str) {
+pub fn log_line(line: &str) {
     let dropped = DROPPED.load(Ordering::Relaxed);
     if dropped > 0
         && write(&format!(

@@ -20,9 +20,9 @@
 
 mod deadlines;
 mod event;
+mod messages;
 mod progress;
 mod stop;
-mod words;
 
 use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text,
@@ -31,8 +31,8 @@ use lockstep_supervisor_protocol::{
 pub use event::{
     Effect, Ending, Event, Moment, OwnExit, ProgressSeen, SignalNumber, Visible, Waits,
 };
+use messages::{ended, rendezvous};
 use progress::Watch;
-use words::{ended, rendezvous};
 
 const SIGKILL: SignalNumber = 9;
 

@@ -6,10 +6,10 @@ mod clock;
 mod files;
 mod init;
 mod link;
+mod log;
 mod oom;
 mod probe;
 mod progress;
-mod say;
 mod shared_memory;
 mod signals;
 mod state;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::args::{Call, HELP};
-use crate::say::say;
+use crate::log::log_line;
 
 /// Exit code for failures of the supervisor itself, as in `env` and `nohup`.
 const OWN_FAILURE: u8 = 125;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Err(error) => Err(error),
     };
     code.unwrap_or_else(|error| {
-        say(&error);
+        log_line(&error);
         OWN_FAILURE
     })
     .into()

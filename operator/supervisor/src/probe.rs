@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::child;
 use crate::clock;
-use crate::say::say;
+use crate::log::log_line;
 use crate::state;
 use lockstep_supervisor::machine::{Moment, Visible};
 
@@ -43,7 +43,7 @@ pub fn probe(options: &ProbeOptions) -> u8 {
     match answer(options, state::read(&options.folder), clock::now()) {
         Answer::Yes => 0,
         Answer::No => {
-            say("held");
+            log_line("held");
             1
         }
         Answer::Ask => ask(&options.command),
@@ -55,7 +55,7 @@ fn ask(command: &[OsString]) -> u8 {
         return 0;
     };
     let error = Command::new(program).args(args).exec();
-    say(&format!("{}: {error}", program.display()));
+    log_line(&format!("{}: {error}", program.display()));
     child::code_of(&error)
 }
 

@@ -16,9 +16,9 @@ use crate::child;
 use crate::clock;
 use crate::files;
 use crate::link::{Link, LinkEvent};
+use crate::log::log_line;
 use crate::oom::OomCounter;
 use crate::progress::ProgressFile;
-use crate::say::say;
 use crate::shared_memory::{CleanedFiles, SharedMemory};
 use crate::signals::Signals;
 use crate::state;
@@ -226,7 +226,7 @@ impl Supervisor {
                     1 => ("process", "survives"),
                     _ => ("processes", "survive"),
                 };
-                say(&format!(
+                log_line(&format!(
                     "{count} {processes} of attempt {attempt} {verb} SIGKILL: {text}"
                 ));
                 self.link.send(&FromSupervisor::Survivors {
@@ -240,7 +240,7 @@ impl Supervisor {
                 self.link.send(&own.into_frame(time_of_day));
             }
             Effect::SendProgress(seen) => self.link.send(&seen.to_frame(time_of_day)),
-            Effect::Print(line) => say(&line),
+            Effect::Print(line) => log_line(&line),
             Effect::Exit(_) => {}
         }
         None
@@ -260,11 +260,11 @@ impl Supervisor {
         if let Some(shared_memory) = &mut self.shared_memory
             && let Err(error) = shared_memory.remember()
         {
-            say(&format!("cannot write what is in shared memory: {error}"));
+            log_line(&format!("cannot write what is in shared memory: {error}"));
         }
         self.oom_before = self.oom.read();
         if let Err(error) = self.progress.clear() {
-            say(&format!(
+            log_line(&format!(
                 "cannot clear {}: {error}",
                 self.progress.path().display()
             ));
@@ -272,7 +272,7 @@ impl Supervisor {
         // Otherwise, the kubelet would show this message for a later exit.
         let log = &self.options.termination_log;
         if let Err(error) = files::empty(log) {
-            say(&format!("cannot empty {}: {error}", log.display()));
+            log_line(&format!("cannot empty {}: {error}", log.display()));
         }
         let environment = child::environment(
             release,
@@ -303,7 +303,7 @@ impl Supervisor {
         let removed = memory.map_or(0, |memory| memory.clean(cleaned));
         if removed > 0 {
             let files = if removed == 1 { "file" } else { "files" };
-            say(&format!("unlinked {removed} {files} in shared memory"));
+            log_line(&format!("unlinked {removed} {files} in shared memory"));
         }
     }
 
@@ -319,7 +319,7 @@ impl Supervisor {
             Err(error) => {
                 self.retry_state = Some(now + RETRY_STATE);
                 if !failed_before {
-                    say(&format!("cannot write the state for probes: {error}"));
+                    log_line(&format!("cannot write the state for probes: {error}"));
                 }
             }
         }

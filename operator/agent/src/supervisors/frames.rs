@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::workload::{CauseKind, ProgressPolicy};
-use lockstep_node::{ChildEnd, ChildProgress, SupervisorState, Word};
+use lockstep_node::{ChildEnd, ChildProgress, SupervisorCommand, SupervisorState};
 use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits, Release,
     Rendezvous, Text,
@@ -12,7 +12,7 @@ use lockstep_supervisor_protocol::{
 const MESSAGE: usize = 256;
 
 /// State after a frame. `None`: the frame is invalid after the greeting.
-pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
+pub fn on_frame(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
     Some(match frame {
         FromSupervisor::Hello { .. } => return None,
         FromSupervisor::Arrived { attempt } => SupervisorState {
@@ -97,20 +97,20 @@ fn number(attempt: u64) -> Option<i64> {
     attempt.try_into().ok()
 }
 
-/// The frame for a message. `None` if a value does not fit: without its coordinator, a child would
+/// The frame for a command. `None` if a value does not fit: without its coordinator, a child would
 /// wait forever.
-pub fn frame(word: &Word) -> Option<FromAgent> {
-    Some(match word {
-        Word::Hold { attempt } => FromAgent::Hold {
+pub fn frame(command: &SupervisorCommand) -> Option<FromAgent> {
+    Some(match command {
+        SupervisorCommand::Hold { attempt } => FromAgent::Hold {
             attempt: ordered(*attempt)?,
         },
-        Word::Complete { attempt } => FromAgent::Complete {
+        SupervisorCommand::Complete { attempt } => FromAgent::Complete {
             attempt: ordered(*attempt)?,
         },
-        Word::Exit { attempt } => FromAgent::Exit {
+        SupervisorCommand::Exit { attempt } => FromAgent::Exit {
             attempt: ordered(*attempt)?,
         },
-        Word::Release {
+        SupervisorCommand::Release {
             attempt,
             coordinator,
             peers,
@@ -144,13 +144,13 @@ fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
     })
 }
 
-/// Kind and attempt of a message, for logs.
-pub(super) fn named(word: &Word) -> (&'static str, i64) {
-    match word {
-        Word::Hold { attempt } => ("Hold", *attempt),
-        Word::Release { attempt, .. } => ("Release", *attempt),
-        Word::Complete { attempt } => ("Complete", *attempt),
-        Word::Exit { attempt } => ("Exit", *attempt),
+/// Kind and attempt of a command, for logs.
+pub(super) fn named(command: &SupervisorCommand) -> (&'static str, i64) {
+    match command {
+        SupervisorCommand::Hold { attempt } => ("Hold", *attempt),
+        SupervisorCommand::Release { attempt, .. } => ("Release", *attempt),
+        SupervisorCommand::Complete { attempt } => ("Complete", *attempt),
+        SupervisorCommand::Exit { attempt } => ("Exit", *attempt),
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn after(frames: &[FromSupervisor]) -> Option<SupervisorState> {
         let mut state = SupervisorState::default();
         for frame in frames {
-            state = hear(&state, frame)?;
+            state = on_frame(&state, frame)?;
         }
         Some(state)
     }
@@ -334,8 +334,8 @@ mod tests {
         }
     }
 
-    fn release(ip: &str, port: i32) -> Word {
-        Word::Release {
+    fn release(ip: &str, port: i32) -> SupervisorCommand {
+        SupervisorCommand::Release {
             attempt: 2,
             coordinator: Some(CoordinatorAddress {
                 pod_ip: ip.to_owned(),
@@ -369,18 +369,18 @@ mod tests {
     }
 
     #[test]
-    fn words_that_no_frame_can_say_are_not_said() {
-        for word in [
-            Word::Hold { attempt: 0 },
-            Word::Exit { attempt: -1 },
-            Word::Complete { attempt: 0 },
+    fn commands_that_fit_no_frame_are_not_sent() {
+        for command in [
+            SupervisorCommand::Hold { attempt: 0 },
+            SupervisorCommand::Exit { attempt: -1 },
+            SupervisorCommand::Complete { attempt: 0 },
             release("workers-0", 29_500),
             release("10.0.0.7", 70_000),
         ] {
-            assert_eq!(frame(&word), None, "{word:?}");
+            assert_eq!(frame(&command), None, "{command:?}");
         }
         assert_eq!(
-            frame(&Word::Hold { attempt: 3 }),
+            frame(&SupervisorCommand::Hold { attempt: 3 }),
             Some(FromAgent::Hold { attempt: 3 })
         );
     }

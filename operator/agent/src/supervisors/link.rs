@@ -25,10 +25,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use super::frames::on_frame;
 use super::socket::{SocketError, connect};
-use super::words::hear;
-use crate::allowance::Allowance;
 use crate::metrics::{LinkRefusal, Metrics};
+use crate::token_bucket::TokenBucket;
 
 /// Time limit from the connection to `Welcome`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ const WRITE: Duration = Duration::from_secs(5);
 /// its first frame may be in flight.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Capacity of the queue of outgoing frames.
-const WORDS: usize = 16;
+const QUEUE: usize = 16;
 const READ: usize = 4096;
 /// Frames accepted at once; afterwards one per `ONE_FRAME`. A supervisor sends a few frames per
 /// second if its child exits right after each start.
@@ -171,7 +171,7 @@ impl Linking {
             self.metrics.relinks.inc();
         }
         info!(pod = self.pod_uid, number, "linked to the supervisor");
-        let (outbox, mut words) = mpsc::channel(WORDS);
+        let (outbox, mut frames) = mpsc::channel(QUEUE);
         let mut shown = Shown::new(self, outbox, *number);
         let mut state = SupervisorState::default();
         let mut survivors = None;
@@ -181,13 +181,13 @@ impl Linking {
                 frame = connection.next() => {
                     let frame = frame?;
                     self.survivors(&frame, &mut survivors);
-                    state = hear(&state, &frame)
+                    state = on_frame(&state, &frame)
                         .ok_or_else(|| LinkEnd::Nonsense(frame.name()))?;
                     if shown.up || state.held.is_some() || state.running.is_some() {
                         shown.show(&state);
                     }
                 }
-                Some(word) = words.recv() => connection.say(&word).await?,
+                Some(frame) = frames.recv() => connection.send(&frame).await?,
                 () = sleep_until(settled), if !shown.up => shown.show(&state),
             }
         }
@@ -272,7 +272,7 @@ impl Drop for Shown {
 struct Connection {
     stream: UnixStream,
     reader: FrameReader,
-    allowance: Allowance,
+    bucket: TokenBucket,
 }
 
 impl Connection {
@@ -280,7 +280,7 @@ impl Connection {
         let mut connection = Self {
             stream: connect(pods, pod_uid).await?,
             reader: FrameReader::default(),
-            allowance: Allowance::new(BURST, ONE_FRAME, Instant::now()),
+            bucket: TokenBucket::new(BURST, ONE_FRAME, Instant::now()),
         };
         let FromSupervisor::Hello { versions, .. } = connection.next().await? else {
             return Err(LinkEnd::Ungreeted);
@@ -289,7 +289,7 @@ impl Connection {
             oldest: versions.oldest,
             newest: versions.newest,
         })?;
-        connection.say(&FromAgent::Welcome { version }).await?;
+        connection.send(&FromAgent::Welcome { version }).await?;
         Ok(connection)
     }
 
@@ -297,7 +297,7 @@ impl Connection {
     async fn next(&mut self) -> Result<FromSupervisor, LinkEnd> {
         loop {
             if let Some(frame) = self.reader.next_frame()? {
-                return if self.allowance.take(Instant::now()) {
+                return if self.bucket.take(Instant::now()) {
                     Ok(frame)
                 } else {
                     Err(LinkEnd::Flood)
@@ -311,7 +311,7 @@ impl Connection {
         }
     }
 
-    async fn say(&mut self, message: &FromAgent) -> Result<(), LinkEnd> {
+    async fn send(&mut self, message: &FromAgent) -> Result<(), LinkEnd> {
         timeout(WRITE, self.stream.write_all(&message.encode()))
             .await
             .map_err(|_| LinkEnd::Unread)??;
@@ -328,7 +328,7 @@ mod tests {
         let connection = Connection {
             stream,
             reader: FrameReader::default(),
-            allowance: Allowance::new(BURST, ONE_FRAME, Instant::now()),
+            bucket: TokenBucket::new(BURST, ONE_FRAME, Instant::now()),
         };
         (connection, other)
     }
@@ -338,7 +338,7 @@ mod tests {
         let (mut connection, _other) = connection();
         let mut said = Ok(());
         while said.is_ok() {
-            said = connection.say(&FromAgent::Hold { attempt: 1 }).await;
+            said = connection.send(&FromAgent::Hold { attempt: 1 }).await;
         }
         assert!(matches!(said, Err(LinkEnd::Unread)), "{said:?}");
     }

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_node::{NodePod, SupervisorState, Tell, Word};
+use lockstep_node::{NodePod, SupervisorCommand, SupervisorMessage, SupervisorState};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use super::Supervisors;
+use super::frames::{frame, named};
 use super::link::{Linking, Slot};
 use super::socket::is_there;
-use super::words::{frame, named};
 use crate::metrics::Metrics;
 
 /// Shortest time between two identical messages to one supervisor.
@@ -75,7 +75,7 @@ impl SupervisorLinks {
         Link {
             container_id: container_id.to_owned(),
             slot,
-            said: Said::default(),
+            sent: Sent::default(),
             looked_at: None,
             task: self.tasks.spawn(linking.run()),
         }
@@ -118,11 +118,11 @@ impl Supervisors for SupervisorLinks {
         }
     }
 
-    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
+    fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {
         let now = Instant::now();
-        let due = words.iter().filter_map(|tell| {
-            let link = self.links.get_mut(&tell.pod_uid)?;
-            link.tell(tell, now)
+        let due = messages.iter().filter_map(|message| {
+            let link = self.links.get_mut(&message.pod_uid)?;
+            link.send(message, now)
         });
         let next = due.min()?;
         Some(next.saturating_duration_since(now))
@@ -141,16 +141,16 @@ impl Supervisors for SupervisorLinks {
 struct Link {
     container_id: String,
     slot: Slot,
-    said: Said,
+    sent: Sent,
     /// Number of the connection in the last call of `look`.
     looked_at: Option<u64>,
     task: AbortHandle,
 }
 
 #[derive(Default)]
-struct Said {
+struct Sent {
     connection: u64,
-    words: Vec<(Word, Instant)>,
+    commands: Vec<(SupervisorCommand, Instant)>,
 }
 
 impl Link {
@@ -162,32 +162,40 @@ impl Link {
 
     /// Sends the message, unless it was sent within [`REPEAT`]. Returns the time of the next
     /// repetition.
-    fn tell(&mut self, tell: &Tell, now: Instant) -> Option<Instant> {
+    fn send(&mut self, message: &SupervisorMessage, now: Instant) -> Option<Instant> {
         let slot = self.slot.get();
         let up = slot.as_ref()?;
-        if self.said.connection != up.number {
-            self.said = Said {
+        if self.sent.connection != up.number {
+            self.sent = Sent {
                 connection: up.number,
-                words: Vec::new(),
+                commands: Vec::new(),
             };
         }
-        self.said.words.retain(|(_, again)| *again > now);
-        if let Some((_, again)) = self.said.words.iter().find(|(w, _)| *w == tell.word) {
+        self.sent.commands.retain(|(_, again)| *again > now);
+        if let Some((_, again)) = self
+            .sent
+            .commands
+            .iter()
+            .find(|(w, _)| *w == message.command)
+        {
             return Some(*again);
         }
-        let (word, attempt) = named(&tell.word);
-        match frame(&tell.word) {
+        let (command, attempt) = named(&message.command);
+        match frame(&message.command) {
             // If the queue is full, the write times out and the next link repeats the message.
             Some(frame) => {
-                info!(pod = tell.pod_uid, word, attempt, "sending to a supervisor");
+                info!(
+                    pod = message.pod_uid,
+                    command, attempt, "sending to a supervisor"
+                );
                 let _ = up.outbox.try_send(frame);
             }
             None => {
-                error!(pod = tell.pod_uid, word = ?tell.word, "an order that cannot be said");
+                error!(pod = message.pod_uid, command = ?message.command, "a command does not fit into a frame");
             }
         }
         let again = now + REPEAT;
-        self.said.words.push((tell.word.clone(), again));
+        self.sent.commands.push((message.command.clone(), again));
         Some(again)
     }
 }
@@ -223,56 +231,56 @@ mod tests {
         let link = Link {
             container_id: "c1".to_owned(),
             slot,
-            said: Said::default(),
+            sent: Sent::default(),
             looked_at: None,
             task: tasks.spawn(std::future::pending()),
         };
         (link, said, tasks)
     }
 
-    fn hold(attempt: i64) -> Tell {
-        Tell {
+    fn hold(attempt: i64) -> SupervisorMessage {
+        SupervisorMessage {
             pod_uid: "p1".to_owned(),
-            word: Word::Hold { attempt },
+            command: SupervisorCommand::Hold { attempt },
         }
     }
 
     #[tokio::test]
-    async fn a_word_is_said_once_a_second_and_at_once_on_a_new_connection() {
+    async fn a_command_is_sent_once_a_second_and_at_once_on_a_new_connection() {
         let (mut link, mut said, _tasks) = link();
         let start = Instant::now();
-        let mut words = move || std::iter::from_fn(|| said.try_recv().ok()).count();
+        let mut sent = move || std::iter::from_fn(|| said.try_recv().ok()).count();
         for _ in 0..10 {
-            assert_eq!(link.tell(&hold(1), start), Some(start + REPEAT));
+            assert_eq!(link.send(&hold(1), start), Some(start + REPEAT));
         }
-        assert_eq!(words(), 1);
-        link.tell(&hold(2), start);
-        assert_eq!(words(), 1, "another word");
+        assert_eq!(sent(), 1);
+        link.send(&hold(2), start);
+        assert_eq!(sent(), 1, "another command");
         let nearly = start + REPEAT - Duration::from_millis(1);
-        assert_eq!(link.tell(&hold(1), nearly), Some(start + REPEAT));
-        assert_eq!(words(), 0);
+        assert_eq!(link.send(&hold(1), nearly), Some(start + REPEAT));
+        assert_eq!(sent(), 0);
         let again = start + REPEAT;
-        assert_eq!(link.tell(&hold(1), again), Some(again + REPEAT));
-        assert_eq!(words(), 1);
+        assert_eq!(link.send(&hold(1), again), Some(again + REPEAT));
+        assert_eq!(sent(), 1);
         if let Some(up) = link.slot.get().as_mut() {
             up.number = 2;
         }
-        link.tell(&hold(1), again);
-        assert_eq!(words(), 1);
+        link.send(&hold(1), again);
+        assert_eq!(sent(), 1);
         *link.slot.get() = None;
-        assert_eq!(link.tell(&hold(1), again), None, "nobody is there to hear");
+        assert_eq!(link.send(&hold(1), again), None, "no connection");
     }
 
     #[tokio::test]
-    async fn words_that_are_not_taken_in_pile_up_nowhere() {
+    async fn unread_commands_do_not_accumulate() {
         let (mut link, mut said, _tasks) = link();
         let start = Instant::now();
         for attempt in 1..1000 {
-            link.tell(&hold(attempt), start);
+            link.send(&hold(attempt), start);
         }
         assert_eq!(std::iter::from_fn(|| said.try_recv().ok()).count(), 16);
-        link.tell(&hold(1), start + REPEAT);
-        assert_eq!(link.said.words.len(), 1);
+        link.send(&hold(1), start + REPEAT);
+        assert_eq!(link.sent.commands.len(), 1);
     }
 
     #[tokio::test]

@@ -6,16 +6,16 @@
 //! | `links` | the links of one node and the messages sent on them |
 //! | `link` | one link: connect, read, write, reconnect |
 //! | `socket` | the path to the socket, through folders that a tenant may have changed |
-//! | `words` | conversion of frames to and from the words of the decision |
+//! | `frames` | conversion of frames to and from the commands of the decision |
 
+pub mod frames;
 mod link;
 mod links;
 mod socket;
-pub mod words;
 
 use std::time::Duration;
 
-use lockstep_node::{NodePod, Tell};
+use lockstep_node::{NodePod, SupervisorMessage};
 
 pub use self::links::SupervisorLinks;
 
@@ -35,7 +35,7 @@ pub trait Supervisors: Send {
 
     /// Sends these messages. A message is repeated on the same link only when it is due. Never
     /// blocks. Returns the time until the next repetition.
-    fn tell(&mut self, words: &[Tell]) -> Option<Duration>;
+    fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration>;
 
     /// Returns after a change since the last [`Supervisors::look`]. After a drop, the caller must
     /// call `look` anyway.
@@ -62,8 +62,8 @@ impl<S: Supervisors> Supervisors for Option<S> {
         }
     }
 
-    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
-        self.as_mut()?.tell(words)
+    fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {
+        self.as_mut()?.send(messages)
     }
 
     async fn changed(&mut self) {

@@ -23,7 +23,7 @@ use kube::client::Body;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
-use lockstep_node::{Exit, NodePod, Records, SeenContainer, SupervisorState, Tell};
+use lockstep_node::{Exit, NodePod, Records, SeenContainer, SupervisorMessage, SupervisorState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -40,7 +40,7 @@ use crate::supervisors::Supervisors;
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 struct World {
-    /// Operations in order: `save`, `stop ID`, `tell POD WORD`, `write`.
+    /// Operations in order: `save`, `stop ID`, `send POD COMMAND`, `write`.
     log: Vec<String>,
     sandboxes: Vec<Sandbox>,
     records: Option<Records>,
@@ -190,12 +190,12 @@ impl Supervisors for Shared {
         self.look(pods);
     }
 
-    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
-        let told = words
+    fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {
+        let sent = messages
             .iter()
-            .map(|tell| format!("tell {} {:?}", tell.pod_uid, tell.word));
-        self.world.lock().log.extend(told);
-        (!words.is_empty()).then_some(Duration::from_secs(1))
+            .map(|m| format!("send {} {:?}", m.pod_uid, m.command));
+        self.world.lock().log.extend(sent);
+        (!messages.is_empty()).then_some(Duration::from_secs(1))
     }
 
     async fn changed(&mut self) {

@@ -1,11 +1,11 @@
 use lockstep_api::NodeAgentStatus;
-use lockstep_node::{ChildEnd, NodePlan, Stop, SupervisorState, Word};
+use lockstep_node::{ChildEnd, NodePlan, Stop, SupervisorCommand, SupervisorState};
 
 use super::*;
 
 const ALL: [&str; 3] = ["Report", "Stop", "Supervise"];
 
-/// A plan with records, a stop, a word and a status.
+/// A plan with records, a stop, a message and a status.
 fn plan() -> NodePlan {
     NodePlan {
         records: Some(Records::default()),
@@ -13,9 +13,9 @@ fn plan() -> NodePlan {
             pod_uid: "p1".into(),
             container_id: "c1".into(),
         }],
-        tell: vec![Tell {
+        messages: vec![SupervisorMessage {
             pod_uid: "p2".into(),
-            word: Word::Hold { attempt: 2 },
+            command: SupervisorCommand::Hold { attempt: 2 },
         }],
         status: Some(NodeAgentStatus::default()),
         slot: Duration::ZERO,
@@ -36,7 +36,7 @@ async fn supervisor_messages_and_container_stops_follow_persisted_records() {
 
     rig.shared.world.lock().store_broken = false;
     let stops = reconciler.carry_out(plan()).await.unwrap();
-    assert_eq!(rig.log(), ["save", "tell p2 Hold { attempt: 2 }"]);
+    assert_eq!(rig.log(), ["save", "send p2 Hold { attempt: 2 }"]);
     assert_eq!(stops, plan().stop, "what may be stopped now");
     assert_eq!(told.borrow_and_update().status.capabilities, ALL);
     let begun = Instant::now();
@@ -121,13 +121,13 @@ async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
     rig.log();
     rig.order(2);
     rig.pass(10).await;
-    assert_eq!(rig.log(), ["tell p1 Hold { attempt: 2 }"]);
+    assert_eq!(rig.log(), ["send p1 Hold { attempt: 2 }"]);
     rig.supervisor(held(2));
     rig.pass(100).await;
     assert!(
         rig.log()
             .iter()
-            .any(|l| l.starts_with("tell p1 Release { attempt: 2")),
+            .any(|l| l.starts_with("send p1 Release { attempt: 2")),
         "the release"
     );
     let arrivals = rig.status()["arrivals"].clone();
@@ -164,7 +164,7 @@ async fn supervisor_messages_are_repeated_while_a_runtime_call_hangs() {
     rig.order(2);
     rig.pass(4_500).await;
     let log = rig.log();
-    let said = log.iter().filter(|l| l.starts_with("tell p1 Hold"));
+    let said = log.iter().filter(|l| l.starts_with("send p1 Hold"));
     assert_eq!(said.count(), 5, "{log:?}");
 }
 
@@ -179,5 +179,5 @@ async fn an_agent_that_has_not_seen_what_runs_waits_for_its_runtime() {
     rig.order(1);
     rig.pass(5_000).await;
     let log = rig.log();
-    assert!(log.iter().all(|l| !l.starts_with("tell")), "{log:?}");
+    assert!(log.iter().all(|l| !l.starts_with("send")), "{log:?}");
 }

@@ -8,7 +8,9 @@ use chrono::DateTime;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
 use lockstep_api::restart_order::CoordinatorAddress;
-use lockstep_node::{ChildEnd, NodePod, SeenContainer, SupervisorState, Tell, Word};
+use lockstep_node::{
+    ChildEnd, NodePod, SeenContainer, SupervisorCommand, SupervisorMessage, SupervisorState,
+};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -127,14 +129,14 @@ impl Node {
         );
     }
 
-    pub fn tell(&mut self, index: usize, word: Word) -> Option<Duration> {
+    pub fn send(&mut self, index: usize, command: SupervisorCommand) -> Option<Duration> {
         let pod_uid = self.pods[index].uid.clone();
-        self.links.tell(&[Tell { pod_uid, word }])
+        self.links.send(&[SupervisorMessage { pod_uid, command }])
     }
 
     /// Orders the pod to an attempt and releases it.
     pub async fn starts(&mut self, index: usize, attempt: i64) {
-        self.tell(index, Word::Hold { attempt });
+        self.send(index, SupervisorCommand::Hold { attempt });
         let exit = state(&self.pods[index]).and_then(|s| s.exit);
         self.sees_one(
             index,
@@ -144,7 +146,7 @@ impl Node {
             },
         )
         .await;
-        self.tell(index, release(attempt));
+        self.send(index, release(attempt));
         self.sees_one(index, &running(attempt)).await;
     }
 
@@ -231,8 +233,8 @@ pub fn ended(attempt: i64, code: i32, reason: &str) -> SupervisorState {
     }
 }
 
-pub fn release(attempt: i64) -> Word {
-    Word::Release {
+pub fn release(attempt: i64) -> SupervisorCommand {
+    SupervisorCommand::Release {
         attempt,
         coordinator: Some(CoordinatorAddress {
             pod_ip: "10.0.0.7".to_owned(),

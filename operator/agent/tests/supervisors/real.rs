@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
-use lockstep_node::{SupervisorState, Word};
+use lockstep_node::{SupervisorCommand, SupervisorState};
 
 use crate::node::{Node, ended, held, release, running};
 use crate::process::Supervisor;
@@ -25,13 +25,13 @@ async fn a_child_that_is_killed_starts_again_in_the_same_supervisor() {
     Supervisor::kill(&first);
     let failed = ended(1, 137, "Error");
     node.sees(&[Some(failed.clone())]).await;
-    node.tell(0, Word::Hold { attempt: 2 });
+    node.send(0, SupervisorCommand::Hold { attempt: 2 });
     let arrived = SupervisorState {
         held: Some(2),
         ..failed
     };
     node.sees(&[Some(arrived)]).await;
-    node.tell(0, release(2));
+    node.send(0, release(2));
     node.sees(&[Some(running(2))]).await;
     assert_ne!(supervisor.line("pid-2").await, first);
     assert!(!supervisor.has_exited());
@@ -53,7 +53,7 @@ async fn members_of_one_node_are_distinguished() {
     node.sees(&[Some(running(1)), Some(failed.clone()), Some(running(1))])
         .await;
     for index in [0, 2] {
-        node.tell(index, Word::Hold { attempt: 2 });
+        node.send(index, SupervisorCommand::Hold { attempt: 2 });
     }
     node.sees(&[Some(held(2)), Some(failed), Some(held(2))])
         .await;
@@ -199,16 +199,16 @@ async fn all_words_are_understood() {
     let mut failed = Supervisor::start(&node.volume("p2"), "exit 7");
     node.sees(&[Some(held(0)), Some(held(0))]).await;
     for index in [0, 1] {
-        node.tell(index, Word::Hold { attempt: 1 });
+        node.send(index, SupervisorCommand::Hold { attempt: 1 });
     }
     node.sees(&[Some(held(1)), Some(held(1))]).await;
     for index in [0, 1] {
-        node.tell(index, release(1));
+        node.send(index, release(1));
     }
     let exit = |code, reason| Some(ended(1, code, reason));
     node.sees(&[exit(0, "Completed"), exit(7, "Error")]).await;
-    node.tell(0, Word::Complete { attempt: 1 });
-    node.tell(1, Word::Exit { attempt: 1 });
+    node.send(0, SupervisorCommand::Complete { attempt: 1 });
+    node.send(1, SupervisorCommand::Exit { attempt: 1 });
     node.sees(&[None, None]).await;
     assert_eq!((done.exit_code().await, failed.exit_code().await), (0, 7));
 }

@@ -88,7 +88,7 @@ struct Agent {
 }
 
 impl Agent {
-    fn step(&mut self, pod: &NodePod, order: &DomainOrder) -> Option<Word> {
+    fn step(&mut self, pod: &NodePod, order: &DomainOrder) -> Option<SupervisorCommand> {
         let step = step(pod, self.record.as_ref(), Some(order), &self.reports, at(9));
         assert!(
             step.stop.is_empty(),
@@ -96,7 +96,7 @@ impl Agent {
         );
         self.record = step.record;
         self.reports.extend(step.reports);
-        step.tell
+        step.command
     }
 
     fn arrived(&self) -> Option<i64> {
@@ -109,13 +109,16 @@ impl Agent {
 fn a_new_container_is_held_for_the_attempt_and_released_when_the_manager_says_so() {
     let mut agent = Agent::default();
     assert_eq!(agent.step(&pod(0, None), &order(1, 0)), None, "no link yet");
-    let hold = Some(Word::Hold { attempt: 1 });
+    let hold = Some(SupervisorCommand::Hold { attempt: 1 });
     assert_eq!(agent.step(&pod(0, held(0)), &order(1, 0)), hold);
     assert_eq!(agent.arrived(), None);
     assert_eq!(agent.step(&pod(0, held(1)), &order(1, 0)), None);
     assert_eq!(agent.arrived(), Some(1));
     let release = agent.step(&pod(0, held(1)), &order(1, 1));
-    assert!(matches!(release, Some(Word::Release { attempt: 1, .. })));
+    assert!(matches!(
+        release,
+        Some(SupervisorCommand::Release { attempt: 1, .. })
+    ));
     assert_eq!(agent.step(&pod(0, runs(1)), &order(1, 1)), None);
     assert_eq!(agent.arrived(), Some(1), "it stays arrived");
 }
@@ -142,7 +145,7 @@ fn an_exit_of_a_child_is_reported_once_and_its_member_joins_the_next_attempt() {
         (report.attempt, report.exit_code, report.supervised),
         (1, 7, true)
     );
-    let hold = Some(Word::Hold { attempt: 2 });
+    let hold = Some(SupervisorCommand::Hold { attempt: 2 });
     assert_eq!(agent.step(&pod(0, ended(1, 7)), &order(2, 1)), hold);
     agent.step(&pod(0, held(2)), &order(2, 1));
     assert_eq!(agent.arrived(), Some(2));
@@ -187,7 +190,7 @@ fn where_an_attempt_has_ended_the_next_container_waits_for_another_one() {
     );
     assert_eq!(
         agent.step(&next, &order(2, 1)),
-        Some(Word::Hold { attempt: 2 })
+        Some(SupervisorCommand::Hold { attempt: 2 })
     );
 }
 
@@ -203,16 +206,19 @@ fn a_member_that_restarts_alone_exits_and_starts_again_at_the_same_attempt() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(1)), &order(1, 1));
     agent.step(&pod(0, ended(1, 42)), &order(1, 1));
-    let exit = Some(Word::Exit { attempt: 1 });
+    let exit = Some(SupervisorCommand::Exit { attempt: 1 });
     assert_eq!(agent.step(&pod(0, ended(1, 42)), &alone(0)), exit);
     let mut next = after(0, 42);
     assert_eq!(
         agent.step(&next, &alone(0)),
-        Some(Word::Hold { attempt: 1 })
+        Some(SupervisorCommand::Hold { attempt: 1 })
     );
     next.supervisor = Some(held(1));
     let release = agent.step(&next, &alone(0));
-    assert!(matches!(release, Some(Word::Release { attempt: 1, .. })));
+    assert!(matches!(
+        release,
+        Some(SupervisorCommand::Release { attempt: 1, .. })
+    ));
     next.supervisor = Some(ended(1, 1));
     assert_eq!(
         agent.step(&next, &alone(0)),
@@ -239,7 +245,7 @@ fn an_older_order_for_a_single_member_starts_nothing_after_a_later_failure() {
     }
     assert_eq!(
         agent.step(&next, &order(4, 3)),
-        Some(Word::Hold { attempt: 4 })
+        Some(SupervisorCommand::Hold { attempt: 4 })
     );
 }
 
@@ -254,7 +260,7 @@ fn exit_0_waits_until_all_are_done() {
     };
     assert_eq!(
         agent.step(&pod(0, ended(3, 0)), &done),
-        Some(Word::Complete { attempt: 3 })
+        Some(SupervisorCommand::Complete { attempt: 3 })
     );
 }
 
@@ -263,7 +269,7 @@ fn an_agent_without_memory_takes_the_supervisors_word() {
     let mut agent = Agent::default();
     assert_eq!(
         agent.step(&pod(0, runs(1)), &order(2, 1)),
-        Some(Word::Hold { attempt: 2 })
+        Some(SupervisorCommand::Hold { attempt: 2 })
     );
     assert_eq!(agent.arrived(), Some(1));
 }
@@ -277,7 +283,7 @@ fn a_pod_whose_member_got_a_new_pod_is_held_once_the_attempt_is_released() {
     let mut agent = Agent::default();
     let evicted = agent.step(&pod(0, runs(1)), &without(1));
     assert_eq!(evicted, None, "its grace period runs");
-    let hold = Some(Word::Hold { attempt: 2 });
+    let hold = Some(SupervisorCommand::Hold { attempt: 2 });
     assert_eq!(agent.step(&pod(0, runs(1)), &without(2)), hold);
     for state in [held(0), held(2), ended(1, 7), SupervisorState::default()] {
         assert_eq!(agent.step(&pod(0, state), &without(2)), None);
@@ -294,7 +300,7 @@ fn an_order_of_an_attempt_before_the_pod_was_made_starts_nothing() {
     assert_eq!(agent.step(&newer, &order(1, 1)), None);
     assert_eq!(
         agent.step(&newer, &order(2, 1)),
-        Some(Word::Hold { attempt: 2 })
+        Some(SupervisorCommand::Hold { attempt: 2 })
     );
 }
 
@@ -351,8 +357,8 @@ fn the_running_process_of_a_replaced_pod_is_held_above_its_own_attempt() {
             replaced_pods: vec!["p".into()],
             ..order(attempt, attempt)
         };
-        let word = Agent::default().step(&pod(0, runs(1)), &replaced);
-        assert_eq!(word, Some(Word::Hold { attempt: held }));
+        let command = Agent::default().step(&pod(0, runs(1)), &replaced);
+        assert_eq!(command, Some(SupervisorCommand::Hold { attempt: held }));
     }
 }
 

@@ -78,9 +78,16 @@ fn an_agent_that_forgets_lets_no_child_begin_in_the_attempt_in_which_one_has_fai
             ..SupervisorState::default()
         });
         let plan = n.pass();
-        assert!(plan.tell.is_empty(), "{container_ends}: {:?}", plan.tell);
+        assert!(
+            plan.messages.is_empty(),
+            "{container_ends}: {:?}",
+            plan.messages
+        );
         n.order(2, Some(n.now));
         let plan = n.pass();
-        assert_eq!(plan.tell[0].word, Word::Hold { attempt: 2 });
+        assert_eq!(
+            plan.messages[0].command,
+            SupervisorCommand::Hold { attempt: 2 }
+        );
     }
 }

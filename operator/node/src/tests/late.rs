@@ -163,7 +163,7 @@ fn an_agent_with_an_order_that_is_older_than_what_runs_does_nothing_with_it() {
     for seconds in [0, 5, 60, 600] {
         node.now += seconds;
         let plan = node.pass();
-        assert_eq!((plan.stop.len(), plan.tell.len()), (0, 0), "{plan:?}");
+        assert_eq!((plan.stop.len(), plan.messages.len()), (0, 0), "{plan:?}");
         assert_eq!((plan.status, plan.records), (None, None));
         assert_eq!((node.arrived(), late(&node)), (arrived.clone(), Vec::new()));
     }

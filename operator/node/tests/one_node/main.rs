@@ -16,7 +16,8 @@ use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use lockstep_node::{
-    ChildEnd, NodePlan, NodePod, NodeView, Records, SeenContainer, SupervisorState, Word, decide,
+    ChildEnd, NodePlan, NodePod, NodeView, Records, SeenContainer, SupervisorCommand,
+    SupervisorState, decide,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
@@ -279,8 +280,8 @@ impl Node {
                 truth.end(137, at);
             }
         }
-        for tell in plan.tell {
-            self.tell(&tell.pod_uid, &tell.word)?;
+        for message in plan.messages {
+            self.receive(&message.pod_uid, &message.command)?;
         }
         Ok(done)
     }
@@ -353,7 +354,7 @@ impl Node {
     }
 
     /// Sends a message to a supervisor, which executes it if it can.
-    fn tell(&mut self, uid: &str, word: &Word) -> Check {
+    fn receive(&mut self, uid: &str, command: &SupervisorCommand) -> Check {
         let alone = self.shown.as_ref().unwrap_or(&self.order).alone.clone();
         let told = self.written.reports.clone();
         let at = self.at();
@@ -364,14 +365,14 @@ impl Node {
             return Ok(());
         }
         let exit = truth.supervisor.exit.as_ref().map(|e| (e.attempt, e.code));
-        match word {
-            Word::Hold { attempt } => {
+        match command {
+            SupervisorCommand::Hold { attempt } => {
                 truth.supervisor = SupervisorState {
                     held: Some(*attempt),
                     ..SupervisorState::default()
                 };
             }
-            Word::Release { attempt, .. } => {
+            SupervisorCommand::Release { attempt, .. } => {
                 if truth.supervisor.held != Some(*attempt) {
                     return Ok(());
                 }
@@ -392,7 +393,7 @@ impl Node {
                 truth.supervisor.held = None;
                 truth.supervisor.running = Some(*attempt);
             }
-            Word::Complete { attempt } | Word::Exit { attempt } => {
+            SupervisorCommand::Complete { attempt } | SupervisorCommand::Exit { attempt } => {
                 if let Some((_, code)) = exit.filter(|(ended, _)| ended == attempt) {
                     truth.end(code, at);
                 }

@@ -16,7 +16,7 @@ pub(super) struct Watch {
     limits: Option<ProgressLimits>,
     /// True if this child, or an earlier child of this container, has reported a step. A child that
     /// never reports progress never counts as hung: in most jobs only one member reports.
-    tells: bool,
+    reports_progress: bool,
     last: Option<Step>,
     checkpoint: Option<(u64, Moment)>,
     reported_at: Option<Moment>,
@@ -39,13 +39,13 @@ impl Watch {
         *self = Self {
             started_at: now,
             limits,
-            tells: self.tells,
+            reports_progress: self.reports_progress,
             ..Self::default()
         };
     }
 
     pub fn take(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) -> bool {
-        self.tells = true;
+        self.reports_progress = true;
         if self.last.is_none_or(|last| last.number != step) {
             self.last = Some(Step {
                 number: step,
@@ -83,7 +83,7 @@ impl Watch {
 
     /// The hang that follows if the child reports no further progress.
     pub fn hang(&self) -> Option<Hang> {
-        let limits = self.limits.filter(|_| self.tells)?;
+        let limits = self.limits.filter(|_| self.reports_progress)?;
         let timeout = Duration::from_secs(limits.timeout_seconds.into());
         let started = self.started_at + Duration::from_secs(limits.startup_seconds.into());
         // `startup_seconds` applies even after a step: a child may report a step, restore a

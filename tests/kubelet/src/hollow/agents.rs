@@ -21,7 +21,7 @@ use lockstep_agent::supervisors::Supervisors;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_api::names::labels;
 use lockstep_common::connection;
-use lockstep_node::{NodePod, Tell};
+use lockstep_node::{NodePod, SupervisorMessage};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -91,9 +91,9 @@ impl Supervisors for SupervisorsView {
         self.look(pods);
     }
 
-    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
-        for Tell { pod_uid, word } in words {
-            self.runtime.tell(pod_uid, word);
+    fn send(&mut self, messages: &[SupervisorMessage]) -> Option<Duration> {
+        for SupervisorMessage { pod_uid, command } in messages {
+            self.runtime.command(pod_uid, command);
         }
         None
     }

@@ -21,7 +21,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_node::{SupervisorState, Word};
+use lockstep_node::{SupervisorCommand, SupervisorState};
 use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};
@@ -70,7 +70,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn link(&self, _linked: bool) {}
 
     /// The node's agent says something to the supervisor of a pod.
-    fn tell(&self, _pod_uid: &str, _word: &Word) {}
+    fn command(&self, _pod_uid: &str, _command: &SupervisorCommand) {}
 
     /// Process id of a running container, where there is a process.
     fn pid(&self, _container_id: &str) -> Option<u32> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use lockstep_node::{SupervisorState, Word};
+use lockstep_node::{SupervisorCommand, SupervisorState};
 use parking_lot::Mutex;
 
 use super::Fault;
@@ -232,10 +232,15 @@ impl Pretend {
     }
 
     /// The agent says something to the supervisor of a pod.
-    pub fn tell(&self, pod_uid: &str, word: &Word, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
+    pub fn command(
+        &self,
+        pod_uid: &str,
+        command: &SupervisorCommand,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Effect)> {
         let found = self.running_supervised(&self.supervised.lock(), pod_uid);
         found.map_or(Vec::new(), |(id, _)| {
-            self.inside(&id, |s| s.hear(word, now))
+            self.inside(&id, |s| s.on_command(command, now))
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use lockstep_node::{SupervisorState, Word};
+use lockstep_node::{SupervisorCommand, SupervisorState};
 
 use super::later::Later;
 use super::pretend::{Effect, Pretend};
@@ -101,7 +101,7 @@ impl Runtime for Simulated {
         self.after(self.runtime.link(linked, self.clock.now()));
     }
 
-    fn tell(&self, pod_uid: &str, word: &Word) {
-        self.after(self.runtime.tell(pod_uid, word, self.clock.now()));
+    fn command(&self, pod_uid: &str, command: &SupervisorCommand) {
+        self.after(self.runtime.command(pod_uid, command, self.clock.now()));
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Container;
-use lockstep_agent::supervisors::words::{frame, hear};
+use lockstep_agent::supervisors::frames::{frame, on_frame};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
-use lockstep_node::{SupervisorState, Word};
+use lockstep_node::{SupervisorCommand, SupervisorState};
 use lockstep_supervisor::machine::{Effect, Ending, Event, Machine, Moment, Waits};
 use lockstep_supervisor_protocol::FromSupervisor;
 
@@ -99,8 +99,12 @@ impl Supervised {
     }
 
     /// The agent says something.
-    pub fn hear(&mut self, word: &Word, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
-        match frame(word).filter(|_| self.told.is_some()) {
+    pub fn on_command(
+        &mut self,
+        command: &SupervisorCommand,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Later)> {
+        match frame(command).filter(|_| self.told.is_some()) {
             Some(order) => self.on(Event::Order(order), now),
             None => Vec::new(),
         }
@@ -210,7 +214,7 @@ impl Supervised {
 
     fn say(&mut self, said: &FromSupervisor) {
         let told = self.told.take();
-        self.told = told.map(|told| hear(&told, said).unwrap_or(told));
+        self.told = told.map(|told| on_frame(&told, said).unwrap_or(told));
     }
 
     /// How the child takes SIGTERM.

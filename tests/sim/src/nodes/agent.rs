@@ -6,7 +6,7 @@ use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_api::{NodeAgentStatus, RestartOrder};
 use lockstep_manager::stepped::WatchedKind;
-use lockstep_node::{NodePod, NodeView, Tell, decide};
+use lockstep_node::{NodePod, NodeView, SupervisorMessage, decide};
 use serde_json::json;
 
 use super::{SimNode, introduction};
@@ -69,8 +69,8 @@ impl SimNode {
             }
         }
         if !self.faults.unkillable {
-            for Tell { pod_uid, word } in plan.tell {
-                let effects = self.runtime.tell(&pod_uid, &word, wall);
+            for SupervisorMessage { pod_uid, command } in plan.messages {
+                let effects = self.runtime.command(&pod_uid, &command, wall);
                 self.follow(effects);
                 busy = true;
             }

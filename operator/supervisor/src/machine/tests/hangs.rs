@@ -25,7 +25,7 @@ fn starts(scene: &mut Scene, attempt: u64) {
     assert_eq!(scene.gives(Event::Started), [started(attempt)]);
 }
 
-fn tells(scene: &mut Scene, step: u64) -> Vec<Effect> {
+fn reports_progress(scene: &mut Scene, step: u64) -> Vec<Effect> {
     scene.gives(Event::Progress {
         step,
         checkpoint: None,
@@ -57,14 +57,14 @@ fn hung(second: u64, attempt: u64, message: &str) -> [Effect; 2] {
 #[test]
 fn a_child_that_stops_making_progress_has_failed_and_is_killed() {
     let mut scene = running();
-    tells(&mut scene, 0);
+    reports_progress(&mut scene, 0);
     scene.after(599);
-    tells(&mut scene, 1);
+    reports_progress(&mut scene, 1);
     assert_eq!(scene.after(59), []);
-    tells(&mut scene, 2);
+    reports_progress(&mut scene, 2);
     assert_eq!(scene.after(59), []);
     assert_eq!(
-        tells(&mut scene, 2),
+        reports_progress(&mut scene, 2),
         [sent(2, 658, None)],
         "told again, the same step"
     );
@@ -87,7 +87,7 @@ fn a_child_that_stops_making_progress_has_failed_and_is_killed() {
 #[test]
 fn one_that_cannot_be_killed_has_failed_all_the_same_and_does_not_arrive() {
     let mut scene = running();
-    tells(&mut scene, 0);
+    reports_progress(&mut scene, 0);
     scene.after(700);
     assert_eq!(scene.order(FromAgent::Hold { attempt: 2 }), []);
     assert_eq!(scene.after(10), [Effect::ReportSurvivors { attempt: 1 }]);
@@ -97,7 +97,7 @@ fn one_that_cannot_be_killed_has_failed_all_the_same_and_does_not_arrive() {
 fn the_first_step_has_the_time_of_the_start() {
     let mut scene = running();
     scene.after(10);
-    tells(&mut scene, 0);
+    reports_progress(&mut scene, 0);
     assert_eq!(scene.after(589), []);
     assert_eq!(
         scene.after(1),
@@ -110,7 +110,7 @@ fn a_child_does_not_hang_during_startup_at_any_reported_step() {
     let mut scene = running();
     for (second, step) in [(0, 0), (20, 1200), (10, 1201)] {
         scene.after(second);
-        tells(&mut scene, step);
+        reports_progress(&mut scene, step);
     }
     assert_eq!(scene.after(569), [], "it compiles");
     assert_eq!(
@@ -122,9 +122,9 @@ fn a_child_does_not_hang_during_startup_at_any_reported_step() {
 #[test]
 fn the_last_step_is_reported_before_the_exit() {
     let mut scene = running();
-    tells(&mut scene, 1);
+    reports_progress(&mut scene, 1);
     scene.after(2);
-    assert_eq!(tells(&mut scene, 2), []);
+    assert_eq!(reports_progress(&mut scene, 2), []);
     let exit = ChildExit {
         attempt: 1,
         code: 7,
@@ -144,7 +144,7 @@ fn the_last_step_is_reported_before_the_exit() {
 fn a_first_step_reported_late_has_the_normal_timeout() {
     let mut scene = running();
     scene.after(590);
-    tells(&mut scene, 1);
+    reports_progress(&mut scene, 1);
     assert_eq!(scene.after(59), []);
     assert_eq!(
         scene.after(1),
@@ -156,7 +156,7 @@ fn a_first_step_reported_late_has_the_normal_timeout() {
 fn a_child_is_never_treated_as_hung_before_its_first_progress_report() {
     let mut scene = running();
     assert_eq!(scene.after(100_000), []);
-    tells(&mut scene, 7);
+    reports_progress(&mut scene, 7);
     scene.order(FromAgent::Hold { attempt: 2 });
     scene.ends(Ending::Signal(9));
     scene.gives(Event::TreeGone);
@@ -171,15 +171,15 @@ fn a_child_is_never_treated_as_hung_before_its_first_progress_report() {
 #[test]
 fn without_limits_nothing_hangs() {
     let mut scene = Scene::running(1);
-    tells(&mut scene, 1);
+    reports_progress(&mut scene, 1);
     assert_eq!(scene.after(100_000), []);
 }
 
 #[test]
 fn a_child_that_received_a_stop_signal_has_its_grace_period() {
     let mut scene = running();
-    tells(&mut scene, 1);
-    tells(&mut scene, 2);
+    reports_progress(&mut scene, 1);
+    reports_progress(&mut scene, 2);
     scene.gives(Event::Signal(TERM));
     assert_eq!(scene.after(100_000), []);
 }
@@ -187,9 +187,9 @@ fn a_child_that_received_a_stop_signal_has_its_grace_period() {
 #[test]
 fn steps_are_reported_periodically_and_checkpoints_at_once() {
     let mut scene = running();
-    assert_eq!(tells(&mut scene, 1), [sent(1, 0, None)]);
+    assert_eq!(reports_progress(&mut scene, 1), [sent(1, 0, None)]);
     scene.after(1);
-    assert_eq!(tells(&mut scene, 2), []);
+    assert_eq!(reports_progress(&mut scene, 2), []);
     let saved = |checkpoint| Event::Progress {
         step: 2,
         checkpoint: Some(checkpoint),
