@@ -4,9 +4,9 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
-# Errors of tests say what was missing; where they were made is of no help.
+# Error messages of tests name the cause; backtraces do not help.
 export RUST_LIB_BACKTRACE := 0
-# What nobody builds upon takes half of the disk.
+# CI uses a build once, and incremental data takes half of the disk.
 ifdef CI
 export CARGO_INCREMENTAL := 0
 endif
@@ -21,7 +21,7 @@ E2E_TESTS := --test crash --test scenarios --test usage
 E2E_THREADS ?= 6
 
 .PHONY: help
-help: ## What there is to make
+help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: build

@@ -63,7 +63,10 @@ pub async fn policy_in_force(client: &Client, node: &str, readiness: &Readiness)
         }
         sleep(RETRY).await;
     }
-    info!(node, "the API server takes the NodeAgent of this node only");
+    info!(
+        node,
+        "the policy restricts this agent to the NodeAgent of its node"
+    );
     readiness.done(Part::Policy);
 }
 

@@ -65,13 +65,13 @@ pub enum Problem {
 
 /// Context of a failed request, for messages.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct RequestContext<'a> {
     pub server: &'a str,
     /// Plural name of the kind.
     pub kind: &'a str,
 }
 
-impl Asked<'_> {
+impl RequestContext<'_> {
     pub fn problem(&self, error: &kube::Error) -> Problem {
         let server = self.server.to_owned();
         match error {

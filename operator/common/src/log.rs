@@ -41,7 +41,7 @@ pub struct LogLevel(String);
 /// The text contains no valid level. For an unknown word, the filter library would log everything
 /// of a module with that name and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("must be off, error, warn, info, debug or trace, and so for modules: info,kube=warn")]
+#[error("must be off, error, warn, info, debug or trace, or levels per module: info,kube=warn")]
 pub struct NoLevel;
 
 impl FromStr for LogLevel {

@@ -78,7 +78,7 @@ fn demands_that_contradict_themselves_are_refused() {
     let dims = "a request must name every resource dimension";
     assert_eq!(refused(&|d| d.shapes[0].request.truncate(3)), dims);
     assert_eq!(refused(&|d| d.shapes[0].request.push(0)), dims);
-    let asks = "a request must ask for something, and for nothing negative";
+    let asks = "a request must be positive for some resource and negative for none";
     assert_eq!(refused(&|d| d.shapes[0].request = smallvec![0; DIMS]), asks);
     assert_eq!(refused(&|d| d.shapes[0].request[3] = -1), asks);
     let more = "a shape needs or runs more pods than it counts";

@@ -260,7 +260,9 @@ impl Supervisor {
         if let Some(shared_memory) = &mut self.shared_memory
             && let Err(error) = shared_memory.remember()
         {
-            log_line(&format!("cannot write what is in shared memory: {error}"));
+            log_line(&format!(
+                "cannot write the list of files in shared memory: {error}"
+            ));
         }
         self.oom_before = self.oom.read();
         if let Err(error) = self.progress.clear() {

@@ -21,7 +21,7 @@ enum State {
     /// Back-off until this time.
     Waiting(Instant),
     /// The request is sent. Some runtimes respond with their first event.
-    Asked(BoxFuture<'static, Result<Streaming<ContainerEventResponse>, Failure>>),
+    Requested(BoxFuture<'static, Result<Streaming<ContainerEventResponse>, Failure>>),
     Open(Box<Streaming<ContainerEventResponse>>),
 }
 
@@ -55,9 +55,9 @@ impl Events {
             match &mut self.state {
                 State::Waiting(until) => {
                     sleep_until(*until).await;
-                    self.state = State::Asked(self.calls.clone().events().boxed());
+                    self.state = State::Requested(self.calls.clone().events().boxed());
                 }
-                State::Asked(answer) => match answer.await {
+                State::Requested(answer) => match answer.await {
                     Ok(stream) => {
                         info!("the runtime streams container events");
                         self.pause = self.first_pause;

@@ -86,19 +86,21 @@ enum LinkEnd {
     Socket(#[from] SocketError),
     #[error("the supervisor has closed the connection")]
     Closed,
-    #[error("the connection broke: {0}")]
+    #[error("the connection failed: {0}")]
     Broken(#[from] io::Error),
-    #[error("no greeting came in time")]
+    #[error("no greeting in time")]
     Silent,
-    #[error("what came first was no greeting")]
+    #[error("the first frame is no greeting")]
     Ungreeted,
-    #[error("the supervisor knows versions {oldest} to {newest} of the protocol, and none of ours")]
+    #[error(
+        "the supervisor supports protocol versions {oldest} to {newest}, and this agent none of them"
+    )]
     Version { oldest: u16, newest: u16 },
     #[error("{0}")]
     Frame(#[from] FrameError),
-    #[error("a frame that makes no sense here: {0}")]
+    #[error("unexpected frame: {0}")]
     Nonsense(&'static str),
-    #[error("frames come without end")]
+    #[error("too many frames")]
     Flood,
     #[error("the supervisor does not read")]
     Unread,

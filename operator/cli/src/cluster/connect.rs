@@ -14,7 +14,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::args::Connection;
-use crate::problem::{Asked, Problem, kubeconfig};
+use crate::problem::{Problem, RequestContext, kubeconfig};
 
 /// Objects per list request: a page of pods has a few megabytes.
 const PAGE: u32 = 1000;
@@ -40,11 +40,11 @@ impl ClusterReader {
         config.default_retry = false;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let asked = Asked {
+        let context = RequestContext {
             server: &server,
             kind: "",
         };
-        let client = Client::try_from(config).map_err(|error| asked.problem(&error))?;
+        let client = Client::try_from(config).map_err(|error| context.problem(&error))?;
         Ok(Self {
             client,
             server,
@@ -74,7 +74,7 @@ impl ClusterReader {
             })?,
             None => request.await,
         };
-        answer.map_err(|error| Asked { server, kind }.problem(&error))
+        answer.map_err(|error| RequestContext { server, kind }.problem(&error))
     }
 
     /// Lists all objects of a kind, sorted by namespace and name.

@@ -131,7 +131,7 @@ pub(crate) fn check(cluster: &Cluster, demand: &Demand) -> Result<(), Infeasible
         }
         if shape.request.iter().any(|&a| a < 0) || shape.request.iter().all(|&a| a == 0) {
             return Err(Infeasible::BadDemand(
-                "a request must ask for something, and for nothing negative",
+                "a request must be positive for some resource and negative for none",
             ));
         }
         if shape.min > shape.count || shape.running_count() > shape.count {

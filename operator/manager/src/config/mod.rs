@@ -407,7 +407,7 @@ mod tests {
             ),
             (
                 "logLevel: verbose",
-                r#"logLevel: Invalid value: "verbose": must be off, error, warn, info, debug or trace, and so for modules (info,kube=warn), or empty"#,
+                r#"logLevel: Invalid value: "verbose": must be off, error, warn, info, debug or trace, levels per module (info,kube=warn), or empty"#,
             ),
             (
                 "resyncPeriod: 10ms",

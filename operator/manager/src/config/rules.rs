@@ -94,7 +94,7 @@ impl Config {
                 level.is_empty() || level.parse::<LogLevel>().is_ok(),
                 "logLevel",
                 level,
-                "off, error, warn, info, debug or trace, and so for modules (info,kube=warn), or empty",
+                "off, error, warn, info, debug or trace, levels per module (info,kube=warn), or empty",
             ),
             ValueRule::new(
                 (1..=100_000).contains(&shown),
