@@ -1,4 +1,4 @@
-//! The one clock of a cluster; it moves when the simulation says so.
+//! The only clock of a cluster. The simulation advances it.
 
 use std::sync::Arc;
 
@@ -8,17 +8,16 @@ use lockstep_manager::clock::{Clock, SystemClock};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Simulated time. Clones show the same.
+/// Simulated time, shared by clones.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     now: Arc<Mutex<DateTime<Utc>>>,
     origin: DateTime<Utc>,
-    /// What the monotonic clock showed at the origin. Only distances from it are ever looked at.
+    /// Monotonic time at the origin. Only differences matter.
     base: Instant,
 }
 
 impl SimClock {
-    /// A clock that shows `origin`.
     pub fn starting_at(origin: DateTime<Utc>) -> Self {
         Self {
             now: Arc::new(Mutex::new(origin)),
@@ -27,17 +26,15 @@ impl SimClock {
         }
     }
 
-    /// The time.
     pub fn now(&self) -> DateTime<Utc> {
         *self.now.lock()
     }
 
-    /// Lets time pass.
     pub fn advance(&self, by: TimeDelta) {
         *self.now.lock() += by;
     }
 
-    /// The time of day at a moment of the monotonic clock.
+    /// Time of day at a monotonic time.
     pub fn wall_at(&self, at: Instant) -> DateTime<Utc> {
         let passed = at.saturating_duration_since(self.base);
         self.origin + TimeDelta::from_std(passed).unwrap_or(TimeDelta::MAX)
@@ -54,7 +51,7 @@ impl Clock for SimClock {
     }
 }
 
-/// A time as objects of the API carry it: whole seconds.
+/// A time as in API objects: whole seconds.
 pub fn api_time(time: DateTime<Utc>) -> Time {
     Time(jiff::Timestamp::from_second(time.timestamp()).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The cluster, and who runs next.
+//! The cluster, and the choice of the next actor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,34 +21,28 @@ use crate::kube_scheduler;
 use crate::manager::Manager;
 use crate::nodes::{Life, SimNode};
 
-/// Rounds after which everything must have come to rest, unless a scenario says another number.
+/// Default number of rounds after which the cluster must be at rest.
 const MOST_ROUNDS: usize = 3000;
-/// Deadlines in a row at which nothing happened: all that is left is somebody who looks now and then,
-/// unless a scenario says another number.
+/// Default number of consecutive deadlines without effect that count as rest: only periodic checks
+/// remain.
 const MOST_QUIET: usize = 40;
 
-/// Somebody who does something when it is his turn.
+/// An actor that can take a turn.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
-    /// The manager's watch of a kind delivers.
+    /// Delivery of the manager's watch of a kind.
     Watch(WatchedKind),
     /// One pass over a workload that needs one.
     Controller,
-    /// One cycle of our scheduler, where it has to look.
+    /// One cycle of Lockstep's scheduler, if it is due.
     Scheduler,
-    /// kube-scheduler.
     KubeScheduler,
-    /// The garbage collector.
     GarbageCollector,
-    /// Counts what is used of quotas.
     QuotaController,
-    /// The kubelet of a node.
     Kubelet(String),
-    /// The agent of a node.
     Agent(String),
 }
 
-/// A cluster in memory.
 pub struct SimCluster {
     clock: SimClock,
     store: Arc<Mutex<Store>>,
@@ -56,19 +50,19 @@ pub struct SimCluster {
     nodes: BTreeMap<String, SimNode>,
     ips: Arc<AtomicU32>,
     random: fastrand::Rng,
-    /// The version that schedulers have seen, and which of them there were.
+    /// Version that schedulers have seen, and their names.
     judged: Option<(u64, BTreeSet<String>)>,
-    /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
+    /// Longest wait of [`Self::settle`] for a deadline.
     pub patience: TimeDelta,
-    /// How long a round takes in which something happened.
+    /// Duration of a round with an effect.
     pub tick: TimeDelta,
-    /// Rounds after which [`Self::settle`] must have come to rest.
+    /// Rounds after which [`Self::settle`] must be at rest.
     pub most_rounds: usize,
-    /// Deadlines in a row at which nothing happens, after which [`Self::settle`] takes it for rest.
+    /// Consecutive deadlines without effect that [`Self::settle`] takes for rest.
     pub most_quiet: usize,
-    /// After so long without any change [`Self::settle`] takes it for rest, whoever looks again later.
+    /// Time without a change that [`Self::settle`] takes for rest, whatever periodic checks remain.
     pub longest_quiet: TimeDelta,
-    /// Turns that were taken, by anybody.
+    /// Number of turns of all actors.
     pub turns: u64,
 }
 
@@ -78,7 +72,7 @@ impl SimCluster {
         Self::with_settings(seed, lockstep_lifecycle::LifecycleSettings::default())
     }
 
-    /// The same, with constants of the workload controller.
+    /// [`Self::new`] with settings of the workload controller.
     pub fn with_settings(seed: u64, lifecycle: lockstep_lifecycle::LifecycleSettings) -> Self {
         let origin = DateTime::from_timestamp(1_795_000_000, 0).expect("a time");
         let clock = SimClock::starting_at(origin);
@@ -101,58 +95,52 @@ impl SimCluster {
         }
     }
 
-    /// The time.
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
     }
 
-    /// Lets time pass, and nothing else.
+    /// Advances the time only.
     pub fn later(&mut self, seconds: i64) {
         self.clock.advance(TimeDelta::seconds(seconds));
     }
 
-    /// Lets time pass, and nothing else.
+    /// Advances the time only.
     pub fn advance(&mut self, by: TimeDelta) {
         self.clock.advance(by);
     }
 
-    /// The API server's storage. Not to be held while others run.
+    /// The API server's storage. Must not be locked while actors run.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock()
     }
 
-    /// The line between the manager and the API server.
     pub fn line(&self) -> MutexGuard<'_, Line> {
         self.manager.line.lock()
     }
 
-    /// Adds a node with its kubelet and agent.
     pub fn add_node(&mut self, node: Value) {
         let node = SimNode::create(&mut self.store.lock(), node, &self.ips);
         self.nodes.insert(node.name().to_owned(), node);
     }
 
-    /// A node.
-    ///
     /// # Panics
-    /// There is none of that name.
+    ///
+    /// The node does not exist.
     pub fn node(&mut self, name: &str) -> &mut SimNode {
         self.nodes
             .get_mut(name)
             .unwrap_or_else(|| panic!("there is no node {name}"))
     }
 
-    /// Training processes that tell their progress, as they really were, by node.
+    /// Training processes that report progress, as they really were, by node.
     pub fn lives(&self) -> impl Iterator<Item = &Life> {
         self.nodes.values().flat_map(SimNode::lives)
     }
 
-    /// Names of the nodes, in order.
     pub fn node_names(&self) -> Vec<String> {
         self.nodes.keys().cloned().collect()
     }
 
-    /// Changes the faults of a node.
     pub fn fault(&mut self, node: &str, change: impl FnOnce(&mut crate::nodes::NodeFaults)) {
         let node = self.nodes.get_mut(node).expect("the node exists");
         let before = node.alive();
@@ -164,17 +152,17 @@ impl SimCluster {
         node.show_agent(&mut store);
     }
 
-    /// The node is not heard of any more, and the node controller has noticed.
+    /// The node falls silent, and the node controller has noticed.
     pub fn lose(&mut self, node: &str) {
         self.fault(node, |f| f.lost = true);
     }
 
-    /// The node is heard of again.
+    /// The node is connected again.
     pub fn find(&mut self, node: &str) {
         self.fault(node, |f| f.lost = false);
     }
 
-    /// One turn of somebody; whether anything was done.
+    /// Runs one turn of an actor. Returns true if it had an effect.
     pub fn run(&mut self, actor: &Actor) -> bool {
         self.turns += 1;
         let before = self.store.lock().version();
@@ -207,7 +195,7 @@ impl SimCluster {
         busy || self.store.lock().version() != before
     }
 
-    /// kube-scheduler looks again where something has changed since its last turn.
+    /// kube-scheduler runs after a change since its last turn.
     fn kube_schedule(&mut self) -> bool {
         let mut store = self.store.lock();
         let seen = self.judged.as_ref();
@@ -221,12 +209,13 @@ impl SimCluster {
         wrote
     }
 
-    /// No two attempts of a restart domain run at once where supervisors keep them apart (I1), and no
-    /// member twice, on nodes that are heard of. What ran when such a node fell silent may still run
-    /// when it is heard of again, until its kubelet has heard, too.
+    /// Checks that supervisors keep two attempts of a restart domain apart (I1), and that no member
+    /// runs twice, on connected nodes. Processes of a node that fell silent may still run when it
+    /// returns, until its kubelet has received the changes.
     ///
     /// # Panics
-    /// They do.
+    ///
+    /// The check fails.
     fn assert_attempts_apart(&self) {
         let mut running: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
         let mut members: BTreeMap<(String, [String; 3]), String> = BTreeMap::new();
@@ -260,7 +249,7 @@ impl SimCluster {
         }
     }
 
-    /// Everybody there is.
+    /// All actors.
     pub fn actors(&self) -> Vec<Actor> {
         let watches = WatchedKind::ALL.into_iter().map(Actor::Watch);
         let central = [
@@ -279,7 +268,7 @@ impl SimCluster {
             .collect()
     }
 
-    /// One turn of somebody whom the seed picks, after some milliseconds.
+    /// Runs one turn of an actor chosen by the seed, after some milliseconds.
     pub fn step(&mut self) -> Actor {
         let actors = self.actors();
         let actor = actors[self.random.usize(..actors.len())].clone();
@@ -289,17 +278,18 @@ impl SimCluster {
         actor
     }
 
-    /// From here on another seed chooses: what comes is the same whatever was before.
+    /// From now on, another seed chooses, whatever happened before.
     pub fn reseed(&mut self, seed: u64) {
         self.random = fastrand::Rng::with_seed(seed);
     }
 
-    /// A number below `end` that the seed picks.
+    /// A number below `end`, chosen by the seed.
     pub fn pick(&mut self, end: usize) -> usize {
         self.random.usize(..end)
     }
 
-    /// Everybody once, the manager until it has nothing to do; whether anything was done.
+    /// Runs every actor once, and the manager until it has no work. Returns true if there was an
+    /// effect.
     pub fn round(&mut self) -> bool {
         let before = self.store.lock().version();
         self.control();
@@ -318,20 +308,22 @@ impl SimCluster {
         busy
     }
 
-    /// Lets everything run until nothing is done any more and no deadline is near; time passes.
+    /// Runs until no actor has work and no deadline is near. Advances the time.
     ///
     /// # Panics
-    /// It does not come to rest.
+    ///
+    /// The cluster does not come to rest.
     pub fn settle(&mut self) {
         if let Err(why) = self.try_settle() {
             panic!("{why}:\n{}", self.story(60));
         }
     }
 
-    /// The same.
+    /// [`Self::settle`] with an error.
     ///
     /// # Errors
-    /// It does not come to rest.
+    ///
+    /// The cluster does not come to rest.
     pub fn try_settle(&mut self) -> Result<(), &'static str> {
         let (mut quiet, mut changed) = (0, self.now());
         for _ in 0..self.most_rounds {
@@ -354,52 +346,52 @@ impl SimCluster {
         Err("it does not come to rest")
     }
 
-    /// Lets time pass, and everything settle.
+    /// Advances the time, and settles.
     pub fn wait(&mut self, seconds: i64) {
         self.later(seconds);
         self.settle();
     }
 
-    /// When somebody goes on by himself.
+    /// Time at which an actor next acts without a change.
     fn due(&self) -> Option<DateTime<Utc>> {
         let nodes = self.nodes.values().filter_map(SimNode::due);
         let watches = self.store.lock().watches.due();
         nodes.chain(watches).chain(self.manager.due()).min()
     }
 
-    /// Passes of the workload controller until no workload needs one.
+    /// Runs passes until no workload needs one.
     pub fn control(&mut self) {
         self.manager.control();
     }
 
-    /// One pass over a workload, whether it needs one or not; whether anything was written.
+    /// Runs one pass over a workload, whether due or not. Returns true if it wrote.
     pub fn pass(&mut self, key: &Key) -> bool {
         let before = self.line().writes;
         self.manager.pass(key);
         self.line().writes != before
     }
 
-    /// One cycle of our scheduler, whether it has to look or not.
+    /// Runs one cycle of Lockstep's scheduler, whether due or not.
     pub fn schedule(&mut self) -> CycleSummary {
         self.manager.schedule()
     }
 
-    /// One turn of kube-scheduler; whether anything was written.
+    /// Runs one turn of kube-scheduler. Returns true if it wrote.
     pub fn bind(&mut self) -> bool {
         self.run(&Actor::KubeScheduler)
     }
 
-    /// One sync of a node's kubelet; whether anything was done.
+    /// Runs one sync of a node's kubelet. Returns true if it had an effect.
     pub fn kubelet(&mut self, node: &str) -> bool {
         self.run(&Actor::Kubelet(node.to_owned()))
     }
 
-    /// One turn of a node's agent; whether anything was done.
+    /// Runs one turn of a node's agent. Returns true if it had an effect.
     pub fn agent(&mut self, node: &str) -> bool {
         self.run(&Actor::Agent(node.to_owned()))
     }
 
-    /// All kubelets until they have nothing to do now.
+    /// Runs all kubelets until they have no work.
     pub fn kubelets(&mut self) {
         let nodes = self.node_names();
         while nodes
@@ -408,50 +400,49 @@ impl SimCluster {
         {}
     }
 
-    /// The manager's process is lost with all that it remembers, and another takes over.
+    /// The manager's process and its memory are lost, and another process takes over.
     pub fn crash(&mut self) {
         self.manager.restart();
     }
 
-    /// The manager's process is lost after so many more writes, and another takes over.
+    /// The same after this number of writes.
     pub fn crash_after(&mut self, writes: usize) {
         self.line().cut_after = Some(writes);
     }
 
-    /// A pod group of kube-scheduler's. Another process does not know it.
+    /// Adds a pod group of kube-scheduler. A new manager process does not know it.
     pub fn native_group(&mut self, key: &Key, group: NativeGroup) {
         self.manager.hear_native_group(key, group);
     }
 
-    /// Constants of our scheduler.
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         self.manager.scheduler_settings()
     }
 
-    /// What a pass over a workload would look at now.
+    /// The view of the next pass over a workload.
     pub fn view(&mut self, key: &Key) -> Option<WorkloadView> {
         self.manager.hear_all();
         self.manager.view(key)
     }
 
-    /// What a cycle of the scheduler would look at now.
+    /// The input of the next cycle of the scheduler.
     pub fn scheduling_input(&mut self) -> SchedulingInput {
         self.manager.hear_all();
         self.manager.scheduling_input()
     }
 
-    /// The metrics that the manager exports, with series of every workload.
+    /// The manager's metrics, with series of every workload.
     pub fn scrape(&self) -> String {
         self.manager.scrape()
     }
 
-    /// What a pass over a workload would do now.
+    /// The plan of the next pass over a workload.
     pub fn plan(&mut self, key: &Key) -> Option<Plan> {
         let now = self.now();
         Some(decide(&self.view(key)?, now).plan)
     }
 
-    /// Whether the controller has nothing to do about a workload, and nothing to write.
+    /// True if the controller has no work and no write for a workload.
     pub fn is_idle(&mut self, key: &Key) -> bool {
         let Some(view) = self.view(key) else {
             return true;
@@ -459,7 +450,7 @@ impl SimCluster {
         decide(&view, self.now()).plan == Plan::Idle(Box::new(view.status()))
     }
 
-    /// The last writes, one a line.
+    /// The last writes, one per line.
     pub fn story(&self, last: usize) -> String {
         let store = self.store.lock();
         let from = store.log.len().saturating_sub(last);

@@ -1,4 +1,4 @@
-//! What controllers of the cluster do by themselves.
+//! Controllers of the cluster.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::api::{DeleteOptions, Store};
 
-/// The collectors of garbage; whether anything was deleted.
+/// The garbage collectors. Returns true if an object was deleted.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
     collect_pods(store) | collect_orphans(store)
 }
 
-/// Pods of nodes that are there no more (PodGC): nobody else would ever say that they have ended.
+/// Deletes pods of nodes that do not exist (PodGC), because no kubelet reports their end.
 fn collect_pods(store: &mut Store) -> bool {
     let nodes = store.all(WatchedKind::Node).map(|(key, _)| &*key.name);
     let nodes: BTreeSet<&str> = nodes.collect();
@@ -33,9 +33,8 @@ fn collect_pods(store: &mut Store) -> bool {
     !gone.is_empty()
 }
 
-/// The garbage collector: deletes what has owners of which none is there any more. An owner of another
-/// namespace is none; one of a kind that the store does not have, a DaemonSet or a Job, is taken to be
-/// there.
+/// Deletes objects without remaining owners. An owner in another namespace does not count. An owner
+/// of an unknown kind (DaemonSet, Job) counts as existing.
 fn collect_orphans(store: &mut Store) -> bool {
     let every = || {
         WatchedKind::ALL
@@ -75,7 +74,7 @@ fn collect_orphans(store: &mut Store) -> bool {
         .map(|(kind, (key, _))| (kind, key.clone()))
         .collect();
     for (kind, key) in &orphans {
-        // Deletes of what was there a moment ago.
+        // The object existed a moment ago.
         let _ = store.delete("garbage-collector", *kind, key, &DeleteOptions::default());
     }
     !orphans.is_empty()

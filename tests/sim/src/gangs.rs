@@ -1,4 +1,4 @@
-//! A scenario with many gangs: each is the whole of a workload of namespace `ml`.
+//! A scenario with many gangs, each a whole workload of namespace `ml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -22,24 +22,19 @@ use crate::{CycleSummary, Key, SimCluster, WatchedKind};
 
 const NAMESPACE: &str = "ml";
 
-/// A gang to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// Value of its priority class.
     pub priority: i32,
-    /// Members, one a replica.
+    /// Number of members, one per replica.
     pub members: i32,
-    /// Accelerators of each.
     pub gpus: i64,
 }
 
-/// Gangs and the cluster around them.
 pub struct Gangs {
-    /// The cluster.
     pub cluster: SimCluster,
 }
 
-/// Node of each member that a status places.
+/// Node of each placed member in a status.
 pub fn assigned(status: &PodGroupStatus) -> BTreeMap<Member, String> {
     let placed = status.placement.iter().flat_map(|p| &p.nodes);
     let each = placed.flat_map(|at| {
@@ -65,12 +60,12 @@ impl DerefMut for Gangs {
 }
 
 impl Gangs {
-    /// A cluster of these nodes with so many accelerators.
+    /// A cluster of these nodes with this number of accelerators.
     pub fn new(nodes: &[(&str, i64)]) -> Self {
         Self::with_seed(0, nodes)
     }
 
-    /// The same, with a seed.
+    /// [`Self::new`] with a seed.
     pub fn with_seed(seed: u64, nodes: &[(&str, i64)]) -> Self {
         let mut gangs = Self {
             cluster: SimCluster::new(seed),
@@ -81,7 +76,7 @@ impl Gangs {
         gangs
     }
 
-    /// A node has so many accelerators, and is ready or lost. One of another name is added.
+    /// Sets accelerators and readiness of a node. Adds a missing node.
     pub fn node(&mut self, name: &str, gpus: i64, ready: bool) {
         let key = Key::new("", name);
         let amount = Quantity(gpus.to_string());
@@ -104,24 +99,24 @@ impl Gangs {
         }
     }
 
-    /// Adds a node with labels.
     pub fn zone(&mut self, name: &str, gpus: i64, labels: &Value) {
         let gpus = gpus.to_string();
         self.cluster
             .add_node(node(name, &[("nvidia.com/gpu", &gpus)], labels));
     }
 
-    /// A gang of one group that goes whole.
+    /// Adds a gang of one group that is evicted whole.
     pub fn gang(&mut self, name: &str, spec: Spec) {
         self.gang_with(name, spec, &json!({}));
     }
 
-    /// The same, with more in the spec of the workload. Its priority class has its name.
+    /// [`Self::gang`] with further fields of the workload's spec. Its priority class has its name.
     pub fn gang_with(&mut self, name: &str, spec: Spec, more: &Value) {
         self.gang_in(NAMESPACE, name, spec, more);
     }
 
-    /// The same in another namespace. What asks for a workload by its name alone does not find it.
+    /// [`Self::gang_with`] in another namespace. Lookups by the workload's name alone do not find
+    /// it.
     pub fn gang_in(&mut self, namespace: &str, name: &str, spec: Spec, more: &Value) {
         self.class(name, &json!({"value": spec.priority}));
         let mut object = json!({
@@ -136,7 +131,7 @@ impl Gangs {
         self.cluster.create(&workload);
     }
 
-    /// A gang whose pods name a claim, `data-<name>`, that does not exist until
+    /// Adds a gang whose pods name claim `data-<name>`, which does not exist until
     /// [`Self::make_claim`].
     pub fn gang_with_claim(&mut self, name: &str, spec: Spec) {
         let claim =
@@ -147,8 +142,8 @@ impl Gangs {
         self.gang_with(name, spec, &json!({"groups": [group]}));
     }
 
-    /// A gang whose pods a webhook gives that claim once they have a node: it stands neither in the
-    /// template nor in the answer to a dry run, so that only kube-scheduler knows.
+    /// Adds a gang whose bound pods get that claim from a webhook. Neither template nor dry run
+    /// contain it, so only kube-scheduler knows it.
     pub fn obstructed_gang(&mut self, name: &str, spec: Spec) {
         self.cluster.store().admission.webhook = Some(Box::new(|pod| {
             let claim = pod["metadata"]["labels"]["obstructed-by"].as_str();
@@ -168,13 +163,12 @@ impl Gangs {
         self.gang_with(name, spec, &json!({"groups": [group]}));
     }
 
-    /// The claim of a gang comes into being.
     pub fn make_claim(&mut self, name: &str) {
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
         self.cluster.store().make_claim(&claim, true);
     }
 
-    /// The claim of a gang comes into being, and one pod at a time may mount it.
+    /// Creates the claim of a gang, for a single pod.
     pub fn make_one_pod_claim(&mut self, name: &str) {
         self.make_claim(name);
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
@@ -183,13 +177,13 @@ impl Gangs {
         });
     }
 
-    /// Priority that a gang has as a victim, once it runs. It may be said before there is the gang.
+    /// Sets the priority of a gang as a victim. The gang need not exist yet.
     pub fn preemption_priority(&mut self, name: &str, priority: i32) {
         let notes = json!({annotations::PREEMPTION_PRIORITY: priority.to_string()});
         self.class(name, &json!({"metadata": {"annotations": notes}}));
     }
 
-    /// Makes or changes the priority class of a gang.
+    /// Creates or changes the priority class of a gang.
     fn class(&mut self, name: &str, more: &Value) {
         let key = Key::new("", name);
         let mut store = self.cluster.store();
@@ -203,12 +197,12 @@ impl Gangs {
         written.unwrap_or_else(|no| panic!("{}", no.message));
     }
 
-    /// A pod of somebody else that runs on a node.
+    /// Adds a running pod of another controller.
     pub fn foreign(&mut self, name: &str, node: &str, priority: i32, gpus: i64) {
         self.foreign_with(name, node, priority, gpus, &json!({}));
     }
 
-    /// The same, with more in the pod.
+    /// [`Self::foreign`] with further fields.
     pub fn foreign_with(&mut self, name: &str, node: &str, priority: i32, gpus: i64, more: &Value) {
         let mut pod = json!({"metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}")},
             "spec": {"nodeName": node, "priority": priority, "preemptionPolicy": "PreemptLowerPriority",
@@ -217,11 +211,11 @@ impl Gangs {
         merge(&mut pod, more);
         self.cluster
             .create::<Pod>(&serde_json::from_value(pod).unwrap());
-        // It runs already: what starts now must not be taken for work that has just begun.
+        // The pod already runs: its work must not count as just begun.
         while self.cluster.kubelet(node) {}
     }
 
-    /// A pod of somebody else with one accelerator, whose budget allows no eviction.
+    /// Adds a foreign pod with one accelerator, whose budget allows no eviction.
     pub fn guarded(&mut self, name: &str, node: &str) {
         let labels = json!({"app": name});
         let budget = json!({"metadata": {"name": name, "namespace": NAMESPACE},
@@ -232,20 +226,19 @@ impl Gangs {
         self.foreign_with(name, node, 1, 1, &json!({"metadata": {"labels": labels}}));
     }
 
-    /// One cycle of the scheduler: how many requests and searches it made, when it looks again.
+    /// Runs one cycle of the scheduler.
     pub fn pass(&mut self) -> CycleSummary {
         self.cluster.control();
         self.cluster.schedule()
     }
 
-    /// Cycles and passes, until neither has anything to do: what decisions come to before anybody
-    /// else acts on them.
+    /// Runs cycles and passes until neither has work: the result of decisions before other actors
+    /// act.
     pub fn decide(&mut self) {
         while self.pass().requests > 0 {}
         self.cluster.control();
     }
 
-    /// The workload.
     pub fn workload(&self, name: &str) -> TrainingWorkload {
         let key = Key::new(NAMESPACE, name);
         self.cluster
@@ -253,19 +246,19 @@ impl Gangs {
             .expect("there is a workload of that name")
     }
 
-    /// Changes the workload as a user does, or its status by hand.
+    /// Changes the workload as a user does, or its status directly.
     pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut TrainingWorkload)) {
         let key = Key::new(NAMESPACE, name);
         self.cluster.edit::<TrainingWorkload>(&key, change);
     }
 
-    /// What the workload's ledger has for its gang.
+    /// The ledger entry of the gang.
     pub fn ledger(&self, name: &str) -> GangStatus {
         let status = self.workload(name).status.unwrap_or_default();
         status.gangs.into_iter().next().unwrap_or_default()
     }
 
-    /// Changes what the workload's ledger has for its gang, by hand.
+    /// Changes the ledger entry of the gang directly.
     pub fn edit_ledger(&mut self, name: &str, change: impl FnOnce(&mut GangStatus)) {
         self.edit(name, |w| {
             let gangs = &mut w.status.get_or_insert_default().gangs;
@@ -273,19 +266,18 @@ impl Gangs {
         });
     }
 
-    /// The workload gives its capacity back, by hand.
+    /// The workload releases its placement, directly in the status.
     pub fn release(&mut self, name: &str) {
         let id = self.placement(name).map(|p| p.id);
         self.edit_ledger(name, |gang| gang.released = id);
     }
 
-    /// UID of a gang's pod group, as intents name it.
+    /// UID of a gang's pod group, as in intents.
     pub fn group_uid(&self, name: &str) -> String {
         let group = self.group(name).expect("the gang has a pod group");
         group.metadata.uid.expect("it is stored")
     }
 
-    /// The pod group of a gang.
     pub fn group(&self, name: &str) -> Option<PodGroup> {
         let groups = self.cluster.list::<PodGroup>();
         groups
@@ -293,13 +285,12 @@ impl Gangs {
             .find(|g| g.spec.workload_ref.workload_name == name)
     }
 
-    /// Changes the pod group of a gang by hand: `spec`, `status`, or both.
+    /// Changes `spec` or `status` of the pod group directly.
     pub fn edit_group(&mut self, name: &str, change: impl FnOnce(&mut PodGroup)) {
         let key = Key::of(&self.group(name).expect("the gang has a pod group"));
         self.cluster.edit::<PodGroup>(&key, change);
     }
 
-    /// Names of all workloads.
     pub fn names(&self) -> Vec<String> {
         let workloads = self.cluster.list::<TrainingWorkload>();
         workloads
@@ -308,22 +299,20 @@ impl Gangs {
             .collect()
     }
 
-    /// Status of a gang's pod group.
     pub fn status(&self, name: &str) -> PodGroupStatus {
         self.group(name).and_then(|g| g.status).unwrap_or_default()
     }
 
-    /// Where its members are to run.
     pub fn placement(&self, name: &str) -> Option<Placement> {
         self.status(name).placement
     }
 
-    /// The preemption that was decided for it.
+    /// The gang's preemption in progress.
     pub fn intent(&self, name: &str) -> Option<Preemption> {
         self.status(name).preemption
     }
 
-    /// Whether it is placed, and why not.
+    /// Condition of the placement.
     pub fn condition(&self, name: &str) -> Condition {
         let type_ = types::POD_GROUP_INITIALLY_SCHEDULED;
         let status = self.status(name);
@@ -331,18 +320,17 @@ impl Gangs {
         found.expect("its pod group has the condition").clone()
     }
 
-    /// Whether it is being preempted.
     pub fn disrupted(&self, name: &str) -> bool {
         is_true(&self.status(name).conditions, types::DISRUPTION_TARGET)
     }
 
-    /// Whether its workload has released the placement that it has.
+    /// True if its workload has released its current placement.
     pub fn released(&self, name: &str) -> bool {
         let released = self.ledger(name).released;
         released.is_some() && released == self.placement(name).map(|p| p.id)
     }
 
-    /// Node of each member that is placed.
+    /// Node of each placed member.
     pub fn assigned(&self, name: &str) -> BTreeMap<Member, String> {
         assigned(&self.status(name))
     }
@@ -352,7 +340,6 @@ impl Gangs {
         self.assigned(name).into_values().collect()
     }
 
-    /// Pods of a gang.
     pub fn pods_of(&self, name: &str) -> Vec<Pod> {
         let uid = format!("w-{name}");
         let mut pods = self.cluster.list::<Pod>();
@@ -363,12 +350,12 @@ impl Gangs {
         pods
     }
 
-    /// kube-scheduler refuses the pods of a gang that wait for it, for a reason that only it sees.
+    /// kube-scheduler refuses the unbound pods of a gang, for a reason outside the engine.
     pub fn refuse_pods(&mut self, name: &str, message: &str) {
         self.leave_unscheduled(name, "Unschedulable", message);
     }
 
-    /// The scheduler fails over all pods of a gang that wait.
+    /// The scheduler reports an error for all unbound pods of a gang.
     pub fn fail_pods(&mut self, name: &str, message: &str) {
         self.leave_unscheduled(name, "SchedulerError", message);
     }
@@ -393,14 +380,14 @@ impl Gangs {
         }
     }
 
-    /// Pods of a gang that are bound, and neither over nor on their way out.
+    /// Number of bound pods that are neither ended nor terminating.
     pub fn running(&self, name: &str) -> usize {
         let pods = self.pods_of(name);
         let runs = |p: &&Pod| node_of(p).is_some() && !over(p) && !leaving(p);
         pods.iter().filter(runs).count()
     }
 
-    /// Names of pods that our scheduler has evicted, in order.
+    /// Names of pods that Lockstep's scheduler has evicted, in order.
     pub fn evicted(&self) -> Vec<String> {
         let store = self.cluster.store();
         let evictions = store
@@ -410,7 +397,7 @@ impl Gangs {
         evictions.map(|w| w.key.name.to_string()).collect()
     }
 
-    /// How often work was evicted for a gang: what was decided when, for which placement.
+    /// Number of preemptions for a gang with evictions, by decision and placement.
     pub fn preemptions(&self, name: &str) -> usize {
         let store = self.cluster.store();
         let mut intent: Option<Preemption> = None;

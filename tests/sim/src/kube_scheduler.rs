@@ -1,7 +1,6 @@
-//! kube-scheduler: binds pods without gates to nodes that admit them, counting everything that is
-//! bound there, and refuses the others in its own words (recorded from kube-scheduler 1.37.2).
-//!
-//! Each filter says why a node is out. What a test needs besides is one more filter.
+//! kube-scheduler: binds pods without gates to nodes that admit them, and refuses other pods with
+//! recorded messages (kube-scheduler 1.37.2). Each filter returns the reason against a node. A test
+//! that needs another reason adds a filter.
 
 mod neighbours;
 mod volumes;
@@ -23,13 +22,13 @@ use neighbours::Around;
 const WHO: &str = "kube-scheduler";
 const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
 
-/// Says why a node, with what is bound to it, is out for a pod.
+/// Reason against a node with its bound pods, for a pod.
 type Filter = fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>;
 
-/// In kube-scheduler's order; resources, volumes and other pods come after them.
+/// In kube-scheduler's order. Resources, volumes and other pods follow.
 const FILTERS: [Filter; 5] = [unschedulable, tainted, unselected, ports, incapable];
 
-/// One turn: looks at every pod that waits, the most important first; whether anything was written.
+/// One turn over every waiting pod, highest priority first. Returns true if it wrote.
 pub(crate) fn turn(store: &mut Store) -> bool {
     let before = store.version();
     let unbound = |pod: &Object| pod["spec"]["nodeName"].is_null();
@@ -41,7 +40,7 @@ pub(crate) fn turn(store: &mut Store) -> bool {
     let mut waiting: Vec<usize> = (0..pods.len())
         .filter(|at| waits(&pods[*at]) && is_served(&pods[*at], store))
         .collect();
-    // Stable: among equals, the order of their names.
+    // Stable: equal pods stay in the order of their names.
     waiting.sort_by_key(|at| {
         let created = pods[*at].metadata.creation_timestamp.clone();
         (std::cmp::Reverse(priority(&pods[*at])), created)
@@ -72,7 +71,7 @@ fn waits(pod: &Pod) -> bool {
     spec.node_name.is_none() && !gated && !leaving && !over(pod)
 }
 
-/// Whether the scheduler that the pod names is there.
+/// True if the pod's scheduler runs.
 fn is_served(pod: &Pod, store: &Store) -> bool {
     let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_ref());
     name.is_some_and(|name| store.schedulers.contains(name))
@@ -90,7 +89,7 @@ fn priority(pod: &Pod) -> i32 {
         .unwrap_or_default()
 }
 
-/// The node for a pod, or why there is none.
+/// The node for a pod, or the refusal.
 fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<String, String> {
     let total = nodes.len();
     if let Some(why) = volumes::missing_claim(pod, store) {
@@ -134,7 +133,7 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<Strin
     ))
 }
 
-/// Why a node is out: the reasons of the first filter that says no.
+/// The reasons of the first filter that refuses a node.
 fn filter(around: Around<'_>, node: &Node, store: &Store) -> Vec<String> {
     let Around {
         pod, spec, pods, ..
@@ -174,7 +173,7 @@ fn filter(around: Around<'_>, node: &Node, store: &Store) -> Vec<String> {
     apart.into_iter().collect()
 }
 
-/// Names of nodes that the first term of the required affinity pins the pod to.
+/// Nodes to which the first term of the required affinity pins the pod.
 fn pinned(spec: &PodSpec) -> Option<Vec<String>> {
     let fields = terms(spec)?.first()?.match_fields.as_ref()?;
     let pin = fields
@@ -235,12 +234,11 @@ fn unselected(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
         .iter()
         .flatten()
         .all(|(key, value)| labels.get(key) == Some(value));
-    // The pin was looked at before.
+    // The pin was checked before.
     let affine = terms(spec).is_none_or(|terms| matches_any(terms, node));
     (!selected || !affine).then_some("node(s) didn't match Pod's node affinity/selector")
 }
 
-/// Whether a node matches the expressions of one of the terms.
 fn matches_any(terms: &[NodeSelectorTerm], node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let holds = |r: &NodeSelectorRequirement| {

@@ -1,4 +1,4 @@
-//! The manager of a cluster: the real one, stepped, over a line that can be cut.
+//! The manager of a cluster: the real one, stepped, over a connection that can be cut.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::api::{Line, Store};
 use crate::clock::SimClock;
 use crate::nodes::agent_selector;
 
-/// Passes in a row after which the controller must have nothing to do.
+/// Most consecutive passes; then the controller must have no work.
 const MOST_PASSES: usize = 500;
 
-/// The manager process.
 pub(crate) struct Manager {
     stepped: SteppedManager,
     pub line: Arc<Mutex<Line>>,
-    /// Kinds whose first list has not arrived yet: until then the process does nothing.
+    /// Kinds whose first list has not arrived. Until then the process does nothing.
     unlisted: BTreeSet<WatchedKind>,
-    /// When the scheduler looks although nothing changed.
+    /// Time of the scheduler's next cycle without changes.
     wake: Option<DateTime<Utc>>,
     starts: u64,
     seed: u64,
     store: Arc<Mutex<Store>>,
     clock: SimClock,
     lifecycle: Arc<lockstep_lifecycle::LifecycleSettings>,
-    /// Last: what runs in it goes first. Clients want one; nothing in it waits for time.
+    /// Last field, because its tasks are dropped first. Clients need a runtime; no task waits for
+    /// time.
     runtime: Runtime,
 }
 
@@ -70,7 +70,7 @@ impl Manager {
         manager
     }
 
-    /// The process is lost with all that it remembers, and another leads: it lists everything.
+    /// The process and its memory are lost. Another process leads, and lists everything.
     pub fn restart(&mut self) {
         self.starts += 1;
         {
@@ -95,7 +95,7 @@ impl Manager {
         self.wake = Some(self.clock.now());
     }
 
-    /// Takes in what the watch of a kind has delivered.
+    /// Handles the delivered events of a kind.
     pub fn hear(&mut self, kind: WatchedKind) {
         loop {
             let event = self.store.lock().watches.next(kind, self.clock.now());
@@ -109,19 +109,19 @@ impl Manager {
         }
     }
 
-    /// A pod group of kube-scheduler's. Another process does not know it.
+    /// Adds a pod group of kube-scheduler. A new process does not know it.
     pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
         self.stepped.hear_native_group(key, group);
     }
 
-    /// Takes in what all watches have delivered.
+    /// Handles all delivered events.
     pub fn hear_all(&mut self) {
         for kind in WatchedKind::ALL {
             self.hear(kind);
         }
     }
 
-    /// One pass over the next workload that needs one; false: none does.
+    /// Runs one pass over the next workload. False if no workload needs one.
     pub fn pass_next(&mut self) -> bool {
         if !self.unlisted.is_empty() {
             return false;
@@ -131,7 +131,7 @@ impl Manager {
         passed
     }
 
-    /// Passes until no workload needs one now.
+    /// Runs passes until no workload needs one.
     pub fn control(&mut self) {
         for _ in 0..MOST_PASSES {
             self.hear_all();
@@ -142,7 +142,7 @@ impl Manager {
         panic!("the controller passes again and again");
     }
 
-    /// One pass over a workload, whether it needs one or not; none before everything was listed.
+    /// Runs one pass over a workload, whether due or not; none before everything was listed.
     pub fn pass(&mut self, key: &Key) {
         self.hear_all();
         if !self.unlisted.is_empty() {
@@ -153,13 +153,13 @@ impl Manager {
         self.hear_all();
     }
 
-    /// Whether something has changed for the scheduler, or its time has come.
+    /// True after a relevant change for the scheduler, or at its time.
     fn scheduler_due(&self) -> bool {
         let woken = self.stepped.scheduler_woken();
         woken || self.wake.is_some_and(|at| at <= self.clock.now())
     }
 
-    /// One cycle of the scheduler, where it has to look.
+    /// Runs one cycle of the scheduler, if it is due.
     pub fn schedule_if_due(&mut self) -> bool {
         let due = self.unlisted.is_empty() && self.scheduler_due();
         if due {
@@ -168,7 +168,7 @@ impl Manager {
         due
     }
 
-    /// One cycle of the scheduler over what the watches have delivered.
+    /// Runs one cycle of the scheduler over the delivered events.
     pub fn schedule(&mut self) -> CycleSummary {
         self.hear_all();
         let summary = self.cycle();
@@ -187,14 +187,14 @@ impl Manager {
         summary
     }
 
-    /// Once its line is cut, the process is lost.
+    /// Once its connection is cut, the process is lost.
     fn fall(&mut self) {
         if self.line.lock().cut_after == Some(0) {
             self.restart();
         }
     }
 
-    /// When it goes on by itself.
+    /// Time at which the manager next acts without a change.
     pub fn due(&self) -> Option<DateTime<Utc>> {
         if !self.unlisted.is_empty() {
             return None;
@@ -215,7 +215,7 @@ impl Manager {
         self.stepped.scheduling_input()
     }
 
-    /// The metrics that a leader would export, with series of every workload.
+    /// The metrics of a leader, with series of every workload.
     pub fn scrape(&self) -> String {
         self.stepped.scrape(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! What users and administrators do to the objects of a cluster.
+//! Changes of objects by users and administrators.
 
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
@@ -7,9 +7,10 @@ use crate::SimCluster;
 use crate::api::{DeleteOptions, Stored, Write};
 
 impl SimCluster {
-    /// Makes an object as a user does.
+    /// Creates an object as a user does.
     ///
     /// # Panics
+    ///
     /// The API server refuses it.
     pub fn create<K: Stored>(&mut self, object: &K) {
         let object = serde_json::to_value(object).expect("an object of the API is JSON");
@@ -25,7 +26,8 @@ impl SimCluster {
     /// Deletes an object as a user does.
     ///
     /// # Panics
-    /// It is not there.
+    ///
+    /// The object does not exist.
     pub fn delete(&mut self, kind: WatchedKind, key: &Key) {
         let deleted = self
             .store()
@@ -33,27 +35,26 @@ impl SimCluster {
         deleted.unwrap_or_else(|no| panic!("{}", no.message));
     }
 
-    /// Takes an object away at once, as if it had never been.
+    /// Removes an object without a trace.
     ///
     /// # Panics
-    /// It is not there.
+    ///
+    /// The object does not exist.
     pub fn remove(&mut self, kind: WatchedKind, key: &Key) {
         let mut store = self.store();
         let object = store.raw(kind, key).cloned().expect("the object exists");
         store.remove("user", kind, key, &object);
     }
 
-    /// An object.
     pub fn get<K: Stored>(&self, key: &Key) -> Option<K> {
         self.store().get(key)
     }
 
-    /// Everything of a type, in the order of the keys.
+    /// All objects of a type, by key.
     pub fn list<K: Stored>(&self) -> Vec<K> {
         self.store().list()
     }
 
-    /// Everything that was written.
     pub fn log(&self) -> Vec<Write> {
         self.store().log.clone()
     }

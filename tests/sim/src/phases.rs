@@ -1,4 +1,4 @@
-//! A workload in each phase, for what shows phases: columns, tools for GitOps.
+//! A workload in each phase, for outputs of phases: columns, tools for GitOps.
 
 use lockstep_api::workload::Phase;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::Solo;
 use crate::solo::{gang, gang_with};
 
-/// All of them, in the order in which a workload may go through them.
+/// All phases, in a possible order.
 pub const PHASES: [Phase; 9] = [
     Phase::Pending,
     Phase::Suspended,
@@ -19,7 +19,7 @@ pub const PHASES: [Phase; 9] = [
     Phase::Failed,
 ];
 
-/// A workload of two members (of 20 where it has to wait for capacity) that has come to a phase.
+/// A workload in a phase: two members, or 20 if it waits for capacity.
 pub fn in_phase(phase: Phase) -> Solo {
     let spec = match phase {
         Phase::Pending => gang(20),
@@ -56,7 +56,8 @@ pub fn in_phase(phase: Phase) -> Solo {
     w
 }
 
-/// A more important workload comes that needs every node; until the pods of the one there have gone.
+/// A workload of higher priority needs every node. Returns when the pods of the first workload are
+/// gone.
 fn preempt(w: &mut Solo) {
     w.create_class("important", 100, "PreemptLowerPriority");
     w.add_workload(

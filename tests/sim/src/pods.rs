@@ -1,4 +1,4 @@
-//! Pods as scenarios look at them, and what happens to their containers.
+//! Pods in scenarios, and events of their containers.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +11,37 @@ use lockstep_lifecycle::pods::Identity;
 use crate::api::{DeleteOptions, Refused};
 use crate::{Key, SimCluster};
 
-/// Which member a pod is; none for pods of others.
+/// The member of a pod. `None` for foreign pods.
 pub fn member_of(pod: &Pod) -> Option<Member> {
     let none = BTreeMap::new();
     let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
     Identity::read(labels, &none).member
 }
 
-/// Whether a pod is on its way out.
 pub fn leaving(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a pod has ended.
 pub fn over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The node that a pod is bound to.
 pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Whether a pod has a scheduling gate.
 pub fn gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
 }
 
-/// Whether the Service of the workload selects a pod.
 pub fn published(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(labels::PUBLISHED))
 }
 
-/// Status of a condition of a pod, with its reason.
+/// Status and reason of a condition.
 pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, &'a str)> {
     let mut all = pod.status.as_ref()?.conditions.iter().flatten();
     let found = all.find(|c| c.type_ == type_)?;
@@ -61,10 +56,11 @@ pub fn env(pod: &Pod, name: &str) -> Option<String> {
 }
 
 impl SimCluster {
-    /// Somebody asks for the eviction of a pod; what the API server answers.
+    /// A user evicts a pod.
     ///
     /// # Errors
-    /// A budget or a rule refuses it.
+    ///
+    /// A budget or a rule refuses.
     pub fn evict(&mut self, pod: &Pod) -> Result<(), Refused> {
         let key = Key::of(pod);
         let evicted = self
@@ -73,18 +69,18 @@ impl SimCluster {
         evicted.map(drop)
     }
 
-    /// The first running container of a pod exits; whether there is one.
+    /// The first running container of a pod exits. False without one.
     pub fn exit_pod(&mut self, pod: &Pod, code: i32) -> bool {
         self.end(pod, None, code)
     }
 
-    /// A container of a pod exits; whether it ran.
+    /// A container of a pod exits. False if it does not run.
     pub fn exit_container(&mut self, pod: &Pod, name: &str, code: i32) -> bool {
         self.end(pod, Some(name), code)
     }
 
-    /// The first process of a pod's first running container is killed: under a supervisor that is
-    /// the supervisor itself. Whether one ran.
+    /// Kills the first process of a pod's first running container: the supervisor, if it has one.
+    /// False without a running container.
     pub fn kill_container(&mut self, pod: &Pod) -> bool {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return false;
@@ -100,7 +96,7 @@ impl SimCluster {
         true
     }
 
-    /// The training process of a supervised pod tells how far it has come.
+    /// The training process of a supervised pod reports its progress.
     pub fn progress(&mut self, pod: &Pod, step: u64, checkpoint: Option<u64>) {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return;

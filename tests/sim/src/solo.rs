@@ -1,5 +1,3 @@
-//! A scenario with one workload.
-
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
@@ -19,12 +17,10 @@ use crate::nodes::node;
 use crate::pods::{leaving, member_of, node_of};
 use crate::{Key, SimCluster, WatchedKind};
 
-/// Accelerators of one member of [`gang`].
 const GPUS: usize = 8;
 
-/// One workload, `ns/w`, and the cluster around it.
+/// Workload `ns/w`, and the cluster around it.
 pub struct Solo {
-    /// The cluster.
     pub cluster: SimCluster,
     key: Key,
 }
@@ -52,7 +48,7 @@ pub fn gang(n: i32) -> Value {
     })
 }
 
-/// The same with more of the spec, merged at the top.
+/// [`gang`] with further fields of the spec, merged at the top level.
 pub fn gang_with(n: i32, more: &Value) -> Value {
     let mut spec = gang(n);
     for (key, value) in more.as_object().cloned().unwrap_or_default() {
@@ -66,18 +62,18 @@ pub fn gang_with(n: i32, more: &Value) -> Value {
 }
 
 impl Solo {
-    /// Four nodes `n0` to `n3` with capacity for two members each, and a workload of that spec.
+    /// Four nodes `n0` to `n3` with capacity for two members each, and a workload of this spec.
     pub fn new(spec: Value) -> Self {
         Self::with_seed(0, spec)
     }
 
-    /// The same, with a seed.
+    /// [`Self::new`] with a seed.
     pub fn with_seed(seed: u64, spec: Value) -> Self {
         Self::with_settings(seed, spec, LifecycleSettings::default())
     }
 
-    /// The same in an installation that has supervisors: training containers set a command, and get
-    /// one unless the spec says otherwise.
+    /// [`Self::new`] in an installation with supervisors: training containers set a command, and
+    /// get a supervisor unless the spec disables it.
     pub fn supervised(mut spec: Value) -> Self {
         for group in spec["groups"].as_array_mut().into_iter().flatten() {
             let container = &mut group["template"]["spec"]["containers"][0];
@@ -98,7 +94,7 @@ impl Solo {
             let gpus = (2 * GPUS).to_string();
             cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
         }
-        // As in the stories: a minute is a while.
+        // As in the stories: a shorter time.
         cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
         let mut solo = Self {
             cluster,
@@ -108,7 +104,7 @@ impl Solo {
         solo
     }
 
-    /// A workload of that spec, beside that of the scenario.
+    /// Adds a second workload.
     pub fn add_workload(&mut self, name: &str, spec: Value) {
         let spec: TrainingWorkloadSpec = serde_json::from_value(spec).unwrap();
         let mut object = TrainingWorkload::new(name, spec);
@@ -117,28 +113,25 @@ impl Solo {
         self.cluster.create(&object);
     }
 
-    /// Namespace and name of the workload.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The workload; none: it was deleted.
+    /// `None` if it was deleted.
     pub fn workload(&self) -> Option<TrainingWorkload> {
         self.cluster.get(&self.key)
     }
 
-    /// Whether the workload was deleted.
     pub fn deleted(&self) -> bool {
         self.workload().is_none()
     }
 
-    /// Its status.
     pub fn status(&self) -> TrainingWorkloadStatus {
         let status = self.workload().and_then(|w| w.status);
         status.unwrap_or_default()
     }
 
-    /// Every status that was written, oldest first.
+    /// Every written status, oldest first.
     pub fn written(&self) -> Vec<TrainingWorkloadStatus> {
         let store = self.cluster.store();
         let ours = store.log.iter().filter(|write| {
@@ -148,7 +141,7 @@ impl Solo {
             .collect()
     }
 
-    /// Reason of a condition, with `!` in front when it is False.
+    /// Reason of a condition, with prefix `!` if it is False.
     pub fn condition(&self, type_: &str) -> String {
         let status = self.status();
         let Some(c) = find(&status.conditions, type_) else {
@@ -158,34 +151,33 @@ impl Solo {
         format!("{not}{}", c.reason)
     }
 
-    /// Changes the spec as a user does.
     pub fn edit(&mut self, change: impl FnOnce(&mut TrainingWorkloadSpec)) {
         let key = self.key.clone();
         self.cluster
             .edit::<TrainingWorkload>(&key, |w| change(&mut w.spec));
     }
 
-    /// What a pass would look at.
+    /// View of the next pass.
     pub fn view(&mut self) -> WorkloadView {
         self.cluster.view(&self.key).expect("there is a workload")
     }
 
-    /// What a pass would do.
+    /// Plan of the next pass.
     pub fn plan(&mut self) -> Plan {
         self.cluster.plan(&self.key).expect("there is a workload")
     }
 
-    /// One pass, whether needed or not; whether anything was written.
+    /// Runs one pass, whether due or not. Returns true if it wrote.
     pub fn pass(&mut self) -> bool {
         self.cluster.pass(&self.key)
     }
 
-    /// Whether the controller has nothing to do and nothing to write.
+    /// True if the controller has no work and no write.
     pub fn is_idle(&mut self) -> bool {
         self.cluster.is_idle(&self.key)
     }
 
-    /// The node has capacity for so many members.
+    /// Sets the capacity of a node, in members.
     pub fn capacity(&mut self, node: &str, members: usize) {
         let gpus = (GPUS * members).to_string();
         let key = Key::new("", node);
@@ -199,7 +191,7 @@ impl Solo {
         });
     }
 
-    /// Whether the kubelet of a node can restart all containers of a pod, and says so.
+    /// Sets whether the kubelet of a node can restart all containers of a pod.
     pub fn set_restart_all(&mut self, node: &str, able: bool) {
         self.cluster.node(node).config.restart_all = able;
         let features = able.then(|| vec![RESTART_ALL_FEATURE.to_owned()]);
@@ -208,7 +200,7 @@ impl Solo {
         });
     }
 
-    /// The same change of the faults of all nodes.
+    /// Changes the faults of all nodes.
     pub fn faults(&mut self, change: impl Fn(&mut crate::NodeFaults)) {
         for node in self.cluster.node_names() {
             self.cluster.fault(&node, &change);
@@ -226,8 +218,7 @@ impl Solo {
         pods
     }
 
-    /// The pod that stands for replica `index` of a group of single members: the newest that is not
-    /// on its way out.
+    /// The newest pod of replica `index` that is not terminating, in a group of single members.
     pub fn pod(&self, group: &str, index: i32) -> Pod {
         let member = Member::new(group, index, 0);
         let mut pods = self.pods();
@@ -235,25 +226,23 @@ impl Solo {
         pods.pop().expect("the member has a pod")
     }
 
-    /// The node that the pod of a member is bound to.
     pub fn node_of(&self, group: &str, index: i32) -> String {
         let pod = self.pod(group, index);
         node_of(&pod).expect("the pod is bound").to_owned()
     }
 
-    /// Changes the pod of a member by hand.
+    /// Changes the pod of a member directly.
     pub fn edit_pod(&mut self, group: &str, index: i32, change: impl FnOnce(&mut Pod)) {
         let key = Key::of(&self.pod(group, index));
         self.cluster.edit::<Pod>(&key, change);
     }
 
-    /// A user deletes the pod of a member.
     pub fn delete_pod(&mut self, group: &str, index: i32) {
         let key = Key::of(&self.pod(group, index));
         self.cluster.delete(WatchedKind::Pod, &key);
     }
 
-    /// So many rounds, a second after each.
+    /// Runs this number of rounds, one second each.
     pub fn rounds(&mut self, n: usize) {
         for _ in 0..n {
             self.round();
@@ -261,10 +250,11 @@ impl Solo {
         }
     }
 
-    /// Rounds until something holds.
+    /// Runs rounds until a condition is met.
     ///
     /// # Panics
-    /// It does not within a minute.
+    ///
+    /// It is not met within a minute.
     pub fn until(&mut self, what: &str, holds: impl Fn(&mut Self) -> bool) {
         for _ in 0..60 {
             if holds(self) {
@@ -275,7 +265,7 @@ impl Solo {
         panic!("{what} does not come about:\n{}", self.story(60));
     }
 
-    /// Attempts of the training processes that run under supervisors, by member.
+    /// Attempts of supervised training processes, by member.
     pub fn children(&mut self) -> BTreeMap<String, u64> {
         let mut by_uid = BTreeMap::new();
         for name in self.node_names() {
@@ -289,13 +279,12 @@ impl Solo {
         pods.iter().filter_map(child).collect()
     }
 
-    /// The training container of a member exits.
     pub fn exit(&mut self, group: &str, index: i32, code: i32) {
         let pod = self.pod(group, index);
         assert!(self.cluster.exit_pod(&pod, code), "it runs");
     }
 
-    /// The same, where it runs.
+    /// [`Self::exit`], if it runs.
     pub fn exit_if_running(&mut self, group: &str, index: i32, code: i32) -> bool {
         let member = format!("{group}-{index}-0");
         let pods = self.pods().into_iter();
@@ -305,7 +294,7 @@ impl Solo {
         pod.is_some_and(|pod| self.cluster.exit_pod(&pod, code))
     }
 
-    /// UIDs of the pods that are there and not on their way out, by name of the member.
+    /// UIDs of the pods that are not terminating, by name of the member.
     pub fn uids(&self) -> BTreeMap<String, String> {
         let there = self.pods().into_iter().filter(|p| !leaving(p));
         there
@@ -313,7 +302,7 @@ impl Solo {
             .collect()
     }
 
-    /// Restart counts of the pods that are not on their way out, in the order of their members.
+    /// Restart counts of the pods that are not terminating, in the order of their members.
     pub fn restarts(&self) -> Vec<i32> {
         let count = |p: &Pod| {
             let containers = p
@@ -329,13 +318,12 @@ impl Solo {
         all.into_iter().map(|(_, n)| n).collect()
     }
 
-    /// Pod groups by gang key.
     pub fn groups(&self) -> BTreeMap<String, PodGroup> {
         let groups = self.cluster.list::<PodGroup>().into_iter();
         groups.map(|g| (g.spec.gang_key.clone(), g)).collect()
     }
 
-    /// Changes the pod group of a gang by hand.
+    /// Changes the pod group of a gang directly.
     pub fn edit_group(&mut self, gang: &str, change: impl FnOnce(&mut PodGroup)) {
         let group = self
             .groups()
@@ -344,7 +332,7 @@ impl Solo {
         self.cluster.edit::<PodGroup>(&Key::of(&group), change);
     }
 
-    /// The placement of a gang, written by hand as the scheduler writes it.
+    /// Writes the placement of a gang as the scheduler does.
     pub fn place(&mut self, gang: &str, assigned: &BTreeMap<Member, String>) {
         let now = self.cluster.now();
         let mut nodes: BTreeMap<&String, MemberSet> = BTreeMap::new();
@@ -370,7 +358,6 @@ impl Solo {
         });
     }
 
-    /// Makes a priority class with that preemption policy.
     pub fn create_class(&mut self, name: &str, value: i32, preemption: &str) {
         let mut class = PriorityClass {
             value: Some(value),
@@ -381,14 +368,13 @@ impl Solo {
         self.cluster.create(&class);
     }
 
-    /// Deletes a priority class.
     pub fn delete_class(&mut self, name: &str) {
         let key = Key::new("", name);
         self.cluster.delete(WatchedKind::PriorityClass, &key);
     }
 
-    /// The preemption of a gang, announced by hand as the scheduler announces it, for one pass of
-    /// the controller at once: a scheduler that knows of no preemptor takes it back.
+    /// Marks a gang as preempted as the scheduler does, and runs one pass at once: a scheduler
+    /// without a preemptor would revert it.
     pub fn preempt(&mut self, gang: &str) {
         let now = self.cluster.now();
         self.edit_group(gang, |group| {
@@ -407,17 +393,14 @@ impl Solo {
         self.pass();
     }
 
-    /// The Service of the workload.
     pub fn service(&self) -> Option<Service> {
         self.cluster.get(&self.key)
     }
 
-    /// The Workload of that name.
     pub fn scheduling(&self) -> Option<Workload> {
         self.cluster.get(&self.key)
     }
 
-    /// The orders to the agents.
     pub fn order(&self) -> Option<RestartOrder> {
         self.cluster.get(&self.key)
     }

@@ -1,4 +1,4 @@
-//! Checkpoints: one small text file, always whole.
+//! Checkpoints: one small text file, replaced atomically.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,14 +11,11 @@ use crate::state::State;
 
 const FILE: &str = "checkpoint";
 
-/// Why a checkpoint was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// Enough steps since the last one.
+    /// The interval has passed.
     Interval,
-    /// SIGTERM.
     Stop,
-    /// Training is done.
     End,
 }
 
@@ -40,7 +37,7 @@ pub fn save(folder: &Path, state: &State, occasion: Occasion) -> Result<()> {
         .with_context(|| format!("write a checkpoint to {}", folder.display()))
 }
 
-/// Reads the last checkpoint; without one, training starts from the beginning.
+/// Reads the last checkpoint. Without one, training starts from the beginning.
 pub fn load(folder: &Path) -> Result<State> {
     let path = folder.join(FILE);
     let text = match fs::read_to_string(&path) {
@@ -53,8 +50,8 @@ pub fn load(folder: &Path) -> Result<State> {
     State::from_words(&words.with_context(what)?).with_context(what)
 }
 
-/// Replaces a file by a whole new one: a reader sees the old content or the new one, and so does
-/// the next attempt when this process is killed in between.
+/// Replaces a file atomically: a reader, or the next attempt after a kill, sees the old or the new
+/// content.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut draft = OsString::from(path);
     draft.push(".new");

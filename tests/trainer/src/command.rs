@@ -1,4 +1,4 @@
-//! Trouble on command: a member that is told so exits, hangs, or takes memory until it has none.
+//! Faults on command: exit, hang, or a memory leak.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// What a leak takes at a time.
+/// Size of one allocation of the leak.
 const LEAK: usize = 1 << 20;
 
-/// Does what the file says, which is then gone: `exit CODE`, `hang` or `leak`.
+/// Executes the command in the file and deletes the file: `exit CODE`, `hang` or `leak`.
 pub fn obey(file: &Path) -> Result<()> {
     let text = match fs::read_to_string(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -27,7 +27,7 @@ pub fn obey(file: &Path) -> Result<()> {
         ["leak"] => {
             let mut taken: Vec<Vec<u8>> = Vec::new();
             loop {
-                // Ones: pages of zeros cost nothing.
+                // Ones, because pages of zeros cost nothing.
                 taken.push(vec![1; LEAK]);
             }
         }

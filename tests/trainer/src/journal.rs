@@ -1,5 +1,5 @@
-//! What a member notes of itself for whoever measures: one line for each event, `MICROS EVENT
-//! ATTEMPT`, in microseconds since 1970.
+//! Events of a member for measurements: one line each, `MICROS EVENT ATTEMPT`, in microseconds
+//! since 1970.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,16 +9,13 @@ use anyhow::{Context, Result};
 
 use crate::settings::Settings;
 
-/// Something that is noted.
 #[derive(Clone, Copy, Debug)]
 pub enum Milestone {
-    /// The process has started.
     Started,
-    /// All members have met.
+    /// All members are connected.
     Met,
-    /// The first step is done.
     Stepped,
-    /// A peer is of another attempt.
+    /// A peer has another attempt.
     Mixed,
 }
 
@@ -33,7 +30,7 @@ impl Milestone {
     }
 }
 
-/// Notes an event; without a journal nothing.
+/// Writes an event to the journal, if there is one.
 #[expect(
     clippy::disallowed_methods,
     reason = "the time of the machine is what is measured"

@@ -1,11 +1,10 @@
-//! `lockstep-trainer`: the least that behaves like distributed training, for demonstrations with
-//! real processes.
+//! `lockstep-trainer`: minimal distributed training, for demonstrations with real processes.
 //!
-//! The members meet at the address in `MASTER_ADDR`, then add up their gradients step by step. The
-//! member of rank 0 keeps checkpoints, which the next attempt goes on from. When a member dies, all
-//! others end with 1. On SIGTERM to any of them all stop after the same step, with a checkpoint,
-//! and end with 143. Wrong settings end with 2. When rank 0 finds a member of another attempt, which
-//! must never happen, it ends with 99.
+//! The members connect at the address in `MASTER_ADDR`, then sum their gradients step by step. Rank
+//! 0 writes checkpoints, from which the next attempt continues. If a member dies, all other members
+//! exit with 1. On SIGTERM to any member, all stop after the same step with a checkpoint, and exit
+//! with 143. Wrong settings exit with 2. If rank 0 finds a member of another attempt, which must
+//! never happen, it exits with 99.
 
 mod checkpoint;
 mod command;
@@ -36,17 +35,15 @@ use crate::team::{Team, Unmet};
 
 const FAILED: u8 = 1;
 const WRONG_SETTINGS: u8 = 2;
-/// Two attempts have met.
+/// Exit code if two attempts have met.
 const MIXED: u8 = 99;
-/// What a shell shows for a process that SIGTERM ended.
+/// Exit code of a shell for SIGTERM.
 const TERMINATED: u8 = 143;
 
-/// Time that a member holds still after it has lost a peer, as collective libraries do that wait
-/// for time to run out: who coordinates the members hears of the first death before the others
-/// follow.
+/// Pause of a member after the loss of a peer, like the timeout of collective libraries: the
+/// coordinator receives the first death before the other members follow.
 const GIVING_UP: Duration = Duration::from_millis(500);
 
-/// How training ended.
 enum End {
     Done,
     Stopped,
@@ -76,7 +73,7 @@ fn main() -> ExitCode {
 
 fn run(settings: &Settings) -> Result<End> {
     let stop = Arc::new(AtomicBool::new(false));
-    // Until the members have met there is nothing to save: SIGTERM ends the process at once.
+    // Before the members are connected, there is nothing to save: SIGTERM ends the process at once.
     let meeting = Arc::new(AtomicBool::new(true));
     flag::register_conditional_shutdown(SIGTERM, TERMINATED.into(), meeting.clone())
         .context("handle SIGTERM")?;
@@ -125,7 +122,7 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
         if let Some(file) = &settings.commands {
             command::obey(file)?;
         }
-        // Stands for the computation of a step.
+        // Replaces the computation of a step.
         thread::sleep(settings.step_time);
         let mut words = vec![u64::from(stop.load(Ordering::SeqCst))];
         words.extend(state.gradient(settings.rank));
@@ -148,13 +145,13 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
     }
 }
 
-/// Tells a supervisor the step and the last checkpoint.
+/// Reports the step and the last checkpoint to a supervisor.
 fn tell(file: &Path, step: u64, saved: Option<u64>) -> Result<()> {
     let saved = saved.map_or(String::new(), |saved| saved.to_string());
     fs::write(file, format!("{step} {saved}\n")).context("tell the supervisor")
 }
 
-/// All members hold the same state, so one saves it for all.
+/// All members have the same state, so one saves it for all.
 fn save(settings: &Settings, state: &State, occasion: Occasion) -> Result<()> {
     if settings.leads() {
         checkpoint::save(&settings.checkpoints, state, occasion)?;

@@ -1,4 +1,4 @@
-//! What the environment says, checked once.
+//! Settings from the environment, validated once.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,55 +6,46 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Settings of one member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `PET_NODE_RANK`: number of this member, below `world`.
     pub rank: usize,
-    /// `PET_NNODES`: number of members.
     pub world: usize,
     /// `MASTER_ADDR` and `MASTER_PORT`: where rank 0 listens.
     pub master: (String, u16),
     /// `CHECKPOINT_DIR`: a folder that outlives the processes.
     pub checkpoints: PathBuf,
-    /// `PROGRESS_FILE`: holds the step that this attempt began at and the current one; none by
-    /// default.
+    /// `PROGRESS_FILE`: first step of this attempt and current step. Default: none.
     pub progress: Option<PathBuf>,
-    /// `LOCKSTEP_PROGRESS`: the file in which its supervisor looks for its step and its last
-    /// checkpoint; none without one.
+    /// `LOCKSTEP_PROGRESS`: the file from which the supervisor reads step and last checkpoint.
+    /// `None` without a supervisor.
     pub supervisor: Option<PathBuf>,
-    /// `LOCKSTEP_ATTEMPT`: attempt of this member, as a supervisor tells it; 0 without one.
+    /// `LOCKSTEP_ATTEMPT`: attempt of this member; 0 without a supervisor.
     pub attempt: u64,
-    /// `JOURNAL_FILE`: when this member started, met the others and took its first step is added to
-    /// it; none by default.
+    /// `JOURNAL_FILE`: times of start, connection and first step. Default: none.
     pub journal: Option<PathBuf>,
-    /// `COMMAND_FILE`: what it says is done before the next step; none by default.
+    /// `COMMAND_FILE`: a command to execute before the next step. Default: none.
     pub commands: Option<PathBuf>,
-    /// `HEALTH_PORT` and `SICK_FILE`: where this member answers HTTP probes, and the file that makes
-    /// the answer a failure; none by default.
+    /// `HEALTH_PORT` and `SICK_FILE`: port for HTTP probes, and the file that makes them fail.
+    /// Default: none.
     pub health: Option<(u16, PathBuf)>,
     /// `STEP_MILLIS`: time of a step, default 50.
     pub step_time: Duration,
     /// `CHECKPOINT_EVERY`: steps between two checkpoints, default 20.
     pub checkpoint_every: u64,
-    /// `STEPS`: training is done after so many; never by default.
+    /// `STEPS`: number of steps. Default: unlimited.
     pub steps: Option<u64>,
 }
 
-/// Why the settings cannot be used.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Wrong {
-    /// A variable without default is not set.
     #[error("{0} is not set")]
     Missing(&'static str),
-    /// A value does not parse or is out of range.
     #[error("{name}={value:?} is not {wanted}")]
     Value {
-        /// The variable.
         name: &'static str,
-        /// Its value.
         value: String,
-        /// What it would have to be.
+        /// Allowed values.
         wanted: &'static str,
     },
 }
@@ -95,7 +86,7 @@ impl Settings {
         })
     }
 
-    /// Whether this member is the one that the others connect to and that keeps the checkpoints.
+    /// True for rank 0, to which all members connect and which writes the checkpoints.
     pub fn leads(&self) -> bool {
         self.rank == 0
     }

@@ -1,14 +1,13 @@
-//! What is trained: integers, so that two runs over the same steps end with the same bits.
+//! The trained state: integers, so that two runs over the same steps end with equal bits.
 
 use anyhow::{Context, Result, ensure};
 
 /// Number of parameters.
 const WIDTH: usize = 64;
 
-/// Steps done and the parameters after them; the same in all members.
+/// Steps and parameters, equal in all members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Steps done.
     pub step: u64,
     parameters: Vec<u64>,
 }
@@ -23,8 +22,7 @@ impl Default for State {
 }
 
 impl State {
-    /// What a member of this rank contributes to the next step: a function of rank and state, as a
-    /// gradient is.
+    /// Contribution of a rank to the next step: a function of rank and state, like a gradient.
     pub fn gradient(&self, rank: usize) -> impl Iterator<Item = u64> {
         // Knuth's multiplicative constant: spreads the bits.
         let seed = (rank as u64 + 1)
@@ -33,7 +31,7 @@ impl State {
         self.parameters.iter().map(move |p| p.rotate_left(7) ^ seed)
     }
 
-    /// Takes a step along the sum of all members' gradients.
+    /// Takes a step along the sum of all gradients.
     pub fn apply(&mut self, gradient: &[u64]) {
         for (parameter, change) in self.parameters.iter_mut().zip(gradient) {
             *parameter = parameter.wrapping_add(*change);
@@ -41,14 +39,12 @@ impl State {
         self.step += 1;
     }
 
-    /// As it is sent and saved.
     pub fn to_words(&self) -> Vec<u64> {
         std::iter::once(self.step)
             .chain(self.parameters.iter().copied())
             .collect()
     }
 
-    /// From what was sent or saved.
     pub fn from_words(words: &[u64]) -> Result<Self> {
         let (step, parameters) = words.split_first().context("no words")?;
         ensure!(

@@ -1,4 +1,4 @@
-//! The members of one attempt, connected to rank 0, and the two things that they do together.
+//! The members of one attempt, connected to rank 0, and their two collective operations.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -9,34 +9,27 @@ use thiserror::Error;
 
 use crate::settings::Settings;
 
-/// Time between two attempts to meet.
+/// Time between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
-/// One minute: a member whose peers do not come ends, and whoever started it decides.
+/// One minute. Without its peers, a member then exits.
 const ATTEMPTS: u32 = 6000;
-/// A greeting is sent as soon as the connection is there; who is silent is no member.
+/// Longest wait for a greeting. A silent connection is no member.
 const GREETING: Duration = Duration::from_secs(5);
-/// A member that is silent for so long is lost. Longer than any step of its peers.
+/// A member that is silent for this time is lost. Longer than any step.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Why members have not met.
+/// Why members are not connected.
 #[derive(Debug, Error)]
 pub enum Unmet {
-    /// Somebody did not come, or went.
+    /// A member did not connect, or was lost.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A member of another attempt came to rank 0.
+    /// A member of another attempt connected to rank 0.
     #[error("rank {rank} is of attempt {theirs}, and this is attempt {own}")]
-    Mixed {
-        /// Who came.
-        rank: u64,
-        /// Its attempt.
-        theirs: u64,
-        /// The attempt of rank 0.
-        own: u64,
-    },
+    Mixed { rank: u64, theirs: u64, own: u64 },
 }
 
-/// This member's connections: of rank 0 to all others, of the others to rank 0.
+/// Connections of this member: of rank 0 to all members, of other members to rank 0.
 #[derive(Debug)]
 pub struct Team(Role);
 
@@ -47,14 +40,14 @@ enum Role {
 }
 
 impl Team {
-    /// Waits until all members are there; every one gets the words that rank 0 brings.
+    /// Waits until all members are connected. Every member gets the words of rank 0.
     pub fn meet(settings: &Settings, words: Vec<u64>) -> Result<(Self, Vec<u64>), Unmet> {
         if settings.leads() {
             let mut team = Self(Role::Leader(gather(settings)?));
             let words = team.broadcast(words)?;
             return Ok((team, words));
         }
-        // A leader that goes away before all have come was one of an earlier attempt.
+        // A leader that exits before all members are connected was of an earlier attempt.
         Ok(patiently(|| {
             let mut team = Self(Role::Follower(join(settings)?));
             let words = team.broadcast(words.clone())?;
@@ -62,7 +55,8 @@ impl Team {
         })?)
     }
 
-    /// Gives the words of rank 0 to everybody; those of the others only say how many to expect.
+    /// Sends the words of rank 0 to all members. Words of other members only give the number to
+    /// expect.
     fn broadcast(&mut self, words: Vec<u64>) -> io::Result<Vec<u64>> {
         match &mut self.0 {
             Role::Leader(followers) => {
@@ -73,7 +67,7 @@ impl Team {
         }
     }
 
-    /// Adds up everybody's words, one by one, and gives the sums to everybody.
+    /// Sums the words of all members, one by one, and sends the sums to all.
     pub fn all_reduce(&mut self, mut words: Vec<u64>) -> io::Result<Vec<u64>> {
         match &mut self.0 {
             Role::Leader(followers) => {
@@ -90,8 +84,8 @@ impl Team {
     }
 }
 
-/// Rank 0: listens until every other rank has come. The listener is closed then, so that a member
-/// of the next attempt finds nobody here and tries again.
+/// Rank 0: listens until all ranks are connected. Then it closes the listener, so that a member of
+/// the next attempt retries elsewhere.
 fn gather(settings: &Settings) -> Result<Vec<TcpStream>, Unmet> {
     let listener =
         patiently(|| TcpListener::bind((settings.master.0.as_str(), settings.master.1)))?;
@@ -101,12 +95,12 @@ fn gather(settings: &Settings) -> Result<Vec<TcpStream>, Unmet> {
         let (mut stream, _) = patiently(|| listener.accept())?;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(GREETING))?;
-        // A stranger, or a member that died meanwhile, keeps nobody from meeting.
+        // A foreign connection, or a dead member, delays no other member.
         let greeting = receive(&mut stream, 3);
         let Ok([rank, world, attempt]) = greeting.as_deref() else {
             continue;
         };
-        // A member without supervisor does not know its attempt.
+        // A member without a supervisor does not know its attempt.
         let known = *attempt > 0 && settings.attempt > 0;
         if known && *attempt != settings.attempt {
             return Err(Unmet::Mixed {
@@ -126,7 +120,7 @@ fn gather(settings: &Settings) -> Result<Vec<TcpStream>, Unmet> {
     Ok(followers.into_iter().flatten().collect())
 }
 
-/// The others: connect to rank 0 and say who they are.
+/// Connects to rank 0 and sends rank and attempt.
 fn join(settings: &Settings) -> io::Result<TcpStream> {
     let (host, port) = &settings.master;
     let address = (host.as_str(), *port)
@@ -150,7 +144,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-/// Tries until it works; the last error when it never does.
+/// Retries until success. Returns the last error if it never succeeds.
 fn patiently<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..ATTEMPTS {
         if let Ok(done) = attempt() {

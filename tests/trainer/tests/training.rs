@@ -1,4 +1,3 @@
-//! Several members as real processes.
 #![expect(
     clippy::unwrap_used,
     reason = "a helper of a test fails the test by panicking"
@@ -12,8 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// So many that no test sees the end unless it asks for one; a member whose test died ends by
-/// itself all the same.
+/// A number of steps that no test reaches by default. A member whose test has died still ends.
 const MANY: u64 = 100_000;
 
 static NEXT: AtomicU8 = AtomicU8::new(0);
@@ -25,14 +23,14 @@ struct Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended, which is what is wanted.
+        // Both fail only for an ended process, which is wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Member {
-    /// Waits for a line of output that starts so, and returns the number at its end.
+    /// Waits for a line of output with this beginning, and returns the number at its end.
     fn says(&mut self, start: &str) -> u64 {
         let line = self
             .lines
@@ -54,7 +52,7 @@ impl Member {
 
 struct Job {
     folder: TempDir,
-    /// A loopback address of its own, so that no two jobs meet.
+    /// A separate loopback address, so that two jobs never connect.
     address: String,
 }
 
@@ -106,7 +104,6 @@ impl Job {
         Member { child, lines }
     }
 
-    /// Occasion, step and parameters of the checkpoint.
     fn checkpoint(&self) -> (String, u64, String) {
         let text = fs::read_to_string(self.folder.path().join("checkpoint")).unwrap();
         let mut parts = text.splitn(3, ' ').map(str::to_owned);
@@ -153,13 +150,13 @@ fn after_sigterm_to_one_member_all_stop_after_the_same_step_with_a_checkpoint() 
     assert_eq!(exit_codes(&mut members), [Some(143); 2]);
     let (occasion, step, _) = job.checkpoint();
     assert_eq!(occasion, "stop");
-    // The step of the stop is not reported any more: training is over by then.
+    // The step of the stop is not reported any more, because training is over.
     assert_eq!([0, 1].map(|rank| job.progress(rank)[1] + 1), [step; 2]);
 }
 
 #[test]
 fn sigterm_ends_a_member_whose_peers_have_not_come() {
-    // Its folder is there for as long as it runs.
+    // The folder lives as long as this value.
     let job = Job::new();
     let mut alone = job.start_one(1, 2, MANY);
     alone.says("meets");

@@ -1,5 +1,5 @@
-//! What is checked and changed before an object is stored: quota, webhook, priority, and refusals
-//! that a test asks for.
+//! Checks and changes before an object is stored: quota, webhook, priority, and refusals that a
+//! test requests.
 
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
@@ -8,39 +8,35 @@ use super::answer::Refused;
 use super::log::Verb;
 use super::store::{Store, over};
 
-/// Changes a pod before it is stored, or says no.
+/// Changes or refuses a pod before it is stored.
 pub type Webhook = Box<dyn Fn(&mut Value) -> Result<(), Refused> + Send>;
 
 /// Refuses writes of one verb on objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// WatchedKind.
     pub kind: WatchedKind,
-    /// Verb.
     pub verb: Verb,
-    /// Name of the object; none: all.
+    /// Name of the object. `None`: all.
     pub name: Option<String>,
-    /// The answer.
     pub answer: Refused,
 }
 
-/// What stands between a request and the storage.
+/// Checks between a request and the storage.
 #[derive(Default)]
 pub struct Admission {
-    /// Pods that are not over that a quota lets in; none: all.
+    /// Most unfinished pods that a quota allows. `None`: no quota.
     pub quota: Option<usize>,
-    /// Why every pod is invalid; none: it is not.
+    /// Why every pod is invalid. `None`: pods are valid.
     pub invalid: Option<String>,
-    /// A webhook for pods.
     pub webhook: Option<Webhook>,
-    /// Whether the webhook has side effects, so that the API server refuses dry runs.
+    /// True if the webhook has side effects, so that the API server refuses dry runs.
     pub no_dry_runs: bool,
-    /// Refusals, while they are in the list.
+    /// Refusals in force.
     pub rules: Vec<Rule>,
 }
 
 impl Admission {
-    /// Refuses what a rule names.
+    /// Refuses a write that a rule names.
     pub(super) fn refuse(
         &self,
         kind: WatchedKind,
@@ -57,7 +53,7 @@ impl Admission {
         hit.map_or(Ok(()), |rule| Err(rule.answer.clone()))
     }
 
-    /// A pod that is to be created.
+    /// Admits the creation of a pod.
     pub(super) fn pod(&self, pod: &mut Value, store: &Store, dry_run: bool) -> Result<(), Refused> {
         if let Some(why) = &self.invalid {
             return Err(Refused::invalid(why));
@@ -86,7 +82,7 @@ impl Admission {
     }
 }
 
-/// The defaults that somebody reads.
+/// Sets the defaults that the product or a model reads.
 fn default(pod: &mut Value) {
     let spec = &mut pod["spec"];
     for (field, value) in [
@@ -114,7 +110,7 @@ fn default(pod: &mut Value) {
     }
 }
 
-/// A limit without a request is the request.
+/// A missing request defaults to the limit.
 fn default_requests(container: &mut Value) {
     let Some(limits) = container["resources"]["limits"].as_object().cloned() else {
         return;

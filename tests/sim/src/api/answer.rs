@@ -1,24 +1,21 @@
-//! Answers of the API server that say no.
+//! Refusals of the API server.
 
 use serde_json::{Value, json};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// HTTP status code.
     pub code: u16,
-    /// The reason that the API server gives with it.
+    /// Reason in the API server's status.
     pub reason: &'static str,
-    /// The words.
     pub message: String,
-    /// Field that is to blame, where the product looks at that.
+    /// Field at fault, if the product reads it.
     pub field: Option<&'static str>,
-    /// Whether a disruption budget is the cause.
+    /// True if a disruption budget is the cause.
     pub guarded: bool,
 }
 
 impl Refused {
-    /// A refusal.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -29,27 +26,25 @@ impl Refused {
         }
     }
 
-    /// The object is not there.
     pub fn not_found(what: impl std::fmt::Display) -> Self {
         Self::new(404, "NotFound", format!("{what} not found"))
     }
 
-    /// The object has changed meanwhile, or is another.
+    /// The object has changed, or has another UID.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(409, "Conflict", message)
     }
 
-    /// A policy or quota says no.
+    /// A policy or quota refuses the request.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, "Forbidden", message)
     }
 
-    /// The object is not valid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message)
     }
 
-    /// A disruption budget does not allow an eviction (`registry/core/pod/storage/eviction.go`).
+    /// A disruption budget refuses an eviction (`registry/core/pod/storage/eviction.go`).
     pub fn by_budget() -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
         Self {
@@ -58,7 +53,7 @@ impl Refused {
         }
     }
 
-    /// A patch names the UID of another object: the API server says that the field is immutable.
+    /// A patch names the UID of another object. The API server reports an immutable field.
     pub(super) fn other_uid() -> Self {
         Self {
             field: Some("metadata.uid"),
@@ -66,7 +61,7 @@ impl Refused {
         }
     }
 
-    /// The body of the answer.
+    /// Body of the response.
     pub(super) fn status(&self) -> Value {
         let immutable = self.field.map(|field| {
             json!([{"reason": "FieldValueInvalid", "message": "field is immutable", "field": field}])

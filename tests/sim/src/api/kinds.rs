@@ -1,4 +1,4 @@
-//! The kinds that the API server knows: where they are served, and their Rust types.
+//! Kinds that the API server serves, and their Rust types.
 
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
@@ -11,9 +11,7 @@ use lockstep_manager::stepped::WatchedKind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A Rust type of a kind.
 pub trait Stored: Serialize + DeserializeOwned {
-    /// The kind.
     const KIND: WatchedKind;
 }
 
@@ -63,14 +61,13 @@ pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
     }
 }
 
-/// The kind that is served under a group and version (`v1` for the core) and a resource name.
+/// The kind with this group and version (`v1` for the core) and resource name.
 pub(crate) fn served(version: &str, resource: &str) -> Option<WatchedKind> {
     WatchedKind::ALL
         .into_iter()
         .find(|kind| api_version(*kind) == version && plural(*kind) == resource)
 }
 
-/// Whether objects of a kind have a namespace.
 pub(crate) fn namespaced(kind: WatchedKind) -> bool {
     !matches!(
         kind,

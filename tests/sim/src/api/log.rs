@@ -1,4 +1,4 @@
-//! Everything that was written, for oracles.
+//! Log of all writes, for oracles.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::key::Key;
@@ -7,34 +7,29 @@ use serde_json::Value;
 
 use std::sync::Arc;
 
-/// What was done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// It is there.
     Create,
-    /// Its metadata or spec has changed.
     Update,
-    /// Its status has changed.
     UpdateStatus,
-    /// Its eviction was asked for and granted. The deletion that follows is told by itself.
+    /// An eviction was requested and granted. The deletion that follows is a separate entry.
     Evict,
-    /// Its deletion was asked for.
+    /// Deletion was requested.
     Delete,
-    /// It is gone.
+    /// The object no longer exists.
     Gone,
 }
 
-/// Who writes.
+/// The author of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Author<'a> {
-    /// Which actor.
     pub who: &'a str,
-    /// Whether the request names the UID or the version of the object that it is meant for.
+    /// True if the request names the UID or the version of its object.
     pub guarded: bool,
 }
 
 impl<'a> Author<'a> {
-    /// Somebody whose request is for whatever has that name.
+    /// An author whose requests have no precondition.
     pub fn unguarded(who: &'a str) -> Self {
         Self {
             who,
@@ -43,29 +38,22 @@ impl<'a> Author<'a> {
     }
 }
 
-/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// When.
     pub at: DateTime<Utc>,
-    /// Which actor.
     pub who: String,
-    /// What.
     pub verb: Verb,
-    /// Whether the request named the UID or the version of the object, or made it.
+    /// True if the request named the UID or the version of the object, or created it.
     pub guarded: bool,
-    /// WatchedKind of the object.
     pub kind: WatchedKind,
-    /// Namespace and name of the object.
     pub key: Key,
-    /// UID of the object.
     pub uid: String,
-    /// The object after the write; for one that is gone, as it was last.
+    /// The object after the write; its last state if it no longer exists.
     pub object: Arc<Value>,
 }
 
 impl Write {
-    /// One line: when, who, what.
+    /// One line: time, author, verb, object.
     pub fn line(&self) -> String {
         let at = self.at.format("%H:%M:%S%.3f");
         let (who, kind) = (&self.who, self.kind.name());

@@ -1,5 +1,5 @@
-//! The API server: objects by kind, the rules of every write, what the manager's watches deliver,
-//! and the requests of its clients.
+//! The API server: objects by kind, the rules of every write, deliveries to the manager's watches,
+//! and requests of its clients.
 
 mod admission;
 mod answer;

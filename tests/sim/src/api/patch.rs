@@ -1,4 +1,5 @@
-//! Patches: merge (RFC 7386), and of strategic merge what is sent: lists of objects with a key.
+//! Patches: merge (RFC 7386), and the part of strategic merge that the product uses: lists of
+//! objects with a key.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
-//! Resource quotas: what pods take of them, refused where there is not enough, and shown in their
-//! status. Extended resources of containers and the number of pods count; a quota with scopes
-//! refuses nothing.
+//! Resource quotas: usage by pods, refusals, and status. Extended resources of containers and the
+//! number of pods count. A quota with scopes refuses no pod.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::answer::Refused;
 use super::store::{Object, Patch, Store, over};
 
-/// Refuses a pod for which a quota of its namespace has not enough left.
+/// Refuses a pod that exceeds a quota of its namespace.
 pub(super) fn admit(pod: &Value, store: &Store) -> Result<(), Refused> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let used = used(store, namespace);
@@ -37,8 +36,7 @@ pub(super) fn admit(pod: &Value, store: &Store) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The quota controller: shows in the status of each quota what is used of it; whether anything was
-/// written.
+/// The quota controller: writes the usage to the status of each quota. Returns true if it wrote.
 pub(crate) fn count(store: &mut Store) -> bool {
     let quotas = store.all(WatchedKind::ResourceQuota);
     let quotas: Vec<(Key, Value)> = quotas.map(|(k, q)| (k.clone(), Value::clone(q))).collect();

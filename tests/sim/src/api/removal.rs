@@ -1,4 +1,4 @@
-//! Deletion with grace, eviction, and what is gone at once.
+//! Deletion with grace period, eviction, and immediate removal.
 
 use std::sync::Arc;
 
@@ -12,23 +12,22 @@ use super::log::{Author, Verb};
 use super::store::{Object, Patch, Store, over};
 use crate::clock::api_time;
 
-/// Which object a delete is meant for, and how it goes.
+/// Precondition and grace period of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Its UID.
     pub uid: Option<String>,
-    /// Its version.
     pub resource_version: Option<String>,
-    /// Seconds; none: what the pod says.
+    /// Seconds. `None`: the pod's own.
     pub grace: Option<i64>,
 }
 
 impl Store {
-    /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
-    /// so.
+    /// Deletes an object. A running pod is deleted after its grace period, when its kubelet
+    /// confirms.
     ///
     /// # Errors
-    /// It is not there, or is another.
+    ///
+    /// The object does not exist or has another UID.
     pub fn delete(
         &mut self,
         who: &str,
@@ -72,7 +71,7 @@ impl Store {
         let mut end = first + chrono::TimeDelta::seconds(grace);
         let mut grace = grace;
         if end < self.clock.now() {
-            // Not into the past: what is left is the shortest that is still graceful.
+            // Not into the past: the shortest graceful time remains.
             (end, grace) = (self.clock.now(), 1);
         }
         new["metadata"]["deletionTimestamp"] = json!(api_time(end));
@@ -82,9 +81,10 @@ impl Store {
         Ok(self.save(by, Verb::Delete, kind, key.clone(), new))
     }
 
-    /// Evicts a pod (the eviction subresource): budgets may refuse. A dry run changes nothing.
+    /// Evicts a pod (the eviction subresource). A dry run changes nothing.
     ///
     /// # Errors
+    ///
     /// As [`Self::delete`], or a budget refuses.
     pub fn evict(
         &mut self,
@@ -149,7 +149,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes an object at once, as an administrator with force does.
+    /// Removes an object at once, like a forced deletion.
     pub fn remove(&mut self, who: &str, kind: WatchedKind, key: &Key, old: &Object) -> Object {
         self.take_away(Author::unguarded(who), kind, key, old)
     }
@@ -168,7 +168,7 @@ impl Store {
     }
 }
 
-/// `CheckGracefulDelete` of pods: one that is not bound, or over, goes at once.
+/// `CheckGracefulDelete` of pods: an unbound or ended pod is deleted at once.
 fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
     if pod["spec"]["nodeName"].is_null() || over(pod) {
         return 0;

@@ -1,4 +1,4 @@
-//! Requests as the manager's own clients send them, answered from the store.
+//! Requests of the manager's own clients, answered from the store.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use super::log::Verb;
 use super::removal::DeleteOptions;
 use super::store::{Patch, Store};
 
-/// The line between the manager and the API server.
+/// The connection between the manager and the API server.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// Writes until it is cut; none: it holds. Once cut, nothing is answered any more.
+    /// Number of writes until the connection is cut; then no request is answered. `None`: it works.
     pub cut_after: Option<usize>,
-    /// Writes whose answers are lost, from the next one on.
+    /// Number of next writes whose responses are lost.
     pub lost_answers: usize,
-    /// Writes that went through, ever.
+    /// Number of executed writes.
     pub writes: usize,
 }
 
-/// A client of the server with the name of an actor. Needs a runtime of tokio around it.
+/// A client of the server with the name of an actor. Requires a tokio runtime.
 pub(crate) fn client(store: &Arc<Mutex<Store>>, line: &Arc<Mutex<Line>>, who: &str) -> Client {
     let (store, line, who) = (store.clone(), line.clone(), who.to_owned());
     let service = service_fn(move |request: Request<Body>| {
@@ -54,7 +54,7 @@ pub(crate) fn client(store: &Arc<Mutex<Store>>, line: &Arc<Mutex<Line>>, who: &s
 }
 
 impl Line {
-    /// Counts a write; whether its answer arrives.
+    /// Counts a write. Returns true if its response arrives.
     fn answers(&mut self) -> bool {
         self.writes += 1;
         if let Some(left) = &mut self.cut_after {
@@ -66,7 +66,7 @@ impl Line {
     }
 }
 
-/// What a path names.
+/// Resource of a path.
 struct Target {
     kind: WatchedKind,
     namespace: String,

@@ -17,19 +17,16 @@ use super::patch::{merge, strategic};
 use super::watches::Watches;
 use crate::clock::{SimClock, api_time};
 
-/// A stored object.
 pub type Object = Arc<Value>;
 
-/// A patch of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// RFC 7386.
     Merge(Value),
-    /// Lists of conditions and gates are merged by their key.
+    /// Merges lists of conditions and gates by their key.
     Strategic(Value),
 }
 
-/// The API server's storage.
 pub struct Store {
     pub(crate) clock: SimClock,
     pub(super) objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
@@ -37,16 +34,15 @@ pub struct Store {
     ids: u64,
     /// Every write, oldest first.
     pub log: Vec<Write>,
-    /// What the manager's watches have still to deliver.
+    /// Undelivered events of the manager's watches.
     pub watches: Watches,
-    /// What is checked and changed before an object is stored.
+    /// Checks and changes before an object is stored.
     pub admission: Admission,
-    /// Names of schedulers that are there: pods that name another wait.
+    /// Names of the running schedulers. Pods with another name wait.
     pub schedulers: BTreeSet<String>,
 }
 
 impl Store {
-    /// An empty one.
     pub fn new(clock: SimClock) -> Self {
         Self {
             clock,
@@ -60,35 +56,34 @@ impl Store {
         }
     }
 
-    /// The highest version: it rises with every write.
+    /// The highest resource version. Rises with every write.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// All objects of a kind, in the order of their keys.
+    /// All objects of a kind, by key.
     pub fn all(&self, kind: WatchedKind) -> impl Iterator<Item = (&Key, &Object)> {
         self.objects.get(&kind).into_iter().flatten()
     }
 
-    /// One object as it is stored.
+    /// An object as stored.
     pub fn raw(&self, kind: WatchedKind, key: &Key) -> Option<&Object> {
         self.objects.get(&kind)?.get(key)
     }
 
-    /// One object.
     pub fn get<K: Stored>(&self, key: &Key) -> Option<K> {
         self.raw(K::KIND, key).map(|object| typed(object))
     }
 
-    /// All objects of a type.
     pub fn list<K: Stored>(&self) -> Vec<K> {
         self.all(K::KIND).map(|(_, object)| typed(object)).collect()
     }
 
-    /// Creates an object. A UID that it brings along is kept: only tests send one.
+    /// Creates an object. Keeps a UID in the request, which only tests send.
     ///
     /// # Errors
-    /// The name is taken, or admission says no.
+    ///
+    /// The name is taken, or admission refuses.
     pub fn create(
         &mut self,
         who: &str,
@@ -133,7 +128,8 @@ impl Store {
     /// Patches metadata and spec, or the status, of an object.
     ///
     /// # Errors
-    /// It is not there, is another, has changed, or admission says no.
+    ///
+    /// The object does not exist, has another UID or version, or admission refuses.
     pub fn patch(
         &mut self,
         who: &str,
@@ -174,11 +170,12 @@ impl Store {
         self.replace(Author { who, guarded }, verb, kind, key, &old, new)
     }
 
-    /// Changes an object by hand, whatever its version: what a test or a controller of the cluster
-    /// does.
+    /// Changes an object directly, whatever its version, like a test or a controller of the
+    /// cluster.
     ///
     /// # Panics
-    /// The object is not there, or is not of the type.
+    ///
+    /// The object does not exist, or has another type.
     pub fn edit<K: Stored>(&mut self, who: &str, key: &Key, change: impl FnOnce(&mut K)) {
         let old = self
             .found(K::KIND, key)
@@ -215,7 +212,7 @@ impl Store {
         Ok(self.save(by, verb, kind, key.clone(), new))
     }
 
-    /// A claim for a volume is there, with or without its volume; whether that is new.
+    /// Creates a volume claim, with or without its volume. Returns true if it is new.
     pub fn make_claim(&mut self, claim: &Key, bound: bool) -> bool {
         let volume = format!("{}-{}", claim.namespace, claim.name);
         let key = Key::new("", &volume);
@@ -244,7 +241,8 @@ impl Store {
         !there
     }
 
-    /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
+    /// The manager's watch of a kind breaks: undelivered events are lost, and the manager lists
+    /// again.
     pub fn relist(&mut self, kind: WatchedKind) {
         let objects = self.all(kind).map(|(_, object)| object.clone());
         let objects = objects.filter(|object| watched(kind, object)).collect();
@@ -304,18 +302,16 @@ impl Store {
     }
 }
 
-/// The manager watches Services with its label only.
+/// The manager watches only Services with its label.
 fn watched(kind: WatchedKind, object: &Object) -> bool {
     kind != WatchedKind::Service || !object["metadata"]["labels"][labels::WORKLOAD_UID].is_null()
 }
 
-/// Namespace and name of an object.
 pub(super) fn key_of(object: &Value) -> Key {
     let meta = &object["metadata"];
     Key::new(text(&meta["namespace"]), text(&meta["name"]))
 }
 
-/// An object as its type.
 fn typed<K: Stored>(object: &Object) -> K {
     K::deserialize(&**object)
         .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.name()))
@@ -332,8 +328,7 @@ pub(crate) fn over(pod: &Value) -> bool {
     )
 }
 
-/// What the product counts on never to change: identity, a binding, a gate that is off, the end of
-/// a pod.
+/// Facts that never change: identity, a binding, a removed gate, the end of a pod.
 fn keep_facts(kind: WatchedKind, old: &Value, new: &Value) -> Result<(), Refused> {
     for field in ["uid", "name", "namespace", "creationTimestamp"] {
         if old["metadata"][field] != new["metadata"][field] {

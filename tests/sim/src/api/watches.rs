@@ -1,4 +1,4 @@
-//! What the watches of the manager have still to deliver: one queue per kind, each with its lag.
+//! Undelivered events of the manager's watches: one queue per kind, each with its lag.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,38 +11,37 @@ use serde_json::Value;
 
 use super::store::key_of;
 
-/// News of one kind, oldest first, with the time at which they arrive.
+/// Events of one kind, oldest first, with their time of arrival.
 #[derive(Debug, Default)]
 struct Delivery {
     waiting: VecDeque<(DateTime<Utc>, Event<Arc<Value>>)>,
     lag: TimeDelta,
     held: bool,
-    /// The last version of each object that was delivered.
+    /// Last delivered version of each object.
     told: BTreeMap<Key, Arc<Value>>,
 }
 
-/// The watches.
 #[derive(Debug, Default)]
 pub struct Watches(BTreeMap<WatchedKind, Delivery>);
 
 impl Watches {
-    /// From now on news of a kind arrive this much later.
+    /// From now on, events of a kind arrive this much later.
     pub fn delay(&mut self, kind: WatchedKind, lag: TimeDelta) {
         self.0.entry(kind).or_default().lag = lag;
     }
 
-    /// Holds the news of a kind back, or lets them come.
+    /// Holds events of a kind back, or releases them.
     pub fn hold(&mut self, kind: WatchedKind, held: bool) {
         self.0.entry(kind).or_default().held = held;
     }
 
-    /// Something has happened to an object.
+    /// Queues an event.
     pub(super) fn tell(&mut self, kind: WatchedKind, event: Event<Arc<Value>>, now: DateTime<Utc>) {
         let delivery = self.0.entry(kind).or_default();
         delivery.waiting.push_back((now + delivery.lag, event));
     }
 
-    /// The watch of a kind breaks: what was not delivered is lost, and everything is listed anew.
+    /// The watch of a kind breaks: undelivered events are lost, and all objects are listed again.
     pub(super) fn relist(
         &mut self,
         kind: WatchedKind,
@@ -57,7 +56,7 @@ impl Watches {
         self.tell(kind, Event::InitDone, now);
     }
 
-    /// The next of the news of a kind that have arrived.
+    /// The next event of a kind that has arrived.
     pub(crate) fn next(&mut self, kind: WatchedKind, now: DateTime<Utc>) -> Option<Event<Value>> {
         let delivery = self.0.get_mut(&kind).filter(|d| !d.held)?;
         let (_, event) = delivery.waiting.pop_front_if(|(at, _)| *at <= now)?;
@@ -78,12 +77,12 @@ impl Watches {
         })
     }
 
-    /// The last version of an object that was delivered.
+    /// The last delivered version of an object.
     pub(crate) fn told(&self, kind: WatchedKind, key: &Key) -> Option<&Arc<Value>> {
         self.0.get(&kind)?.told.get(key)
     }
 
-    /// When the next news arrive.
+    /// Time at which the next event arrives.
     pub(crate) fn due(&self) -> Option<DateTime<Utc>> {
         let open = self.0.values().filter(|d| !d.held);
         open.filter_map(|d| d.waiting.front().map(|(at, _)| *at))

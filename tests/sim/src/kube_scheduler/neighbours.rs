@@ -1,7 +1,6 @@
-//! Filters that look at what runs on other nodes: spreading over domains (`PodTopologySpread`), and
-//! required affinity between pods (`InterPodAffinity`).
-//!
-//! Selectors are of equality; terms are about the namespace of their pod.
+//! Filters by pods on other nodes: spreading over domains (`PodTopologySpread`), and required
+//! affinity between pods (`InterPodAffinity`). Selectors test equality. Terms apply to the
+//! namespace of their pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +11,7 @@ use super::{over, pinned, unselected};
 
 const SPREAD: &str = "node(s) didn't match pod topology spread constraints";
 
-/// A pod that is to be bound, and the cluster.
+/// A pod to bind, and the cluster.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     pub pod: &'a Pod,
@@ -21,11 +20,10 @@ pub(super) struct Around<'a> {
     pub pods: &'a [Pod],
 }
 
-/// A value of a node label.
 type Domain = (String, String);
 
 impl<'a> Around<'a> {
-    /// Pods that are bound to a node and have not ended.
+    /// Bound pods of a node that have not ended.
     fn on(&self, node: &Node) -> impl Iterator<Item = &'a Pod> {
         let name = node.metadata.name.clone();
         self.pods.iter().filter(move |pod| {
@@ -52,7 +50,7 @@ fn selects(selector: Option<&LabelSelector>, pod: &Pod) -> bool {
     wanted.all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Why the pod's constraints rule a node out.
+/// Reason of the pod's spread constraints against a node.
 pub(super) fn spread(around: Around<'_>, node: &Node) -> Option<String> {
     let constraints = around.spec.topology_spread_constraints.iter().flatten();
     let strict = constraints.filter(|c| c.when_unsatisfiable == "DoNotSchedule");
@@ -73,8 +71,8 @@ pub(super) fn spread(around: Around<'_>, node: &Node) -> Option<String> {
     None
 }
 
-/// Pods that a constraint counts, by domain: on nodes that have the labels of all constraints and, unless
-/// it says otherwise, that the pod's own affinity allows.
+/// Pods that a constraint counts, by domain: on nodes with the labels of all constraints and, by
+/// default, allowed by the pod's own affinity.
 fn counts<'n>(
     around: Around<'n>,
     constraint: &TopologySpreadConstraint,
@@ -117,7 +115,7 @@ fn far(spec: &PodSpec) -> Vec<&PodAffinityTerm> {
     required.into_iter().flatten().flatten().collect()
 }
 
-/// Whether a term of `owner` is about `other`.
+/// True if a term of `owner` applies to `other`.
 fn matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     owner.metadata.namespace == other.metadata.namespace
         && selects(term.label_selector.as_ref(), other)
@@ -133,7 +131,7 @@ fn is_in(domains: &BTreeSet<Domain>, key: &str, node: &Node) -> bool {
     label(node, key).is_some_and(|value| domains.contains(&(key.to_owned(), value.to_owned())))
 }
 
-/// Why required affinity rules a node out: that of the pod, and that of pods that run.
+/// Reason of required affinity against a node: of the pod, and of running pods.
 pub(super) fn affinity(around: Around<'_>, node: &Node) -> Option<&'static str> {
     let Around { pod, spec, .. } = around;
     let (near, far) = (near(spec), far(spec));
@@ -154,7 +152,7 @@ pub(super) fn affinity(around: Around<'_>, node: &Node) -> Option<&'static str> 
             }
         }
     }
-    // The first of those that want to be near each other may go anywhere.
+    // The first pod of a group with mutual affinity may run anywhere.
     let first = wanted.is_empty() && near.iter().all(|term| matches(term, pod, pod));
     let lonely = near.iter().any(|t| {
         let key = &t.topology_key;
@@ -195,7 +193,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
     }
 
-    /// Nodes on which a filter finds nothing to say, and what it says of the others.
+    /// Nodes that pass a filter, and the reasons against all other nodes.
     fn asked(
         pod: &Pod,
         pods: &[Pod],

@@ -1,4 +1,5 @@
-//! What kube-scheduler asks of storage (plugins `VolumeRestrictions` and `VolumeBinding`), in its words.
+//! Storage filters of kube-scheduler (plugins `VolumeRestrictions` and `VolumeBinding`), with its
+//! messages.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -14,7 +15,7 @@ const IN_USE: &str =
     "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
 const NO_VOLUME: &str = "node(s) didn't find available persistent volumes to bind";
 
-/// What is wrong with a claim that the pod names.
+/// Problem of a claim that the pod names.
 pub(super) fn missing_claim(pod: &Pod, store: &Store) -> Option<String> {
     let mut wrong = names(pod).filter_map(|name| {
         let Some(claim) = claim_of(pod, name, store) else {
@@ -26,7 +27,7 @@ pub(super) fn missing_claim(pod: &Pod, store: &Store) -> Option<String> {
     wrong.next()
 }
 
-/// Why a node is out for a pod and its claims.
+/// Reason against a node for a pod and its claims.
 pub(super) fn filter(pod: &Pod, node: &Node, pods: &[Pod], store: &Store) -> Option<&'static str> {
     let claims = || names(pod).filter_map(|name| claim_of(pod, name, store));
     if claims().any(|claim| in_use(pod, &claim, pods)) {
@@ -44,8 +45,8 @@ pub(super) fn filter(pod: &Pod, node: &Node, pods: &[Pod], store: &Store) -> Opt
         .then_some(NO_VOLUME)
 }
 
-/// Binds the claims of a pod that have waited for it to volumes that are there. Those for which a volume
-/// would be made stay as they are.
+/// Binds the waiting claims of a pod to existing volumes. Claims whose volume would be provisioned
+/// stay unbound.
 pub(super) fn bind(store: &mut Store, pod: &Pod, node: Option<&Node>) {
     let claims: Vec<PersistentVolumeClaim> = names(pod)
         .filter_map(|name| claim_of(pod, name, store))
@@ -74,7 +75,7 @@ fn write(store: &mut Store, kind: WatchedKind, key: &Key, change: Value) {
     written.unwrap_or_else(|no| panic!("{}", no.message));
 }
 
-/// Names of the claims that a pod mounts.
+/// Names of the mounted claims.
 fn names(pod: &Pod) -> impl Iterator<Item = &String> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name))
@@ -85,7 +86,7 @@ fn claim_of(pod: &Pod, name: &str, store: &Store) -> Option<PersistentVolumeClai
     store.get(&Key::new(namespace, name))
 }
 
-/// The volume that a claim is bound to.
+/// The volume to which a claim is bound.
 fn volume_of(claim: &PersistentVolumeClaim) -> Option<String> {
     let notes = claim.metadata.annotations.as_ref()?;
     notes.get(BIND_COMPLETED)?;
@@ -102,7 +103,7 @@ fn waits_for_consumer(claim: &PersistentVolumeClaim, store: &Store) -> bool {
     mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// Whether another pod that has a node mounts a claim that one pod at a time may mount.
+/// True if another pod with a node mounts a single-pod claim.
 fn in_use(pod: &Pod, claim: &PersistentVolumeClaim, pods: &[Pod]) -> bool {
     let modes = claim
         .spec
@@ -120,14 +121,13 @@ fn in_use(pod: &Pod, claim: &PersistentVolumeClaim, pods: &[Pod]) -> bool {
             .any(|other| other.metadata.uid != pod.metadata.uid && !over(other) && mounts(other))
 }
 
-/// Whether a node reaches a volume.
 fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     let affinity = volume.spec.as_ref().and_then(|s| s.node_affinity.as_ref());
     let required = affinity.and_then(|a| a.required.as_ref());
     required.is_none_or(|a| matches_any(&a.node_selector_terms, node))
 }
 
-/// Whether a claim that waits for its pod would get a volume on a node: one that is there, or a new one.
+/// True if a claim that waits for its pod finds a volume on a node: an existing or a new one.
 fn finds_volume(claim: &PersistentVolumeClaim, node: &Node, store: &Store) -> bool {
     let Some(class) = class_of(claim, store) else {
         return false;
@@ -145,7 +145,7 @@ fn finds_volume(claim: &PersistentVolumeClaim, node: &Node, store: &Store) -> bo
     free_volume(claim, node, store).is_some() || (makes && (topologies.is_empty() || allowed))
 }
 
-/// A volume of the claim's class that is free, or its own, on a node.
+/// A volume of the claim's class on a node that is free or reserved for the claim.
 fn free_volume(
     claim: &PersistentVolumeClaim,
     node: &Node,

@@ -1,4 +1,4 @@
-//! One agent: the product's decision over what the node's runtime and the orders show.
+//! One agent: the product's decision over the node's runtime and orders.
 
 use chrono::TimeDelta;
 use lockstep_agent::runtime::Sandbox;
@@ -13,7 +13,8 @@ use super::{SimNode, introduction};
 use crate::api::{Patch, Store};
 
 impl SimNode {
-    /// One turn of the agent: look, decide, remember, stop, publish; whether anything was done.
+    /// One turn of the agent: observe, decide, persist, stop, publish. Returns true if it had an
+    /// effect.
     pub(crate) fn agent(&mut self, store: &mut Store) -> bool {
         let caught_up = self.catch_up();
         let (now, wall) = (self.clock.now(), self.wall());
@@ -85,13 +86,13 @@ impl SimNode {
         busy
     }
 
-    /// Makes the agent's object when it first runs.
+    /// Creates the agent's object at its first run.
     fn introduce(&mut self, store: &mut Store) -> bool {
         if self.published.is_some() {
             return false;
         }
         let object = json!({"metadata": {"name": self.name}, "spec": {}});
-        // It is there already where the node has come back.
+        // The object already exists if the node has returned.
         let _ = store.create(&self.agent_actor(), WatchedKind::NodeAgent, object, false);
         self.publish_agent(introduction(), store)
     }
@@ -107,7 +108,7 @@ impl SimNode {
         true
     }
 
-    /// What was under way for long enough is there.
+    /// Delivers writes that have been in flight for long enough.
     fn deliver(&mut self, store: &mut Store) -> bool {
         if self.faults.cut_off {
             return false;

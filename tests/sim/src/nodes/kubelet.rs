@@ -1,4 +1,4 @@
-//! One kubelet: a worker for each pod that is bound to its node, and what it writes.
+//! One kubelet: a worker for each pod bound to its node, and its writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +15,12 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, SimNode};
 use crate::api::{DeleteOptions, Object, Patch, Store};
 
-/// Syncs of one pod in a row after which it must have nothing to do.
+/// Most consecutive syncs of a pod; then it must have no work.
 const MOST_SYNCS: usize = 20;
 
-/// One pod on the node.
 pub(super) struct Slot {
     pod: Arc<PodDesc>,
-    /// The object that the pod was read from last.
+    /// The object from which the pod was last read.
     seen: Object,
     worker: PodWorker,
     requests: Resources,
@@ -34,7 +33,7 @@ pub(super) fn actor(node: &str) -> String {
 }
 
 impl SimNode {
-    /// One sync of every pod of the node; whether anything was done.
+    /// One sync of every pod of the node. Returns true if it had an effect.
     pub(crate) fn kubelet(&mut self, store: &mut Store) -> bool {
         if self.faults.lost {
             return false;
@@ -51,14 +50,14 @@ impl SimNode {
         busy
     }
 
-    /// The kubelet evicts a pod for want of memory.
+    /// The kubelet evicts a pod because of memory pressure.
     pub fn evict(&mut self, uid: &str) {
         if let Some(slot) = self.pods.get_mut(uid) {
             slot.worker.evict("The node was low on resource: memory.");
         }
     }
 
-    /// Takes in what the API server has for the node.
+    /// Reads the node's pods from the API server.
     fn look(&mut self, store: &Store) {
         let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {
             *key.namespace != *NAMESPACE && pod["spec"]["nodeName"] == *self.name
@@ -94,7 +93,7 @@ impl SimNode {
         }
     }
 
-    /// A pod that the kubelet sees for the first time.
+    /// Handles a pod that is new to the kubelet.
     fn take(&mut self, pod: PodDesc, seen: Object, status: &PodStatus, store: &Store) {
         let requests = pod_requests(&PodSpecView::from(&pod.spec)).unwrap_or_default();
         let mut worker = PodWorker::new(Some(status), self.wall());
@@ -154,7 +153,7 @@ impl SimNode {
             };
             let delete = outcome.actions.contains(&Action::DeletePod);
             let idle = outcome.actions.is_empty() || self.faults.starts_nothing;
-            // Where containers restart quickly, what is in between never shows.
+            // With quick restarts, intermediate states are never shown.
             if idle || delete || !self.faults.quick {
                 busy |= self.publish(uid, &outcome.status, store);
             }
@@ -169,7 +168,7 @@ impl SimNode {
                 return busy;
             }
             busy = true;
-            // What the runtime did at once is seen at the next relist.
+            // Immediate effects of the runtime appear at the next relist.
             if !self.faults.quick {
                 return busy;
             }
@@ -177,7 +176,7 @@ impl SimNode {
         busy
     }
 
-    /// One step of a pod's worker, and what it asks of the runtime.
+    /// One step of a pod's worker, with its requests to the runtime.
     fn step(&mut self, uid: &str) -> Option<Outcome> {
         let view = self.runtime.table().view(uid);
         let now = self.wall();
@@ -228,7 +227,7 @@ impl SimNode {
         store.version() != before
     }
 
-    /// The object goes, with its last container.
+    /// The object is deleted with its last container.
     fn let_go(&mut self, uid: &str, store: &mut Store) -> bool {
         if self.faults.cut_off {
             return false;
@@ -249,7 +248,7 @@ impl SimNode {
     }
 }
 
-/// The status with explicit nulls for reasons and messages that no longer apply.
+/// The status with explicit nulls for outdated reasons and messages.
 fn complete(status: &PodStatus) -> Value {
     let mut status = json!(status);
     let absent = |object: &mut Value| {

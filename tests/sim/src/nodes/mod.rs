@@ -1,4 +1,4 @@
-//! Nodes: a kubelet over a pretended runtime, and the node's agent.
+//! Nodes: a kubelet over a simulated runtime, and the node's agent.
 
 mod agent;
 mod kubelet;
@@ -27,12 +27,10 @@ use training::Training;
 
 pub use training::{First, Life, PROGRESS_STARTUP, PROGRESS_TIMEOUT, Pace, TELLS};
 
-/// Namespace of the operator and its agents.
 const NAMESPACE: &str = "lockstep-system";
-/// Label of the agents' pods.
 const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep-agent");
 
-/// How the manager recognises the agents' pods.
+/// Selects the agents' pods.
 pub(crate) fn agent_selector() -> AgentSelector {
     AgentSelector {
         namespace: NAMESPACE.into(),
@@ -44,48 +42,43 @@ pub(crate) fn agent_selector() -> AgentSelector {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub struct NodeFaults {
-    /// Kubelet and agent are not heard of; containers go on.
+    /// Kubelet and agent are silent; containers continue.
     pub lost: bool,
-    /// Neither reaches the API server; both go on with what they know.
+    /// Neither reaches the API server; both continue with their last state.
     pub cut_off: bool,
-    /// There is no agent.
     pub no_agent: bool,
-    /// The agent does nothing although its pod is ready.
+    /// The agent does nothing, although its pod is ready.
     pub silent_agent: bool,
-    /// The kubelet starts nothing.
     pub starts_nothing: bool,
     /// Containers survive a stop by the agent.
     pub hangs: bool,
     /// No signal ends a container.
     pub unkillable: bool,
-    /// The kubelet rejects pods that come to it.
+    /// The kubelet rejects new pods.
     pub rejects: bool,
     /// Containers restart as soon as they have ended, before their end is shown.
     pub quick: bool,
-    /// How long what the agent writes is under way; it goes on meanwhile.
+    /// Delay of the agent's writes. The agent continues meanwhile.
     pub news_take: TimeDelta,
 }
 
 impl NodeFaults {
-    /// Whether nothing is heard of the node.
+    /// True if the node is silent.
     fn silent(self) -> bool {
         self.lost || self.cut_off
     }
 }
 
-/// A node.
 pub struct SimNode {
     name: String,
     clock: SimClock,
-    /// What goes wrong.
     pub faults: NodeFaults,
-    /// What its kubelet can do.
+    /// Capabilities of its kubelet.
     pub config: KubeletConfig,
-    /// How far its clock is ahead. Not to be changed once something runs there.
+    /// How far its clock is ahead. Must not change once containers run.
     pub clock_ahead: TimeDelta,
-    /// Sandboxes and containers.
     pub runtime: Pretend,
-    /// Processes that tell their progress.
+    /// Training processes that report progress.
     training: Training,
     ips: Arc<AtomicU32>,
     pods: BTreeMap<String, Slot>,
@@ -93,18 +86,18 @@ pub struct SimNode {
     wake: Option<DateTime<Utc>>,
     records: Records,
     published: Option<NodeAgentStatus>,
-    /// What the agent's watch has shown last.
+    /// Last orders of the agent's watch.
     orders: NamespacedOrders,
-    /// Pods and attempts of the training processes that ran when nothing was heard of the node any
-    /// more: what has become of them the cluster cannot know before it hears of the node again.
+    /// Pods and attempts of training processes that ran when the node fell silent. The cluster
+    /// cannot know their state before the node returns.
     pub(crate) left_alone: BTreeSet<(String, u64)>,
     agent_wake: Option<DateTime<Utc>>,
-    /// What the agent has written and the API server does not have yet, oldest first.
+    /// The agent's writes that the API server does not have yet, oldest first.
     under_way: VecDeque<(DateTime<Utc>, NodeAgentStatus)>,
 }
 
 impl SimNode {
-    /// A node, with its objects in the store: itself, and its agent's pod.
+    /// Creates a node with its objects in the store: the node and its agent's pod.
     pub(crate) fn create(store: &mut Store, node: Value, ips: &Arc<AtomicU32>) -> Self {
         let name = node["metadata"]["name"]
             .as_str()
@@ -142,17 +135,16 @@ impl SimNode {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether kubelet and agent are heard of.
+    /// True if kubelet and agent are connected.
     pub fn alive(&self) -> bool {
         !self.faults.silent()
     }
 
-    /// When something on the node goes on by itself.
+    /// Time of the next event on the node.
     pub(crate) fn due(&self) -> Option<DateTime<Utc>> {
         if self.faults.lost {
             return None;
@@ -164,7 +156,7 @@ impl SimNode {
         effects.chain(own.into_iter().flatten()).min()
     }
 
-    /// The agent restarts without its file: it begins with what it has published.
+    /// The agent restarts without its file and starts from its published status.
     pub fn agent_loses_memory(&mut self) {
         self.records = Records::from_published(
             self.published
@@ -173,7 +165,7 @@ impl SimNode {
         );
     }
 
-    /// The node reboots: nothing runs any more, and the kubelet begins with what the API server has.
+    /// The node reboots: no container runs, and the kubelet starts from the API server's state.
     pub fn reboot(&mut self) {
         self.catch_up();
         self.training.end();
@@ -182,33 +174,33 @@ impl SimNode {
         self.restart_kubelet();
     }
 
-    /// The kubelet restarts: its memory is rebuilt from the API and the runtime.
+    /// The kubelet restarts and rebuilds its memory from API and runtime.
     pub fn restart_kubelet(&mut self) {
         self.pods.clear();
     }
 
-    /// The time by the node's own clock.
+    /// Time by the node's own clock.
     pub(crate) fn wall(&self) -> DateTime<Utc> {
         self.clock.now() + self.clock_ahead
     }
 
-    /// Processes that tell their progress, as they really were, in the order of their starts.
+    /// Training processes that report progress, as they really were, in the order of their starts.
     pub fn lives(&self) -> &[Life] {
         self.training.lives()
     }
 
-    /// The training process of a pod goes on like this; false: there is none that goes on steadily.
+    /// Sets the pace of a pod's training process. False if no steady process runs.
     pub fn set_pace(&mut self, pod_uid: &str, pace: Pace) -> bool {
         self.catch_up();
         self.training.set_pace(pod_uid, pace)
     }
 
-    /// The next training process of a pod does no step.
+    /// The next training process of a pod makes no step.
     pub fn never_begins(&mut self, pod_uid: &str) {
         self.training.never_begins(pod_uid);
     }
 
-    /// Notes what follows of itself, and lets happen what takes no time.
+    /// Schedules the consequences of effects, and executes immediate ones.
     pub(crate) fn follow(
         &mut self,
         effects: impl IntoIterator<Item = (std::time::Duration, Effect)>,
@@ -233,8 +225,7 @@ impl SimNode {
         }
     }
 
-    /// Lets everything happen that is due, each in its time; whether something did beside the steps of
-    /// training.
+    /// Executes all due events in their order. Returns true if one was more than a training step.
     pub(crate) fn catch_up(&mut self) -> bool {
         let now = self.clock.now();
         let mut busy = false;
@@ -263,7 +254,7 @@ impl SimNode {
         busy
     }
 
-    /// A training process tells its progress.
+    /// A training process reports its progress.
     fn train(&mut self, at: DateTime<Utc>) {
         if let Some((uid, step, saved)) = self.training.step(at) {
             let wall = at + self.clock_ahead;
@@ -272,8 +263,8 @@ impl SimNode {
         }
     }
 
-    /// Says in the store whether the node is heard of, as the node controller does: Ready, the taint
-    /// of unreachable nodes, and the readiness of its pods.
+    /// Writes the node's connection state to the store, as the node controller does: Ready, the
+    /// taint of unreachable nodes, and the readiness of its pods.
     pub(crate) fn show_lost(&mut self, store: &mut Store) {
         let (lost, now) = (!self.alive(), self.clock.now());
         if lost {
@@ -295,7 +286,7 @@ impl SimNode {
             (Patch::Merge(json!({"spec": {"taints": taints}})), false),
         ];
         for (patch, status) in patches {
-            // A node that was deleted stays so.
+            // A deleted node stays deleted.
             let _ = store.patch(who, WatchedKind::Node, &key, &patch, status);
         }
         let here: Vec<Key> = store
@@ -312,7 +303,7 @@ impl SimNode {
         }
     }
 
-    /// Shows the agent's own pod ready or not.
+    /// Sets the readiness of the agent's own pod.
     pub(crate) fn show_agent(&self, store: &mut Store) {
         let key = Key::new(NAMESPACE, agent_pod(&self.name));
         self.show_ready(store, &key, self.alive() && self.agent_runs());
@@ -331,7 +322,7 @@ impl SimNode {
 }
 
 fn runtime(name: &str, ips: &Arc<AtomicU32>) -> Pretend {
-    // Nobody hears of changes: kubelet and agent look when it is their turn.
+    // No actor is notified of changes: kubelet and agent read them at their turn.
     let (kubelet, _) = mpsc::unbounded_channel();
     Pretend::new(
         name,
@@ -345,7 +336,7 @@ fn agent_pod(node: &str) -> String {
     format!("lockstep-agent-{node}")
 }
 
-/// What an agent says of itself before it has seen anything.
+/// The agent's status before its first observation.
 fn introduction() -> NodeAgentStatus {
     NodeAgentStatus {
         capabilities: [
@@ -359,7 +350,7 @@ fn introduction() -> NodeAgentStatus {
     }
 }
 
-/// A node object that is ready, with so many of each resource and these labels.
+/// A ready node with these resources and labels.
 pub fn node(name: &str, resources: &[(&str, &str)], labels: &Value) -> Value {
     let mut allocatable = json!({"cpu": "100", "memory": "1Ti", "pods": "110"});
     for (resource, amount) in resources {

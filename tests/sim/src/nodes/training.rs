@@ -1,5 +1,4 @@
-//! Training processes of a node that tell their progress: how they go on, and what really became of
-//! them.
+//! Training processes of a node that report progress: their pace, and their real fate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,33 +7,32 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_kubelet::model::PodDesc;
 use lockstep_kubelet::runtime::Pretend;
 
-/// Annotation of the pods whose processes tell their progress, with a [`First`] as its value.
+/// Annotation of pods whose processes report progress, with a [`First`] as value.
 pub const TELLS: &str = "sim/tells";
-/// Name of the container of such processes.
 const CONTAINER: &str = "c";
-/// From the start of a process to its first step, and from one step to the next.
+/// Time from the start of a process to its first step, and between two steps.
 const LOADS: TimeDelta = TimeDelta::seconds(9);
 const STEP: TimeDelta = TimeDelta::seconds(4);
-/// The same where it is slow: a little less than it may take.
+/// Duration of a slow step: a little less than the limit.
 const SLOW_STEP: TimeDelta = TimeDelta::seconds(PROGRESS_TIMEOUT - 1);
-/// Steps from one checkpoint to the next.
+/// Steps between two checkpoints.
 const SAVES_EVERY: u64 = 5;
 
-/// How long such processes may go without a step, in seconds; and after they have started.
+/// Longest time without a step, and after a start, in seconds.
 pub const PROGRESS_TIMEOUT: i64 = 20;
 /// See [`PROGRESS_TIMEOUT`].
 pub const PROGRESS_STARTUP: i64 = 30;
 
-/// When a process tells a step for the first time.
+/// First report of a process.
 pub enum First {
-    /// As it begins: step 0.
+    /// Step 0, at its start.
     AtOnce,
-    /// When it has done one.
+    /// After its first step.
     WithItsFirstStep,
 }
 
 impl First {
-    /// As pods say it.
+    /// Value of the annotation.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::AtOnce => "at once",
@@ -43,37 +41,33 @@ impl First {
     }
 }
 
-/// How a process goes on.
+/// Pace of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// A step every few seconds, and a checkpoint now and then.
+    /// A step every few seconds, and checkpoints.
     Steady,
-    /// A step in a little less time than it may take.
+    /// Each step takes a little less than the limit.
     Slow,
-    /// No step any more, and checkpoints as ever.
+    /// No further step, but further checkpoints.
     OnlySaves,
-    /// Nothing any more.
+    /// No further step or checkpoint.
     Stalled,
 }
 
-/// One process, as it really was. Times are those of the simulation, whatever the node's clock shows.
+/// One process, as it really was. Times are simulated times, whatever the node's clock shows.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// Its pod.
     pub pod: Arc<PodDesc>,
-    /// Its attempt.
     pub attempt: u64,
-    /// When it was started.
     pub started_at: DateTime<Utc>,
-    /// Whether one before it in its container has told a step.
+    /// True if an earlier process in its container has reported a step.
     pub told_before: bool,
-    /// When it told its last step.
+    /// Time of its last reported step.
     pub stepped_at: Option<DateTime<Utc>>,
-    /// Whether the kubelet has begun to stop its pod.
+    /// True if the kubelet has begun to stop its pod.
     pub stopping: bool,
-    /// When it was last known to be alive, or ended.
+    /// Last time at which it was known to be alive, or its end.
     pub lived_until: DateTime<Utc>,
-    /// Whether it has ended.
     pub ended: bool,
     container_id: String,
     pace: Pace,
@@ -82,21 +76,20 @@ pub struct Life {
     saved: Option<u64>,
 }
 
-/// The processes of one node.
 #[derive(Default)]
 pub(super) struct Training {
     lives: Vec<Life>,
-    /// UIDs of pods whose next process does no step.
+    /// UIDs of pods whose next process makes no step.
     stillborn: BTreeSet<String>,
 }
 
 impl Training {
-    /// All that ever were, in the order of their starts.
+    /// All processes, in the order of their starts.
     pub fn lives(&self) -> &[Life] {
         &self.lives
     }
 
-    /// The process of a pod goes on like this; false: there is none that goes on steadily.
+    /// Sets the pace of a pod's process. False if no steady process runs.
     pub fn set_pace(&mut self, pod_uid: &str, pace: Pace) -> bool {
         let steady = |l: &&mut Life| l.pod.uid == pod_uid && l.is_steady();
         let Some(life) = self.lives.iter_mut().find(steady) else {
@@ -109,7 +102,7 @@ impl Training {
         true
     }
 
-    /// The next process of a pod does no step.
+    /// The next process of a pod makes no step.
     pub fn never_begins(&mut self, pod_uid: &str) {
         self.stillborn.insert(pod_uid.to_owned());
     }
@@ -121,16 +114,16 @@ impl Training {
         }
     }
 
-    /// All of them end, with their containers.
+    /// All processes end with their containers.
     pub fn end(&mut self) {
         for life in &mut self.lives {
             life.ended = true;
-            // The runtime begins to number its containers anew.
+            // The runtime numbers its containers from the start again.
             life.container_id.clear();
         }
     }
 
-    /// Takes note of who has ended since it was last known to be alive.
+    /// Records processes that have ended.
     pub fn bury(&mut self, runtime: &Pretend) {
         if self.lives.iter().all(|l| l.ended) {
             return;
@@ -143,7 +136,7 @@ impl Training {
         }
     }
 
-    /// Takes note of who is alive at this time.
+    /// Records processes that are alive at this time.
     pub fn observe(&mut self, runtime: &Pretend, at: DateTime<Utc>) {
         for life in self.lives.iter_mut().filter(|l| !l.ended) {
             life.lived_until = at;
@@ -184,7 +177,7 @@ impl Training {
         });
     }
 
-    /// When somebody tells something next.
+    /// Time of the next report.
     pub fn next(&self) -> Option<DateTime<Utc>> {
         self.lives
             .iter()
@@ -193,7 +186,7 @@ impl Training {
             .min()
     }
 
-    /// Who tells something at this time: UID of the pod, step and checkpoint.
+    /// Reports at this time: UID of the pod, step and checkpoint.
     pub fn step(&mut self, at: DateTime<Utc>) -> Option<(String, u64, Option<u64>)> {
         let mut due = self.lives.iter_mut().filter(|l| l.goes_on());
         let life = due.find(|l| l.next <= at)?;
@@ -203,14 +196,14 @@ impl Training {
 }
 
 impl Life {
-    /// Whether it is alive and does its steps.
+    /// True if it is alive and makes steps.
     pub fn is_steady(&self) -> bool {
         !self.ended && self.pace == Pace::Steady
     }
 
-    /// Whether it does something of its own accord.
+    /// True if it makes steps or checkpoints.
     fn goes_on(&self) -> bool {
-        // What a process tells as it begins is no step: one that is stillborn tells it, too.
+        // The report at the start is no step: a process without steps sends it too.
         let begins = self.stepped_at.is_none() && self.next == self.started_at;
         !self.ended && (begins || self.pace != Pace::Stalled)
     }
@@ -219,7 +212,7 @@ impl Life {
         let begins = self.next == self.started_at;
         if self.pace == Pace::OnlySaves {
             self.saved = Some(self.saved.unwrap_or_default() + 1);
-            // With the first checkpoint it tells of a step for the first time.
+            // The first checkpoint reports the first step.
             self.stepped_at = self.stepped_at.or(Some(at));
             self.next = at + STEP;
             return;
@@ -240,7 +233,7 @@ impl Life {
     }
 }
 
-/// Pod, attempt and container of each process that is alive and would tell its progress.
+/// Pod, attempt and container of each living process that would report progress.
 fn alive(runtime: &Pretend) -> Vec<(Arc<PodDesc>, u64, String)> {
     let children = runtime.children();
     if children.is_empty() {

@@ -1,5 +1,5 @@
-//! Nothing of a new attempt is made while a training container of the old one runs (I1), where pods
-//! are recreated because nothing keeps two attempts apart. Sidecars have no part in that.
+//! No object of a new attempt is created while a training container of the old attempt runs (I1),
+//! where pods are recreated because no barrier separates attempts. Sidecars do not count.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub(super) fn judge(
     let spec = &workload.spec;
     let promised = spec.scheduling.policy == SchedulingPolicy::Gang
         && spec.failure_policy.in_place.without_supervisor == WithoutSupervisor::Deny;
-    // Where a barrier keeps them apart, containers of both may be there (`SimCluster::run` looks at
-    // their processes).
+    // With a barrier, containers of both attempts may exist (`SimCluster::run` checks their
+    // processes).
     let supervised = write.object["metadata"]["annotations"][annotations::TIER] == "supervised";
     let Some(new) = attempt(&write.object).filter(|_| promised && !supervised) else {
         return Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn judge(
             continue;
         }
         let children = node.runtime.children();
-        // What runs there, whatever the API server still knows of it.
+        // Processes on the node, whatever the API server still has.
         for (pod, view) in node.runtime.table().all() {
             let same = *pod.namespace == *write.key.namespace
                 && pod.labels.get(labels::WORKLOAD_UID) == uid.as_ref()
@@ -53,7 +53,7 @@ pub(super) fn judge(
                 .and_then(|a| a.parse::<i64>().ok())
                 .is_some_and(|a| a < new);
             let supervised = pod.annotations.get(annotations::TIER);
-            // What a supervisor holds at the new attempt runs nothing of an older one.
+            // A process that a supervisor holds at the new attempt is not of an older one.
             let runs = if supervised.is_some_and(|tier| tier == "supervised") {
                 let mut children = children.iter();
                 children.any(|(uid, at)| *uid == pod.uid && (*at as i64) < new)
@@ -70,7 +70,8 @@ pub(super) fn judge(
     broken
 }
 
-/// Whether a node is back and the news of it have not arrived: until then its pods are out of reach.
+/// True if a node has returned and its events have not arrived: until then its pods are
+/// unreachable.
 fn is_unheard(cluster: &SimCluster, node: &str) -> bool {
     let (store, key) = (cluster.store(), Key::new("", node));
     let is_ready = |node: &Object| {

@@ -18,14 +18,12 @@ use crate::pods::{leaving, member_of, node_of, over};
 
 const RESOURCES: [&str; 2] = ["nvidia.com/gpu", "rdma/hca"];
 
-/// What nodes offer.
 #[derive(Default)]
 pub(super) struct Capacity {
-    /// The most that each node has offered of each resource: who places may not have heard yet that
-    /// it is less now.
+    /// Largest offer of each node, by resource: the scheduler may not have received a decrease yet.
     most: BTreeMap<String, [i64; 2]>,
-    /// UIDs of workloads of which somebody in their namespace has made a pod, owner reference and
-    /// all: it stands in for a member and may hold less than that needs.
+    /// UIDs of workloads with a forged pod in their namespace, owner reference included. Such a pod
+    /// replaces a member and can hold less than the member needs.
     forged: BTreeSet<String>,
 }
 
@@ -38,12 +36,12 @@ impl Capacity {
         }
     }
 
-    /// A pod that nobody of ours has made.
+    /// Records a forged pod.
     pub fn stands_in(&mut self, write: &Write) {
         self.forged.extend(owner(&write.object).map(str::to_owned));
     }
 
-    /// Looks at the nodes on which the gang has members that it did not have there before.
+    /// Checks the nodes on which the gang has new members.
     pub fn judge(
         &self,
         old: Option<&PodGroup>,
@@ -64,7 +62,8 @@ impl Capacity {
         if over.is_empty() {
             return over;
         }
-        // Gangs whose pods kube-scheduler has exchanged take each other's nodes, one write after the other.
+        // Gangs whose pods kube-scheduler has exchanged take each other's nodes, one write after
+        // the other.
         self.overcommitted(&nodes, groups, workloads, &bound(cluster))
     }
 
@@ -73,8 +72,8 @@ impl Capacity {
         uid.is_some_and(|uid| self.forged.contains(uid))
     }
 
-    /// Those of the nodes of which more is promised than they offer. A member whose pod is bound to
-    /// another node takes nothing of its promise.
+    /// Nodes with more promised than offered capacity. A member whose pod is bound to another node
+    /// takes none of its promise.
     fn overcommitted(
         &self,
         nodes: &[String],
@@ -119,7 +118,7 @@ impl Capacity {
     }
 }
 
-/// The nodes that pods are bound to, by the UID of their workload and their member.
+/// Nodes of bound pods, by UID of their workload and by member.
 pub(super) type Bound = BTreeMap<(String, Member), String>;
 
 pub(super) fn bound(cluster: &SimCluster) -> Bound {
@@ -133,7 +132,7 @@ pub(super) fn bound(cluster: &SimCluster) -> Bound {
     each.collect()
 }
 
-/// Who is promised something on a node.
+/// Holders of promises on a node.
 fn who(
     node: &str,
     groups: &BTreeMap<String, PodGroup>,
@@ -149,7 +148,6 @@ fn who(
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Node of each member.
 fn placed(group: &PodGroup) -> BTreeMap<Member, String> {
     group.status.as_ref().map(assigned).unwrap_or_default()
 }
@@ -166,9 +164,9 @@ fn has_ended(workload: &TrainingWorkload) -> bool {
     matches!(phase, Some(Phase::Succeeded | Phase::Failed))
 }
 
-/// Whether what a gang is promised counts: it waits for no victims (it overlaps with these, and
-/// with nobody else), and its workload has neither ended, nor given it back, nor been resized so that it has no
-/// such gang any more. Of that nobody will run, and what still does is held by its pods.
+/// True if the promise to a gang counts. It does not if the gang waits for victims (with which it
+/// overlaps), or if its workload has ended, released it, or was resized so that the gang no longer
+/// exists. Pods of such a gang hold their own capacity.
 fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
     let Some(status) = &group.status else {
         return false;
@@ -190,7 +188,7 @@ fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bo
     status.preemption.is_none() && !released
 }
 
-/// What a member asks of each resource.
+/// Requests of a member by resource.
 fn request(workload: Option<&TrainingWorkload>, member: &Member) -> [i64; 2] {
     let group = workload.and_then(|w| w.spec.groups.iter().find(|g| g.name == member.group));
     let template = group.map(|g| serde_json::to_value(&g.template).unwrap_or_default());

@@ -1,5 +1,5 @@
-//! Who stops making progress is found, and nobody else (I14): what really became of the training
-//! processes beside what was told and decided of them.
+//! Each process that stops making progress is detected, and no other (I14). Compares the real fate
+//! of training processes with reports and decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use crate::api::Write;
 use crate::nodes::Life;
 use crate::pods::{leaving, over};
 
-/// An incident, or what it left in the history: UID of the workload, name of the pod, attempt and time
-/// of the cause.
+/// An incident, open or in the history: UID of the workload, name of the pod, attempt and time of
+/// the cause.
 type Answer = (String, String, i64, DateTime<Utc>);
 
-/// What was told and decided of hangs.
+/// Reports and decisions about hangs.
 #[derive(Default)]
 pub(super) struct Hangs {
-    /// Pod and attempt of each that was reported.
+    /// Pod and attempt of each report.
     reported: BTreeSet<(String, i64)>,
     answers: BTreeSet<Answer>,
 }
 
 impl Hangs {
-    /// What an agent tells: the process of every hang that is new must have made no progress.
+    /// Checks reports of an agent: the process of every new hang made no progress.
     pub fn report(
         &mut self,
         write: &Write,
@@ -52,7 +52,7 @@ impl Hangs {
         broken
     }
 
-    /// The status of a workload: each hang is answered once.
+    /// Checks the status of a workload: each hang is handled once.
     pub fn answer(
         &mut self,
         workload: &TrainingWorkload,
@@ -88,7 +88,7 @@ impl Hangs {
         broken
     }
 
-    /// How many hangs were told, and how many answers were given.
+    /// Number of reported and of handled hangs.
     pub fn counts(&self) -> [(&'static str, usize); 2] {
         [
             ("hangs told", self.reported.len()),
@@ -97,14 +97,14 @@ impl Hangs {
     }
 }
 
-/// Whether a process has ended after it has made no progress for as long as its workload allows. Whom
-/// the kubelet stops has his grace period instead.
+/// True if a process ended after it made no progress for as long as its workload allows. A process
+/// that the kubelet stops has its grace period instead.
 fn has_hung(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
     let limit = limit(life, workloads).filter(|_| life.ended && !life.stopping);
     limit.is_some_and(|at| life.lived_until >= at)
 }
 
-/// When a process has hung if it makes no more progress; None: never.
+/// Time at which a process hangs without further progress. `None`: never.
 fn limit(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> Option<DateTime<Utc>> {
     let uid = life.pod.labels.get(labels::WORKLOAD_UID)?;
     let policy = workloads.get(uid)?.spec.failure_policy.progress?;
@@ -116,7 +116,7 @@ fn limit(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> Option<
     }
 }
 
-/// Processes that live on although they have hung.
+/// Living processes that have hung.
 pub(super) fn unnoticed(
     cluster: &SimCluster,
     workloads: &BTreeMap<String, TrainingWorkload>,
@@ -128,7 +128,7 @@ pub(super) fn unnoticed(
         .collect()
 }
 
-/// Hangs of which nothing has come although faults have stopped.
+/// Hangs without a consequence after faults have stopped.
 pub(super) fn unanswered(
     cluster: &SimCluster,
     workloads: &BTreeMap<String, TrainingWorkload>,
@@ -142,14 +142,14 @@ pub(super) fn unanswered(
         .collect()
 }
 
-/// Whether the pod of a process is there and has not ended.
+/// True if the pod of a process exists and has not ended.
 fn is_there(cluster: &SimCluster, life: &Life) -> bool {
     let mut pods = cluster.list::<Pod>();
     pods.retain(|p| p.metadata.uid.as_ref() == Some(&life.pod.uid));
     pods.iter().any(|p| !leaving(p) && !over(p))
 }
 
-/// Whether its restart domain is at a later attempt, or its workload does not run any more.
+/// True if its restart domain is at a later attempt, or its workload no longer runs.
 fn has_moved_on(cluster: &SimCluster, life: &Life) -> bool {
     let mut workloads = cluster.list::<TrainingWorkload>();
     workloads.retain(|w| w.metadata.uid.as_ref() == life.pod.labels.get(labels::WORKLOAD_UID));

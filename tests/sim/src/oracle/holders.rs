@@ -1,4 +1,4 @@
-//! Who holds capacity and does not come to run keeps nobody waiting for ever (I13).
+//! A gang that holds capacity without running blocks no other gang forever (I13).
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,22 @@ use lockstep_manager::stepped::WatchedKind;
 use super::controls;
 use crate::SimCluster;
 
-/// How long a gang of which no further member is bound may hold capacity while others wait: the
-/// deadline of a preemption after the grace periods of its victims, or that of the start.
+/// Longest time for which a gang may hold capacity without a further bound member while other gangs
+/// wait: the deadline of a preemption after its victims' grace periods, or the start deadline.
 const LONGEST: TimeDelta = TimeDelta::minutes(40);
-/// Time between two looks.
+/// Time between two checks.
 const EVERY: TimeDelta = TimeDelta::seconds(10);
-/// What one look counts at most: time in which nobody had a turn is nobody's fault.
+/// Most time that one check counts: time without turns is no fault of a gang.
 const COUNTED: TimeDelta = TimeDelta::minutes(1);
 
 /// Gangs that hold capacity and do not run.
 #[derive(Default)]
 pub(super) struct Holders {
     looked_at: Option<DateTime<Utc>>,
-    /// By UID of the pod group.
     held: BTreeMap<String, Held>,
 }
 
-/// How far a gang has come, and for how long it has not come further.
+/// Progress of a gang, and time without further progress.
 struct Held {
     placement: String,
     bound: usize,
@@ -37,7 +36,7 @@ struct Held {
 }
 
 impl Holders {
-    /// Gangs that have held capacity for too long; `None` when it is not yet time to look again.
+    /// Gangs that have held capacity for too long; `None` before the next check is due.
     pub fn look(
         &mut self,
         cluster: &SimCluster,
@@ -82,7 +81,7 @@ impl Holders {
     }
 }
 
-/// The placement of a gang that is to run and has not given it back.
+/// The placement of a gang that should run and has not released it.
 fn unreleased<'g>(
     group: &'g PodGroup,
     workloads: &BTreeMap<String, TrainingWorkload>,
@@ -110,7 +109,7 @@ fn name_of(group: &PodGroup) -> (String, String) {
     (text(&meta.namespace), text(&meta.name))
 }
 
-/// Pods with a node, by namespace and name of the pod group that they name.
+/// Pods with a node, by namespace and name of their pod group.
 fn bound_members(cluster: &SimCluster) -> BTreeMap<(String, String), usize> {
     let mut bound: BTreeMap<(String, String), usize> = BTreeMap::new();
     let store = cluster.store();

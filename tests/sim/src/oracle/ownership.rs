@@ -1,4 +1,4 @@
-//! The manager writes only what is its own, and says by UID or version what it means (I4).
+//! The manager writes only its own objects, and identifies them by UID or version (I4).
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) fn judge(
         | WatchedKind::RestartOrder => {
             owned || write.kind == WatchedKind::Pod && removes && is_victim(&write.uid, groups)
         }
-        // Budgets count what is evicted: the API server writes in the name of who asked.
+        // Budgets count evictions: the API server writes in the name of the requester.
         WatchedKind::PodDisruptionBudget => write.verb == Verb::UpdateStatus,
         WatchedKind::Node
         | WatchedKind::NodeAgent
@@ -52,7 +52,6 @@ pub(super) fn judge(
     broken
 }
 
-/// UID of the workload that controls an object.
 pub(super) fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     let controller = owners.iter().find(|o| o["controller"] == true)?;

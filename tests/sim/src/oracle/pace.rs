@@ -1,4 +1,4 @@
-//! Nobody writes the same object again and again (I8).
+//! No actor writes the same object again and again (I8).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,11 +7,11 @@ use lockstep_manager::stepped::WatchedKind;
 
 use crate::api::{Verb, Write};
 
-/// Writes of the manager on one object, of one verb, within [`WINDOW`], beyond which it spins.
+/// Most writes of the manager on one object, of one verb, within [`WINDOW`].
 const MOST: usize = 60;
 const WINDOW: TimeDelta = TimeDelta::minutes(1);
 
-/// What the manager wrote lately.
+/// Recent writes of the manager.
 #[derive(Default)]
 pub(super) struct Pace {
     lately: BTreeMap<(WatchedKind, String, String, Verb), VecDeque<DateTime<Utc>>>,

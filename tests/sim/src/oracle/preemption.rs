@@ -1,4 +1,4 @@
-//! Who is preempted, for whom, and how often (I10, I12).
+//! Victims, preemptors, and number of preemptions (I10, I12).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::controls;
 use super::ownership::owner;
 use crate::api::{Object, Write, ended};
 
-/// Preemptions after which a gang whose claim does not exist must have learned it: one, and one more
-/// where a node was lost before kube-scheduler had looked.
+/// Most preemptions of a gang without its claim: one, and one more if a node was lost before
+/// kube-scheduler ran.
 const MOST_IN_VAIN: usize = 2;
-/// Least time between a preemption that fails and the next one for the same gang.
+/// Least time between a failed preemption and the next one for the same gang.
 const LEAST_BACKOFF: TimeDelta = TimeDelta::minutes(10);
 
-/// The group of Kueue's that a pod is in. Nothing controls it.
+/// Kueue's group of a pod, which has no controller.
 fn kueue_group(pod: &Value) -> Option<&str> {
     let labels = &pod["metadata"]["labels"];
     let managed = labels["kueue.x-k8s.io/managed"] == "true";
@@ -32,9 +32,9 @@ fn kueue_group(pod: &Value) -> Option<&str> {
     group.filter(|_| managed && alone)
 }
 
-/// Priority of a pod that is preempted by itself. A pod of a workload counts for what its pod group
-/// does: its own priority may be of a class of the same name that was made later, and "will be ignored"
-/// (KEP-5710, Pod Group priorities).
+/// Priority of a pod that is preempted alone. A pod of a workload has the priority of its pod
+/// group: its own priority can be of a class of the same name that was created later, and "will be
+/// ignored" (KEP-5710, Pod Group priorities).
 fn victim_priority(
     pod: &Value,
     groups: &BTreeMap<String, PodGroup>,
@@ -51,15 +51,14 @@ fn victim_priority(
     highest.unwrap_or_else(own)
 }
 
-/// Preemptions so far.
 #[derive(Default)]
 pub(super) struct Preemptions {
-    /// Intents of which somebody has left, by UID of the preemptor.
+    /// Intents with an evicted victim, by UID of the preemptor.
     carried_out: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Preemptions {
-    /// The preemptor that has stored an intent to preempt this.
+    /// The preemptor with a stored intent for this victim.
     fn preemptor<'g>(
         &mut self,
         uid: &str,
@@ -76,7 +75,7 @@ impl Preemptions {
         None
     }
 
-    /// A pod is evicted or deleted by the scheduler. `pods` are all that there were before.
+    /// The scheduler evicts or deletes a pod. `pods`: all pods before that.
     pub fn evicts<'p>(
         &mut self,
         write: &Write,
@@ -122,7 +121,7 @@ impl Preemptions {
                 let mut victims = intent.iter().flat_map(|i| &i.victims);
                 victims.any(|v| pod["metadata"]["uid"] == v.uid)
             };
-            // One that has come since the decision was not known then.
+            // A pod that was created after the decision was unknown at that time.
             let since = intent.map(|i| i.decided_at);
             let earlier = |pod: &&Object| {
                 let created = pod["metadata"]["creationTimestamp"].as_str();
@@ -138,7 +137,7 @@ impl Preemptions {
         broken
     }
 
-    /// The scheduler says that a gang is preempted.
+    /// The scheduler marks a gang as preempted.
     pub fn marks(
         &mut self,
         write: &Write,
@@ -162,8 +161,9 @@ impl Preemptions {
         (!lower).then(why).into_iter().collect()
     }
 
-    /// A gang gets an intent although it is refused for another reason than capacity, or its last
-    /// preemption failed just before; or again and again although a claim of its pods does not exist.
+    /// Reports an intent for a gang that was refused for another reason than capacity, or whose
+    /// last preemption has just failed. Also reports repeated intents for a gang with a missing
+    /// claim.
     pub fn intends(&self, old: Option<&PodGroup>, new: &PodGroup, claimless: bool) -> Vec<String> {
         let intent = |g: &PodGroup| g.status.as_ref()?.preemption.as_ref().map(|p| p.id.clone());
         let decided = intent(new).is_some() && old.and_then(intent) != intent(new);

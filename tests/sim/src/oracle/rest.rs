@@ -1,4 +1,4 @@
-//! What holds once faults have stopped and everything has come to rest (I3, I5, I7, I8).
+//! Invariants once faults have stopped and the cluster is at rest (I3, I5, I7, I8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::SimCluster;
 use crate::gangs::assigned;
 use crate::pods::{leaving, node_of, over};
 
-/// What is broken at rest.
+/// Violations at rest.
 pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<String> {
     let workloads = cluster.list::<TrainingWorkload>();
     let mut broken: Vec<String> = workloads.iter().filter_map(says_why).collect();
@@ -32,7 +32,7 @@ pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<Stri
     broken
 }
 
-/// Members that run on another node than the one that their gang is promised for them.
+/// Members that run on another node than assigned.
 fn promised_elsewhere(cluster: &SimCluster) -> Vec<String> {
     let bound = bound(cluster);
     let groups = cluster.list::<PodGroup>();
@@ -52,7 +52,7 @@ fn promised_elsewhere(cluster: &SimCluster) -> Vec<String> {
     broken.collect()
 }
 
-/// A workload that neither runs nor has ended says why.
+/// Reports a workload that neither runs nor has ended, without a reason.
 fn says_why(w: &TrainingWorkload) -> Option<String> {
     let name = w.metadata.name.as_deref().unwrap_or_default();
     let status = w.status.clone().unwrap_or_default();
@@ -73,7 +73,7 @@ fn says_why(w: &TrainingWorkload) -> Option<String> {
     }
 }
 
-/// A gang of which some members are bound and run, and others are missing.
+/// Reports a gang with some running and some missing members.
 fn partly_there(
     cluster: &SimCluster,
     workloads: &[TrainingWorkload],
@@ -119,14 +119,13 @@ fn partly_there(
     broken.collect()
 }
 
-/// UID of the workload that controls an object.
 pub(super) fn controller<K: Resource>(object: &K) -> Option<&str> {
     let mut owners = object.meta().owner_references.iter().flatten();
     let controller = owners.find(|o| o.controller == Some(true))?;
     (controller.kind == "TrainingWorkload").then_some(controller.uid.as_str())
 }
 
-/// What is left of workloads that were deleted.
+/// Remains of deleted workloads.
 pub fn left(cluster: &SimCluster) -> Vec<String> {
     let store = cluster.store();
     let kinds = [

@@ -1,8 +1,8 @@
-//! What never goes back in the status of a workload, and what an incident costs (I2, I6).
+//! Monotonic fields in the status of a workload, and the cost of an incident (I2, I6).
 
 use lockstep_api::workload::{Incident, Phase, TrainingWorkloadStatus};
 
-/// What is wrong with a status that was written after another.
+/// Violations between a status and the next.
 pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Vec<String> {
     let ended =
         |s: &TrainingWorkloadStatus| matches!(s.phase, Some(Phase::Succeeded | Phase::Failed));
@@ -40,8 +40,7 @@ pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Ve
     broken
 }
 
-/// Incidents that were counted and are not any more: what killed the member turned out to be an
-/// eviction or a shutdown.
+/// Refunded incidents: an eviction or a shutdown ended the member.
 fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     let counted = a.domains.iter().filter_map(|d| {
         let incident = d.incident.as_ref().filter(|i| i.counted)?;
@@ -57,7 +56,7 @@ fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     now.count() as i64
 }
 
-/// Counted incidents that the later status has and the earlier does not.
+/// Counted incidents that only the later status has.
 fn opened(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     let before = |key: &str| {
         let old = a.domains.iter().find(|o| o.key == key);
@@ -76,7 +75,7 @@ fn opened(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
         .count() as i64
 }
 
-/// Incidents that ended between the two without recovery.
+/// Incidents that ended between the two statuses without recovery.
 fn given_up(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     let new = b.history.iter().filter(|h| !a.history.contains(h));
     new.filter(|h| h.recovered_at.is_none()).count() as i64

@@ -1,4 +1,4 @@
-//! What happens to containers.
+//! Faults of containers.
 
 use k8s_openapi::api::core::v1::Pod;
 

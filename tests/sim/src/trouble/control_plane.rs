@@ -1,4 +1,4 @@
-//! What goes wrong between the manager and the API server, and in it.
+//! Faults of the API server and of the connection to it.
 
 use chrono::TimeDelta;
 use lockstep_manager::stepped::WatchedKind;
@@ -37,7 +37,7 @@ pub(super) fn no_lag(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     true
 }
 
-/// One quota counts in every namespace by itself.
+/// One quota in every namespace.
 pub(super) fn quota(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     c.store().admission.quota = Some(rng.usize(..8));
     true
@@ -59,7 +59,7 @@ pub(super) fn webhook(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
     true
 }
 
-/// What service meshes and cloud providers do to pods.
+/// Changes of pods as by service meshes and cloud providers.
 fn change(pod: &mut Value) {
     let sidecar =
         json!({"name": "proxy", "image": "i", "resources": {"requests": {"cpu": "100m"}}});

@@ -1,4 +1,4 @@
-//! Pods of others.
+//! Pods of other controllers.
 
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
@@ -8,16 +8,16 @@ use super::{TENANT, one_of};
 use crate::SimCluster;
 use crate::api::merge;
 
-/// Label of everything that is foreign.
+/// Label of all foreign objects.
 const FOREIGN: &str = "foreign";
-/// Foreign pods that are there at once.
+/// Most foreign pods at once.
 const MOST: usize = 6;
 
 fn node(c: &SimCluster, rng: &mut fastrand::Rng) -> String {
     one_of(c.node_names(), rng).unwrap_or_default()
 }
 
-/// Makes a pod of somebody else; nobody is asked whether it fits.
+/// Creates a foreign pod, whatever capacity is free.
 fn pod(c: &mut SimCluster, rng: &mut fastrand::Rng, more: &Value) -> bool {
     let mut store = c.store();
     let there = store
@@ -115,7 +115,7 @@ pub(super) fn gang(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     })
 }
 
-/// Two pods of a group of Kueue's, which have no controller.
+/// Two pods of a Kueue group, which has no controller.
 pub(super) fn kueue_group(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let group = format!("foreign-{}", c.store().version());
     let labels = json!({"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/managed": "true"});

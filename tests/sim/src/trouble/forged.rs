@@ -1,4 +1,4 @@
-//! Objects that say of themselves what is not true.
+//! Objects with false claims about themselves.
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::TrainingWorkload;
@@ -56,8 +56,8 @@ pub(super) fn abroad(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     copy(c, rng, true, true)
 }
 
-/// Takes away what was forged and is still there, but for what has the owner that it claims, which is
-/// the owner's to remove, and what claims none.
+/// Removes remaining forged pods, except pods with an existing owner, which that owner removes, and
+/// pods without a claim.
 pub(super) fn sweep(c: &mut SimCluster) {
     let owners: Vec<String> = c
         .list::<TrainingWorkload>()

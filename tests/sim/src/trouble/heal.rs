@@ -1,5 +1,3 @@
-//! Faults stop.
-
 use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
@@ -9,8 +7,8 @@ use crate::SimCluster;
 use crate::api::Admission;
 use crate::nodes::NodeFaults;
 
-/// No more faults. What users and tenants have made stays, but for forged pods that name owners of
-/// another namespace or that are gone.
+/// Ends all faults. Objects of users and tenants stay, except forged pods whose owner is in another
+/// namespace or missing.
 pub fn heal(c: &mut SimCluster) {
     for name in c.node_names() {
         c.fault(&name, |f| *f = NodeFaults::default());

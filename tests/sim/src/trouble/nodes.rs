@@ -1,4 +1,4 @@
-//! What happens to nodes, their kubelets and agents.
+//! Faults of nodes, kubelets and agents.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -25,7 +25,7 @@ pub(super) fn lose(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     faulty(c, &name, |f| f.lost = true)
 }
 
-/// Kubelets and agents of many nodes do not reach the API server, and go on.
+/// Kubelets and agents of many nodes lose the API server, and continue.
 pub(super) fn outage(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let mut names = c.node_names();
     rng.shuffle(&mut names);
@@ -37,7 +37,6 @@ pub(super) fn outage(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     changed
 }
 
-/// The outage of all nodes is over.
 pub(super) fn outage_over(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
     let mut changed = false;
     for name in c.node_names() {
@@ -68,7 +67,7 @@ pub(super) fn shrink(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     set_gpus(c, &name, &left)
 }
 
-/// Gives a node back what it was made with.
+/// Restores the original resources of a node.
 pub(super) fn restore(c: &mut SimCluster, name: &str) -> bool {
     let node: Option<Node> = c.get(&Key::new("", name));
     let capacity = node.and_then(|n| n.status?.capacity?.remove(GPU));
@@ -80,7 +79,6 @@ pub(super) fn grow(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     restore(c, &name)
 }
 
-/// Cordons a node, or uncordons it.
 pub(super) fn set_cordoned(c: &mut SimCluster, name: &str, cordoned: bool) {
     c.edit::<Node>(&Key::new("", name), |node| {
         let spec = node.spec.get_or_insert_default();

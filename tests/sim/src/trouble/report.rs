@@ -1,4 +1,4 @@
-//! What is shown of a story that has failed.
+//! Report of a failed story.
 
 use lockstep_api::TrainingWorkload;
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::SimCluster;
 use crate::api::Write;
 
-/// Writes of which it is shown what they changed.
+/// Number of last writes whose changes are shown.
 const LAST: usize = 12;
 
-/// The workloads as they are, a few lines each.
+/// The current workloads, a few lines each.
 pub(super) fn workloads(cluster: &SimCluster) -> String {
     let all = cluster.list::<TrainingWorkload>().into_iter();
     let each = all.map(|w| {
@@ -29,7 +29,7 @@ pub(super) fn workloads(cluster: &SimCluster) -> String {
     each.collect::<Vec<_>>().join("\n")
 }
 
-/// What the last writes have changed, the last one first.
+/// Changes by the last writes, latest first.
 pub(super) fn changes(cluster: &SimCluster) -> String {
     let store = cluster.store();
     let last = (0..store.log.len()).rev().take(LAST);

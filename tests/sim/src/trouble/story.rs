@@ -1,4 +1,4 @@
-//! A story: a cluster, workloads, troubles between random steps, and then rest.
+//! A story: a cluster, workloads, troubles between random steps, and rest.
 
 use chrono::TimeDelta;
 use lockstep_api::TrainingWorkload;
@@ -12,24 +12,23 @@ use crate::SimCluster;
 use crate::nodes::node;
 use crate::oracle::{self, Oracles};
 
-/// How long a story waits in the end for whoever goes on by himself: longer than every deadline of
-/// the generated workloads.
+/// Longest wait for a deadline at the end of a story: longer than every deadline of the generated
+/// workloads.
 const PATIENCE: i64 = 1500;
-/// Rounds in which a story comes to rest.
+/// Most rounds until a story is at rest.
 const MOST_ROUNDS: usize = 2500;
-/// Looks in a row that change nothing, after which it is at rest: one a second where a budget
-/// refuses an eviction, and everything else must have its time.
+/// Consecutive turns without a change that count as rest. A budget that refuses an eviction is
+/// checked once a second, and all other deadlines must pass.
 const MOST_QUIET: usize = 900;
 
-/// How long training goes on in the end, and how long a turn of everybody takes then. All hangs are
-/// answered within that time.
+/// Duration of training at the end, in which all hangs are handled.
 const TRAINS: TimeDelta = TimeDelta::minutes(10);
 const TURN: TimeDelta = TimeDelta::seconds(5);
 
-/// Turns of everybody until the first training goes on.
+/// Rounds until the first training process makes steps.
 const STARTS_IN: usize = 40;
 
-/// How far clocks of nodes are ahead.
+/// Clock offsets of nodes.
 const CLOCKS_AHEAD: [TimeDelta; 8] = [
     TimeDelta::zero(),
     TimeDelta::zero(),
@@ -41,28 +40,24 @@ const CLOCKS_AHEAD: [TimeDelta; 8] = [
     TimeDelta::hours(-1),
 ];
 
-/// What a story is made of.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Chooses the cluster, who runs next, and jitter.
+    /// Chooses the cluster, the next actor, and jitter.
     pub seed: u64,
-    /// Steps after each trouble, at most.
+    /// Most steps after each trouble.
     pub steps: usize,
-    /// Whether it is about training that tells its progress: the first workloads do so.
+    /// True for stories about training that reports progress: the first workloads do.
     pub trains: bool,
 }
 
-/// One story.
 pub struct Story {
-    /// The cluster.
     pub cluster: SimCluster,
-    /// The oracles.
     pub oracles: Oracles,
-    /// What really happened.
+    /// Number of played troubles.
     pub mix: Mix,
-    /// What happened, in order, for whoever reads of a failure.
+    /// Played troubles in order, for reports.
     told: Vec<String>,
-    /// Its seed and the numbers of its troubles: what it takes to play it again.
+    /// Seed and numbers of the troubles: they replay the story.
     numbers: Vec<u64>,
     steps: usize,
 }
@@ -71,7 +66,7 @@ impl Story {
     /// A cluster of three to five nodes of two kinds, with priority classes and two workloads.
     pub fn new(settings: &Settings) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
-        // Of their own, so that what else the seed chooses stays.
+        // Separate, so that the seed's other choices stay.
         let mut clocks = fastrand::Rng::with_seed(settings.seed.rotate_left(31));
         let mut cluster = SimCluster::with_settings(settings.seed, installation(settings.trains));
         for at in 0..rng.usize(3..=5) {
@@ -94,7 +89,7 @@ impl Story {
             }
         }
         if settings.trains {
-            // What befalls training needs training that goes on.
+            // Troubles of training need running training.
             for _ in 0..STARTS_IN {
                 cluster.round();
                 cluster.later(1);
@@ -110,10 +105,11 @@ impl Story {
         }
     }
 
-    /// Something happens, and then some steps.
+    /// Plays a trouble, and then some steps.
     ///
     /// # Panics
-    /// An invariant is broken.
+    ///
+    /// An invariant is violated.
     pub fn play(&mut self, trouble: Trouble) {
         self.numbers.push(trouble.number);
         if trouble.happen(&mut self.cluster) {
@@ -128,21 +124,23 @@ impl Story {
         }
     }
 
-    /// Looks at the invariants.
+    /// Checks the invariants.
     ///
     /// # Panics
-    /// One is broken.
+    ///
+    /// One is violated.
     pub fn look(&mut self) {
         let broken = self.oracles.look(&mut self.cluster);
         self.hold(&broken);
     }
 
-    /// Faults stop, everything comes to rest, and then every workload is deleted. What only
-    /// kube-scheduler sees is asked again for ever, every five minutes, and training that tells its
-    /// progress never rests; such workloads go before the rest.
+    /// Ends all faults, waits for rest, and deletes every workload. Two kinds of workloads are
+    /// deleted before the rest: with constraints of kube-scheduler, which are retried every five
+    /// minutes, and with progress, which never rest.
     ///
     /// # Panics
-    /// An invariant is broken.
+    ///
+    /// An invariant is violated.
     pub fn end(&mut self) {
         heal(&mut self.cluster);
         self.train();
@@ -156,7 +154,7 @@ impl Story {
         self.hold(&broken);
     }
 
-    /// Training goes on for a while.
+    /// Continues training for a while.
     fn train(&mut self) {
         if self.cluster.lives().next().is_none() {
             return;
@@ -204,7 +202,7 @@ impl Story {
     }
 }
 
-/// The manager's constants. Where it is about training, it is quick to restart what has just failed.
+/// The manager's settings. Stories about training restart failed members quickly.
 fn installation(trains: bool) -> LifecycleSettings {
     let usual = LifecycleSettings {
         supervisor_image: Some("lockstep-supervisor".into()),
@@ -221,8 +219,8 @@ fn installation(trains: bool) -> LifecycleSettings {
     }
 }
 
-/// Whether a workload has what placement does not see and kube-scheduler may refuse for ever: host
-/// ports, affinity between pods, spread constraints.
+/// True if a workload has constraints that placement does not see and kube-scheduler may refuse
+/// forever: host ports, affinity between pods, spread constraints.
 fn retried_for_ever(workload: &TrainingWorkload) -> bool {
     let templates = workload.spec.groups.iter().map(|g| &g.template);
     templates.into_iter().any(|template| {

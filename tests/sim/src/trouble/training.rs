@@ -1,4 +1,4 @@
-//! Workloads whose members tell their progress, and what becomes of that.
+//! Workloads whose members report progress, and their faults.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
@@ -21,7 +21,7 @@ pub(super) fn new_trainer(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     made.is_ok()
 }
 
-/// A gang under supervisors whose members tell their progress.
+/// A supervised gang whose members report progress.
 fn trainer(name: &str, rng: &mut fastrand::Rng) -> Value {
     let first = [First::AtOnce, First::WithItsFirstStep][rng.usize(..2)].as_str();
     let gpus = ["0", "1", "1"][rng.usize(..3)];
@@ -56,7 +56,7 @@ fn trainer(name: &str, rng: &mut fastrand::Rng) -> Value {
     })
 }
 
-/// Node and UID of a pod whose training process does its steps.
+/// Node and UID of a pod whose training process makes steps.
 fn any_steady(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<(String, String)> {
     let steady = c.lives().filter(|l| l.is_steady());
     let pods = c.list::<Pod>();

@@ -1,4 +1,4 @@
-//! What users and administrators do.
+//! Actions of users and administrators.
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::TrainingWorkload;
@@ -11,10 +11,9 @@ use super::{CLASSES, NAMESPACE, TENANT, one_of, workload};
 use crate::SimCluster;
 use crate::pods::leaving;
 
-/// Workloads that are there at once.
+/// Most workloads at once.
 const MOST_WORKLOADS: usize = 4;
 
-/// A workload.
 pub(super) fn any_workload(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Key> {
     let all = c.list::<TrainingWorkload>();
     let there = all
@@ -23,7 +22,7 @@ pub(super) fn any_workload(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Ke
     one_of(there.map(Key::of).collect(), rng)
 }
 
-/// A pod of a workload that is not on its way out.
+/// A pod of a workload that is not terminating.
 pub(super) fn any_member(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Pod> {
     let mut pods = c.list::<Pod>();
     pods.retain(|pod| {
@@ -46,7 +45,7 @@ fn edit(
     true
 }
 
-/// A name for one more workload; none where there are enough.
+/// A name for a further workload. `None` if there are enough.
 pub(super) fn free_name(c: &SimCluster) -> Option<String> {
     if c.list::<TrainingWorkload>().len() >= MOST_WORKLOADS {
         return None;
@@ -137,7 +136,7 @@ pub(super) fn class_anew(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     make_class(c, name, value + [5, 15, -15][rng.usize(..3)])
 }
 
-/// Makes a class of that name and value, where there is none; whether there was none.
+/// Creates a missing class. Returns true if it was missing.
 pub(super) fn make_class(c: &mut SimCluster, name: &str, value: i32) -> bool {
     let policy = if name == "never" {
         json!("Never")

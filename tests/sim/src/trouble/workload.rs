@@ -1,4 +1,4 @@
-//! Workloads of many shapes; what is left out stands at the head of the suite.
+//! Workloads of many shapes. The head of the suite lists what is not varied.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::api::merge;
 
 use super::{CLASSES, NAMESPACE};
 
-/// The object of a workload that the numbers choose.
+/// A workload chosen by the numbers.
 pub fn workload(name: &str, rng: &mut fastrand::Rng) -> Value {
     let (class, _) = CLASSES[rng.usize(..CLASSES.len())];
     let basic = rng.u8(..10) < 2;
@@ -45,7 +45,7 @@ fn group(workload: &str, at: usize, rng: &mut fastrand::Rng) -> Value {
     })
 }
 
-/// The pods of a group; one in three has something that placement does not see, or hardly.
+/// The pods of a group. One in three has constraints that placement does not or hardly see.
 fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
     let gpus = [0, 1, 1, 1, 2, 2, 3, 4][rng.usize(..8)];
     let mut limits = json!({"cpu": (["1", "2", "8"][rng.usize(..3)])});

@@ -1,5 +1,5 @@
-//! Schedulers that are not there: what is evicted for gangs of theirs goes to others in the end, whoever
-//! runs next and however often the manager is lost.
+//! Absent schedulers: capacity that was freed for their gangs goes to other gangs in the end, in
+//! any order of actors and after any loss of the manager.
 
 use lockstep_sim::oracle::Oracles;
 use lockstep_sim::{Gangs, Spec};
@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::{HIGH, LOW};
 
-/// Seconds of a turn of everybody.
+/// Duration of a round in seconds.
 const TURN: i64 = 10;
-/// Turns of a story: three hours.
+/// Rounds of a story: three hours.
 const TURNS: usize = 1080;
 
 /// A gang whose members each name a scheduler.
@@ -47,7 +47,7 @@ fn gangs_that_are_never_scheduled_do_not_delay_other_gangs_forever() {
                 world.crash();
             }
             match turn {
-                // kube-scheduler is away for some minutes itself.
+                // kube-scheduler itself is absent for some minutes.
                 120 => world.store().schedulers.clear(),
                 180 => {
                     let name = "default-scheduler".to_owned();

@@ -1,4 +1,4 @@
-//! The rules of the API server that the product counts on.
+//! Rules of the API server on which the product depends.
 
 use lockstep_sim::api::{DeleteOptions, Patch, Verb};
 use lockstep_sim::pods::leaving;

@@ -1,4 +1,4 @@
-//! Wherever the manager is lost, the next one comes to the same end.
+//! After a loss of the manager at any point, the next process reaches the same end.
 
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;

@@ -1,6 +1,6 @@
-//! What the simulation promises, and what the product keeps in it.
+//! Promises of the simulation, and behaviour of the product in it.
 
-// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+// `cfg(test)` is always set here. It tells clippy that test helpers may unwrap.
 #![cfg(test)]
 
 mod absent;
@@ -24,7 +24,7 @@ const HIGH: Spec = Spec {
     ..LOW
 };
 
-/// A gang runs on all there is, and a more important one comes.
+/// A gang uses all capacity, and a gang of higher priority is created.
 fn contested() -> Gangs {
     let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
     world.gang("low", LOW);

@@ -1,4 +1,4 @@
-//! Failures at random, and then none: everything comes to rest and runs.
+//! Random failures, followed by none: everything comes to rest and runs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const GANG: Spec = Spec {
     gpus: 1,
 };
 
-/// One thing that goes wrong, or that somebody wants.
+/// A random failure or user action.
 fn misfortune(world: &mut Gangs) {
     let node = format!("n{}", world.pick(4));
     let name = ["a", "b"][world.pick(2)];
@@ -45,7 +45,7 @@ fn misfortune(world: &mut Gangs) {
     }
 }
 
-/// Everything is as it should be again.
+/// Ends all failures.
 fn heal(world: &mut Gangs) {
     for node in world.node_names() {
         world.find(&node);
@@ -55,7 +55,7 @@ fn heal(world: &mut Gangs) {
     }
 }
 
-/// Accelerators that placements promise on each node are there: nothing is promised twice.
+/// Reports a node with more promised than existing accelerators.
 fn overcommitted(world: &Gangs) -> Option<String> {
     let mut promised: BTreeMap<String, usize> = BTreeMap::new();
     let placed = ["a", "b"].map(|name| (!world.released(name)).then(|| world.nodes(name)));
@@ -77,7 +77,7 @@ fn statuses(world: &Gangs, name: &str) -> Vec<TrainingWorkloadStatus> {
         .collect()
 }
 
-/// Six, unless `SIM_SEEDS` says another number.
+/// Six by default; `SIM_SEEDS` overrides it.
 fn seeds() -> std::ops::Range<u64> {
     let number = std::env::var("SIM_SEEDS").ok().and_then(|n| n.parse().ok());
     0..number.unwrap_or(6)

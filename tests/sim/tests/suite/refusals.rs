@@ -1,10 +1,10 @@
-//! kube-scheduler refuses in the words that were recorded.
+//! kube-scheduler refuses with the recorded messages.
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_sim::{Gangs, Key};
 use serde_json::{Value, json};
 
-/// What kube-scheduler says of a pod pinned to `n2` with more in its spec.
+/// kube-scheduler's message for a pod pinned to `n2`, with further fields.
 fn refusal(more: &Value) -> Option<String> {
     let mut world = Gangs::new(&[("n1", 4), ("n2", 1), ("n3", 4)]);
     let holder = json!({"metadata": {"labels": {"app": "holder"}},

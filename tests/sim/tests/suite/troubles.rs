@@ -1,11 +1,9 @@
-//! Stories made of everything that clusters do and nobody expects, with the invariants of the
-//! design as oracles after every step.
+//! Stories of unexpected events, with the invariants of the design as oracles after every step.
 //!
 //! Varied: nodes (accelerators, a second extended resource, zones), workloads (shapes, sizes,
-//! policies, scopes, claims, ports, affinity, grace periods, failure policies), what happens
-//! (`lockstep_sim::trouble`), who runs next, the clocks of nodes; of gangs under supervisors, who does steps and
-//! tells them. Not varied: the versions of the cluster, topology constraints, dependencies
-//! between groups.
+//! policies, scopes, claims, ports, affinity, grace periods, failure policies), troubles
+//! (`lockstep_sim::trouble`), the next actor, clocks of nodes, and progress of supervised gangs.
+//! Not varied: versions of the cluster, topology constraints, dependencies between groups.
 
 use lockstep_sim::oracle::Oracles;
 use lockstep_sim::trouble::{Mix, Settings, Story, Trouble, TroubleKind};
@@ -13,12 +11,11 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-/// Troubles of a story.
 const LONGEST: usize = 40;
-/// Steps after each, at most; where time has to pass for something to come of it.
+/// Most steps after each trouble. More in stories whose effects need time.
 const STEPS: usize = 60;
 const MANY_STEPS: usize = 200;
-/// Turns of a story, on average at least.
+/// Least turns of a story on average.
 const TURNS: u64 = 500;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -26,7 +23,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     said.unwrap_or(otherwise)
 }
 
-/// What all stories together have played.
+/// Sum of all stories.
 #[derive(Default)]
 struct Played {
     mix: Mix,
@@ -44,7 +41,6 @@ impl Played {
     }
 }
 
-/// What stories are made of.
 #[derive(Clone, Copy)]
 struct Kind<'a> {
     trains: bool,
@@ -64,9 +60,9 @@ fn play(kind: Kind<'_>, seed: u64, troubles: &[u64], played: &Mutex<Played>) {
     played.lock().add(&story, &story.oracles);
 }
 
-/// The same stories in every run, unless `SIM_SEED` says another number; so many of them, or
-/// `SIM_STORIES`. `SIM_STORY` plays one: its seed and its numbers, as a failure shows them. Each trouble
-/// must have happened once in `once_in` stories.
+/// The same stories in every run; `SIM_SEED` and `SIM_STORIES` override seed and number.
+/// `SIM_STORY` replays one story: seed and numbers from a failure. Each trouble must occur once in
+/// `once_in` stories.
 fn stories(kind: Kind<'_>, otherwise: u64, once_in: u64) -> Option<Played> {
     if let Ok(story) = std::env::var("SIM_STORY") {
         let numbers = story.split(|c: char| !c.is_ascii_digit());
@@ -107,7 +103,7 @@ fn stories(kind: Kind<'_>, otherwise: u64, once_in: u64) -> Option<Played> {
     Some(played)
 }
 
-/// What becomes of the steps of training: too rare in stories of everything.
+/// Faults of training steps: too rare in general stories.
 const STALLS: &[TroubleKind] = &[
     TroubleKind::Stalls,
     TroubleKind::SlowsDown,
@@ -116,7 +112,7 @@ const STALLS: &[TroubleKind] = &[
     TroubleKind::StallsUnheard,
 ];
 
-/// What may keep the news of that from arriving, or be taken for it.
+/// Faults that can delay reports of such steps, or look like them.
 const BESIDE_STALLS: &[TroubleKind] = &[
     TroubleKind::NewTrainer,
     TroubleKind::Nonce,

@@ -5,10 +5,9 @@ use serde_json::json;
 
 use crate::{HIGH, LOW, contested};
 
-/// What happens, and the world in which it has.
+/// Title of a story, and its world at the end.
 pub(super) type Story = (&'static str, fn() -> Gangs);
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("preempts", preempts),
     ("may not preempt", may_not_preempt),
@@ -104,7 +103,7 @@ fn too_young() -> Gangs {
     world
 }
 
-/// Lets the world run for so many seconds, a step each.
+/// Runs the world for this number of seconds, one step each.
 pub(super) fn lasts(world: &mut Gangs, seconds: i64) {
     for _ in 0..seconds {
         world.round();

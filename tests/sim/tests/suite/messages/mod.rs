@@ -1,7 +1,7 @@
-//! Every message that people read in conditions and events, in one file to be read: `golden/messages.txt`.
+//! Every message of conditions and events, in one file to read: `golden/messages.txt`.
 //!
-//! Stories of few steps bring the product to say it; of messages that differ in names and numbers only, the first is
-//! kept. `UPDATE_GOLDEN=1` writes the file anew.
+//! Short stories produce the messages. Of messages that differ only in names and numbers, the first
+//! is kept. `UPDATE_GOLDEN=1` rewrites the file.
 
 mod gangs;
 mod queue;
@@ -25,13 +25,14 @@ use lockstep_sim::api::{Verb, Write};
 use lockstep_sim::{Key, WatchedKind};
 use serde_json::Value;
 
-/// Reasons that stand in no condition and no event, and where they do.
+/// Reasons outside conditions and events, and their place.
 const ELSEWHERE: [(&str, &str); 1] = [(
     "FailedMember",
     "a node that is avoided, in the status of the gang",
 )];
 
-/// What is said where: kind and condition or event, reason, and the message without what differs.
+/// Place of a message: kind with condition or event, reason, and the message without its variable
+/// parts.
 type Shape = (String, String, String);
 
 /// Messages by shape, with the first example of each.
@@ -51,7 +52,7 @@ impl Said {
         }
     }
 
-    /// What a cluster has said.
+    /// Collects the messages of a cluster.
     fn hear(&mut self, log: &[Write]) {
         let mut before: BTreeMap<Key, TrainingWorkloadStatus> = BTreeMap::new();
         for write in log.iter().filter(|w| w.verb == Verb::UpdateStatus) {
@@ -83,7 +84,7 @@ impl Said {
         }
     }
 
-    /// What a pod of somebody else is told.
+    /// Collects the message to a foreign victim.
     fn victim(&mut self, conditions: &Value) {
         for c in conditions.as_array().into_iter().flatten() {
             let text = |key: &str| c[key].as_str().unwrap_or_default();
@@ -113,7 +114,7 @@ impl Said {
     }
 }
 
-/// A message without numbers, and without names that have some.
+/// A message without numbers, and without names that contain numbers.
 fn shape(message: &str) -> String {
     let words = message.split(' ');
     let plain = words.map(|w| {
@@ -123,7 +124,7 @@ fn shape(message: &str) -> String {
     plain.collect::<Vec<_>>().join(" ")
 }
 
-/// What all stories say; they are played once.
+/// Messages of all stories, which are played once.
 fn said() -> &'static Said {
     static SAID: LazyLock<Said> = LazyLock::new(play_all);
     &SAID
@@ -191,10 +192,10 @@ fn every_reason_of_the_table_is_said_in_some_story() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
-/// Fields that a bare name says where they are: of the spec itself, and of the gang that the message is of.
+/// Fields that are clear without a path: of the spec itself, and of the message's gang.
 const BARE_FIELDS: [&str; 2] = ["activeDeadlineSeconds", "minCount"];
 
-/// Words of a promise that is kept at some time.
+/// Phrases that promise an action at a later time.
 const PROMISES: [&str; 8] = [
     "retry",
     "tried again",
@@ -206,7 +207,7 @@ const PROMISES: [&str; 8] = [
     "not before",
 ];
 
-/// The words of a message that name a field: `failurePolicy.limits.maxRestarts`.
+/// Field names in a message: `failurePolicy.limits.maxRestarts`.
 fn fields(message: &str) -> impl Iterator<Item = &str> {
     let words = message.split([' ', '/', '=']);
     let bare = words.map(|w| w.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
@@ -217,15 +218,15 @@ fn fields(message: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a message has a time as objects have it.
+/// True if a message has a time in the format of object fields.
 fn has_time(message: &str) -> bool {
     let words = message.split(' ');
     let mut words = words.map(|w| w.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
     words.any(|w| w.parse::<DateTime<Utc>>().is_ok())
 }
 
-/// What a message leaves the reader to guess, if anything: when something is tried again, which field sets a
-/// limit, or where a field is.
+/// Missing information of a message, if any: the time of a retry, the field that sets a limit, or
+/// the path of a field.
 fn leaves_to_guess(message: &str) -> Option<&'static str> {
     let promises = PROMISES.iter().any(|p| message.contains(p));
     if promises && !has_time(message) {
@@ -244,8 +245,7 @@ fn leaves_to_guess(message: &str) -> Option<&'static str> {
     bare.then_some("where the field is")
 }
 
-/// Whether a message has a number or names an object, so that somebody who waits has something to look
-/// at.
+/// True if a message has a number or names an object, so that a waiting user can look at it.
 fn is_definite(message: &str) -> bool {
     message.contains(|c: char| c.is_ascii_digit() || c == '/')
 }
@@ -284,12 +284,12 @@ fn a_message_that_leaves_a_time_or_a_field_to_guess_is_noticed() {
     }
 }
 
-/// Words of the house, which nobody else knows, and what is left of a value that was printed as code.
+/// Words outside the vocabulary of users, and remains of values printed as code.
 const HOUSE_WORDS: [&str; 5] = ["epoch", "incident", "room", "seat", "None"];
-/// What a part that was left empty leaves behind, and values that were printed as code.
+/// Remains of empty parts, and of values printed as code.
 const GAPS: [&str; 6] = ["  ", ": ;", "()", "{}", ": :", "Some("];
 
-/// Why a message does not read well.
+/// Why a message is unclear.
 fn reads_ill(place: &str, reason: &str, message: &str) -> Option<String> {
     if message.ends_with(['.', ' ']) {
         return Some("ends in a full stop or a space".to_owned());
@@ -310,7 +310,7 @@ fn reads_ill(place: &str, reason: &str, message: &str) -> Option<String> {
     if let Some(house) = HOUSE_WORDS.iter().find(is) {
         return Some(format!("says {house:?}"));
     }
-    // Somebody has to see to what is stalled or failed: a bare state helps nobody.
+    // A Stalled or Failed workload needs an action, so a bare state does not suffice.
     let bad = place.ends_with("Stalled=True") || place.ends_with("Failed=True");
     (bad && message.len() <= 10).then(|| "is a bare state".to_owned())
 }

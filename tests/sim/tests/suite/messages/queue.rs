@@ -1,4 +1,4 @@
-//! Stories of gangs that wait: for what is missing, for what only others know, for others.
+//! Stories of waiting gangs: for missing objects, for facts outside the engine, for other gangs.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::gangs::{Story, lasts};
 use crate::{HIGH, LOW};
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("is not known to fit", not_known),
     (
@@ -132,7 +131,7 @@ pub(super) const STORIES: &[Story] = &[
     ),
 ];
 
-/// A group of so many members of one accelerator each, with more in the spec of its pods.
+/// A group of this number of members with one accelerator each, and further fields of its pods.
 fn group(more: &Value, members: i32) -> Value {
     let mut spec =
         json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
@@ -149,7 +148,7 @@ fn keeps_from(app: &str) -> Value {
         [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]}}})
 }
 
-/// So many nodes of two accelerators, full of gangs of low priority.
+/// This number of nodes with two accelerators, full of gangs of low priority.
 fn full(nodes: usize) -> Gangs {
     let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
     let nodes: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 2)).collect();
@@ -161,7 +160,7 @@ fn full(nodes: usize) -> Gangs {
     world
 }
 
-/// A gang that could preempt, with that in its pods.
+/// A gang that may preempt, with this in its pods.
 fn only_kube_scheduler_knows(more: &Value) -> Gangs {
     let mut world = full(1);
     world.gang_with("high", HIGH, &json!({"groups": [group(more, 2)]}));
@@ -169,7 +168,8 @@ fn only_kube_scheduler_knows(more: &Value) -> Gangs {
     world
 }
 
-/// Two shapes that fit on nodes of seven and five accelerators in one way only, and no time to find it.
+/// Two shapes that fit on nodes of seven and five accelerators in one way only, and no steps to
+/// find it.
 fn not_known() -> Gangs {
     let mut world = Gangs::new(&[("n1", 7), ("n2", 5), ("n3", 12)]);
     world.foreign("elsewhere", "n3", 1, 12);
@@ -185,8 +185,7 @@ fn not_known() -> Gangs {
     world
 }
 
-/// Two nodes, half of whose capacity is in use by work that ends in ten minutes, and a gang that waits for
-/// both.
+/// Two nodes, half used by work that ends in ten minutes, and a gang that waits for both.
 fn waits_for_a_deadline() -> Gangs {
     let mut world = Gangs::new(&[("n0", 2), ("n1", 2)]);
     let job = json!({"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 570}});
@@ -219,7 +218,7 @@ fn over_quota() -> Gangs {
     world
 }
 
-/// A gang with a claim, about which something is amiss.
+/// A gang with a defective claim.
 fn claims(amiss: impl FnOnce(&mut Gangs)) -> Gangs {
     let mut world = Gangs::new(&[("n1", 2)]);
     amiss(&mut world);
@@ -228,7 +227,7 @@ fn claims(amiss: impl FnOnce(&mut Gangs)) -> Gangs {
     world
 }
 
-/// A gang of so many members with claim `data-high` that could preempt.
+/// A gang of this number of members with claim `data-high` that may preempt.
 fn mounts_and_may_preempt(members: i32, there: impl FnOnce(&mut Gangs)) -> Gangs {
     let mut world = full(1);
     there(&mut world);

@@ -1,4 +1,4 @@
-//! Stories of one workload whose members fail in more than one way.
+//! Stories of one workload with several kinds of failures.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_sim::pods::node_of;
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::solo::{Story, after, fails_once, rule};
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("hangs", || hangs("RestartGang")),
     ("hangs as it starts again", hangs_at_its_start),
@@ -75,7 +74,7 @@ pub(super) const STORIES: &[Story] = &[
     ("is not heard of at the barrier", || {
         let more = json!({"failurePolicy": {"startDeadlineSeconds": 60}});
         let mut w = Solo::supervised(gang_with(2, &more));
-        // Agents tell first what they can do, and then nothing.
+        // Agents publish their capabilities first, and then fall silent.
         let nodes = w.node_names();
         for node in &nodes {
             w.capacity(node, 0);
@@ -99,7 +98,7 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-/// A supervised gang of three of which one member comes to its second step, and no further.
+/// A supervised gang of three, of which one member hangs after its second step.
 fn hangs(action: &str) -> Solo {
     let rules = json!([{"name": "hung", "match": {"reasons": ["Hang"]}, "action": action}]);
     let more = json!({"failurePolicy": {
@@ -124,7 +123,7 @@ fn hangs_at_its_start() -> Solo {
     w
 }
 
-/// So many seconds, and what happens then.
+/// Runs this number of seconds, and the events after them.
 fn passes(w: &mut Solo, seconds: i64) {
     w.later(seconds);
     w.rounds(10);
@@ -190,7 +189,7 @@ fn succeeds_with_any() -> Solo {
     w
 }
 
-/// One of eight pods finds its node taken.
+/// The node of one of eight pods is taken.
 fn never_whole() -> Solo {
     let more = json!({"failurePolicy": {"replacementTimeoutSeconds": 100}});
     let mut w = Solo::new(gang_with(8, &more));

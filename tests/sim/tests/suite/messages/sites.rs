@@ -1,8 +1,8 @@
-//! Every place in the product's source that makes a message has its line in the golden file.
+//! Every message literal in the product's source has a line in the golden file.
 //!
-//! A place is a string literal with a space in it, in the files below. Its line is one that has the words of the
-//! literal around its placeholders, in their order. Words alone, without a space, say nothing. What no story can bring the product to say is in [`UNSAID`], with
-//! the reason.
+//! A site is a string literal with a space, in the files below. Its line has the words of the
+//! literal around its placeholders, in order. Single words do not count. [`UNSAID`] lists the
+//! literals that no story produces, with the reason.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ const SOURCES: [&str; 9] = [
     "operator/model/src/volumes.rs",
 ];
 
-/// Parts of these folders that tell nobody anything in conditions or events: decisions of the agents, and tests.
+/// Parts of these folders without messages for users: decisions of agents, and tests.
 const LEFT_OUT: [&str; 4] = ["src/node/", "tests.rs", "sizes.rs", "settings.rs"];
 
-/// Literals that are in no story, by how they begin, and why.
+/// Beginnings of literals outside all stories, with the reason.
 const UNSAID: [(&str, &str); 8] = [
     (
         "no command specified",
@@ -54,7 +54,8 @@ const UNSAID: [(&str, &str); 8] = [
     ),
 ];
 
-/// The string literals of a source file, up to its tests. Of attributes those of `#[error]` are messages.
+/// The string literals of a source file before its tests. In attributes, only those of `#[error]`
+/// are messages.
 fn literals(source: &str) -> Vec<String> {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = source.lines().map(str::trim_start);
@@ -77,7 +78,7 @@ fn literals(source: &str) -> Vec<String> {
                 while let Some(c) = chars.next().filter(|c| *c != '"') {
                     match c {
                         '\\' => match chars.next() {
-                            // The line goes on without its indentation.
+                            // The next line continues without its indentation.
                             Some('\n') => while chars.next_if_eq(&' ').is_some() {},
                             Some(escaped) => text.push(escaped),
                             None => {}
@@ -93,7 +94,7 @@ fn literals(source: &str) -> Vec<String> {
     out
 }
 
-/// Whether a line has the words of a literal, with anything for its placeholders.
+/// True if a line has the words of a literal, with any text for its placeholders.
 fn says(line: &str, literal: &str) -> bool {
     let mut rest = line;
     let parts = literal.split('{').enumerate();

@@ -7,10 +7,9 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
-/// What happens, and the world in which it has.
+/// Title of a story, and its world at the end.
 pub(super) type Story = (&'static str, fn() -> Solo);
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("completes", completes),
     ("restarts in place", || fails_once(&json!({}))),
@@ -123,7 +122,6 @@ pub(super) const STORIES: &[Story] = &[
     ),
 ];
 
-/// A rule for every failure.
 pub(super) fn rule(action: &str) -> Value {
     json!({"failurePolicy": {"rules": [{"name": "all", "match": {}, "action": action}]}})
 }

@@ -1,4 +1,4 @@
-//! Stories of how restarts in place are protected, and why not.
+//! Stories of restarts in place with and without a barrier.
 
 use lockstep_sim::Solo;
 use lockstep_sim::solo::gang_with;
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::solo::{Story, after};
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("wants no supervisor", || {
         let more = json!({"failurePolicy": {"inPlace": {"supervisor": "Never"}}});
@@ -69,7 +68,8 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-/// A gang in an installation with supervisors, with more in its training container and in its pods.
+/// A gang in an installation with supervisors, with further fields of its training container and
+/// pods.
 fn obstructed(container: &Value, pod: &Value) -> Solo {
     let mut spec = gang_with(2, &json!({}));
     let template = &mut spec["groups"][0]["template"]["spec"];
@@ -86,7 +86,7 @@ fn extend(object: &mut Value, more: &Value) {
     }
 }
 
-/// The agents come after the pods.
+/// The agents start after the pods.
 fn not_linked() -> Solo {
     let mut w = Solo::supervised(gang_with(2, &json!({})));
     w.faults(|f| f.no_agent = true);

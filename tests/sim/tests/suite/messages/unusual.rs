@@ -1,4 +1,4 @@
-//! What the scheduler says where a story would take a cluster of thousands of nodes, or a race.
+//! Messages of the scheduler that would take thousands of nodes, or a race.
 
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Dims, Unmet};
@@ -16,7 +16,6 @@ fn rejecting(others: usize) -> Pending {
     }
 }
 
-/// A gang of workload `large`.
 fn large(key: &str) -> GangName {
     GangName {
         namespace: "ml".into(),
@@ -25,7 +24,7 @@ fn large(key: &str) -> GangName {
     }
 }
 
-/// Reason and message of gangs that wait.
+/// Reason and message of waiting gangs.
 pub(super) fn spoken() -> Vec<(&'static str, String)> {
     let too_large = TooLarge {
         members: 20_000,

@@ -1,4 +1,4 @@
-//! Stories of preemptions, and of victims that may not or cannot leave.
+//! Stories of preemptions, and of victims that are protected or do not end.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use serde_json::json;
 use super::gangs::{Story, lasts};
 use crate::{HIGH, LOW, contested};
 
-/// All of them.
 pub(super) const STORIES: &[Story] = &[
     ("waits for pods that are ending", || {
         let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
@@ -102,7 +101,6 @@ pub(super) const STORIES: &[Story] = &[
     }),
 ];
 
-/// Two gangs of low priority on two nodes.
 fn two_gangs() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     for name in ["low-1", "low-2"] {
@@ -127,7 +125,7 @@ fn does_not_leave() -> Gangs {
     world
 }
 
-/// Of two victims one can stay, since its node has become larger.
+/// One of two victims can stay, because its node has become larger.
 fn spares() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.foreign("one", "n1", 1, 1);
@@ -139,7 +137,7 @@ fn spares() -> Gangs {
     world
 }
 
-/// The victim would evict another in turn to come back.
+/// The victim would evict another unit for its own return.
 fn in_turn() -> Gangs {
     let mut world = Gangs::new(&[]);
     world.zone("n1", 1, &json!({"zone": "a"}));
@@ -160,7 +158,7 @@ fn in_turn() -> Gangs {
     world
 }
 
-/// The preemptor names a scheduler that is not there.
+/// The preemptor names an absent scheduler.
 fn nobodys() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.gang("low", LOW);
@@ -173,7 +171,7 @@ fn nobodys() -> Gangs {
     world
 }
 
-/// kube-scheduler has its own reasons, and says so before and after a preemption.
+/// kube-scheduler refuses for its own reasons, before and after a preemption.
 fn refused_again() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
     world.gang("low", Spec { members: 4, ..LOW });
