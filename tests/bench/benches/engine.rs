@@ -1,4 +1,4 @@
-//! Speed of the engine's decisions by the size of the cluster.
+//! Time of the engine's decisions by size of the cluster.
 
 use std::{hint::black_box, time::Duration};
 
@@ -46,7 +46,7 @@ fn index(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Short, because the spread is taken over whole runs.
+    // Short, because the spread is computed over whole runs.
     config = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))

@@ -1,4 +1,4 @@
-//! Instructions that the engine's decisions take: the same on a busy machine as on a quiet one.
+//! Instruction counts of the engine's decisions, which do not depend on the load of the machine.
 //! Needs valgrind.
 
 use std::hint::black_box;

@@ -1,5 +1,4 @@
-//! A manager that holds a fleet of workloads, each with its pod group, its pods and its nodes: for what a
-//! scrape costs.
+//! A manager with a fleet of workloads, their pod groups, pods and nodes, to measure scrapes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,16 +16,16 @@ use tower::service_fn;
 
 /// Namespaces of a fleet.
 const NAMESPACES: usize = 50;
-/// One of so many workloads waits.
+/// One in this number of workloads waits.
 const WAITING: usize = 5;
 const GPU: &str = "nvidia.com/gpu";
 const THEN: &str = "2026-11-18T11:00:00Z";
 
-/// A manager that nobody asks for anything but its metrics.
+/// A manager of which only the metrics are read.
 pub struct Fleet(SteppedManager);
 
 impl Fleet {
-    /// A manager that holds so many workloads of two nodes each. Needs a runtime of tokio around it.
+    /// A manager with this number of workloads of two nodes each. Requires a runtime of tokio.
     ///
     /// # Errors
     /// An object that is not of its kind.
@@ -57,13 +56,13 @@ impl Fleet {
         Ok(Self(manager))
     }
 
-    /// What it tells Prometheus, of at most so many single workloads, too.
+    /// Its metrics, with at most this number of single workloads.
     pub fn scrape(&self, single_workloads: usize) -> String {
         self.0.scrape(single_workloads)
     }
 }
 
-/// A workload and what belongs to it.
+/// A workload and its objects.
 fn objects(number: usize) -> Vec<(WatchedKind, Value)> {
     let (namespace, name) = (
         format!("team-{}", number % NAMESPACES),

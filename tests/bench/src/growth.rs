@@ -1,11 +1,11 @@
-//! How a cost grows: `cost = a * size^b`, fitted by least squares of the logarithms.
+//! Growth of a cost: `cost = a * size^b`, fitted by least squares of the logarithms.
 
 /// A fitted power law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
     /// The exponent `b`: 1 is proportional, 0 is constant.
     pub exponent: f64,
-    /// By how much the law is off at most, as a factor: 1 is exact.
+    /// Largest deviation from the law, as a factor: 1 is exact.
     pub worst: f64,
 }
 

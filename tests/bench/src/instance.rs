@@ -1,5 +1,5 @@
 //! Instances of the formats `preempt-quality/1` (nodes with GPUs) and `/2` (several resources, see
-//! `tests/bench/quality`): nodes, running groups, and one gang that has to be placed.
+//! `tests/bench/quality`): nodes, running groups, and a gang to place.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// One instance file.
 #[derive(Debug, Deserialize)]
 pub struct Instance {
-    /// Name, as answers give it.
+    /// Name in the answers.
     pub name: String,
     /// The cluster.
     pub nodes: Vec<InstanceNode>,
@@ -19,7 +19,7 @@ pub struct Instance {
     pub groups: Vec<Group>,
     /// Pod disruption budgets.
     pub pdbs: Vec<Pdb>,
-    /// The gang that has to be placed.
+    /// The gang to place.
     pub preemptor: Preemptor,
 }
 
@@ -47,32 +47,32 @@ impl InstanceAmounts {
 /// A node.
 #[derive(Debug, Deserialize)]
 pub struct InstanceNode {
-    /// What it offers.
+    /// Its capacity.
     #[serde(flatten)]
     pub allocatable: InstanceAmounts,
 }
 
-/// Work that runs.
+/// A running group.
 #[derive(Debug, Deserialize)]
 pub struct Group {
     /// Name.
     pub id: String,
     /// Priority of its pods.
     pub priority: i32,
-    /// Whether it goes whole or pod by pod.
+    /// Disruption as a whole or pod by pod.
     pub mode: Mode,
     /// Seconds since its start.
     pub running_s: i64,
-    /// What its eviction destroys.
+    /// Loss through its eviction.
     #[serde(flatten)]
     pub loss: InstanceLoss,
-    /// Budget that its pods count towards.
+    /// Budget of its pods.
     pub pdb: Option<usize>,
-    /// Where it runs.
+    /// Its pods and their nodes.
     pub pods: Vec<InstancePod>,
 }
 
-/// What the eviction of a unit destroys.
+/// Loss through the eviction of a unit.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum InstanceLoss {
@@ -80,12 +80,12 @@ pub enum InstanceLoss {
     Seconds {
         /// Seconds since its last checkpoint.
         checkpoint_age_s: u64,
-        /// Seconds that a restart costs besides.
+        /// Additional seconds of a restart.
         restart_overhead_s: u64,
     },
     /// Work (`/2`).
     Work {
-        /// Accelerator-seconds of one unit: of the group, or of each pod where it goes pod by pod.
+        /// Accelerator-seconds of a unit: of the group, or of each pod if it is evicted pod by pod.
         lost: u64,
     },
 }
@@ -94,7 +94,7 @@ pub enum InstanceLoss {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Whole or not at all.
+    /// As a whole.
     All,
     /// Pod by pod.
     Single,
@@ -105,7 +105,7 @@ pub enum Mode {
 pub struct InstancePod {
     /// Its node.
     pub node: usize,
-    /// What it holds.
+    /// Its request.
     #[serde(flatten)]
     pub request: InstanceAmounts,
 }
@@ -113,26 +113,26 @@ pub struct InstancePod {
 /// A pod disruption budget.
 #[derive(Debug, Deserialize)]
 pub struct Pdb {
-    /// Pods that may be disrupted.
+    /// Number of pods that can be disrupted.
     pub disruptions_allowed: u32,
 }
 
-/// The gang that has to be placed.
+/// The gang to place.
 #[derive(Debug, Deserialize)]
 pub struct Preemptor {
     /// Its priority.
     pub priority: i32,
-    /// Its pods.
+    /// Its pods, by shape.
     pub shapes: Vec<InstanceShape>,
 }
 
 /// Equal pods of the gang.
 #[derive(Clone, Debug, Deserialize)]
 pub struct InstanceShape {
-    /// What one pod asks for.
+    /// Request of a pod.
     #[serde(flatten)]
     pub request: InstanceAmounts,
-    /// Pods.
+    /// Number of pods.
     pub count: u32,
 }
 
@@ -145,14 +145,14 @@ pub struct Answer {
     pub victims: Vec<String>,
     /// Microseconds from the index to the answer.
     pub decision_us: u64,
-    /// Where the gang is placed; left out by arms that only choose victims.
+    /// Placement of the gang. Absent for algorithms that only select victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Vec<AnswerAssignment>>,
-    /// Whether the engine claims that no better answer exists.
+    /// True if the engine claims that no better answer exists.
     pub proven: bool,
-    /// PDB excess that the engine claims every answer to have.
+    /// Lower bound of the PDB excess that the engine claims for every answer.
     pub bound_pdb_excess: u64,
-    /// GPU-seconds that the engine claims every answer to lose.
+    /// Lower bound of the lost GPU-seconds that the engine claims for every answer.
     pub bound_gpu_s: u64,
 }
 
@@ -161,22 +161,22 @@ pub struct Answer {
 pub struct AnswerAssignment {
     /// The node.
     pub node: usize,
-    /// What one pod asks for.
+    /// Request of a pod.
     #[serde(flatten)]
     pub request: InstanceAmounts,
-    /// Pods.
+    /// Number of pods.
     pub count: u32,
 }
 
 impl Instance {
-    /// How many resources nodes offer.
+    /// Number of resources.
     pub fn dims(&self) -> usize {
         self.nodes
             .first()
             .map_or(1, |n| n.allocatable.amounts().len())
     }
 
-    /// The cluster with its running pods: what an index holds at any time.
+    /// The cluster with its running pods.
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new(self.dims(), 0);
         for (ix, node) in self.nodes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What benchmarks share: the instance formats `preempt-quality/1` and `/2`, and the
+//! Common code of the benchmarks: the instance formats `preempt-quality/1` and `/2`, and the
 //! control arms.
 
 pub mod fleet;
@@ -12,12 +12,12 @@ pub mod scenes;
 
 use std::time::{Duration, Instant};
 
-/// That of the manager's image.
+/// Allocator of the manager's image.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What something comes to, and how long it takes.
+/// Result of a function and its duration.
 #[expect(clippy::disallowed_methods, reason = "a benchmark")]
 pub fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
@@ -25,8 +25,8 @@ pub fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (out, start.elapsed())
 }
 
-/// The same in time of this thread on a CPU, in steps of the kernel's clock: others that run beside it do not
-/// count. Zero where the system does not tell.
+/// Like [`timed`], in CPU time of this thread, which other processes do not affect, in steps of the
+/// kernel's clock. Zero on systems without this clock.
 pub fn timed_on_cpu<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     let on_cpu = || {
         let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

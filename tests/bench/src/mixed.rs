@@ -1,8 +1,8 @@
 //! Gangs of two to four shapes with a planted answer: each fits, by construction.
 //!
-//! The nodes that the gang is to use are filled with members drawn at random until no more fit, and
-//! what is left over is taken away, so that hardly any other way to pack them exists. Nodes come in
-//! three kinds. Everything else in the cluster is full.
+//! The nodes for the gang are filled with random members until no further member fits. The
+//! remaining capacity is removed, so that few other packings exist. Nodes come in three kinds.
+//! Everything else in the cluster is full.
 
 use lockstep_engine::{Amounts, Cluster, ClusterNode, Demand, NodeIx, Pods, Shape, Unit, Units};
 use smallvec::smallvec;
@@ -10,26 +10,26 @@ use smallvec::smallvec;
 use crate::scenes::{Dice, Scene};
 
 const GIB: i64 = 1 << 30;
-/// What nodes offer: milli-CPU, bytes, pods, GPUs.
+/// Capacity of nodes: milli-CPU, bytes, pods, GPUs.
 const KINDS: [[i64; 4]; 3] = [
     [64_000, 512 * GIB, 110, 8],
     [96_000, 768 * GIB, 110, 8],
     [48_000, 256 * GIB, 110, 4],
 ];
 
-/// How the planted gang gets its nodes.
+/// State of the nodes for the planted gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// They are free.
+    /// The nodes are free.
     Free,
-    /// Work of lower priority holds them, and as many others.
+    /// Work of lower priority runs on these nodes and on the same number of other nodes.
     Held,
-    /// One member more is asked for than planted, and nothing else is free: what an answer costs
-    /// that is mostly no.
+    /// The gang has one member more than planted, and nothing else is free, so that the answer is
+    /// usually no.
     Short,
 }
 
-/// A gang of so many shapes on a share of the nodes (in tenths).
+/// A gang of this number of shapes on a share of the nodes (in tenths).
 pub fn planted(
     seed: u64,
     nodes: usize,
@@ -58,7 +58,7 @@ pub fn planted(
             schedulable: true,
         };
         cluster.upsert_node(node, &spec);
-        // Something stays on most nodes.
+        // Some capacity remains in use on most nodes.
         let stays: Amounts = smallvec![
             500 * dice.roll(9) as i64,
             GIB * dice.roll(17) as i64,
@@ -85,7 +85,7 @@ pub fn planted(
                     *h += a;
                 }
             }
-            // Half of what is left over goes: little slack.
+            // Half of the remaining capacity is removed, for little slack.
             let lost: Amounts = left.iter().map(|l| l - l / 2).collect();
             cluster.add_pod(node, &lost);
             planted_on.push((node, held));
@@ -98,7 +98,7 @@ pub fn planted(
         }
     }
     if room == Room::Held {
-        // Gangs of up to eight nodes hold all of it.
+        // Gangs of up to eight nodes use all of it.
         let mut rest = planted_on.as_slice();
         while !rest.is_empty() {
             let (own, more) = rest.split_at((1 + dice.roll(8) as usize).min(rest.len()));
@@ -142,7 +142,7 @@ pub fn planted(
     (Scene { cluster, units }, demand)
 }
 
-/// Something between a driver without GPUs and a trainer that fills a node.
+/// A shape between a driver without GPUs and a trainer that fills a node.
 fn shape(dice: &mut Dice, ix: usize) -> Amounts {
     let gpus = if ix == 0 {
         2 + dice.roll(4)

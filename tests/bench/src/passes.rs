@@ -1,5 +1,5 @@
-//! A cluster with running and waiting gangs for the scheduling cycle, without an API server: what a
-//! cycle writes is there in the next.
+//! A cluster with running and waiting gangs for the scheduling cycle, without an API server.
+//! Requests of a cycle are applied before the next cycle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct World {
     now: DateTime<Utc>,
     dice: Dice,
     nodes: usize,
-    /// Small pods that have come, and not gone yet.
+    /// Small pods that exist, in order of creation.
     come: Vec<String>,
     pods: u64,
 }
 
-/// How many nodes are cordoned at first, with work of low priority on them.
+/// Number of nodes that are cordoned at first, with work of low priority.
 const CORDONED: usize = 64;
 
 impl World {
@@ -54,8 +54,8 @@ impl World {
         }
     }
 
-    /// So many nodes of 8 GPUs, all taken by single pods of one GPU, and a gang that wants all of
-    /// them. Returns how many pods there are, too.
+    /// Nodes of 8 GPUs, all used by single pods of one GPU, and a gang that needs all nodes. Also
+    /// returns the number of pods.
     pub fn of_single_pods(nodes: usize) -> (Self, usize) {
         let (mut world, pods) = (Self::empty(nodes), nodes * 8);
         for ix in 0..nodes {
@@ -75,7 +75,7 @@ impl World {
         (world, pods)
     }
 
-    /// So many full nodes, and so many waiting gangs that differ only in their deadlines.
+    /// Full nodes, and waiting gangs that differ only in their deadlines.
     pub fn of_equal_gangs(nodes: usize, waiting: usize) -> Self {
         let mut world = Self::new(nodes, 0);
         let holds = Arc::new(requests(8));
@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// So many nodes of 8 GPUs, all taken by gangs of 16 nodes; so many gangs that wait.
+    /// Nodes of 8 GPUs, all used by gangs of 16 nodes, and waiting gangs.
     pub fn new(nodes: usize, waiting: usize) -> Self {
         let mut world = Self::empty(nodes);
         for ix in 0..nodes {
@@ -107,7 +107,8 @@ impl World {
         ];
         for (number, first) in (0..nodes).step_by(16).enumerate() {
             let last = (first + 16).min(nodes);
-            // What is cordoned is the least important; most counts more than anybody who waits.
+            // Work on cordoned nodes has the lowest priority. Most other work has a higher priority
+            // than all waiting gangs.
             let priority = if first < CORDONED {
                 10
             } else {
@@ -135,7 +136,7 @@ impl World {
         world
     }
 
-    /// One pass; what it writes is read by the next.
+    /// Runs a cycle and applies its requests.
     pub fn pass(&mut self) -> SchedulingPlan {
         let input = SchedulingInput {
             cluster: self.model.snapshot(),
@@ -150,7 +151,7 @@ impl World {
         plan
     }
 
-    /// A tenth of a second passes.
+    /// Advances the time by a tenth of a second.
     pub fn later(&mut self) {
         self.now += TimeDelta::milliseconds(100);
     }
@@ -188,7 +189,7 @@ impl World {
         count
     }
 
-    /// A small pod comes, or one that came goes.
+    /// Adds a small pod or removes one.
     pub fn pod_event(&mut self) {
         if self.come.len() > 20 {
             let uid = self.come.remove(0);
@@ -200,14 +201,14 @@ impl World {
         }
     }
 
-    /// Uncordons what was cordoned.
+    /// Uncordons the cordoned nodes.
     pub fn uncordon(&mut self) {
         for ix in 0..CORDONED {
             self.model.upsert_node(node(ix, false));
         }
     }
 
-    /// Makes the pods of gangs that have a placement, where they are not there: as their workloads do.
+    /// Creates missing pods of gangs with a placement, as their workloads do.
     pub fn make_pods(&mut self) {
         for (key, gang) in &self.gangs {
             let templates = &gang.workload.templates;
@@ -340,7 +341,7 @@ impl World {
     }
 }
 
-/// The pod of a member, not bound yet.
+/// The pod of a member, not bound.
 fn member_pod(
     gang: &str,
     member: &Member,

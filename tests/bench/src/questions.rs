@@ -1,4 +1,4 @@
-//! The questions whose answers are timed and whose instructions are counted: one list for both.
+//! Questions for the time and the instruction benchmarks.
 
 use lockstep_engine::{
     Demand, GangPlacement, Infeasible, PreemptionAnswer, PreemptionOptions, RunningMembers, Scope,
@@ -21,11 +21,11 @@ pub struct Question {
     may_evict: bool,
 }
 
-/// What the engine says.
+/// Answer of the engine.
 pub enum Answer {
-    /// To a gang that only takes free capacity.
+    /// For a gang that uses only free capacity.
     Placed(Result<GangPlacement, Infeasible>),
-    /// To a gang that may evict.
+    /// For a gang that can preempt.
     Preempted(Result<PreemptionAnswer, Infeasible>),
 }
 
@@ -62,17 +62,17 @@ impl Question {
     }
 }
 
-/// A line of the table: a question for every size of the cluster.
+/// A row of the table: a question for each size of the cluster.
 pub struct Row {
     /// Name in the benchmarks.
     pub name: &'static str,
-    /// What it says in the table.
+    /// Description in the table.
     pub what: &'static str,
-    /// The question for a cluster of so many nodes.
+    /// The question for a cluster of this number of nodes.
     pub question: fn(usize) -> Question,
 }
 
-/// The lines of the table.
+/// The rows of the table.
 pub const ROWS: [Row; 10] = [
     Row {
         name: "gang_of_a_fifth",
@@ -149,7 +149,7 @@ pub fn no_fit(nodes: usize) -> Question {
     Question::place(busy(nodes, 50), gang(8, fifth(nodes)))
 }
 
-/// A gang all of whose members but one run, on the first nodes.
+/// A gang with only one member not running, on the first nodes.
 pub fn replace(nodes: usize) -> Question {
     let members = fifth(nodes);
     let mut demand = gang(1, members);
@@ -163,7 +163,7 @@ pub fn replace(nodes: usize) -> Question {
     Question::place(idle(nodes), demand)
 }
 
-/// A gang that needs a tenth of the nodes, with so many gangs running.
+/// A gang that needs a tenth of the nodes, with this number of running gangs.
 pub fn preempt_beside(nodes: usize, gangs: usize) -> Question {
     Question::preempt(busy(nodes, gangs), gang(8, tenth(nodes)))
 }
@@ -183,17 +183,17 @@ pub fn preempt_500(nodes: usize) -> Question {
     preempt_beside(nodes, 500)
 }
 
-/// On 1,000 nodes, with so many gangs running.
+/// On 1,000 nodes, with this number of running gangs.
 pub fn preempt_by_gangs(gangs: usize) -> Question {
     preempt_beside(1_000, gangs)
 }
 
-/// On 1,000 nodes with 50 gangs, each with so many pods on each of its nodes.
+/// On 1,000 nodes with 50 gangs, each with this number of pods on each of its nodes.
 pub fn preempt_by_pods(pods: usize) -> Question {
     Question::preempt(pods_of(1_000, 50, pods), gang(8, tenth(1_000)))
 }
 
-/// With fifty gangs running, for a gang that has a driver of another shape besides.
+/// With fifty gangs running, for a gang with an additional driver of another shape.
 pub fn preempt_driver(nodes: usize) -> Question {
     let mut demand = gang(8, tenth(nodes));
     demand

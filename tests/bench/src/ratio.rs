@@ -1,10 +1,11 @@
-//! Control arm: units by lost work per GPU until the gang fits, then the dearest given back.
+//! Control algorithm: takes units by lost work per GPU until the gang fits, then returns the most
+//! expensive units that are not needed.
 
 use std::cmp::Reverse;
 
 use lockstep_engine::{Cluster, Demand, UnitIx, Units};
 
-/// Free GPUs per node, and what the gang asks of them.
+/// Free GPUs per node, and the demand of the gang.
 struct FreeCapacity<'a> {
     free: Vec<i64>,
     demand: &'a Demand,
@@ -38,7 +39,7 @@ impl FreeCapacity<'_> {
     }
 }
 
-/// The victims, or nothing when the gang does not fit even without all candidates.
+/// The victims, or `None` if the gang does not fit even without all candidates.
 pub fn ratio_greedy(cluster: &Cluster, units: &Units, demand: &Demand) -> Option<Vec<UnitIx>> {
     let mut free = FreeCapacity {
         free: (0..cluster.node_count())

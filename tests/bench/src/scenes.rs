@@ -1,4 +1,4 @@
-//! Clusters of any size for the speed benchmarks, the same ones every time.
+//! Deterministic clusters of any size for the time benchmarks.
 
 use lockstep_engine::{
     Amounts, Cluster, ClusterNode, Demand, NodeIx, Pods, Scope, Shape, TopologyDemand,
@@ -8,7 +8,8 @@ use smallvec::smallvec;
 
 /// Nodes of a rack.
 const RACK: usize = 16;
-/// Small pods beside the accelerators on every node: a cluster of 5,000 nodes holds 100,000 pods.
+/// Small pods in addition to the training pods on every node: a cluster of 5,000 nodes has 100,000
+/// pods.
 const SMALL_PODS: usize = 19;
 const GIB: i64 = 1 << 30;
 
@@ -16,15 +17,15 @@ const GIB: i64 = 1 << 30;
 pub struct Scene {
     /// The index.
     pub cluster: Cluster,
-    /// What may be evicted.
+    /// Candidates for eviction.
     pub units: Units,
 }
 
-/// A source of numbers that is the same everywhere (an LCG by Knuth).
+/// A deterministic source of random numbers (an LCG by Knuth).
 pub struct Dice(u64);
 
 impl Dice {
-    /// Starts at a seed.
+    /// Starts with a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -39,7 +40,7 @@ impl Dice {
     }
 }
 
-/// Milli-CPU, bytes, pods, GPUs of a training pod with so many GPUs.
+/// Milli-CPU, bytes, pods, GPUs of a training pod with this number of GPUs.
 pub fn training(gpus: i64) -> Amounts {
     smallvec![4_000 * gpus, 32 * GIB * gpus, 1, gpus]
 }
@@ -69,18 +70,18 @@ pub fn idle(nodes: usize) -> Scene {
     }
 }
 
-/// As [`idle`], with gangs of whole nodes that share all nodes but one in sixteen, a tenth of them
-/// in single pods of one GPU.
+/// As [`idle`], with gangs of whole nodes on all nodes but one in sixteen. A tenth of the used
+/// nodes run single pods of one GPU instead.
 pub fn busy(nodes: usize, gangs: usize) -> Scene {
     pods_of(nodes, gangs, 1)
 }
 
-/// As [`busy`], with so many pods of each gang on each of its nodes; they divide 8.
+/// As [`busy`], with this number of pods of each gang on each of its nodes. The number divides 8.
 pub fn pods_of(nodes: usize, gangs: usize, pods_per_node: usize) -> Scene {
     let mut scene = idle(nodes);
     let mut dice = Dice::new(nodes as u64 * 31 + gangs as u64);
     let mut order: Vec<NodeIx> = (0..nodes).filter(|n| n % RACK != 0).collect();
-    // Gangs mostly hold neighbours; some are scattered.
+    // Most gangs use neighbouring nodes. Some are scattered.
     for _ in 0..nodes / 8 {
         let (a, b) = (
             dice.roll(order.len() as u64) as usize,
@@ -131,8 +132,8 @@ fn add(scene: &mut Scene, dice: &mut Dice, request: &Amounts, nodes: &[NodeIx], 
     });
 }
 
-/// Nodes of 8 GPUs in racks of 16 that single pods of one to eight GPUs fill: hardly two nodes are
-/// equal, and no rack is free.
+/// Nodes of 8 GPUs in racks of 16, filled by single pods of one to eight GPUs: few nodes are equal,
+/// and no rack is free.
 pub fn fragmented(seed: u64, nodes: usize) -> Scene {
     let mut dice = Dice::new(seed * 7_919 + nodes as u64);
     let mut cluster = Cluster::new(4, 1);
@@ -144,7 +145,7 @@ pub fn fragmented(seed: u64, nodes: usize) -> Scene {
             schedulable: true,
         };
         cluster.upsert_node(node, &spec);
-        // Pods that must stay.
+        // Pods that cannot be evicted.
         let pods = 2 + dice.roll(5) as i64;
         let cpu = 300 * pods + dice.roll(2_000) as i64;
         let stays: Amounts = smallvec![cpu, pods * 2 * GIB, pods, 0];
@@ -198,7 +199,7 @@ pub fn replicas_in_racks(whole: u32, half: u32) -> Demand {
     }
 }
 
-/// A gang of pods with so many GPUs each.
+/// A gang of pods with this number of GPUs each.
 pub fn gang(gpus: i64, members: u32) -> Demand {
     Demand::homogeneous(training(gpus), members, 100)
 }

@@ -1,4 +1,4 @@
-//! The engine's answers against optima proven by another solver.
+//! The engine's answers compared with optima proven by another solver.
 
 use lockstep_bench::{instance::Instance, ratio::ratio_greedy};
 use lockstep_engine::{
@@ -11,7 +11,8 @@ struct Known {
     name: String,
     strict: Optimum,
     least_work: Optimum,
-    /// Victims of KEP-5710 with first fit, by an independent implementation; not for two shapes.
+    /// Victims according to KEP-5710 with first fit, by an independent implementation. Empty for
+    /// two shapes.
     #[serde(default)]
     kep: Vec<String>,
 }
@@ -36,7 +37,7 @@ fn fixtures() -> Vec<(Instance, Known)> {
         .collect()
 }
 
-/// Gangs of two shapes, and all optima that are known of such.
+/// Gangs of two shapes, and their known optima.
 fn two_shapes() -> (Vec<Instance>, Vec<Known>) {
     let instances = include_str!("../fixtures/two-shapes.jsonl").lines();
     let optima = include_str!("../quality/optima.jsonl").lines();
@@ -56,8 +57,9 @@ fn answer(instance: &Instance, options: &PreemptionOptions) -> PreemptionAnswer 
         .expect("every instance can be answered")
 }
 
-/// Checks the answers under both orders: within a tenth of the optimum, without more PDB excess, and
-/// without a false claim. Returns how many are optimal, and how many say so.
+/// Checks the answers under both orders: within a tenth of the optimum, without more PDB excess and
+/// without a false claim. Returns the numbers of optimal answers and of answers claimed to be
+/// optimal.
 fn check<'a>(known: impl Iterator<Item = (&'a Instance, &'a Known)>) -> (u32, u32) {
     let mut proven = 0;
     let mut exact = 0;

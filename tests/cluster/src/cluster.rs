@@ -20,11 +20,10 @@ use crate::proxy::Proxy;
 use crate::wait::eventually;
 use crate::{http, reaper};
 
-/// Kubeconfig of a cluster with Lockstep deployed (`make deploy`), which is used instead of a control
-/// plane of the test's own. Not `KUBECONFIG`, which people have set for clusters that are not for
-/// tests.
+/// Kubeconfig of a cluster with Lockstep deployed (`make deploy`), which replaces the test's
+/// control plane. Not `KUBECONFIG`, which usually names clusters that are not for tests.
 const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
-/// Building the programs takes a quarter of an hour on a machine that has never done it.
+/// The first build of the programs on a machine takes a quarter of an hour.
 const BUILD: Duration = Duration::from_hours(1);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
@@ -32,26 +31,26 @@ const KUBECTL: Duration = Duration::from_mins(1);
 const MAKE: Duration = Duration::from_mins(5);
 /// Lifetime of the tokens of service accounts.
 const TOKEN: Duration = Duration::from_hours(24);
-/// Where failure output stops being readable.
+/// Lines of logs in failure output.
 const TAIL: usize = 60;
 
-/// How a cluster differs from what a user gets.
+/// Differences between a cluster and a user's.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Name of its folder.
     pub name: String,
-    /// Merged into the manager's configuration file through its ConfigMap.
+    /// Merged into the manager's configuration file in its ConfigMap.
     pub config: Value,
-    /// Version of Kubernetes, such as `1.36.3`. Empty: the pinned one.
+    /// Version of Kubernetes, for example `1.36.3`. Empty for the pinned version.
     pub kubernetes: String,
-    /// Further arguments of the API server.
+    /// Additional arguments of the API server.
     pub api_server: Vec<String>,
     /// Feature gates of the API server, the scheduler and the controller manager, as
     /// `A=true,B=true`.
     pub gates: String,
     /// How the operator is installed.
     pub method: Method,
-    /// The kubelets that the control plane serves.
+    /// The kubelets of the cluster.
     pub kubelets: control_plane::Kubelets,
 }
 
@@ -70,18 +69,18 @@ impl Options {
     }
 }
 
-/// A running control plane with the operator's manifests applied; the operator itself runs once
-/// [`Cluster::start_manager`] is called.
+/// A running control plane with the operator's manifests applied. [`Cluster::start_manager`] starts
+/// the operator.
 #[derive(Debug)]
 pub struct Cluster {
     folder: PathBuf,
     kubectl: PathBuf,
     kubeconfig: PathBuf,
-    /// Who has written and read what.
+    /// Audit log.
     pub audit: AuditLog,
     /// How the operator is installed.
     pub method: Method,
-    /// None for a cluster that was there before the test and is changed by its objects only.
+    /// `None` for a cluster that existed before the test.
     control_plane: Option<ControlPlane>,
 }
 
@@ -96,7 +95,7 @@ pub struct Manager {
     pub metrics: String,
 }
 
-/// A manager that is not started yet. Its files are below the cluster's folder.
+/// A manager to start. Its files are below the cluster's folder.
 #[derive(Debug)]
 pub struct ManagerLaunch {
     /// Program, arguments and environment.
@@ -145,13 +144,13 @@ pub fn repository() -> PathBuf {
         .to_path_buf()
 }
 
-/// The folder with programs of Kubernetes: those of the `control-plane` or of `nodes`. Builds them
-/// where the cache has none.
+/// The folder with programs of Kubernetes, `control-plane` or `nodes`. Builds them if the cache
+/// lacks them.
 pub async fn programs(what: &str) -> Result<PathBuf> {
     programs_of("", what).await
 }
 
-/// The same of a version; empty: the pinned one.
+/// Like [`programs`], for a version. Empty for the pinned version.
 async fn programs_of(version: &str, what: &str) -> Result<PathBuf> {
     let script = repository().join("tests/kubernetes/build.sh");
     let env = [("KUBERNETES", version)];
@@ -235,7 +234,7 @@ impl Cluster {
         let deployment = self.deployment(&self.method.manager().name).await?;
         let name = install::config_map_of(&deployment.spec.template).context("a ConfigMap")?;
         let maps = Api::<ConfigMap>::namespaced(self.client().await?, &namespace);
-        // A bundle brings none: it is the administrator's.
+        // A bundle contains no configuration, which the administrator creates.
         let there = maps.get_opt(name).await?;
         let text = match &there {
             Some(map) => map.data.as_ref().and_then(|d| d.get("config.yaml")),
@@ -267,8 +266,8 @@ impl Cluster {
         Ok(deployments.get(name).await?)
     }
 
-    /// Whether pods are bound to hollow nodes and garbage is collected. If not, reports on standard
-    /// error that a test is skipped.
+    /// True if pods are bound to hollow nodes and garbage is collected. Otherwise reports on
+    /// standard error that the test is skipped.
     pub fn has_nodes(&self, test: &str) -> bool {
         let has = self.control_plane.as_ref().is_some_and(|c| c.complete);
         reported(
@@ -278,8 +277,8 @@ impl Cluster {
         )
     }
 
-    /// Whether the test has started the control plane, so that the token of every user can be had
-    /// and the test starts the manager. If not, reports on standard error that a test is skipped.
+    /// True if the test started the control plane, so that tokens of all users are available and
+    /// the test starts the manager. Otherwise reports on standard error that the test is skipped.
     pub fn is_ours(&self, test: &str) -> bool {
         reported(
             self.control_plane.is_some(),
@@ -288,7 +287,7 @@ impl Cluster {
         )
     }
 
-    /// Restarts the API server with other feature gates and further arguments.
+    /// Restarts the API server with other feature gates and additional arguments.
     pub async fn restart_api_server(&mut self, gates: &str, more: &[String]) -> Result<()> {
         let control_plane = self.control_plane.as_mut();
         let control_plane = control_plane.context("a control plane that the test has started")?;
@@ -297,7 +296,7 @@ impl Cluster {
             .await
     }
 
-    /// Certificate chain and private key with which the API server serves.
+    /// Certificate chain and private key of the API server.
     pub(crate) fn serving_certificate(&self) -> Result<(PathBuf, PathBuf)> {
         let control_plane = self.control_plane.as_ref();
         let control_plane = control_plane.context("a control plane that the test has started")?;
@@ -319,12 +318,13 @@ impl Cluster {
         &self.kubeconfig
     }
 
-    /// The administrator's client. Made per test: connections belong to the runtime that made them.
+    /// The administrator's client. Created per test, because connections belong to the runtime that
+    /// created them.
     pub async fn client(&self) -> Result<Client> {
         self.client_for(&self.kubeconfig).await
     }
 
-    /// A client of another identity, as [`Cluster::kubeconfig_for`] names it.
+    /// A client with another identity, named as in [`Cluster::kubeconfig_for`].
     pub async fn client_as(&self, identity: &str) -> Result<Client> {
         self.client_for(&self.kubeconfig_for(identity).await?).await
     }
@@ -364,7 +364,7 @@ impl Cluster {
         Ok(path)
     }
 
-    /// A token of a service account, bound to a pod where one is named.
+    /// A token of a service account, optionally bound to a pod.
     async fn account_token(
         &self,
         namespace: &str,
@@ -384,7 +384,7 @@ impl Cluster {
         answer.status.and_then(|s| s.token).context("a token")
     }
 
-    /// A pod of a service account that is bound to a node; the name of the pod.
+    /// Creates a pod of a service account that is bound to a node, and returns its name.
     async fn pod_of_account(&self, namespace: &str, account: &str, node: &str) -> Result<String> {
         let name = format!("{account}-token-{node}");
         let pod = serde_json::from_value(json!({
@@ -409,11 +409,11 @@ impl Cluster {
         self.kubectl_with(args, &[]).await
     }
 
-    /// The same with more environment.
+    /// Like [`Cluster::kubectl`], with additional environment.
     pub async fn kubectl_with(&self, args: &[&str], env: &[(&str, &str)]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
-        // An own cache folder, so that discovery of one control plane never answers for another on
-        // the same port.
+        // A separate cache folder, so that discovery of a control plane is never used for another
+        // control plane on the same port.
         let cache = self.folder.join("kubectl").display().to_string();
         let own = [("KUBECONFIG", &*kubeconfig), ("KUBECACHEDIR", &*cache)];
         run(&self.kubectl, args, &[&own, env].concat(), KUBECTL).await
@@ -442,14 +442,15 @@ impl Cluster {
         .await
     }
 
-    /// Every object that names Lockstep, as `Kind namespace/name`, but events and nodes.
+    /// All objects that name Lockstep, as `Kind namespace/name`, without events and nodes.
     pub async fn objects_of_lockstep(&self) -> Result<Vec<String>> {
         let kinds = self
             .kubectl(&["api-resources", "--verbs=list", "-o", "name"])
             .await?;
         let mut kinds: Vec<&str> = kinds.split_whitespace().collect();
         kinds.retain(|k| !k.starts_with("events") && *k != "nodes");
-        // Kinds are removed meanwhile: the caller repeats a list that waits for one of them.
+        // Kinds can be removed during the call. The caller repeats a list that waits for a removed
+        // kind.
         let within = "--request-timeout=5s";
         let all = self
             .kubectl(&["get", &kinds.join(","), "-A", "-o", "json", within])
@@ -465,12 +466,12 @@ impl Cluster {
         Ok(named.map(name).collect())
     }
 
-    /// Starts a manager and waits until it is ready, which includes that its watches are in sync.
+    /// Starts a manager and waits until it is ready, including synchronised watches.
     pub async fn start_manager(&self, instance: &str) -> Result<Manager> {
         self.launch_manager(instance).await?.until_ready().await
     }
 
-    /// The same, with a proxy between the manager and the API server.
+    /// Like [`Cluster::start_manager`], with a proxy between the manager and the API server.
     pub async fn start_manager_through(&self, proxy: &Proxy, instance: &str) -> Result<Manager> {
         let mut launch = self.manager_launch(instance).await?;
         let env = launch.launch.env.get_or_insert_default();
@@ -480,8 +481,8 @@ impl Cluster {
         launch.start(&self.folder)?.until_ready().await
     }
 
-    /// Changes the configuration in the ConfigMap of the manager, and shows it to one that runs as the
-    /// kubelet does.
+    /// Changes the configuration in the ConfigMap of the manager, and updates the files of a
+    /// running manager as the kubelet does.
     pub async fn reconfigure(&self, instance: &str, change: Value) -> Result<()> {
         self.merge_config(change).await?;
         let client = self.client().await?;
@@ -491,7 +492,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The pod of a manager, as the applied Deployment says.
+    /// The pod of a manager according to the applied Deployment.
     async fn manager_pod(&self, instance: &str) -> Result<(PodTemplateSpec, PodIdentity)> {
         let Place { namespace, name } = self.method.manager();
         let template = self.deployment(&name).await?.spec.template;
@@ -504,13 +505,13 @@ impl Cluster {
         Ok((template, pod))
     }
 
-    /// Starts a manager as the applied Deployment says.
+    /// Starts a manager according to the applied Deployment.
     pub async fn launch_manager(&self, instance: &str) -> Result<Manager> {
         self.manager_launch(instance).await?.start(&self.folder)
     }
 
-    /// How a manager is started as the applied Deployment says. Only the ports it listens on are its
-    /// own: here several share one network.
+    /// Program and arguments of a manager according to the applied Deployment. Only the ports
+    /// differ, because several managers share a network.
     pub async fn manager_launch(&self, instance: &str) -> Result<ManagerLaunch> {
         let client = self.client().await?;
         let (template, pod) = self.manager_pod(instance).await?;
@@ -543,8 +544,8 @@ impl Cluster {
         })
     }
 
-    /// Waits until definitions are served. At first their conditions are null, which `kubectl wait`
-    /// takes for an error.
+    /// Waits until definitions are served. Their conditions are null at first, which is an error
+    /// for `kubectl wait`.
     pub(crate) async fn established(&self, definitions: &[&str]) -> Result<()> {
         let wait = ["wait", "--for=condition=Established", "--timeout=30s"];
         let wait = [&wait, definitions].concat();
@@ -554,8 +555,8 @@ impl Cluster {
         .await
     }
 
-    /// Starts the program of another Deployment of the installation, as that Deployment says; more
-    /// environment is what a user has configured.
+    /// Starts the program of another Deployment of the installation according to that Deployment,
+    /// with additional environment.
     pub async fn start_deployment(&self, name: &str, env: &[(&str, &str)]) -> Result<Process> {
         let namespace = self.method.manager().namespace;
         let template = self.deployment(name).await?.spec.template;
@@ -582,13 +583,13 @@ impl Cluster {
         Process::start(&launch, &self.folder)
     }
 
-    /// Arguments and environment of the agent as the applied DaemonSet says.
+    /// Arguments and environment of the agent according to the applied DaemonSet.
     pub async fn agent(&self) -> Result<Resolved> {
         let Place { name, .. } = self.method.agent();
         self.agent_on("", &name, &self.folder.join("agent")).await
     }
 
-    /// The same on a node whose root folder is this one, in a pod with this UID.
+    /// Like [`Cluster::agent`], for a node with this root folder and a pod with this UID.
     pub async fn agent_on(&self, node: &str, pod_uid: &str, root: &Path) -> Result<Resolved> {
         let Place { namespace, name } = self.method.agent();
         let client = self.client().await?;
@@ -613,7 +614,7 @@ fn reported(has: bool, test: &str, what: &str) -> bool {
     has
 }
 
-/// Rewrites the addresses in the configuration file that the arguments name.
+/// Replaces the addresses in the configuration file that the arguments name.
 fn own_ports(args: &[String], health: &str, metrics: &str) -> Result<()> {
     let path = args
         .iter()

@@ -1,6 +1,7 @@
 //! The control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, built by
-//! `tests/kubernetes` or found in the folder that `KUBEBUILDER_ASSETS` names, as envtest lays it out.
-//! Without the last two programs in that folder no pod is bound and no garbage is collected.
+//! `tests/kubernetes` or found in the folder that `KUBEBUILDER_ASSETS` names, as envtest lays it
+//! out. If that folder lacks the last two programs, pods are not bound and garbage is not
+//! collected.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,18 +15,18 @@ use crate::process::{Launch, Process, free_port};
 use crate::tokens::TokenReviewer;
 use crate::wait::eventually;
 
-/// The API server is ready once its informers have synced and its bootstrap objects are stored.
+/// The API server is ready after its informers have synced and its bootstrap objects are stored.
 const START: Duration = Duration::from_mins(2);
 
-/// Requests a second and burst of the controller manager and the scheduler. Their defaults (20 and
-/// 50 a second) are for a server with other clients, and would dominate the times of a test.
+/// Rate and burst of requests per second for the controller manager and the scheduler. Their
+/// defaults (20 and 50) are for a server with many clients, and would dominate the times of a test.
 const RATE: [&str; 2] = ["--kube-api-qps=1000", "--kube-api-burst=2000"];
 
 /// Address of a control plane with real nodes, in the network namespace of the program that starts
 /// it.
 pub const ADDRESS: &str = "10.77.0.1";
 
-/// The kubelets that a control plane serves.
+/// The kubelets of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelets {
     /// The kubelet model. Operator and agents are processes of the test.
@@ -34,8 +35,8 @@ pub enum Kubelets {
     Real,
 }
 
-/// The controllers of a cluster whose operator and agents run as processes of the test: none that
-/// creates pods for Deployments and DaemonSets.
+/// The controllers of a cluster whose operator and agents are processes of the test. Controllers
+/// that create pods for Deployments and DaemonSets are absent.
 const CONTROLLERS: [&str; 9] = [
     "clusterrole-aggregation-controller",
     "disruption-controller",
@@ -48,19 +49,19 @@ const CONTROLLERS: [&str; 9] = [
     "taint-eviction-controller",
 ];
 
-/// The feature gate of native groups, and the controller that takes their finalizer off.
+/// The feature gate of native groups, and the controller that removes their finalizer.
 const GENERIC_WORKLOAD: &str = "GenericWorkload=true";
 const GROUP_PROTECTION: &str = "podgroup-protection-controller";
 
-/// The programs of a control plane, running. Ended when dropped.
+/// The running programs of a control plane. Ended on drop.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     /// Kubeconfig of the administrator.
     pub(crate) kubeconfig: PathBuf,
-    /// Whether pods are bound to nodes and garbage is collected.
+    /// True if pods are bound to nodes and garbage is collected.
     pub(crate) complete: bool,
     files: PathBuf,
-    /// How the API server starts, without gates and further arguments.
+    /// Start of the API server, without gates and additional arguments.
     launch: Launch,
     api_server: Process,
     _processes: Vec<Process>,
@@ -160,7 +161,7 @@ impl ControlPlane {
             .map(drop)
     }
 
-    /// Certificate chain and private key with which the API server serves.
+    /// Certificate chain and private key of the API server.
     pub(crate) fn serving_certificate(&self) -> (PathBuf, PathBuf) {
         (certificate(&self.files), key(&self.files))
     }
@@ -201,7 +202,7 @@ fn etcd_args(files: &Path, client: &str, peer: &str) -> Vec<String> {
     ]
 }
 
-/// The certificate that the API server signs for itself, and its authority.
+/// The self-signed certificate of the API server, which is also its authority.
 fn certificate(files: &Path) -> PathBuf {
     files.join("apiserver.crt")
 }
@@ -216,17 +217,18 @@ fn hollow_args(port: u16) -> (String, Vec<String>) {
         format!("--secure-port={port}"),
         "--bind-address=127.0.0.1".into(),
         "--authorization-mode=RBAC".into(),
-        // Pods would wait for the service account of their new namespace, which without controllers
-        // never comes.
+        // Pods would wait for the service account of their new namespace, which no controller
+        // creates.
         "--disable-admission-plugins=ServiceAccount".into(),
     ];
     (format!("https://127.0.0.1:{port}"), args)
 }
 
-/// The same for real nodes.
+/// Like [`hollow_args`], for real nodes.
 fn real_args() -> (String, Vec<String>) {
     let args = vec![
-        // The port of its Service, whose address it serves itself: there is no kube-proxy.
+        // The port of its Service. The server itself has the Service's address, because kube-proxy
+        // is absent.
         "--secure-port=443".into(),
         "--bind-address=0.0.0.0".into(),
         format!("--advertise-address={ADDRESS}"),
@@ -241,7 +243,8 @@ fn real_args() -> (String, Vec<String>) {
 fn api_server_args(files: &Path, etcd: &str, tokens: &Path) -> Vec<String> {
     vec![
         format!("--etcd-servers={etcd}"),
-        // It signs its own certificate, and the tokens of service accounts by the same key.
+        // The server signs its own certificate and the tokens of service accounts with the same
+        // key.
         format!("--cert-dir={}", files.display()),
         format!("--service-account-key-file={}", key(files).display()),
         format!(
@@ -270,16 +273,15 @@ fn controller_args(files: &Path, kubeconfig: &Path, options: &Options) -> Vec<St
     let mut args = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controllers={controllers}"),
-        // Pods trust the API server by it.
+        // Pods use it to trust the API server.
         format!("--root-ca-file={}", certificate(files).display()),
-        // Each writes under its own name, by which admission policies know them.
+        // Each controller writes under its own name, which admission policies use.
         "--use-service-account-credentials=true".into(),
         format!(
             "--service-account-private-key-file={}",
             key(files).display()
         ),
-        // Longer than the period of the nodes' Leases, shorter than the patience of a
-        // scenario.
+        // Longer than the period of the nodes' Leases, shorter than the deadline of a scenario.
         "--node-monitor-grace-period=15s".into(),
         "--node-monitor-period=1s".into(),
         "--concurrent-gc-syncs=4".into(),
@@ -303,7 +305,7 @@ fn kubeconfig_of(files: &Path, server: &str, name: &str, token: &str) -> Result<
     Ok(path)
 }
 
-/// A kubeconfig of one cluster and one user.
+/// A kubeconfig for a cluster and a user.
 pub(crate) fn config_file(cluster: &Value, user: &Value) -> Value {
     json!({
         "apiVersion": "v1",
@@ -340,8 +342,8 @@ async fn until_ready(server: &mut Process, kubeconfig: &Path) -> Result<kube::Cl
     .await?
 }
 
-/// Lets the group of kubelets do what a node may do. Hollow kubelets are one user, which the node
-/// authorizer would not take for a node.
+/// Gives the group of kubelets the rights of nodes. All hollow kubelets are one user, which the
+/// node authorizer would not accept as a node.
 async fn bind_nodes(client: kube::Client) -> Result<()> {
     let binding = serde_json::from_value(json!({
         "metadata": {"name": "hollow-nodes"},

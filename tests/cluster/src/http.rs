@@ -1,4 +1,4 @@
-//! The least of HTTP that loopback interfaces need: one request per connection.
+//! Minimal HTTP for loopback interfaces: one request per connection.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub async fn post(address: &str, path: &str, body: &serde_json::Value) -> Result
 async fn request(address: &str, method: &str, path: &str, body: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
-        // HTTP/1.0: the body ends with the connection, and is never chunked.
+        // With HTTP/1.0, the body ends with the connection and is never chunked.
         let head = format!(
             "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()

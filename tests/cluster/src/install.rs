@@ -1,6 +1,5 @@
-//! Installing as a user does, and reading back what was installed: the programs run with the
-//! arguments, environment and files that the applied Deployment and DaemonSet name, so that the
-//! manifests cannot drift from what is tested.
+//! Installation as by a user. Programs run with the arguments, environment and files of the applied
+//! Deployment and DaemonSet, so that tests cover the manifests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use kube::{Api, Client, ResourceExt};
 
 const HEADER: &str = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
-/// The layer over both: where Prometheus looks for agents follows their namespace.
+/// The layer above both: the place where Prometheus looks for agents depends on their namespace.
 const FOLLOWS: &str = "resources: [manager, agents]
 replacements:
 - source: {kind: DaemonSet, fieldPath: metadata.namespace}
@@ -38,27 +37,27 @@ pub struct Place {
 pub enum Method {
     /// `config/overlays/full` as it is.
     Shipped,
-    /// An overlay of a user's own, under a prefix of names, with the manager and the agents in
-    /// these namespaces.
+    /// A user's overlay with a prefix of names, and with the manager and the agents in these
+    /// namespaces.
     Renamed {
-        /// What the names begin with.
+        /// Prefix of the names.
         prefix: String,
         /// Namespace of the manager.
         manager: String,
         /// Namespace of the agents.
         agents: String,
     },
-    /// What OLM makes of `bundle/`, all in this namespace.
+    /// Objects that OLM creates from `bundle/`, all in this namespace.
     Olm(String),
 }
 
 impl Method {
-    /// Where the manager's Deployment is.
+    /// Place of the manager's Deployment.
     pub fn manager(&self) -> Place {
         self.place(MANAGER, |renamed, _| renamed)
     }
 
-    /// Where the agents' DaemonSet is.
+    /// Place of the agents' DaemonSet.
     pub fn agent(&self) -> Place {
         self.place(AGENT, |_, renamed| renamed)
     }
@@ -84,11 +83,11 @@ impl Method {
     }
 }
 
-/// The layers of an overlay of a user's own and what they say, as `docs/install.md` has them: the
-/// manager with everything cluster-wide under one namespace, the agents under another. `config` is the
-/// way from the overlay to `config/`; `names` are prefix, namespace of the manager and of the agents.
-/// Further components are beside the manager, but for the one whose objects are in a namespace of
-/// kube-state-metrics.
+/// The layers of a user's overlay and their content, as in `docs/install.md`: the manager with all
+/// cluster-wide objects under one namespace, the agents under another. `config` is the path from
+/// the overlay to `config/`, `names` are prefix, namespace of the manager and namespace of the
+/// agents. Further components are in the manager's layer, apart from kube-state-metrics, whose
+/// objects have their own namespace.
 pub fn renamed_layers(
     config: &str,
     [prefix, manager, agents]: [&str; 3],
@@ -139,7 +138,7 @@ pub fn renamed_overlay(
         let folder = root.join(part);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("kustomization.yaml"), text)?;
-        // kustomize reads no configuration from outside of the layer.
+        // kustomize reads no configuration from outside the layer.
         std::fs::copy(
             repository.join("config/names.yaml"),
             folder.join("names.yaml"),
@@ -153,7 +152,7 @@ pub fn renamed_overlay(
     Ok(root)
 }
 
-/// The configuration as shipped, but for the namespace of the agents: the copy that the page asks for.
+/// The shipped configuration with another namespace of the agents, as `docs/install.md` requires.
 fn config_of_agents_in(namespace: &str, shipped: &str) -> Result<String> {
     let line = format!("\n  namespace: {}\n", AGENT.0);
     let found = shipped.matches(&line).count();
@@ -161,7 +160,8 @@ fn config_of_agents_in(namespace: &str, shipped: &str) -> Result<String> {
     Ok(shipped.replace(&line, &format!("\n  namespace: {namespace}\n")))
 }
 
-/// Writes an overlay below `folder`: one of `config/overlays` with these components.
+/// Writes an overlay below `folder` that consists of an overlay of `config/overlays` and these
+/// components.
 pub fn overlay(
     repository: &Path,
     folder: &Path,
@@ -184,7 +184,7 @@ pub fn overlay(
     Ok(root)
 }
 
-/// The way from a folder, which is made, to `config/`: kustomize takes no absolute paths.
+/// Path from a folder, which is created, to `config/`: kustomize accepts no absolute paths.
 fn config_from(repository: &Path, folder: &Path) -> Result<String> {
     std::fs::create_dir_all(folder)?;
     let from = std::fs::canonicalize(folder)?;
@@ -193,14 +193,14 @@ fn config_from(repository: &Path, folder: &Path) -> Result<String> {
     Ok(format!("{up}{}", to.strip_prefix("/")?.display()))
 }
 
-/// ConfigMap that a pod template mounts, in whatever volume.
+/// The ConfigMap that a pod template mounts.
 pub fn config_map_of(template: &PodTemplateSpec) -> Option<&str> {
     let volumes = template.spec.as_ref()?.volumes.as_ref()?;
     let mut sources = volumes.iter().filter_map(|v| v.config_map.as_ref());
     Some(&sources.next()?.name)
 }
 
-/// What the kubelet would know about the pod that a program runs in.
+/// Identity of a program's pod, as known to the kubelet.
 #[derive(Clone, Debug)]
 pub struct PodIdentity {
     /// Namespace.
@@ -209,11 +209,11 @@ pub struct PodIdentity {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// Node; a placeholder where one process plays many nodes.
+    /// Node. A placeholder if a process simulates many nodes.
     pub node: String,
 }
 
-/// A container's program with everything resolved that the kubelet resolves.
+/// A container's program with everything that the kubelet resolves.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// Arguments, with mount paths replaced by folders of this machine.
@@ -224,8 +224,8 @@ pub struct Resolved {
     pub service_account: String,
 }
 
-/// Resolves the main container of a pod template: environment from fields, ConfigMaps written as
-/// files into `folder`.
+/// Resolves the main container of a pod template: environment from fields, ConfigMaps as files in
+/// `folder`.
 pub async fn resolve(
     client: &Client,
     template: &PodTemplateSpec,
@@ -288,8 +288,8 @@ fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
     found.context("the template has no main container")
 }
 
-/// Shows a ConfigMap in a folder as the kubelet does: the files of one version are in a folder of their
-/// own, and a symbolic link is changed once they are complete.
+/// Writes a ConfigMap into a folder as the kubelet does: each version has a separate folder, and a
+/// symbolic link is changed after all files are written.
 async fn write_config_map(
     client: &Client,
     namespace: &str,

@@ -33,8 +33,8 @@ pub mod stage;
 mod tokens;
 pub mod wait;
 
-/// What to type after `kubectl` to look around in a cluster: the demonstration that is left running
-/// tells it. Not `doctor`: it would miss the manager's pods, which are processes of this machine here.
+/// Arguments of `kubectl` for looking around in the cluster of a demonstration. Without `doctor`,
+/// which would miss the manager's pods: the managers are processes of this machine.
 pub const LOOK_AROUND: [&str; 5] = [
     "get tw -A -o wide",
     "lockstep list -A",

@@ -1,14 +1,14 @@
-//! Manifests as JSON values: what a test does not care about has a default.
+//! Manifests as JSON values with defaults.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Node label that keeps the workloads of one scenario on its own nodes.
+/// Node label that keeps the workloads of a scenario on its nodes.
 pub const POOL: &str = "lockstep.test/pool";
 
-/// A gang of one group `workers` with `members` pods of `gpus` accelerators each, whose spec is
-/// changed by `patch` (a JSON merge patch: lists are replaced, null removes). In-place restarts are
-/// allowed without a supervisor.
+/// A gang of one group `workers` with `members` pods of `gpus` accelerators each. `patch` (a JSON
+/// merge patch: lists are replaced, null removes) changes its spec. In-place restarts are allowed
+/// without a supervisor.
 pub fn gang(name: &str, members: i32, gpus: i32, patch: Value) -> Value {
     let mut object = json!({
         "apiVersion": "training.lockstep.dev/v1alpha1",
@@ -29,7 +29,7 @@ pub fn group(name: &str, members: i32, gpus: i32) -> Value {
         "name": name,
         "replicas": members,
         "template": {"spec": {
-            // Deleted members leave at once; the tests that are about grace set their own.
+            // Deleted members end at once. Tests of the grace period set another value.
             "terminationGracePeriodSeconds": 1,
             "containers": [{"name": "trainer", "image": "registry.example/trainer:1",
                             "command": ["train"],

@@ -1,4 +1,4 @@
-//! Hollow nodes: real node and pod objects, kept by a kubelet model instead of a machine.
+//! Hollow nodes: real node and pod objects, run by a kubelet model instead of a machine.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,25 +19,25 @@ use crate::process::{Launch, Process, workspace_binary};
 use crate::wait::eventually;
 
 const START: Duration = Duration::from_mins(1);
-/// What each node adds to it.
+/// Additional time per node.
 const EACH: Duration = Duration::from_millis(60);
 
-/// The nodes of one pool.
+/// The nodes of a pool.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// How many.
+    /// Number of nodes.
     pub nodes: i32,
-    /// Accelerators of each.
+    /// Accelerators of each node.
     pub gpus: i32,
-    /// Racks that they are spread over.
+    /// Number of racks.
     pub racks: i32,
-    /// Whether they have agents.
+    /// True if the nodes have agents.
     pub agents: bool,
     /// Whether those are linked to supervisors; without, members restart with their containers.
     pub supervise: bool,
-    /// Further arguments of `lockstep-hollow`.
+    /// Additional arguments of `lockstep-hollow`.
     pub args: Vec<String>,
-    /// Kubeconfig of the kubelets and agents, in place of the cluster's.
+    /// Kubeconfig of the kubelets and agents, instead of the cluster's.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -58,21 +58,22 @@ impl Default for Shape {
 /// The nodes of a scenario.
 #[derive(Debug)]
 pub struct Nodes {
-    /// The process that plays them, and the address of its control interface; None for real nodes.
+    /// The process that runs them and the address of its control interface. `None` for real nodes.
     hollow: Option<(Process, String)>,
     names: Vec<String>,
 }
 
 impl Nodes {
-    /// Starts nodes `<pool>-...` that carry the pool's label, each with an agent as the applied
-    /// DaemonSet says, and waits until all are registered and their agents are ready.
+    /// Starts nodes `<pool>-...` with the pool's label, each with an agent according to the applied
+    /// DaemonSet, and waits until all are registered and their agents are ready.
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let namespace = cluster.method.agent().namespace;
         let kubeconfig = shape.kubeconfig.as_deref().unwrap_or(cluster.kubeconfig());
         let mut args = vec![
             format!("--kubeconfig={}", kubeconfig.display()),
-            // The kubelets of all nodes in one process share one identity of the nodes' group.
+            // The kubelets of all nodes are in one process and share one identity of the nodes'
+            // group.
             "--token=user:hollow:system:nodes".into(),
             format!("--nodes={}", shape.nodes),
             format!("--name-prefix={pool}"),
@@ -110,7 +111,7 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// Real nodes, which run already.
+    /// Real nodes that are already running.
     pub fn real(names: Vec<String>) -> Self {
         Self {
             hollow: None,
@@ -123,8 +124,8 @@ impl Nodes {
         Ok(control)
     }
 
-    /// Waits until all agents are ready, from which on restarts in place are possible: their pods,
-    /// of which hollow kubelets probe none, and that each has said what it can do.
+    /// Waits until all agents are ready, as restarts in place require: until each has reported its
+    /// abilities. Hollow kubelets do not probe the agents' pods.
     async fn agents_ready(&self, cluster: &Cluster, within: Duration) -> Result<()> {
         let namespace = cluster.method.agent().namespace;
         let client = cluster.client().await?;
@@ -180,7 +181,7 @@ impl Nodes {
         &self.names
     }
 
-    /// The last lines that the process has written.
+    /// The last lines of the process's output.
     pub fn log_tail(&self, lines: usize) -> String {
         let process = self.hollow.as_ref().map(|(process, _)| process);
         process.map_or_else(String::new, |p| p.log_tail(lines))
@@ -196,7 +197,7 @@ impl Nodes {
         .await
     }
 
-    /// Process id of a running container, on nodes whose containers are processes.
+    /// PID of a running container, on nodes whose containers are processes.
     pub async fn pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
         let state: Value = serde_json::from_str(&http::get(self.control()?, "/state").await?)?;
         let pod = format!("{namespace}/{pod}");
@@ -212,24 +213,25 @@ impl Nodes {
         pid.with_context(|| format!("no process of container {container} of pod {pod}"))
     }
 
-    /// A node falls silent: its kubelet and its agent are gone, its containers with them.
+    /// Makes a node silent: its kubelet, its agent and its containers are gone.
     pub async fn vanish(&self, node: &str) -> Result<()> {
         self.post("/node/vanish", json!({"node": node})).await
     }
 
-    /// A node that has vanished comes back.
+    /// Returns a node that has vanished.
     pub async fn come_back(&self, node: &str) -> Result<()> {
         self.post("/node/return", json!({"node": node})).await
     }
 
-    /// How many training processes run under supervisors, by attempt.
+    /// Number of training processes under supervisors, by attempt.
     pub async fn training(&self) -> Result<BTreeMap<i64, usize>> {
         Ok(serde_json::from_str(
             &http::get(self.control()?, "/training").await?,
         )?)
     }
 
-    /// Milliseconds from the failure behind an attempt until each agent had the order for it, sorted.
+    /// Milliseconds from the failure that caused an attempt until each agent had the order for it,
+    /// sorted.
     pub async fn deliveries(&self, workload_uid: &str, attempt: i64) -> Result<Vec<i64>> {
         let all: BTreeMap<String, BTreeMap<i64, Vec<i64>>> =
             serde_json::from_str(&http::get(self.control()?, "/deliveries").await?)?;
@@ -241,7 +243,7 @@ impl Nodes {
         Ok(delays)
     }
 
-    /// Any request of the control interface.
+    /// Any request to the control interface.
     pub async fn post(&self, path: &str, body: Value) -> Result<()> {
         http::post(self.control()?, path, &body).await.map(drop)
     }

@@ -1,7 +1,7 @@
-//! What the Operator Lifecycle Manager makes of `bundle/`: service accounts, roles, bindings and
-//! deployments of the ClusterServiceVersion, in the namespace of the installation. OLM itself
-//! cannot be had here; which objects follow from which field is that of operator-registry and of
-//! operator-controller's converter of registry+v1 bundles.
+//! Objects that the Operator Lifecycle Manager creates from `bundle/`: service accounts, roles,
+//! bindings and deployments of the ClusterServiceVersion, in the namespace of the installation. OLM
+//! itself is not available in tests. The mapping from fields to objects follows operator-registry
+//! and operator-controller's converter of registry+v1 bundles.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, repository};
 
-/// Rights of an installation's accounts: field of the install strategy, kind of the role, whether it
-/// has a namespace.
+/// Rights of an installation's accounts: field of the install strategy, kind of the role, and
+/// whether the role is namespaced.
 const RIGHTS: [(&str, &str, bool); 2] = [
     ("permissions", "Role", true),
     ("clusterPermissions", "ClusterRole", false),
@@ -51,7 +51,7 @@ pub(crate) async fn install(cluster: &Cluster, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// What there is after an installation into this namespace, but for the ClusterServiceVersion itself.
+/// Objects of an installation into this namespace, without the ClusterServiceVersion itself.
 pub fn objects(namespace: &str) -> Result<Vec<Value>> {
     let mut out = Vec::new();
     for path in manifests()? {
@@ -68,9 +68,9 @@ pub fn objects(namespace: &str) -> Result<Vec<Value>> {
     Ok(out)
 }
 
-/// What OLM does when the ClusterServiceVersion is deleted: what it made of the install strategy goes, and
-/// what has a namespace and so the ClusterServiceVersion for its owner. Cluster-wide objects that the
-/// bundle brought along stay, definitions on purpose and roles by omission
+/// Deletion of the ClusterServiceVersion by OLM: objects of the install strategy and namespaced
+/// objects, whose owner is the ClusterServiceVersion, are removed. Other cluster-wide objects of
+/// the bundle stay, definitions by design and roles by omission
 /// (operator-framework/operator-lifecycle-manager#2985).
 pub async fn uninstall(cluster: &Cluster, namespace: &str) -> Result<()> {
     let mut gone = Vec::new();
@@ -92,14 +92,14 @@ pub async fn uninstall(cluster: &Cluster, namespace: &str) -> Result<()> {
     cluster
         .kubectl(&["delete", "-n", namespace, "-f", &file])
         .await?;
-    // The DaemonSet goes with the Deployment that owns it, and its pods with the DaemonSet; those of
-    // hollow nodes are made without its controller and name no owner.
+    // The DaemonSet is deleted with the Deployment that owns it, and its pods with the DaemonSet.
+    // Pods on hollow nodes are created without its controller and name no owner.
     let agents = "app.kubernetes.io/name=lockstep-agent";
     let pods = ["delete", "pods", "-n", namespace, "-l", agents];
     cluster.kubectl(&pods).await.map(drop)
 }
 
-/// The definition of ClusterServiceVersions, so that the API server judges ours.
+/// The definition of ClusterServiceVersions, so that the API server validates ours.
 async fn create_definition_of_csv(cluster: &Cluster) -> Result<()> {
     let definition =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("data/olm/clusterserviceversions.crd.yaml");
@@ -125,7 +125,7 @@ fn read(path: &Path) -> Result<Value> {
     serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
 }
 
-/// A field that the schema does not know is an error and not a warning.
+/// Fields that the schema does not contain are errors, not warnings.
 async fn create_strictly(cluster: &Cluster, namespace: &str, path: &Path) -> Result<()> {
     let path = path.display().to_string();
     let args = ["create", "--validate=strict", "-n", namespace, "-f", &path];
@@ -147,7 +147,7 @@ async fn create(cluster: &Cluster, object: Value) -> Result<()> {
         .map(drop)
 }
 
-/// Objects that follow from the install strategy.
+/// Objects of the install strategy.
 fn resolved(csv: &Value, namespace: &str) -> Result<Vec<Value>> {
     let name = csv["metadata"]["name"].as_str().context("a name")?;
     let spec = &csv["spec"]["install"]["spec"];

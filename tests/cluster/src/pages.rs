@@ -1,5 +1,5 @@
-//! Pages of our own that draw the dashboards from the files that Grafana imports, for those who have
-//! no Grafana at hand. They need uPlot, which npm has.
+//! Pages that draw the dashboards from the files for Grafana, for users without Grafana. They need
+//! uPlot from npm.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,41 +10,41 @@ use serde_json::{Value, json};
 use crate::cluster::repository;
 use crate::process::run;
 
-/// The dashboards that a Prometheus over managers has data for. That of agents needs real ones, which hollow nodes have not.
+/// The dashboards with data from managers. The dashboard of agents needs real agents, which hollow
+/// nodes lack.
 pub const SHOWN: [&str; 3] = ["fleet", "workload", "manager"];
-/// The page of each dashboard, in a folder of its name.
+/// File name of the page, in a folder per dashboard.
 pub const PAGE: &str = "page.html";
-/// What npm and its registry get.
+/// Limit for npm and its registry.
 const FETCH: Duration = Duration::from_mins(2);
-/// What Grafana would make of `$__rate_interval`, longer, so that rare events show as more than
-/// dots.
+/// Replaces `$__rate_interval` of Grafana. Longer than Grafana's value, so that rare events are
+/// visible.
 const RATE_INTERVAL: &str = "1m";
-/// What a page consists of.
+/// Files of a page.
 const SOURCES: [&str; 3] = [PAGE, "page.css", "page.js"];
 const UPLOT: [&str; 2] = ["uPlot.iife.min.js", "uPlot.min.css"];
 
-/// What a page shows.
+/// Content of a page.
 #[derive(Clone, Debug)]
 pub struct Picture<'a> {
-    /// The dashboard, as Grafana imports it.
+    /// The dashboard for Grafana.
     pub dashboard: &'a Value,
     /// Address of Prometheus.
     pub prometheus: &'a str,
-    /// Since when, in seconds since the epoch.
+    /// Start of the time range, in seconds since the epoch.
     pub since: u64,
-    /// What the reader has chosen, by variable. The address of a page may choose something else
-    /// (`?namespace=ml&workload=llama`).
+    /// Values of the variables. The URL of a page can set others (`?namespace=ml&workload=llama`).
     pub chosen: Value,
 }
 
-/// The folder of uPlot, which is fetched once into the cache.
+/// The folder of uPlot, which is downloaded once into the cache.
 pub async fn uplot() -> Result<PathBuf> {
     let script = repository().join("tests/pictures/uplot.sh");
     let out = run(&script, &[], &[], FETCH).await?;
     Ok(PathBuf::from(out.trim()))
 }
 
-/// A dashboard, by its name.
+/// A dashboard by name.
 pub fn dashboard(name: &str) -> Result<Value> {
     let path = repository().join(format!("config/components/dashboards/{name}.json"));
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -59,7 +59,7 @@ pub fn everything(dashboard: &Value) -> Value {
         match variable["type"].as_str()? {
             "query" => Some((name.to_owned(), json!(".*"))),
             "custom" => Some((name.to_owned(), variable["current"]["value"].clone())),
-            // Where to ask is known.
+            // The address is known.
             _ => None,
         }
     });

@@ -1,4 +1,4 @@
-//! A child process that never outlives its guard, with its output in a file.
+//! A child process that ends with its guard, with its output in a file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,20 +14,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::reaper;
 use crate::wait::eventually;
 
-/// How to start a process.
+/// Program and environment of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Launch {
-    /// Short name; the log file is called after it.
+    /// Short name, also of the log file.
     pub name: String,
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its whole environment, but for `PATH`; None: ours.
+    /// The whole environment, apart from `PATH`. `None` for the environment of this process.
     pub env: Option<BTreeMap<String, String>>,
 }
 
-/// A running child; killed when dropped.
+/// A running child process, killed on drop.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -36,8 +36,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process whose output goes to `<folder>/<name>.log`, appended to. Its standard input
-    /// is a pipe that stays open as long as we live.
+    /// Starts a process whose output is appended to `<folder>/<name>.log`. Its standard input is a
+    /// pipe that stays open until this process ends.
     pub fn start(launch: &Launch, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{}.log", launch.name));
         let out = File::options()
@@ -65,14 +65,14 @@ impl Process {
         })
     }
 
-    /// Waits for a line of the output that starts so, and returns the rest of that line.
+    /// Waits for a line of the output with this prefix, and returns the rest of the line.
     pub async fn ready_line(&mut self, prefix: &str, within: Duration) -> Result<String> {
         eventually(
             &format!("{} to say {prefix:?}", self.name),
             within,
             async || {
                 if let Some(status) = self.child.try_wait()? {
-                    // Waiting longer cannot help, so the outer error is not retried.
+                    // Further waiting cannot help, so the outer error is not retried.
                     return Ok(Err(anyhow::anyhow!(
                         "{} ended with {status}\n{}",
                         self.name,
@@ -90,7 +90,7 @@ impl Process {
         .await?
     }
 
-    /// Asks the process to end (SIGTERM) and waits for it.
+    /// Ends the process with SIGTERM and waits for its end.
     pub async fn terminate(mut self, within: Duration) -> Result<ExitStatus> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).context("SIGTERM")?;
         eventually(
@@ -106,29 +106,29 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).context("signal")
     }
 
-    /// SIGKILL, at once, and waits for the process to be gone.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill().context("SIGKILL")?;
         self.child.wait().context("wait")?;
         Ok(())
     }
 
-    /// Its id.
+    /// PID of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Exit status when the process has ended.
+    /// Exit status, if the process has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Id of the process.
+    /// PID of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its output goes.
+    /// Path of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -143,14 +143,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended, which is what is wanted.
+        // Both fail only for a process that has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = reaper::ended(self.child.id());
     }
 }
 
-/// Path of a program of this workspace: beside the running test or demo, where cargo put it.
+/// Path of a program of this workspace, next to the running test or demonstration.
 pub fn workspace_binary(name: &str) -> Result<PathBuf> {
     let exe = std::env::current_exe().context("path of this program")?;
     for folder in exe.ancestors().skip(1).take(2) {
@@ -165,7 +165,7 @@ pub fn workspace_binary(name: &str) -> Result<PathBuf> {
     )
 }
 
-/// Runs a program to its end and returns its standard output; its error output becomes the error.
+/// Runs a program and returns its standard output. Its error output becomes the error.
 pub async fn run(
     program: &Path,
     args: &[&str],
@@ -194,12 +194,12 @@ pub async fn run(
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Ports below those that the system gives to outgoing connections, which could take one before its
+/// Ports below the system's range for outgoing connections, which could use a port before the
 /// program does.
 const PORTS: std::ops::Range<u32> = 20_000..32_000;
 
-/// A port of the loopback interface that is free now. This process gives none out a second time
-/// before it has given out all, and other processes begin elsewhere.
+/// A free port of the loopback interface. This process returns no port twice before it has returned
+/// all, and other processes start elsewhere in the range.
 pub fn free_port() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {

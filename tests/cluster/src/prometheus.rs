@@ -12,25 +12,25 @@ use crate::http;
 use crate::process::{Launch, Process, free_port, run};
 use crate::wait::eventually;
 
-/// Building it takes minutes on a machine that has never done it.
+/// The first build on a machine takes minutes.
 const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(1);
-/// The rules as they are shipped.
+/// The shipped rules.
 const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
 
 /// A running Prometheus.
 pub struct Prometheus {
     /// Address of its HTTP endpoint.
     pub address: String,
-    /// Folder of what it serves beside its own pages.
+    /// Folder of additional pages that it serves.
     pub pages: PathBuf,
     _process: Process,
 }
 
-/// A series of an answer: its labels and its present value.
+/// A series of an answer: its labels and its current value.
 pub type Sample = (BTreeMap<String, String>, f64);
 
-/// How long whatever an alert is about has to be so.
+/// The `for` of alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// As shipped: minutes.
@@ -39,7 +39,7 @@ pub enum Hold {
     Seconds,
 }
 
-/// The program that is on PATH, or is built once into the cache.
+/// The program from the PATH, or else built once into the cache.
 pub async fn built() -> Result<PathBuf> {
     let folder = script(&[]).await?;
     Ok(folder
@@ -47,7 +47,7 @@ pub async fn built() -> Result<PathBuf> {
         .join("prometheus"))
 }
 
-/// The program, where one that is new enough is on PATH.
+/// The program, if the PATH contains a recent version.
 pub async fn found() -> Result<Option<PathBuf>> {
     Ok(script(&["--found"]).await?.map(|f| f.join("prometheus")))
 }
@@ -74,8 +74,8 @@ fn rules(hold: Hold) -> Result<Value> {
 }
 
 impl Prometheus {
-    /// Starts it with the shipped rules; it scrapes the managers or agents of these addresses every
-    /// second. What lies in [`Prometheus::pages`] it serves at `/user/`.
+    /// Starts a Prometheus with the shipped rules that scrapes managers or agents at these
+    /// addresses every second. It serves files in [`Prometheus::pages`] at `/user/`.
     pub async fn start(
         program: &Path,
         cluster: &Cluster,
@@ -123,7 +123,7 @@ impl Prometheus {
         })
     }
 
-    /// What it answers to a query now.
+    /// Current result of a query.
     pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
         let answer = self
             .get(&format!("/api/v1/query?query={}", encoded(query)))
@@ -139,15 +139,14 @@ impl Prometheus {
             .collect()
     }
 
-    /// The one number that a query has for an answer.
+    /// The single number of a query's result.
     pub async fn number(&self, query: &str) -> Result<f64> {
         let samples = self.query(query).await?;
         ensure!(samples.len() == 1, "{query}: {samples:?}");
         Ok(samples[0].1)
     }
 
-    /// When the managers were started, the last of them, in seconds since the epoch: before that there
-    /// is nothing to see.
+    /// Time of the last manager's start, in seconds since the epoch. Earlier data does not exist.
     pub async fn begin(&self) -> Result<u64> {
         Ok(self.number("max(process_start_time_seconds)").await? as u64)
     }
@@ -162,7 +161,7 @@ impl Prometheus {
         data.iter().map(labels).collect()
     }
 
-    /// Alerts that fire, by name, with their annotations.
+    /// Firing alerts by name, with their annotations.
     pub async fn firing(&self) -> Result<BTreeMap<String, Value>> {
         let answer = self.get("/api/v1/alerts").await?;
         let all = answer["data"]["alerts"].as_array().context("alerts")?;
@@ -186,7 +185,7 @@ fn labels(of: &Value) -> Result<BTreeMap<String, String>> {
     Ok(serde_json::from_value(of.clone())?)
 }
 
-/// As part of a URL.
+/// Encodes text for a URL.
 fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| {

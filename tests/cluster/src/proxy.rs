@@ -1,8 +1,8 @@
 //! A proxy between a component and the API server that injects faults.
 //!
-//! It ends TLS on both sides, speaks HTTP/1.1 and HTTP/2, and presents the API server's own
-//! certificate, so that a kubeconfig needs another address only. Clients authenticate with bearer
-//! tokens: a client certificate ends at the proxy.
+//! The proxy terminates TLS on both sides, speaks HTTP/1.1 and HTTP/2, and presents the API
+//! server's certificate, so that a kubeconfig needs only another address. Clients authenticate with
+//! bearer tokens, because client certificates are not forwarded.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
 
-/// What a request asks for.
+/// Content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// HTTP method.
@@ -41,14 +41,14 @@ pub struct Call {
     pub namespace: String,
     /// Plural name of the resource, with its subresource: `pods/status`. Empty for other paths.
     pub resource: String,
-    /// Whether the request opens a watch.
+    /// True if the request opens a watch.
     pub is_watch: bool,
-    /// Whether the watch begins with a streamed list.
+    /// True if the watch begins with a streamed list.
     pub is_streamed_list: bool,
 }
 
 impl Call {
-    /// Reads the paths of the API conventions: `/api/v1/...` and `/apis/GROUP/VERSION/...`.
+    /// Parses the paths of the API conventions: `/api/v1/...` and `/apis/GROUP/VERSION/...`.
     fn of<B>(request: &Request<B>) -> Self {
         let path: Vec<&str> = request.uri().path().split('/').skip(1).collect();
         let rest = match path.as_slice() {
@@ -75,31 +75,32 @@ impl Call {
         }
     }
 
-    /// Whether the request may write, dry runs included.
+    /// True for requests that write, including dry runs.
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
     }
 }
 
-/// What happens to a request.
+/// Effect on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It passes.
+    /// The request passes.
     None,
-    /// It is sent to the API server after this time.
+    /// The request is forwarded after this time.
     Delay(Duration),
-    /// It is answered with 429 and this `Retry-After`, in seconds, and never sent.
+    /// The request is answered with 429 and this `Retry-After`, in seconds, and not forwarded.
     Refuse(u32),
-    /// It is answered by the API server, and the answer never passes: the client waits.
+    /// The API server answers the request, but the answer is not forwarded, so that the client
+    /// waits.
     WithholdAnswer,
-    /// It is answered by the API server, and the connection ends instead of the answer.
+    /// The API server answers the request, but the connection ends instead of the answer.
     LoseAnswer,
-    /// It is not sent, and the connection ends.
+    /// The request is not forwarded, and the connection ends.
     Cut,
-    /// It is not sent and not answered: the client waits.
+    /// The request is neither forwarded nor answered, so that the client waits.
     Hang,
-    /// It passes, and the body of the answer ends early after this time, as an API server ends a
-    /// watch.
+    /// The request passes, and the body of the answer ends early after this time, as an API server
+    /// ends a watch.
     EndAfter(Duration),
 }
 
@@ -107,7 +108,7 @@ type Decide = Box<dyn Fn(&Call) -> Fault + Send + Sync>;
 type Answer = Response<BoxBody<Bytes, io::Error>>;
 type Upstream = Client<HttpsConnector<HttpConnector>, Incoming>;
 
-/// A running proxy. Its connections end when it is dropped.
+/// A running proxy. On drop, its connections end.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -131,7 +132,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Proxy {
-    /// Starts a proxy to the API server of a cluster that the test has started, without faults.
+    /// Starts a proxy to the API server of a cluster that the test started, without faults.
     pub async fn start(cluster: &Cluster) -> Result<Self> {
         let (certificate, key) = cluster.serving_certificate()?;
         let config: Value = serde_json::from_slice(&std::fs::read(cluster.kubeconfig())?)?;
@@ -145,7 +146,8 @@ impl Proxy {
         let certificates: Vec<_> =
             CertificateDer::pem_file_iter(certificate)?.collect::<Result<_, _>>()?;
         let mut roots = rustls::RootCertStore::empty();
-        // The API server signs its own certificate: the last of the chain is the authority.
+        // The API server signs its own certificate: the last certificate of the chain is the
+        // authority.
         roots.add(certificates.last().context("a certificate")?.clone())?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let trusting = rustls::ClientConfig::builder_with_provider(provider.clone())
@@ -197,21 +199,21 @@ impl Proxy {
         Ok(path)
     }
 
-    /// From now on `decide` chooses what happens to each request. Answers
-    /// withheld before no longer count for [`Proxy::withheld`].
+    /// Selects the faults of requests from now on. Earlier withheld answers no longer count for
+    /// [`Proxy::withheld`].
     pub fn inject(&self, decide: impl Fn(&Call) -> Fault + Send + Sync + 'static) {
         let mut now = self.shared.locked();
         self.shared.withheld.send_replace(false);
         *now = Arc::new(Box::new(decide));
     }
 
-    /// From now on every request passes.
+    /// Lets all requests pass from now on.
     pub fn clear(&self) {
         self.inject(|_| Fault::None);
     }
 
-    /// Waits until an answer is withheld: the API server has carried out the request, and its client
-    /// has not received the answer.
+    /// Waits until an answer is withheld: the API server has executed the request, and its client
+    /// has no answer.
     pub async fn withheld(&self) -> Result<()> {
         let mut withheld = self.shared.withheld.subscribe();
         withheld.wait_for(|is| *is).await?;
@@ -224,7 +226,7 @@ impl Shared {
         self.decide.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request; an error ends its connection, or its stream on HTTP/2.
+    /// Answers a request. An error ends its connection, or its stream on HTTP/2.
     async fn answer(&self, request: Request<Incoming>) -> io::Result<Answer> {
         let call = Call::of(&request);
         let decide = self.locked().clone();
@@ -274,7 +276,7 @@ impl Shared {
     }
 }
 
-/// Removes the headers that are about one connection (RFC 9110, section 7.6.1).
+/// Removes headers of a single connection (RFC 9110, section 7.6.1).
 fn only_end_to_end(headers: &mut HeaderMap) {
     for name in [
         header::CONNECTION,
@@ -285,7 +287,7 @@ fn only_end_to_end(headers: &mut HeaderMap) {
     }
 }
 
-/// The refusal of API Priority and Fairness.
+/// A refusal as by API Priority and Fairness.
 fn too_many_requests(seconds: u32) -> io::Result<Answer> {
     let text = "Too many requests, please try again later.";
     let body = Full::from(text).map_err(|never: Infallible| match never {});
@@ -307,7 +309,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
                 let shared = shared.clone();
                 async move { shared.answer(request).await }
             });
-            // A connection ends with an error where a fault ends it.
+            // A connection with such a fault ends with an error.
             let _ = auto::Builder::new(TokioExecutor::new())
                 .serve_connection(stream, service)
                 .await;
@@ -317,7 +319,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, shared: Arc<Shared>) {
     }
 }
 
-/// A body that ends after a time, whatever is to come.
+/// A body that ends after a time.
 struct Ending {
     body: BoxBody<Bytes, io::Error>,
     end: Pin<Box<Sleep>>,

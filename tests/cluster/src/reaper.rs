@@ -1,10 +1,10 @@
-//! Ends what this process started, however this process ends.
+//! Ends child processes of this process, also if this process is killed.
 //!
-//! Statics are never dropped and a killed process drops nothing, so guards alone would leave
-//! processes and folders behind. The reaper is a small shell whose standard input is a pipe from
-//! this process: when the pipe closes, it kills the processes that are still registered, runs scripts
-//! that remove what is elsewhere, and removes the folder. A folder that was kept after a failure is removed by a later run, once it is a day
-//! old.
+//! Statics are never dropped, and neither is anything in a killed process, so guards alone would
+//! leave processes and folders behind. The reaper is a small shell whose standard input is a pipe
+//! from this process. When the pipe closes, it kills all registered processes, runs scripts that
+//! remove other objects, and removes the folder. A later run removes folders that were kept after
+//! failures, after a day.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -71,28 +71,28 @@ impl Reaper {
     }
 }
 
-/// The process with this id is killed when we end.
+/// Registers a process, which is killed at the end of this process.
 pub fn started(pid: u32) -> Result<()> {
     reaper()?.say("started", &pid.to_string())
 }
 
-/// The process with this id has ended and been waited for.
+/// Removes a process that has ended and was waited for.
 pub fn ended(pid: u32) -> Result<()> {
     reaper()?.say("ended", &pid.to_string())
 }
 
-/// This shell script is run when we end, if it is still there: after the last process, before the
-/// folder is removed.
+/// Registers a shell script that runs at the end of this process, if it still exists: after the
+/// last process is killed and before the folder is removed.
 pub fn last(script: &Path) -> Result<()> {
     reaper()?.say("last", &script.display().to_string())
 }
 
-/// The folder for everything that we write; removed when we end.
+/// The folder for all files of this process, removed at its end.
 pub fn folder() -> Result<&'static Path> {
     Ok(&reaper()?.folder)
 }
 
-/// Keeps the folder, to be looked at after a failure.
+/// Keeps the folder for inspection after a failure.
 pub fn keep_folder() -> Result<()> {
     reaper()?.say("keep", "")
 }

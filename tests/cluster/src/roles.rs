@@ -1,4 +1,4 @@
-//! Whether the shipped roles fit the calls that are made: nothing missing, nothing unused.
+//! Comparison of the shipped roles with the calls: no missing and no unused rights.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use crate::audit::Call;
 use crate::cluster::repository;
 
-/// One thing that a role allows: verb on a resource of a group.
+/// A right of a role: a verb on a resource of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
     /// API verb.
@@ -20,7 +20,7 @@ pub struct Grant {
     pub resource: String,
 }
 
-/// Roles of one identity, from a rendered stream of manifests: those with the given names.
+/// Rights of the roles with these names in a rendered stream of manifests.
 pub fn grants(rendered: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
     let mut out = BTreeSet::new();
     for document in rendered.split("\n---\n") {
@@ -39,7 +39,8 @@ pub fn grants(rendered: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
     Ok(out)
 }
 
-/// The same of the manifests that are shipped: a file below `config/`, or all files of a folder there.
+/// Like [`grants`], from the shipped manifests: a file below `config/`, or all files of a folder
+/// there.
 pub fn shipped(path: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
     let path = repository().join("config").join(path);
     let read =
@@ -72,7 +73,7 @@ fn expand(rule: &PolicyRule) -> Vec<Grant> {
     out
 }
 
-/// Calls that no grant covers.
+/// Calls without a right.
 pub fn uncovered(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Call> {
     calls
         .iter()
@@ -81,7 +82,7 @@ pub fn uncovered(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Call> 
         .collect()
 }
 
-/// Grants that no call used.
+/// Rights that no call used.
 pub fn unused(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Grant> {
     let used: BTreeSet<Grant> = calls.iter().map(grant_of).collect();
     grants.difference(&used).cloned().collect()

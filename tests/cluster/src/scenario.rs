@@ -1,4 +1,4 @@
-//! One test: a namespace and nodes of its own on a shared cluster.
+//! A test with its own namespace and nodes on a shared cluster.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::nodes::{Nodes, Shape};
 use crate::wait::eventually;
 use crate::{audit, install, reaper};
 
-/// Long enough for a busy machine; a wait ends as soon as its condition holds.
+/// Long enough for a busy machine. A wait ends as soon as its condition is met.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 const TAIL: usize = 60;
 
-/// What a test works with.
+/// Environment of a test.
 pub struct Scenario<'a> {
     /// The shared cluster.
     pub cluster: &'a Cluster,
@@ -33,12 +33,12 @@ pub struct Scenario<'a> {
     pub name: String,
     /// Client of the administrator.
     pub client: Client,
-    /// Its nodes.
+    /// Nodes of the test.
     pub nodes: Nodes,
 }
 
-/// Runs a test in a namespace with nodes of its own. When it fails, what the cluster shows is
-/// printed and the logs stay.
+/// Runs a test in a namespace with its own nodes. If it fails, prints the state of the cluster and
+/// keeps the logs.
 pub async fn scenario(
     cluster: &Cluster,
     name: &str,
@@ -50,8 +50,8 @@ pub async fn scenario(
     }
     let nodes = Nodes::start(cluster, name, shape).await?;
     let outcome = scenario_on(cluster, name, nodes, body).await;
-    // The nodes have ended. Left NotReady, they would count as an outage of the zone that all
-    // scenarios of a cluster share.
+    // The nodes have ended. If they stayed NotReady, they would count as an outage of the zone that
+    // all scenarios of a cluster share.
     let nodes: Api<Node> = Api::all(cluster.client().await?);
     let own = ListParams::default().labels(&format!("{POOL}={name}"));
     let deleted = nodes
@@ -61,7 +61,7 @@ pub async fn scenario(
     outcome.and(deleted.map(drop))
 }
 
-/// The same on nodes that run already.
+/// Like [`scenario`], on nodes that are already running.
 pub async fn scenario_on(
     cluster: &Cluster,
     name: &str,
@@ -90,7 +90,7 @@ pub async fn scenario_on(
     if outcome.is_err() {
         scenario.report().await;
     }
-    // Not waited for: what is left of it is on nodes that nobody else uses.
+    // Not awaited, because the remaining pods are on nodes that no other scenario uses.
     let namespaces: Api<Namespace> = Api::all(scenario.client.clone());
     namespaces
         .delete(name, &DeleteParams::default())
@@ -175,14 +175,14 @@ impl Scenario<'_> {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
-    /// What the Lease of the managers says.
+    /// Spec of the managers' Lease.
     pub async fn lease(&self) -> Result<LeaseSpec> {
         let (namespace, _) = install::MANAGER;
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
         leases.get(names::LEASE).await?.spec.context("a spec")
     }
 
-    /// The one pod group of a workload whose gang is the whole workload.
+    /// The only pod group of a workload whose gang is the whole workload.
     pub async fn pod_group(&self, workload: &str) -> Result<PodGroup> {
         let owner = self.workloads().get(workload).await?;
         let uid = owner.uid().context("uid")?;
@@ -192,7 +192,7 @@ impl Scenario<'_> {
             .await?)
     }
 
-    /// Pods of a workload that are not on their way out, by hostname.
+    /// Pods of a workload without deletion timestamp, by hostname.
     pub async fn pods(&self, workload: &str) -> Result<Vec<Pod>> {
         let selected =
             ListParams::default().labels(&format!("{}={workload}", names::labels::WORKLOAD));
@@ -202,7 +202,7 @@ impl Scenario<'_> {
         Ok(pods)
     }
 
-    /// Waits until a workload satisfies `check`, whose errors say what is missing.
+    /// Waits until a workload passes `check`, whose errors describe what is missing.
     pub async fn workload(
         &self,
         name: &str,
@@ -217,7 +217,7 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Waits until all members of a workload run and no incident is open; returns the pods.
+    /// Waits until all members of a workload run and no incident is open. Returns the pods.
     pub async fn running(&self, name: &str) -> Result<Vec<Pod>> {
         self.workload(name, "to run", |w| {
             let status = w.status.as_ref().context("no status yet")?;
@@ -284,7 +284,7 @@ impl Scenario<'_> {
             .clone())
     }
 
-    /// Waits until this many restarts are over, and returns the status.
+    /// Waits until this number of restarts is complete, and returns the status.
     pub async fn restarted(&self, name: &str, restarts: i64) -> Result<TrainingWorkloadStatus> {
         let workload = self
             .workload(name, &format!("to have restarted {restarts} times"), |w| {
@@ -318,7 +318,7 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Waits until every pod of a workload has ended or is gone. A pod that has ended stays for its
+    /// Waits until every pod of a workload has ended or is gone. Pods that ended are kept for their
     /// logs.
     pub async fn none_runs(&self, name: &str) -> Result<()> {
         eventually(&format!("no pod of {name} to run"), PATIENCE, async || {
@@ -345,8 +345,7 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Waits until admission refuses a pod of this name: policies take effect a moment after they
-    /// are created.
+    /// Waits until admission refuses a pod of this name, because policies take effect with a delay.
     pub async fn until_refused(&self, pod: &str) -> Result<()> {
         let probe: Pod = serde_json::from_value(json!({"metadata": {"name": pod},
             "spec": {"containers": [{"name": "c", "image": "registry.example/probe:1"}]}}))?;
@@ -413,9 +412,9 @@ impl Scenario<'_> {
             .collect())
     }
 
-    /// What helps to find the reason of a failure.
+    /// Prints information for the analysis of a failure.
     async fn report(&self) {
-        // Losing the report must not hide the failure itself.
+        // An error in the report must not hide the failure.
         let _ = reaper::keep_folder();
         eprintln!(
             "---- scenario {} failed; logs are in {}",
@@ -476,7 +475,7 @@ pub fn restarts(pod: &Pod) -> i32 {
         .map_or(0, |s| s.restart_count)
 }
 
-/// Fails unless these are the same pods, each with so many restarts of its training container.
+/// Checks that these are the same pods, with this number of restarts of each training container.
 pub fn kept(before: &[Pod], after: &[Pod], times: i32) -> Result<()> {
     ensure!(uids(before) == uids(after), "pods were replaced");
     let restarts: Vec<i32> = after.iter().map(restarts).collect();

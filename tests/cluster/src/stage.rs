@@ -1,4 +1,4 @@
-//! Progress and results of a demonstration, for its audience.
+//! Progress and results of a demonstration.
 
 #![expect(
     clippy::disallowed_methods,
@@ -19,7 +19,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The time of lines runs from here.
+    /// Start of the times in the output.
     pub fn begin() -> Self {
         Self {
             start: Instant::now(),
@@ -27,18 +27,18 @@ impl Stage {
         }
     }
 
-    /// One line with the time since the beginning.
+    /// Prints a line with the time since the start.
     pub fn say(&self, line: &str) {
         println!("{:7.1}s  {line}", self.start.elapsed().as_secs_f64());
     }
 
-    /// Announces what follows.
+    /// Announces the next act.
     pub fn act(&self, title: &str) {
         println!();
         self.say(title);
     }
 
-    /// Runs a step, which returns what was observed.
+    /// Runs a step, which returns its observation.
     pub async fn step(&mut self, title: &str, body: impl AsyncFnOnce(&Self) -> Result<String>) {
         self.say(&format!("== {title}"));
         let begun = Instant::now();
@@ -51,7 +51,7 @@ impl Stage {
             .push((title.to_owned(), begun.elapsed(), outcome));
     }
 
-    /// Prints the table of all steps; whether each was observed.
+    /// Prints the table of all steps. True if all were observed.
     pub fn summary(&self) -> bool {
         let width = self
             .results
@@ -73,7 +73,7 @@ impl Stage {
     }
 }
 
-/// How long a restart took, from the failure until all run again, and where the time went.
+/// Time of a restart, from the failure until all members run again, and of its phases.
 pub fn timings(incident: &HistoryEntry) -> Result<String> {
     let took = incident.recovered_at.context("not recovered")? - incident.time;
     let p = &incident.phases;

@@ -1,7 +1,7 @@
-//! Bearer tokens of users, nodes and components: a webhook that reviews them.
+//! Bearer tokens of users, nodes and components, and the webhook that reviews them.
 //!
-//! A token names its user: `user:NAME[:GROUP,...]`, `node:NAME` or `component:NAME`. Service accounts
-//! have tokens of the API server itself.
+//! A token names its user: `user:NAME[:GROUP,...]`, `node:NAME` or `component:NAME`. The API server
+//! issues the tokens of service accounts.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use crate::control_plane::config_file;
 
-/// What a token review may take at most.
+/// Limit of a token review in bytes.
 const MOST_BYTES: usize = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The webhook. It answers as long as this process lives.
+/// The webhook, which answers until this process ends.
 #[derive(Debug)]
 pub(crate) struct TokenReviewer {
     address: SocketAddr,
@@ -28,17 +28,18 @@ impl TokenReviewer {
     pub(crate) fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("listen for token reviews")?;
         let address = listener.local_addr()?;
-        // A thread, not a task: the cluster outlives the runtime of the test that started it.
+        // A thread instead of a task, because the cluster outlives the runtime of the test that
+        // started it.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // The server asks again when an answer is missing.
+                // The server retries if an answer is missing.
                 let _ = answer(stream);
             }
         });
         Ok(Self { address })
     }
 
-    /// Writes the file by which the API server finds this webhook.
+    /// Writes the kubeconfig with which the API server finds this webhook.
     pub(crate) fn kubeconfig(&self, folder: &Path) -> Result<PathBuf> {
         let path = folder.join("tokens.kubeconfig");
         let cluster = json!({"server": format!("http://{}/", self.address)});
@@ -87,7 +88,7 @@ fn review(mut review: Value) -> Value {
     review
 }
 
-/// The user that a token spells out.
+/// The user named by a token.
 fn spelled(token: &str) -> Option<Value> {
     let (kind, rest) = token.split_once(':')?;
     let parts: Vec<&str> = rest.split(':').collect();
@@ -97,7 +98,7 @@ fn spelled(token: &str) -> Option<Value> {
             Some(json!({"username": format!("system:node:{name}"), "groups": ["system:nodes"]}))
         }
         ("user", [name, ..]) => {
-            // Names of groups have colons of their own: system:nodes.
+            // Names of groups can contain colons: system:nodes.
             let groups = rest
                 .split_once(':')
                 .map_or_else(Vec::new, |(_, groups)| groups.split(',').collect());

@@ -1,4 +1,4 @@
-//! Waiting for a condition, with a deadline and a reason when it is missed.
+//! Waits for a condition, with a deadline and with a reason in the error.
 
 #![expect(
     clippy::disallowed_methods,
@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-/// Time between two looks.
+/// Time between two probes.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Calls `probe` until it succeeds. Its errors say what is still missing; the last one is part of
-/// the error when the deadline is missed.
+/// Calls `probe` until it succeeds. Its errors describe what is missing. After the deadline, the
+/// last error is part of the result.
 pub async fn eventually<T>(
     what: &str,
     within: Duration,
@@ -32,7 +32,7 @@ pub async fn eventually<T>(
                 before = Some(missing);
                 tokio::time::sleep(POLL).await;
             }
-            // A slow look that is given up at the deadline: the one before it says more.
+            // A slow probe that was cancelled at the deadline: the previous error is more useful.
             Err(_) => {
                 let missing = before.unwrap_or_else(|| anyhow::anyhow!("no answer"));
                 return Err(missing).with_context(|| format!("waited {within:?} for {what}"));

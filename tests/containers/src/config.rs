@@ -1,8 +1,8 @@
-//! Configuration of a containerd that shares nothing with another on the machine.
+//! Configuration of a containerd that shares nothing with other containerds of the machine.
 
 use std::path::{Path, PathBuf};
 
-/// Snapshotters and plugins that need devices or rights that a test machine lacks.
+/// Snapshotters and plugins that need devices or rights that test machines lack.
 const DISABLED: &str = r#"disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
   "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
@@ -10,19 +10,19 @@ const DISABLED: &str = r#"disabled_plugins = [
 ]
 "#;
 
-/// Where a containerd has its files and the programs that it starts.
+/// Folders of a containerd and of the programs that it starts.
 #[derive(Debug)]
 pub struct Places<'a> {
-    /// What survives a reboot.
+    /// Files that survive a reboot.
     pub root: PathBuf,
-    /// What does not.
+    /// Files that do not survive a reboot.
     pub state: PathBuf,
-    /// Where it listens.
+    /// Socket of the CRI.
     pub socket: &'a Path,
-    /// Where runc keeps what it knows of the containers: by default one folder of the machine, in
-    /// which a name that another containerd uses is taken.
+    /// State folder of runc. Its default is one folder for the machine, in which names of
+    /// containers of different containerds conflict.
     pub runc: PathBuf,
-    /// Network plugins and their configuration. Pods with the network of the machine need neither.
+    /// Network plugins and their configuration. Not used by pods on the network of the machine.
     pub network: (PathBuf, PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! A containerd of its own: root, state and sockets in a folder of the test.
+//! A separate containerd with root, state and sockets in the folder of the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use xtask::image::{Entry, Image, Labels, Layer, Target};
 use crate::config;
 use crate::kubelet::Kubelet;
 
-/// Folder with a containerd other than that of `tests/kubernetes/build.sh nodes`.
+/// Folder with another containerd than that of `tests/kubernetes/build.sh nodes`.
 const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
 /// The image of every container, with a shell and [`TOOLS`].
 pub const IMAGE: &str = "lockstep.test/shell:1";
@@ -22,9 +22,9 @@ pub const IMAGE: &str = "lockstep.test/shell:1";
 pub const PAUSE: &str = "lockstep.test/pause:1";
 /// Programs of this machine in the images.
 const TOOLS: [&str; 6] = ["cat", "mkdir", "sh", "sleep", "touch", "true"];
-/// Where a machine has them.
+/// Folders that contain them.
 const FOLDERS: [&str; 2] = ["/bin", "/usr/bin"];
-/// What `ctr` gives to containers. It has no word for all of them.
+/// Capabilities of containers. `ctr` has no option for all of them.
 const CAPABILITIES: [&str; 14] = [
     "CAP_AUDIT_WRITE",
     "CAP_CHOWN",
@@ -44,10 +44,10 @@ const CAPABILITIES: [&str; 14] = [
 const START: Duration = Duration::from_mins(1);
 const CALL: Duration = Duration::from_mins(1);
 
-/// Where the CRI has its containers and images.
+/// Namespace of the CRI in containerd.
 const NAMESPACE: &str = "k8s.io";
 
-/// Ends and removes what a containerd leaves that was killed, of which it knows `folder` and `socket`.
+/// Ends and removes what a killed containerd leaves. Needs only `folder` and `socket`.
 const CLEAN: &str = include_str!("clean.sh");
 
 /// A container to start.
@@ -55,19 +55,19 @@ const CLEAN: &str = include_str!("clean.sh");
 pub struct Run<'a> {
     /// Name of its image.
     pub image: &'a str,
-    /// Its own name.
+    /// Name of the container.
     pub name: &'a str,
-    /// The image's entrypoint, which `ctr` leaves out where there are arguments.
+    /// Entrypoint of the image, which `ctr` omits if there are arguments.
     pub entrypoint: &'a [String],
-    /// Arguments after it.
+    /// Arguments after the entrypoint.
     pub args: &'a [String],
-    /// Environment beside the image's.
+    /// Environment in addition to the image's.
     pub env: &'a BTreeMap<String, String>,
-    /// A folder of the machine that it reads, under the same path.
+    /// A folder of the machine, mounted read-only under the same path.
     pub folder: &'a Path,
 }
 
-/// A containerd. Dropping it ends it and what runs in it.
+/// A containerd. On drop, it ends with all its containers.
 #[derive(Debug)]
 pub struct Containerd {
     folder: PathBuf,
@@ -79,7 +79,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts one that listens on `socket`, its files in `folder`, with [`IMAGE`] in it.
+    /// Starts a containerd with [`IMAGE`] that listens on `socket`, with its files in `folder`.
     pub async fn start(folder: &Path, socket: &Path) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "containers need root");
         fs::create_dir_all(folder)?;
@@ -123,7 +123,7 @@ impl Containerd {
         self.folder.join("config.toml")
     }
 
-    /// The script that removes what is left of it.
+    /// The script that removes what remains of it.
     fn clean(&self) -> PathBuf {
         self.folder.join("clean.sh")
     }
@@ -134,7 +134,7 @@ impl Containerd {
 
     async fn installed_major(&self) -> Result<u32> {
         let text = run(&self.program("containerd"), &["--version"], &[], CALL).await?;
-        // Such as `containerd github.com/containerd/containerd/v2 v2.4.2 abcdef`.
+        // For example `containerd github.com/containerd/containerd/v2 v2.4.2 abcdef`.
         let mut numbers = text
             .split_whitespace()
             .filter_map(|w| w.trim_start_matches('v').split_once('.'));
@@ -143,9 +143,9 @@ impl Containerd {
             .with_context(|| format!("no version in {text:?}"))
     }
 
-    /// Starts it, after [`Containerd::kill`] again, and waits until it answers.
+    /// Starts the containerd (also after [`Containerd::kill`]) and waits until it answers.
     pub async fn restart(&mut self) -> Result<()> {
-        // containerd looks for its shim on the path, which may have the shim of another version.
+        // containerd looks for its shim in the PATH, which can contain the shim of another version.
         let path = std::env::var("PATH").unwrap_or_default();
         let launch = Launch {
             name: "containerd".into(),
@@ -169,13 +169,13 @@ impl Containerd {
         Ok(())
     }
 
-    /// SIGKILL. Containers go on.
+    /// Kills the containerd with SIGKILL. Its containers continue to run.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().context("it runs")?.kill()
     }
 
-    /// How often it has sent SIGKILL to each container that it was told to stop, by id, as its log says:
-    /// all of its log, before and after [`Containerd::kill`].
+    /// Number of SIGKILLs to each container that the containerd stopped, by container ID, from its
+    /// whole log, before and after [`Containerd::kill`].
     pub fn kills(&self) -> Result<BTreeMap<String, usize>> {
         Ok(kills(&fs::read_to_string(self.log())?))
     }
@@ -184,19 +184,19 @@ impl Containerd {
         self.folder.join("containerd.log")
     }
 
-    /// A kubelet of this runtime.
+    /// A kubelet for this runtime.
     pub fn kubelet(&self) -> Result<Kubelet> {
         Kubelet::new(&self.socket, &self.folder.join("logs"))
     }
 
-    /// Puts an image into it.
+    /// Imports an image.
     pub async fn import(&self, image: &Image) -> Result<()> {
         let archive = self.folder.join("image.tar");
         fs::write(&archive, image.archive()?)?;
         self.import_archive(&archive).await
     }
 
-    /// The same with the archive of an image.
+    /// Imports the archive of an image.
     pub async fn import_archive(&self, archive: &Path) -> Result<()> {
         let archive = archive.display().to_string();
         self.ctr(&["images", "import", &archive]).await.map(drop)
@@ -208,9 +208,9 @@ impl Containerd {
         run(&self.program("ctr"), &args, &[], CALL).await
     }
 
-    /// Starts a container on the machine's network, with a root file system that is read-only and
-    /// without capabilities, as the user and with the entrypoint of its image. Its output is that of
-    /// the returned process, which passes signals on.
+    /// Starts a container on the machine's network, with a read-only root file system, without
+    /// capabilities, as the user and with the entrypoint of its image. The returned process has the
+    /// output of the container and forwards signals to it.
     pub fn run_on_host_network(&self, what: &Run<'_>) -> Result<Process> {
         let socket = self.socket.display().to_string();
         let mut args = vec!["-a".to_owned(), socket, "-n".into(), NAMESPACE.into()];
@@ -224,7 +224,7 @@ impl Containerd {
         Process::start(&launch, &self.folder)
     }
 
-    /// What such a container prints until it ends with success.
+    /// Runs such a container until it ends with success, and returns its output.
     pub async fn printed(&self, what: &Run<'_>) -> Result<String> {
         let args = self.run_args(what);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -253,7 +253,7 @@ impl Containerd {
         args
     }
 
-    /// Id of the first process of a container that was started so.
+    /// PID of the first process of such a container.
     pub async fn first_process(&self, name: &str) -> Result<u32> {
         let tasks = self.ctr(&["tasks", "ls"]).await?;
         let mut lines = tasks.lines().map(str::split_whitespace);
@@ -270,13 +270,13 @@ impl Containerd {
 impl Drop for Containerd {
     fn drop(&mut self) {
         drop(self.process.take());
-        // What it cannot end, the reaper tries again.
+        // The reaper tries again later.
         let _ = std::process::Command::new("sh").arg(self.clean()).status();
     }
 }
 
-/// Both versions log it as `msg="Kill container \"ID\""` before they send the signal, and nothing of
-/// the kind for a container that has ended.
+/// Both versions log `msg="Kill container \"ID\""` before they send the signal. For a container
+/// that has ended, they log no such message.
 fn kills(log: &str) -> BTreeMap<String, usize> {
     let mut kills = BTreeMap::new();
     for rest in log.split(r#"msg="Kill container \""#).skip(1) {
@@ -286,7 +286,7 @@ fn kills(log: &str) -> BTreeMap<String, usize> {
     kills
 }
 
-/// [`IMAGE`] and [`PAUSE`].
+/// [`IMAGE`] and [`PAUSE`], to import.
 pub async fn basic() -> Result<[Image; 2]> {
     let tools = tools().await?;
     Ok([
@@ -295,7 +295,7 @@ pub async fn basic() -> Result<[Image; 2]> {
     ])
 }
 
-/// A shell and its tools, for a layer of an image.
+/// A shell and [`TOOLS`], for a layer of an image.
 pub async fn tools() -> Result<Vec<Entry>> {
     let found = |tool: &str| {
         let mut paths = FOLDERS.iter().map(|folder| Path::new(folder).join(tool));
@@ -309,7 +309,7 @@ pub async fn tools() -> Result<Vec<Entry>> {
     linked(&programs).await
 }
 
-/// Programs with their paths in an image, and the libraries that they are linked to.
+/// Programs with their paths in an image, and their shared libraries.
 pub async fn linked(programs: &[(String, PathBuf)]) -> Result<Vec<Entry>> {
     let paths: Vec<_> = programs
         .iter()
@@ -317,7 +317,7 @@ pub async fn linked(programs: &[(String, PathBuf)]) -> Result<Vec<Entry>> {
         .collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let listed = run(Path::new("ldd"), &paths, &[], CALL).await?;
-    // A line with a colon at its end names the program.
+    // A line with a colon at its end contains the name of the program.
     let libraries = listed
         .split_whitespace()
         .filter(|word| word.starts_with('/') && !word.ends_with(':'));
@@ -333,7 +333,7 @@ pub async fn linked(programs: &[(String, PathBuf)]) -> Result<Vec<Entry>> {
     .collect()
 }
 
-/// An image of these files.
+/// An image with these files.
 pub fn image(
     reference: &str,
     entrypoint: &[&str],

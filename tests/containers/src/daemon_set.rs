@@ -1,4 +1,4 @@
-//! Pods of the node agents: as their `DaemonSet` has them, on a node whose root is a folder.
+//! Pods of the node agents from their `DaemonSet`, on a node whose root is a folder.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use lockstep_cluster::{eventually, install};
 use crate::fleet::LIMIT;
 use crate::images::Built;
 
-/// Where a container has who it is, as that of a service account.
+/// Folder with the service account's token of a container.
 const IDENTITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const MOUNT: Duration = Duration::from_secs(10);
 
-/// Where an agent listens: here all of them share the network of the machine.
+/// Ports of an agent, because all agents share the network of the machine.
 pub(crate) struct Ports {
     pub(crate) health: String,
     pub(crate) metrics: String,
@@ -42,8 +42,8 @@ impl Ports {
     }
 }
 
-/// Starts the agent of a node out of its image, as the applied `DaemonSet` says. What the kubelet and
-/// the network of a node give to it is here in arguments and a kubeconfig.
+/// Starts the agent of a node from its image, as in the applied `DaemonSet`. Arguments and a
+/// kubeconfig replace what the agent gets from the kubelet and the network of a node.
 pub(crate) async fn start(
     t: &Scenario<'_>,
     node: &str,
@@ -109,8 +109,7 @@ pub(crate) async fn start(
     run(t, namespace, &pod).await
 }
 
-/// Makes the folder a mount that others may receive mounts from, as nodes have them. The runtime
-/// requires that for `HostToContainer`.
+/// Makes the folder a shared mount, as on nodes. The runtime requires that for `HostToContainer`.
 async fn share(folder: &Path) -> Result<()> {
     let folder = folder.display().to_string();
     for args in [
@@ -122,7 +121,7 @@ async fn share(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a pod that names its node, and waits until it runs.
+/// Creates a pod for this node and waits until it runs.
 pub(crate) async fn run(t: &Scenario<'_>, namespace: &str, pod: &Pod) -> Result<Pod> {
     let api: Api<Pod> = Api::namespaced(t.client.clone(), namespace);
     let pod = api.create(&PostParams::default(), pod).await?;

@@ -1,5 +1,5 @@
-//! Several nodes on one machine: each with a containerd and a `lockstep-agent` of its own, below a
-//! folder that stands for its root, under the kubelet model.
+//! Several nodes on one machine, run by the kubelet model: each has a containerd, a
+//! `lockstep-agent` and a folder as its root.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,15 +24,15 @@ use crate::images::Built;
 use crate::job::{TRAINER, TRAINER_IMAGE};
 use crate::processes;
 
-/// Longest time that anything here takes on a busy machine.
+/// Limit of each wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(2);
-/// Where a runtime listens, below the root of its node.
+/// Socket of the runtime, below the root of its node.
 const SOCKET: &str = "run/containerd/containerd.sock";
 const SUPERVISOR: &str = "lockstep-run";
-/// User of the images of the product that need no root.
+/// User of the product's images that need no root.
 pub const NONROOT: &str = "65532:65532";
 
-/// The nodes of a scenario. Dropping them ends what runs on them.
+/// The nodes of a scenario. On drop, everything on them ends.
 #[derive(Debug)]
 pub struct Fleet {
     folder: PathBuf,
@@ -42,9 +42,9 @@ pub struct Fleet {
 /// One node.
 #[derive(Debug)]
 pub struct RealNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its runtime.
+    /// Runtime of the node.
     pub containerd: Containerd,
     agent: Option<Agent>,
 }
@@ -53,7 +53,7 @@ pub struct RealNode {
 struct Agent {
     health: String,
     metrics: String,
-    /// Where it is not in its pod.
+    /// The agent if it runs outside its pod.
     beside: Option<Beside>,
 }
 
@@ -66,8 +66,8 @@ struct Beside {
 }
 
 impl Fleet {
-    /// Starts the runtimes of nodes that will be called `<pool>-0000` and up, with the images of the
-    /// supervisor and the trainer in them.
+    /// Starts the runtimes of the nodes `<pool>-0000` and up, with the images of the supervisor and
+    /// the trainer.
     pub async fn start(cluster: &Cluster, pool: &str, nodes: i32) -> Result<Self> {
         let supervisor = containerd::image(
             &supervisor_image(cluster).await?,
@@ -81,7 +81,7 @@ impl Fleet {
         .await
     }
 
-    /// The same with the supervisor as `make image` has written it.
+    /// Like [`Fleet::start`], with the supervisor that `make image` built.
     pub async fn start_from(
         cluster: &Cluster,
         pool: &str,
@@ -128,7 +128,7 @@ impl Fleet {
         Ok(Self { folder, nodes })
     }
 
-    /// The nodes as the kubelet model runs them; `args` are its own.
+    /// The nodes for the kubelet model, with these additional arguments.
     pub fn shape(&self, args: &[&str]) -> Shape {
         let own = [
             "--runtime=cri".to_owned(),
@@ -145,8 +145,8 @@ impl Fleet {
         }
     }
 
-    /// Starts the agents as processes beside their pods, and waits until they are linked to
-    /// supervisors.
+    /// Starts the agents as processes of the machine, with placeholder pods, and waits until they
+    /// are linked to supervisors.
     pub async fn start_agents(&mut self, t: &Scenario<'_>) -> Result<()> {
         for machine in &mut self.nodes {
             let root = self.folder.join(&machine.name);
@@ -156,8 +156,8 @@ impl Fleet {
         self.agents_ready(t).await
     }
 
-    /// Starts the agents out of their image, by the pod template of their DaemonSet, and waits until
-    /// they are linked to supervisors. Returns their pods.
+    /// Starts the agents from their image, with the pod template of their DaemonSet, and waits
+    /// until they are linked to supervisors. Returns their pods.
     pub async fn start_agents_from(&mut self, t: &Scenario<'_>, image: &Built) -> Result<Vec<Pod>> {
         let mut pods = Vec::new();
         for machine in &mut self.nodes {
@@ -195,8 +195,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Loses a node that has these pods, as others see a machine without power: nothing on it does
-    /// anything any more, and nobody is told, not even by a connection that closes.
+    /// Loses a node with these pods as in a power failure: nothing runs on it any more, and no
+    /// connection is closed.
     pub async fn lose(&mut self, t: &Scenario<'_>, name: &str, pods: &[Pod]) -> Result<()> {
         for pod in pods.iter().filter(|p| node(p) == name) {
             let first = first_process(t, pod).await?;
@@ -224,7 +224,7 @@ impl Fleet {
 }
 
 impl RealNode {
-    /// SIGKILL of the agent, and a new one at once, as its DaemonSet starts it.
+    /// Kills the agent with SIGKILL and starts a new agent at once, as its DaemonSet does.
     pub fn replace_agent(&mut self) -> Result<()> {
         let agent = self.agent.as_mut().context("an agent")?;
         let beside = agent.beside.as_mut().context("it is in its pod")?;
@@ -233,25 +233,25 @@ impl RealNode {
         Ok(())
     }
 
-    /// Where its agent tells Prometheus what it has counted and measured.
+    /// Address of its agent's metrics.
     pub fn agent_metrics_address(&self) -> Result<&str> {
         Ok(&self.agent.as_ref().context("an agent")?.metrics)
     }
 
-    /// What Prometheus reads there.
+    /// Metrics of its agent.
     pub async fn agent_metrics(&self) -> Result<String> {
         http::get(self.agent_metrics_address()?, "/metrics").await
     }
 }
 
-/// Sends a signal to the training process of a member, supervised or not.
+/// Sends a signal to the training process of a member, with or without supervisor.
 pub async fn signal(t: &Scenario<'_>, pod: &Pod, signal: Signal) -> Result<()> {
     let first = first_process(t, pod).await?;
     let process = processes::named(first, TRAINER).context("no training process")?;
     processes::signal(process, signal)
 }
 
-/// SIGKILL of the first process of a member's training container, and so of all in it.
+/// Kills the first process of a member's training container with SIGKILL, which ends the container.
 pub async fn kill_container(t: &Scenario<'_>, pod: &Pod) -> Result<()> {
     processes::signal(first_process(t, pod).await?, Signal::KILL)
 }
@@ -281,7 +281,7 @@ async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent>
     let ports = Ports::free()?;
     let kubelet = root.join("var/lib/kubelet");
     let own = [format!("--kubelet-dir={}", kubelet.display())];
-    // Root without capabilities, as the DaemonSet says.
+    // Root without capabilities, as in the DaemonSet.
     let without = ["--bounding-set=-all", "--inh-caps=-all"].map(str::to_owned);
     let program = workspace_binary("lockstep-agent")?.display().to_string();
     let args = without.into_iter().chain([program]);
@@ -308,7 +308,7 @@ async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent>
     })
 }
 
-/// The pod of a node's agent. The agent itself runs beside it, as a process of the machine.
+/// The pod of a node's agent. The agent itself runs as a process of the machine.
 async fn stand_in(t: &Scenario<'_>, node: &str) -> Result<Pod> {
     let (namespace, name) = install::AGENT;
     let pod: Pod = serde_json::from_value(json!({
@@ -328,9 +328,9 @@ pub fn machine_of<'f>(fleet: &'f mut Fleet, pod: &Pod) -> Result<&'f mut RealNod
     fleet.node(&node(pod))
 }
 
-/// The image that the installed manager puts into pods.
+/// The image of the supervisor that the installed manager adds to pods.
 async fn supervisor_image(cluster: &Cluster) -> Result<String> {
-    // The name of the ConfigMap ends in a hash.
+    // The name of the ConfigMap has a hash as its suffix.
     let (namespace, _) = install::MANAGER;
     let label = "app.kubernetes.io/component=manager";
     let path = "jsonpath={.items[0].data.config\\.yaml}";
@@ -349,7 +349,7 @@ fn program(name: &str) -> Result<Entry> {
     Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
 }
 
-/// Where `make static` has put a program of the workspace.
+/// Path of a program of the workspace from `make static`.
 pub fn static_program(name: &str) -> Result<PathBuf> {
     let exe = std::env::current_exe().context("path of this program")?;
     let below = format!(

@@ -1,4 +1,4 @@
-//! What `make image` has written.
+//! Images from `make image`.
 
 use std::path::PathBuf;
 
@@ -9,11 +9,11 @@ use xtask::image::blob_path;
 /// An image of the product.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// Its archive.
+    /// Path of its archive.
     pub archive: PathBuf,
-    /// Its name with the tag.
+    /// Name with the tag.
     pub name: String,
-    /// Its entrypoint.
+    /// Entrypoint.
     pub entrypoint: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub fn built(program: &str) -> Result<Built> {
     let index: Value = read(layout.join("index.json"))?;
     let about = &index["manifests"][0];
     let name = about["annotations"]["io.containerd.image.name"].as_str();
-    // Those for other processors are the same but for the program.
+    // Images for other processors differ only in the program.
     let manifest = blob(&blob(about)?["manifests"][0])?;
     let config = blob(&manifest["config"])?;
     Ok(Built {

@@ -1,4 +1,4 @@
-//! The trainer as a workload, and what its members note in a folder that all share.
+//! The trainer as a workload, and the journals of its members in a shared folder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 
 use crate::fleet::LIMIT;
 
-/// The training program, and the image that it is in.
+/// The training program and its image.
 pub const TRAINER: &str = "lockstep-trainer";
-/// Its image, with a shell beside it.
+/// Image with the trainer and a shell.
 pub const TRAINER_IMAGE: &str = "lockstep.test/trainer:1";
-/// Where rank 0 of every attempt listens. A supervisor gives each attempt a port of its own, so that a
-/// process of an old one finds nobody; here it has to be seen if there is one.
+/// Port of rank 0 in every attempt. Supervisors give each attempt its own port, so that processes
+/// of an old attempt find no peer. With a fixed port, tests notice such processes.
 pub const PORT: u16 = 29_500;
-/// Time of a step and steps between two checkpoints.
+/// Duration of a step, and steps between two checkpoints.
 const STEP_MILLIS: u32 = 10;
 const CHECKPOINT_EVERY: u32 = 20;
 
-/// A training job. Ranks are those of its members in order of their names.
+/// A training job. Ranks follow the order of the members' names.
 #[derive(Debug)]
 pub struct Job {
     name: String,
@@ -41,18 +41,18 @@ pub struct Note {
     pub micros: u64,
     /// `started`, `met`, `stepped` or `mixed`.
     pub event: String,
-    /// Attempt, as the member knows it.
+    /// Attempt of the member's process.
     pub attempt: u64,
 }
 
-/// When the last of all members had got so far, in microseconds since 1970.
+/// Times by which all members had reached a point, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// Its process has started.
+    /// The process started.
     pub started: u64,
-    /// It has met the others.
+    /// The member met its peers.
     pub met: u64,
-    /// It has done a step.
+    /// The member completed a step.
     pub stepped: u64,
 }
 
@@ -75,7 +75,7 @@ impl Job {
         Self::new(&t.cluster.folder().join(&t.name), name, members)
     }
 
-    /// Waits until all members have done a step since this time, and the workload is ready. Returns
+    /// Waits until all members completed a step after this time and the workload is ready. Returns
     /// its pods.
     pub async fn trains(&self, t: &Scenario<'_>, since: u64) -> Result<Vec<Pod>> {
         eventually("all members to step", LIMIT, async || self.since(since)).await?;
@@ -87,8 +87,8 @@ impl Job {
         &self.folder
     }
 
-    /// The workload: two members fill a node. `spec` is merged into its spec, `container` into the
-    /// training container.
+    /// The workload, with two members per node. `spec` is merged into its spec, `container` into
+    /// the training container.
     pub fn manifest(&self, spec: Value, container: Value) -> Result<Value> {
         let members = i32::try_from(self.members)?;
         let mut object = gang(&self.name, members, 4, json!({}));
@@ -124,32 +124,32 @@ impl Job {
         Ok(object)
     }
 
-    /// Tells a member what to do before its next step.
+    /// Gives a member a command for the time before its next step.
     pub fn command(&self, rank: usize, what: &str) -> Result<()> {
         let draft = self.folder.join("command.new");
         fs::write(&draft, what)?;
-        // The member removes it, in a folder that everybody may write to.
+        // The member removes the file, in a folder that all users can write to.
         fs::rename(draft, self.folder.join(format!("command-{rank}")))?;
         Ok(())
     }
 
-    /// The journal of a member; empty before it has started.
+    /// The journal of a member. Empty before its start.
     pub fn journal(&self, rank: usize) -> Vec<Note> {
         let path = self.folder.join(format!("journal-{rank}"));
         let text = fs::read_to_string(path).unwrap_or_default();
-        // The last line may be half written.
+        // The last line can be incomplete.
         text.lines().filter_map(note).collect()
     }
 
-    /// How often two attempts were seen at once: a member of one came to rank 0 of another, or noted
-    /// something when a process of a later one had started anywhere. Attempts are known where there
-    /// are supervisors.
+    /// Number of times that two attempts met: a member of one attempt connected to rank 0 of
+    /// another, or wrote to its journal after a process of a later attempt had started. Attempts
+    /// are known only with supervisors.
     pub fn mixed(&self) -> usize {
         let journals = (0..self.members).map(|rank| self.journal(rank));
         mixed(&journals.collect::<Vec<_>>().concat())
     }
 
-    /// How far all members have got since a time; an error says who has not.
+    /// Progress of all members after a time. An error names the member that is missing.
     pub fn since(&self, micros: u64) -> Result<Reached> {
         let mut all = Reached {
             started: 0,
@@ -159,7 +159,8 @@ impl Job {
         for rank in 0..self.members {
             let mut journal = self.journal(rank);
             journal.retain(|e| e.micros > micros);
-            // Of the last process that has started: one before it may have begun meanwhile.
+            // Of the process that started last, because an earlier process can start after `micros`
+            // too.
             let first = journal.iter().rposition(|e| e.event == "started");
             let own = journal.get(first.unwrap_or(journal.len())..).unwrap_or(&[]);
             let at = |event: &str| {
@@ -177,12 +178,12 @@ impl Job {
         Ok(all)
     }
 
-    /// Steps done, as rank 0 says.
+    /// Completed steps according to rank 0.
     pub fn step(&self) -> Result<u64> {
         Ok(self.progress()?.1)
     }
 
-    /// The step that the running attempt began at, as rank 0 says.
+    /// First step of the running attempt according to rank 0.
     pub fn begun_at(&self) -> Result<u64> {
         Ok(self.progress()?.0)
     }
@@ -193,7 +194,7 @@ impl Job {
         Ok((numbers.0.parse()?, numbers.1.parse()?))
     }
 
-    /// Occasion and step of the last checkpoint.
+    /// Reason and step of the last checkpoint.
     pub fn checkpoint(&self) -> Result<(String, u64)> {
         let text = fs::read_to_string(self.folder.join("checkpoint"))?;
         let mut words = text.split_whitespace();
@@ -202,8 +203,9 @@ impl Job {
     }
 }
 
-/// A job of so many members fills all nodes. A rival of higher priority preempts it; the job saves a
-/// checkpoint, and resumes from it once the rival is deleted. Returns the step of the checkpoint.
+/// Runs a job of this many members on all nodes. A rival of higher priority preempts the job, which
+/// saves a checkpoint and resumes from it after the deletion of the rival. Returns the step of the
+/// checkpoint.
 pub async fn preempted_job_resumes(t: &Scenario<'_>, members: usize, rivals: usize) -> Result<u64> {
     for (class, value) in [("research", "100"), ("production", "1000")] {
         let create = ["create", "priorityclass", class, "--value", value];
@@ -265,7 +267,7 @@ fn note(line: &str) -> Option<Note> {
     })
 }
 
-/// Now, as members note it: microseconds since 1970.
+/// Current time as in the journals: microseconds since 1970.
 #[expect(
     clippy::disallowed_methods,
     reason = "compared with what real processes note"

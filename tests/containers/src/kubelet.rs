@@ -1,4 +1,4 @@
-//! What a kubelet does with a runtime, for tests that play its part.
+//! Calls of a kubelet to a runtime, for tests without kubelet.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::api::{
 };
 use crate::containerd::IMAGE;
 
-/// Longest time that a call may take on a busy machine.
+/// Limit of a call on a busy machine.
 const CALL: Duration = Duration::from_mins(1);
 
-/// Of supervised containers.
+/// User of supervised containers.
 const USER: i64 = 1000;
 
 /// A connection to a runtime.
@@ -41,7 +41,7 @@ pub struct Pod {
 }
 
 impl Kubelet {
-    /// Connects when it is first used. Logs of containers go below `logs`.
+    /// Connects at the first call. Container logs are below `logs`.
     pub fn new(socket: &Path, logs: &Path) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?.timeout(CALL);
         Ok(Self {
@@ -64,7 +64,7 @@ impl Kubelet {
         ))
     }
 
-    /// Makes a pod on the machine's network.
+    /// Creates a pod on the machine's network.
     pub async fn run_pod(
         &self,
         uid: &str,
@@ -106,8 +106,8 @@ impl Kubelet {
         })
     }
 
-    /// Creates and starts a container that runs a script; returns its id. Each of one name has an
-    /// attempt of its own.
+    /// Creates and starts a container that runs a script. Returns its ID. Containers of the same
+    /// name have different attempts.
     pub async fn run_container(
         &self,
         pod: &Pod,
@@ -119,8 +119,8 @@ impl Kubelet {
         self.start(pod, config).await
     }
 
-    /// As [`Kubelet::run_container`], under the supervisor that is in the volume, as another user
-    /// than root.
+    /// Like [`Kubelet::run_container`], under the supervisor in the volume and as another user than
+    /// root.
     pub async fn run_supervised(
         &self,
         pod: &Pod,
@@ -138,7 +138,7 @@ impl Kubelet {
             ..Mount::default()
         };
         let mut config = config(name, attempt, &command);
-        // The supervisor that is shipped is static; the one that tests build needs these.
+        // The shipped supervisor is static. The supervisor that tests build needs these libraries.
         let libraries = ["/lib", "/lib64"].map(|path| mount(Path::new(path), path, true));
         config.mounts = vec![mount(volume, SUPERVISOR_DIR, false)];
         config.mounts.extend(libraries);
@@ -170,7 +170,7 @@ impl Kubelet {
         Ok(id)
     }
 
-    /// State and end of a container.
+    /// Status of a container.
     pub async fn status(&self, id: &str) -> Result<ContainerStatus> {
         let request = ContainerStatusRequest {
             container_id: id.to_owned(),
@@ -185,7 +185,7 @@ impl Kubelet {
         answer.into_inner().status.context("a status")
     }
 
-    /// Whether a container runs.
+    /// True if the container runs.
     pub async fn runs(&self, id: &str) -> Result<bool> {
         Ok(self.status(id).await?.state() == ContainerState::ContainerRunning)
     }

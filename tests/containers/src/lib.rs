@@ -1,5 +1,5 @@
-//! Real containers for tests: containerds of their own in folders, what a kubelet does with them,
-//! and nodes made of both with the node agents and a training job.
+//! Real containers for tests: containerds in separate folders, calls of a kubelet, and nodes with
+//! agents and a training job.
 //!
 //! Needs root, and runc as distributions package it (`make node-packages`). containerd is that of
 //! `tests/kubernetes/build.sh nodes`; `LOCKSTEP_CONTAINERD=DIR` names a folder with another

@@ -1,11 +1,11 @@
-//! Processes of the machine, containers' among them.
+//! Processes of the machine and of its containers.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Ids of the processes below one, innermost last.
+/// PIDs of all descendants of a process, innermost last.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let children =
         fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -17,15 +17,15 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     all
 }
 
-/// The process of this program among one and those below it.
+/// PID of the process of this program among a process and its descendants.
 pub fn named(pid: u32, program: &str) -> Option<u32> {
     let mut all = std::iter::once(pid).chain(descendants(pid));
     all.find(|pid| is_named(*pid, program))
 }
 
-/// Whether a process is one of this program.
+/// True if the process runs this program.
 pub fn is_named(pid: u32, program: &str) -> bool {
-    // The kernel keeps 15 characters of a name.
+    // The kernel keeps 15 characters of the name.
     let short: String = program.chars().take(15).collect();
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == short)
 }

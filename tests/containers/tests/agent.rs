@@ -1,5 +1,5 @@
-//! `lockstep-agent` as the DaemonSet starts it, over a real containerd and a real API server. The
-//! test plays the kubelet and the manager. Needs root: `make test-containers`.
+//! `lockstep-agent` as in its DaemonSet, with a real containerd and a real API server. The test
+//! acts as kubelet and manager. Needs root: `make test-containers`.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -20,12 +20,12 @@ use lockstep_containers::{Containerd, Kubelet, Pod};
 use serde_json::json;
 
 const NODE: &str = "node-1";
-/// When a test has failed.
+/// Limit of each wait.
 const LIMIT: Duration = Duration::from_mins(1);
-/// Ignores SIGTERM, as pid 1 without a handler does anyway.
+/// Ignores SIGTERM, as any process with PID 1 and without a handler does.
 const STUBBORN: &str = "trap '' TERM; while true; do sleep 1; done";
 
-/// One node: a containerd, an agent, and the API server that it reports to.
+/// A node: a containerd, an agent and its API server.
 struct Rig {
     agent: Option<Process>,
     health: String,
@@ -70,8 +70,8 @@ impl Rig {
         })
     }
 
-    /// Starts the agent as its DaemonSet does: root without capabilities, with a token bound to this
-    /// node. Only its ports and folders are its own.
+    /// Starts the agent as its DaemonSet does: root without capabilities, with a token bound to
+    /// this node. Ports and folders differ.
     async fn start_agent(&mut self) -> Result<()> {
         let mut resolved = self.cluster.agent().await?;
         resolved.env.insert("NODE_NAME".into(), NODE.into());
@@ -105,7 +105,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The kubelet's folder of pods, where the DaemonSet mounts it.
+    /// The kubelet's folder of pods at its path in the DaemonSet.
     fn pods(&self) -> PathBuf {
         self.cluster.folder().join("agent/var/lib/kubelet/pods")
     }
@@ -125,7 +125,7 @@ impl Rig {
         Ok(())
     }
 
-    /// A member of a workload of one, with a sidecar; both ignore SIGTERM.
+    /// A member of a workload of one, with a sidecar. Both ignore SIGTERM.
     async fn member(&self, uid: &str, workload: &str) -> Result<Member> {
         self.member_that(uid, workload, STUBBORN).await
     }
@@ -141,8 +141,7 @@ impl Rig {
         Ok(Member { pod, main, side })
     }
 
-    /// The volume of a pod with the supervisor in it, as the kubelet and the init container leave
-    /// it.
+    /// The pod's volume with the supervisor, as the kubelet and the init container leave it.
     async fn volume(&self, uid: &str) -> Result<PathBuf> {
         let volumes = self
             .pods()
@@ -173,8 +172,7 @@ impl Rig {
         self.kubelet.run_pod(uid, &labels, &annotations).await
     }
 
-    /// Waits until the agent has seen this container as the one that trains. That is on its disk
-    /// only.
+    /// Waits until the agent has recorded this container as the training container, on its disk.
     async fn released(&self, container: &str) -> Result<()> {
         let records = self
             .cluster
@@ -189,7 +187,7 @@ impl Rig {
         .await
     }
 
-    /// The manager orders the one member of a workload to an attempt.
+    /// Orders an attempt for the only member of a workload, as the manager does.
     #[expect(
         clippy::disallowed_methods,
         reason = "the manager that this test plays reads the clock of the machine"
@@ -254,7 +252,7 @@ impl Rig {
         .await
     }
 
-    /// Waits until the agent is linked to so many supervisors.
+    /// Waits until the agent is linked to this many supervisors.
     async fn linked(&self, supervisors: u64) -> Result<()> {
         eventually("the links to be so many", LIMIT, async || {
             let links = self.counted("lockstep_agent_supervisor_links").await?;
@@ -264,7 +262,7 @@ impl Rig {
         .await
     }
 
-    /// A counter of the agent.
+    /// Value of a counter of the agent.
     async fn counted(&self, metric: &str) -> Result<u64> {
         let text = http::get(&self.metrics, "/metrics").await?;
         let values = text
@@ -407,7 +405,7 @@ async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_kills_nothing_twice
     let member = rig.member("p1", "w1").await?;
     rig.released(&member.main).await?;
     rig.containerd.kill()?;
-    // The agent has the order and nobody to carry it out.
+    // The agent has the order, but no runtime to carry it out.
     rig.order("w1", 2).await?;
     eventually("the agent to miss its runtime", LIMIT, async || {
         ensure!(http::get(&rig.health, "/readyz").await.is_err(), "ready");
@@ -425,7 +423,7 @@ async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_kills_nothing_twice
         .kubelet
         .run_container(&member.pod, "main", 1, STUBBORN)
         .await?;
-    // And once more, while the new container's arrival is told.
+    // Again, while the agent processes the event of the new container.
     rig.containerd.kill()?;
     rig.containerd.restart().await?;
     rig.arrived(&main).await?;

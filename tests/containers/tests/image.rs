@@ -1,6 +1,7 @@
-//! Manager, agents and supervisors out of their images (`make image`), under containerd: the manager read-only, as the
-//! image's own user without capabilities, with the configuration that is installed; an agent in the pod
-//! that its `DaemonSet` describes. Jobs run and restart by them. Needs root: `make test-containers`.
+//! Manager, agents and supervisors from their images (`make image`) under containerd: the manager
+//! with a read-only root, as the image's user without capabilities and with the installed
+//! configuration, an agent in the pod of its `DaemonSet`. Jobs run and restart with them. Needs
+//! root: `make test-containers`.
 
 use std::collections::BTreeSet;
 
@@ -20,18 +21,18 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use xtask::query;
 
-/// User of the image, as its configuration has it.
+/// User of the image.
 const NONROOT: &str = "65532";
 const ROOT: &str = "0";
-/// Of processes under a filter of system calls, in `/proc`.
+/// Value of `Seccomp` in `/proc` for processes under a filter of system calls.
 const FILTERED: &str = "2";
-/// Members on the node of an agent whose memory is measured, and the most that it may hold, in bytes.
+/// Members on the node whose agent is measured, and the limit of the agent's memory in bytes.
 const MEMBERS: usize = 8;
 const MOST_RESIDENT: u64 = 12_000_000;
-/// The most that the supervisor of a member may hold, in bytes.
+/// Limit of the memory of a member's supervisor, in bytes.
 const MOST_OF_SUPERVISOR: u64 = 1_500_000;
 
-/// What the kernel says of a process.
+/// A field of `/proc/PID/status`.
 fn field(pid: u32, name: &str) -> Result<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|l| l.strip_prefix(name));
@@ -40,8 +41,8 @@ fn field(pid: u32, name: &str) -> Result<String> {
     Ok(value.to_owned())
 }
 
-/// It runs as this user and can become nobody else: no capability, not even one that a program could
-/// gain; and it cannot write to its root file system.
+/// Checks that the process runs as this user, has no capability and cannot gain one, and cannot
+/// write to its root file system.
 fn confined(pid: u32, user: &str) -> Result<()> {
     let users = field(pid, "Uid")?;
     ensure!(
@@ -185,7 +186,7 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
     .await
 }
 
-/// Series that the dashboard of agents asks for.
+/// Series on the dashboard of agents.
 fn shown() -> Result<BTreeSet<String>> {
     let dashboards = query::dashboards(&repository())?;
     let agents = dashboards
@@ -197,7 +198,7 @@ fn shown() -> Result<BTreeSet<String>> {
         .collect())
 }
 
-/// Whether an agent tells of a series. Of what it has not counted yet it tells the type.
+/// True if the metrics contain a series. Series without values appear only with their type.
 fn tells(metrics: &str, name: &str) -> bool {
     let uncounted = name
         .strip_suffix("_total")
@@ -208,7 +209,7 @@ fn tells(metrics: &str, name: &str) -> bool {
     })
 }
 
-/// A gang under supervisors, of which a member is killed.
+/// A gang under supervisors, one member of which is killed.
 async fn inside_its_containers(t: &Scenario<'_>) -> Result<()> {
     let job = Job::new(&t.cluster.folder().join(&t.name), "gpt", MEMBERS)?;
     t.create(job.manifest(json!({}), one_accelerator())?)
@@ -236,8 +237,8 @@ async fn inside_its_containers(t: &Scenario<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A gang without supervisors, whose members neither notice each other nor heed SIGTERM: what ends
-/// them is the agent.
+/// A gang without supervisors, whose members ignore failures of peers and SIGTERM. Only the agent
+/// can end them.
 async fn with_its_containers(t: &Scenario<'_>) -> Result<()> {
     let job = Job::new(&t.cluster.folder().join(&t.name), "deaf", MEMBERS)?;
     let in_place = json!({"supervisor": "Never", "withoutSupervisor": "Allow"});
@@ -259,7 +260,7 @@ fn one_accelerator() -> Value {
     json!({"resources": {"limits": {"nvidia.com/gpu": 1}}})
 }
 
-/// Bytes of a process that are in memory.
+/// Resident memory of a process in bytes.
 fn resident(pid: u32) -> Result<u64> {
     let text = field(pid, "VmRSS")?;
     let kibibytes = text.strip_suffix(" kB").context("no unit")?;

@@ -1,5 +1,5 @@
-//! The manager with its shipped roles and configuration, agents over containerd, and the supervisor
-//! that the manager puts into pods: a distributed training job on several nodes of this machine.
+//! The manager with its shipped roles and configuration, agents with containerd, and the supervisor
+//! that the manager adds to pods: a distributed training job on several nodes of this machine.
 //! Needs root: `make test-containers`.
 
 use std::collections::BTreeMap;
@@ -22,18 +22,17 @@ use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// How many members the random test kills.
+/// Number of members that the random test kills.
 const KILLS: &str = "LOCKSTEP_KILLS";
 const FEW_KILLS: u64 = 30;
 
-/// A cluster with a manager that forgives quickly, so that one failure after the other is handled
-/// alike.
+/// A cluster with a manager with short back-off, so that successive failures are handled alike.
 async fn cluster(name: &str) -> Result<(Cluster, Manager)> {
-    // On a busy machine a quick lease would be missed, and nobody starts a manager again.
+    // On a busy machine, the manager would lose a short lease, and nothing would start it again.
     led(name, json!({"leaderElection": null})).await
 }
 
-/// The same with this lease.
+/// Like [`cluster`], with this lease.
 async fn led(name: &str, lease: Value) -> Result<(Cluster, Manager)> {
     let mut config = json!({"workloads": {
         "healthyReset": "1s", "incidentBackoffMin": "100ms", "incidentBackoffMax": "200ms",
@@ -48,7 +47,7 @@ async fn led(name: &str, lease: Value) -> Result<(Cluster, Manager)> {
     Ok((cluster, manager))
 }
 
-/// Nodes with agents on real containers, for the length of a test.
+/// Nodes with agents and real containers for the duration of a test.
 async fn on_nodes(
     cluster: &Cluster,
     name: &str,
@@ -69,12 +68,12 @@ fn job(t: &Scenario<'_>, name: &str, nodes: usize) -> Result<Job> {
     Job::of(t, name, 2 * nodes)
 }
 
-/// In place, however often.
+/// In place, with an unlimited budget.
 fn lasting() -> Value {
     json!({"failurePolicy": {"limits": {"maxRestarts": 100, "windowSeconds": 60}, "inPlace": {"maxTries": 100}}})
 }
 
-/// How often the runtimes have killed each container that was to be stopped.
+/// Number of SIGKILLs that the runtimes sent to each container.
 fn kills(fleet: &mut Fleet) -> Result<BTreeMap<String, usize>> {
     let mut all = BTreeMap::new();
     for node in fleet.nodes() {
@@ -83,7 +82,7 @@ fn kills(fleet: &mut Fleet) -> Result<BTreeMap<String, usize>> {
     Ok(all)
 }
 
-/// The cause of the last incident, once there have been so many.
+/// Cause of the last incident, after this many restarts.
 async fn cause(t: &Scenario<'_>, name: &str, restarts: i64) -> Result<Cause> {
     let status = t.restarted(name, restarts).await?;
     let entry = status.history.into_iter().next();
@@ -124,7 +123,7 @@ async fn a_killed_member_brings_the_gang_back_inside_its_containers_from_the_che
 
 #[tokio::test(flavor = "multi_thread")]
 async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
-    // A manager that dies is succeeded quickly.
+    // A short lease, so that another manager takes over quickly.
     let lease = json!({
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
         "client": {"writeTimeout": "2s"},
@@ -146,10 +145,10 @@ async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
             let (first, second) = (victim(0), victim(8));
             let killed = now()?;
             signal(t, first, Signal::KILL).await?;
-            // While the others stop, wait at the barrier, or start.
+            // While the other members stop, wait at the barrier, or start.
             tokio::time::sleep(Duration::from_millis(pick(16, 300))).await;
             match pick(32, 4) {
-                // It may be between two processes, or gone already.
+                // The container can be between two processes, or already removed.
                 0 => drop(signal(t, second, Signal::KILL).await),
                 1 => machine_of(fleet, first)?.replace_agent()?,
                 2 => machine_of(fleet, second)?.replace_agent()?,
@@ -157,7 +156,7 @@ async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
                 _ => {}
             }
             eventually("all members to step", LIMIT, async || {
-                // As its Deployment does, also when it has missed its lease on a busy machine.
+                // As its Deployment does, also after a lost lease on a busy machine.
                 if manager.process.ended()?.is_some() {
                     manager = cluster.start_manager(&format!("m{round}")).await?;
                 }
@@ -184,21 +183,21 @@ async fn random_kills_never_let_two_attempts_connect() -> Result<()> {
     .await
 }
 
-/// That no two attempts meet is worth something only where they could: rank 0 of the next attempt listens
-/// where a process of an old one looks for it.
+/// Proves that tests would notice two attempts that meet: rank 0 of the next attempt listens where
+/// a process of an old attempt looks for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_attempts_that_meet_are_noticed() -> Result<()> {
     let (cluster, _manager) = cluster("noticed").await?;
     on_nodes(&cluster, "noticed", 1, async |t, _| {
         let job = job(t, "gpt", 1)?;
-        // So that the straggler comes first.
+        // So that the straggler connects first.
         let slow = "[ $PET_NODE_RANK = 0 ] || sleep 1; exec /usr/bin/lockstep-trainer";
         let slow = json!({"command": ["/bin/sh", "-c", slow]});
         t.create(job.manifest(lasting(), slow)?).await?;
         let before = job.trains(t, 0).await?;
         let status = before[0].status.as_ref();
         let leader = status.and_then(|s| s.pod_ip.clone()).context("an IP")?;
-        // Rank 1 of attempt 1, which no supervisor holds.
+        // Rank 1 of attempt 1, not under a supervisor.
         let _straggler = Process::start(&straggler(&job, &leader)?, t.cluster.folder())?;
         let killed = now()?;
         signal(t, &before[1], Signal::KILL).await?;
@@ -248,7 +247,7 @@ async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
             "{exit:?}"
         );
 
-        // More than its cgroup has.
+        // More than the memory limit of its cgroup.
         let told = now()?;
         job.command(2, "leak")?;
         job.trains(t, told).await?;
@@ -258,8 +257,8 @@ async fn the_causes_of_a_member_exit_are_distinguished() -> Result<()> {
             "{oom:?}"
         );
 
-        // Nobody watches progress here: its peers give up when they have heard nothing for 30 s, and
-        // that restarts the one that hangs, too.
+        // Without progress reports: the peers give up after 30 s without data, and their failure
+        // restarts the stopped member too.
         let told = now()?;
         signal(t, &pods[3], Signal::STOP).await?;
         let again = job.trains(t, told).await?;
@@ -281,7 +280,7 @@ async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_container
     on_nodes(&cluster, "hang", 2, async |t, _| {
         let job = job(t, "gpt", 2)?;
         let mut spec = lasting();
-        // Sooner than its peers give up.
+        // Shorter than the time-out of the peers.
         spec["failurePolicy"]["progress"] = json!({"timeoutSeconds": 10, "startupSeconds": 20});
         t.create(job.manifest(spec, json!({}))?).await?;
         let before = job.trains(t, 0).await?;
@@ -289,7 +288,7 @@ async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_container
         signal(t, &before[3], Signal::STOP).await?;
         let after = job.trains(t, stopped).await?;
         let hang = cause(t, "gpt", 1).await?;
-        // All wait for the one that is stopped; whose hang is told first is chance.
+        // All members wait for the stopped member. Which hang is reported first is random.
         ensure!(
             hang.kind == CauseKind::Hang && hang.exit_code.is_none(),
             "{hang:?}"
@@ -319,7 +318,7 @@ async fn members_of_a_silent_node_move_and_other_members_restart_in_their_contai
         t.create(job.manifest(spec, json!({}))?).await?;
         let before = job.trains(t, 0).await?;
         let (_, saved) = eventually("a checkpoint", LIMIT, async || job.checkpoint()).await?;
-        // The others would look for a rank 0 that moves at the address that they were started with.
+        // The other members would look for the moved rank 0 at the old address.
         let mut nodes = before.iter().map(node);
         let lost = nodes.find(|name| *name != node(&before[0]));
         let lost = lost.context("all members are on one node")?;
@@ -435,7 +434,7 @@ async fn a_runtime_that_is_killed_before_it_has_stopped_its_members_stops_each_o
             "containers were restarted {:?} times",
             after.iter().map(restarts).collect::<Vec<_>>()
         );
-        // Who has ended by itself by then is not killed.
+        // Members that have ended by then are not killed.
         let kills = kills(fleet)?;
         ensure!(
             !kills.is_empty() && kills.values().all(|times| *times == 1),

@@ -1,4 +1,4 @@
-//! What the scenarios share: one cluster per test program, with one manager.
+//! Common code of the scenarios: one cluster per test program, with one manager.
 
 pub mod wrapped;
 
@@ -13,17 +13,17 @@ use lockstep_cluster::{Cluster, Options};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// Priority classes of the shared cluster, by rising value.
+/// Priority classes of the shared cluster, in ascending order.
 pub const CLASSES: [(&str, i32); 3] = [("low", 100), ("middle", 500), ("high", 1000)];
 
 static SHARED: OnceCell<(Cluster, Option<Manager>)> = OnceCell::const_new();
 
-/// The cluster that all tests of this program share, started by the first of them.
+/// The cluster of all tests of this program, started by the first test.
 pub async fn cluster() -> Result<&'static Cluster> {
     let (cluster, _manager) = SHARED
         .get_or_try_init(async || {
             let cluster = fresh("shared", patient()).await?;
-            // On a cluster that is not ours the deployed one acts.
+            // On a cluster that existed before, its deployed manager is used.
             let ours = cluster.is_ours("a manager of our own");
             let manager = if ours {
                 Some(cluster.start_manager("a").await?)
@@ -36,12 +36,13 @@ pub async fn cluster() -> Result<&'static Cluster> {
     Ok(cluster)
 }
 
-/// A cluster of one test's own, without a manager. `config` is merged over the quick configuration.
+/// A separate cluster for a test, without a manager. `config` is merged over the quick
+/// configuration.
 pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
     installed(name, config, Method::Shipped).await
 }
 
-/// The same, installed in some way.
+/// Like [`fresh`], installed with this method.
 pub async fn installed(name: &str, config: Value, method: Method) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
@@ -63,12 +64,12 @@ pub async fn installed(name: &str, config: Value, method: Method) -> Result<Clus
     Ok(cluster)
 }
 
-/// Configuration under which tests need not wait for minutes: what is measured in tens of seconds
-/// on a real cluster is measured in seconds here.
+/// Configuration with seconds instead of the tens of seconds of a real cluster, so that tests are
+/// short.
 fn quick() -> Value {
     json!({
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
-        // Less than the renew deadline: a write ends before leadership does.
+        // Less than the renew deadline, so that writes end before leadership does.
         "client": {"writeTimeout": "2s", "watchBackoffMin": "100ms"},
         "workloads": {
             "retryMax": "2s", "incidentBackoffMin": "1s", "placementBackoffMin": "1s", "refusalRetry": "2s",
@@ -77,13 +78,13 @@ fn quick() -> Value {
     })
 }
 
-/// The lease as on a real cluster, for tests that are not about it: a manager on a busy machine
-/// that misses the quick one ends, and nobody starts it again.
+/// The default lease, for tests of other features: on a busy machine, a manager would lose the
+/// quick lease and end, and nothing would restart it.
 pub fn patient() -> Value {
     json!({"leaderElection": null})
 }
 
-/// What a user who writes a timestamp into an object reads off the clock.
+/// Current time, as users write it into timestamps of objects.
 #[allow(
     clippy::disallowed_methods,
     reason = "a scenario plays the user, who has no other clock"
@@ -92,7 +93,7 @@ pub fn time_of_day() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }
 
-/// A number that `make test-full` sets in the environment, and what it is otherwise.
+/// A number from the environment, set by `make test-full`, or this default.
 pub fn number<T: FromStr<Err: Display>>(variable: &str, otherwise: T) -> Result<T> {
     let Ok(text) = std::env::var(variable) else {
         return Ok(otherwise);

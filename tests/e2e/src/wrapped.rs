@@ -1,12 +1,12 @@
-//! Text that is too wide for a picture.
+//! Wraps text that is too wide for a picture.
 
-/// Long lines go on in the next, at a space, under the cell of the table that they end in. What sets
-/// colours takes no room.
+/// Long lines are wrapped at a space and continue under their last table cell. Colour sequences
+/// have no width.
 pub fn wrapped(text: &str, most: usize) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let mut column = 0;
-        // Where the cell begins: after more than one space.
+        // Start of the cell, after more than one space.
         let mut cell = 0;
         let mut spaces = 0;
         for word in line.split_inclusive(' ') {
@@ -32,14 +32,14 @@ pub fn wrapped(text: &str, most: usize) -> String {
     out
 }
 
-/// How many columns a word takes.
+/// Width of a word in columns.
 fn shown(word: &str) -> usize {
     let mut escape = false;
     let mut columns = 0;
     for c in word.chars() {
         escape |= c == '\u{1b}';
         columns += usize::from(!escape);
-        // Sequences that set colours end so.
+        // Colour sequences end with this character.
         escape &= c != 'm';
     }
     columns

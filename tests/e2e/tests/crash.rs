@@ -1,8 +1,8 @@
-//! The manager may die at any write: the end is the same as without.
+//! The manager can end at any write, without effect on the result.
 //!
-//! Each scenario runs once undisturbed, which gives the number of its writes. Then it runs once per
-//! write: a proxy withholds the answer of the API server to that write, the manager is killed
-//! (SIGKILL), and another one starts.
+//! Each scenario first runs without faults to count its writes. Then it runs once per write: a
+//! proxy withholds the answer of the API server to that write, the manager is killed with SIGKILL,
+//! and another manager starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -23,15 +23,15 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::fresh;
 use serde_json::{Value, json};
 
-/// After the end is reached, the last event is written within this time.
+/// Limit of the time from the end state to the last event.
 const LAST_WORD: Duration = Duration::from_secs(2);
 
-/// Members of the gangs of a sweep, which has a point for every write about each of them.
+/// Number of members of a sweep's gangs, each of which causes several writes.
 fn members() -> Result<i32> {
     lockstep_e2e::number("LOCKSTEP_SWEEP_MEMBERS", 2)
 }
 
-/// A scenario that is swept.
+/// A scenario of the sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
     /// A gang is created.
@@ -51,7 +51,7 @@ impl Sweep {
         }
     }
 
-    /// Workloads, and the phase in which they end up.
+    /// Workloads and their final phases.
     fn ends(self) -> &'static [(&'static str, Phase)] {
         match self {
             Self::Create | Self::Restart => &[("g", Phase::Running)],
@@ -59,7 +59,7 @@ impl Sweep {
         }
     }
 
-    /// What comes before the writes that are swept.
+    /// Preparation before the counted writes.
     async fn prepare(self, t: &Scenario<'_>) -> Result<()> {
         let spec = match self {
             Self::Create => return Ok(()),
@@ -70,7 +70,7 @@ impl Sweep {
         t.running("g").await.map(drop)
     }
 
-    /// What the swept writes answer.
+    /// The cause of the counted writes.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
         match self {
             Self::Create => t
@@ -93,8 +93,8 @@ impl Sweep {
         }
     }
 
-    /// Runs the scenario, killing the manager after `kill_after` of its writes; what it ends with,
-    /// and how many writes the manager made.
+    /// Runs the scenario and kills the manager after `kill_after` of its writes. Returns the end
+    /// state and the number of the manager's writes.
     async fn run(
         self,
         t: &Scenario<'_>,
@@ -107,8 +107,8 @@ impl Sweep {
         let writes = count_writes(proxy, &t.name, kill_after);
         self.begin(t).await?;
         if kill_after.is_some() {
-            // A busy machine sees several changes in one pass, so that there may be fewer writes
-            // than the first time.
+            // On a busy machine, a pass can process several changes, so that the second run has
+            // fewer writes.
             let all_over = async {
                 self.end(t, old).await?;
                 tokio::time::sleep(LAST_WORD).await;
@@ -130,7 +130,8 @@ impl Sweep {
         Ok((end, writes))
     }
 
-    /// The end state, without what differs between two undisturbed runs: times, ids and addresses.
+    /// The end state, without values that differ between two runs without faults: times, IDs and
+    /// addresses.
     async fn end(self, t: &Scenario<'_>, old_writes: usize) -> Result<Value> {
         let mut end = BTreeMap::new();
         for (name, phase) in self.ends() {
@@ -187,8 +188,8 @@ impl Sweep {
                 json!({"conditions": conditions, "pods": pods, "history": history, "counters": counters}),
             );
         }
-        // A pod that took the place of another has another name. The answer to a create that was
-        // under way at the kill is not in the log, but then its pod is there.
+        // A replacement of a pod has another name. The answer to a create that was interrupted is
+        // not in the log, but its pod exists.
         let created = t
             .manager_writes()?
             .into_iter()
@@ -218,7 +219,7 @@ impl Sweep {
         }
         let proxy = Proxy::start(&cluster).await?;
         let mut manager = cluster.start_manager_through(&proxy, "a").await?;
-        // What takes time on a node is of no interest here.
+        // Durations on the node do not matter here.
         let shape = Shape {
             nodes: members()?,
             args: vec!["--latency-profile=zero".into()],
@@ -234,7 +235,7 @@ impl Sweep {
                     different.push(format!("after write {k}: {end:#}"));
                 }
             }
-            // Not through println, which the test harness hides: the numbers belong to the result.
+            // Not with println, which the test harness hides: the numbers are part of the result.
             let (name, wrong) = (self.name(), different.len());
             writeln!(
                 std::io::stderr(),
@@ -251,7 +252,7 @@ impl Sweep {
     }
 }
 
-/// Counts writes in a namespace, and withholds the answer to the write with number `withheld`.
+/// Counts writes in a namespace, and withholds the answer to write number `withheld`.
 fn count_writes(proxy: &Proxy, namespace: &str, withheld: Option<usize>) -> Arc<AtomicUsize> {
     let writes = Arc::new(AtomicUsize::new(0));
     let (counted, namespace) = (writes.clone(), namespace.to_owned());
@@ -290,7 +291,7 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
     if !cluster.has_nodes("the handover") {
         return Ok(());
     }
-    // Where lists cannot be streamed, managers list in pages.
+    // Without streamed lists, managers list in pages.
     let proxy = Proxy::start(&cluster).await?;
     proxy.inject(|call| {
         if call.is_streamed_list {

@@ -1,5 +1,5 @@
 //! A real Prometheus scrapes two managers while gangs wait, run, restart, are preempted, fail and
-//! complete, and a class gets another value; what it then knows is what the API server has.
+//! complete, and a class changes its value. Its data must agree with the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,14 @@ use xtask::query;
 
 /// Accelerators of the four nodes.
 const ALL: i64 = 32;
-/// Metrics of the manager that the story does not make: this cluster serves no pod groups of
-/// upstream.
+/// Metrics of the manager that the story does not produce: this cluster serves no upstream pod
+/// groups.
 const NOT_SHOWN: [&str; 1] = ["lockstep_native_scheduling"];
 
-/// A series: its labels and its name.
+/// Labels and name of a series.
 type Series = BTreeMap<String, String>;
 
-/// Labels that may be empty: no class, no status yet.
+/// Labels that can be empty: without class, without status.
 const EMPTY: [&str; 2] = ["priority_class", "reason"];
 
 fn of_class(name: &str, class: &str, spec: Value) -> Value {
@@ -40,9 +40,9 @@ fn of_class(name: &str, class: &str, spec: Value) -> Value {
     gang(name, 2, 8, spec_of_class)
 }
 
-/// Plays what dashboards are for. At the end `kept` runs after a restart, `vip` runs, what it has
-/// displaced waits, one workload each is suspended, stalled, complete and failed, and the class of
-/// `vip` is not what it was.
+/// Plays a story for the dashboards. At the end, `kept` runs after a restart, `vip` runs, its
+/// victims wait, one workload each is suspended, stalled, complete and failed, and the class of
+/// `vip` has another value.
 async fn play(t: &Scenario<'_>) -> Result<()> {
     t.create(of_class("done", "low", json!({}))).await?;
     for pod in t.running("done").await? {
@@ -79,7 +79,7 @@ async fn play(t: &Scenario<'_>) -> Result<()> {
     made_anew(t, "high", "vip").await
 }
 
-/// A class gets another value, which takes making it anew, and then a member a new pod.
+/// Replaces a class with another value, and then the pod of a member.
 async fn made_anew(t: &Scenario<'_>, class: &str, gang: &str) -> Result<()> {
     let classes: Api<PriorityClass> = Api::all(t.client.clone());
     let mut changed = classes.get(class).await?;
@@ -104,7 +104,7 @@ async fn workloads(t: &Scenario<'_>) -> Result<Vec<TrainingWorkload>> {
     Ok(all.list(&ListParams::default()).await?.items)
 }
 
-/// Numbers by label values, in the order of `names`.
+/// Values by labels, in the order of `names`.
 fn by(samples: Vec<Sample>, names: &[&str]) -> BTreeMap<Vec<String>, i64> {
     let key = |labels: &Series| {
         let of = |name: &&str| labels.get(*name).cloned().unwrap_or_default();
@@ -114,7 +114,7 @@ fn by(samples: Vec<Sample>, names: &[&str]) -> BTreeMap<Vec<String>, i64> {
     counts.filter(|(_, n)| *n != 0).collect()
 }
 
-/// Whether samples are those numbers, no more and no fewer.
+/// True if the samples are exactly these numbers.
 fn are(samples: Vec<Sample>, names: &[&str], expected: &BTreeMap<Vec<String>, i64>) -> Result<()> {
     let shown = by(samples, names);
     ensure!(shown == *expected, "{shown:?} instead of {expected:?}");
@@ -129,7 +129,7 @@ fn workloads_that_both_managers_count_are_noticed_in_the_sums() -> Result<()> {
         (vec!["Running".to_owned()], 2),
     ]);
     let right = [phase("Pending", 1.0), phase("Running", 2.0)];
-    // A phase without workloads may have a series.
+    // A phase without workloads can have a series.
     let empty = [&right[..], &[phase("Failed", 0.0)]].concat();
     are(empty, &["phase"], &is)?;
     for wrong in [
@@ -144,8 +144,7 @@ fn workloads_that_both_managers_count_are_noticed_in_the_sums() -> Result<()> {
     Ok(())
 }
 
-/// Nothing counts double, and nothing is missing: sums over both managers are what the API server
-/// has.
+/// Checks that sums over both managers equal the objects of the API server.
 async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()> {
     let objects = workloads(t).await?;
     let mut phases = BTreeMap::new();
@@ -169,19 +168,19 @@ async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()>
     are(prometheus.query(query).await?, &names, &conditions)?;
     for (query, expected) in [
         ("sum(lockstep_workloads)", objects.len() as i64),
-        // `kept` and `vip`: what has ended is in no state.
+        // `kept` and `vip`, because completed workloads have no state.
         (r#"sum(lockstep_gangs{state="placed"})"#, 2),
         ("sum(leader_election_master_status)", 1),
         ("count(lockstep_build_info)", 2),
         ("sum(lockstep_accelerators)", ALL),
-        // Nor while victims leave for a gang that has its pods already.
+        // Also while victims end for a gang whose pods already exist.
         ("max_over_time(sum(lockstep_accelerators)[30m:1s])", ALL),
         (r#"sum(lockstep_accelerators{state="held"})"#, ALL),
         (r#"sum(lockstep_accelerators{state="free"})"#, 0),
         ("sum(lockstep_accelerators_held)", held),
         ("sum(lockstep_accelerators_requested)", 16),
         ("sum(lockstep_preemptions_total)", 1),
-        // Of `kept` and of `vip`.
+        // Incidents of `kept` and of `vip`.
         (r#"sum(lockstep_incidents_total{action="RestartGang"})"#, 2),
         (
             r#"sum(lockstep_recovery_seconds_count{action="RestartGang"})"#,
@@ -237,13 +236,13 @@ fn a_condition_that_no_workload_had_is_noticed() -> Result<()> {
     let missing = BTreeSet::from([last.clone()]);
     let without = samples[..samples.len() - 1].to_vec();
     ensure!(never_seen(without.clone(), all.clone()) == missing);
-    // A series that was 0 all the time is of no workload.
+    // A series that was always 0 belongs to no workload.
     let zero = [&without[..], &[had(0.0)(last)]].concat();
     ensure!(never_seen(zero, all.clone()) == missing);
     Ok(())
 }
 
-/// The types of conditions that workloads have, from the page that is generated of them.
+/// Types of conditions of workloads, from the generated page.
 fn condition_types() -> Result<BTreeSet<String>> {
     let page = std::fs::read_to_string(repository().join("docs/reference/conditions.md"))?;
     let mut kinds = page.split("\n## ");
@@ -255,7 +254,7 @@ fn condition_types() -> Result<BTreeSet<String>> {
         .collect())
 }
 
-/// What the managers export is what the reference page says, with the labels that it says.
+/// Checks that the series of the managers and their labels are those of the reference page.
 async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
     let series = prometheus.series().await?;
     let wrong = not_as_documented(&series, &Metrics::read(&repository())?);
@@ -263,7 +262,7 @@ async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
     Ok(series.len())
 }
 
-/// Series that the page does not have, or with other labels, and metrics of the page without series.
+/// Series that are not on the page or have other labels, and metrics of the page without series.
 fn not_as_documented(series: &[Series], metrics: &Metrics) -> BTreeSet<String> {
     let mut shown = BTreeSet::new();
     let mut wrong = BTreeSet::new();
@@ -280,7 +279,7 @@ fn not_as_documented(series: &[Series], metrics: &Metrics) -> BTreeSet<String> {
         let own = |l: &&str| !["__name__", "le"].contains(l) && !OF_THE_SCRAPE.contains(l);
         let has: BTreeSet<&str> = labels.keys().map(String::as_str).filter(own).collect();
         let says: BTreeSet<&str> = metric.labels.iter().map(|(l, _)| l.as_str()).collect();
-        // An empty value is no label to Prometheus.
+        // For Prometheus, a label without value does not exist.
         if !has.is_subset(&says) || says.difference(&has).any(|l| !EMPTY.contains(l)) {
             wrong.insert(format!("{name}: {has:?} instead of {says:?}"));
         }
@@ -290,7 +289,7 @@ fn not_as_documented(series: &[Series], metrics: &Metrics) -> BTreeSet<String> {
     wrong
 }
 
-/// Metrics of the page that the story makes managers show.
+/// Metrics of the page that managers show in this story.
 fn of_managers(metrics: &Metrics) -> impl Iterator<Item = &Metric> {
     let all = metrics.manager.values();
     all.filter(|m| !NOT_SHOWN.contains(&m.name.as_str()))
@@ -347,8 +346,8 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() -
     Ok(())
 }
 
-/// Every query of the dashboards and of the rules is answered. Returns how many there are, and those
-/// that have no data although the story feeds them.
+/// Checks that all queries of the dashboards and of the rules are answered. Returns their number,
+/// and the queries without data that should have data in this story.
 async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<String>)> {
     let root = repository();
     let mut queries = Vec::new();
@@ -377,7 +376,7 @@ async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<Str
     Ok((sent, empty))
 }
 
-/// A query that has no data although the story feeds it.
+/// The query, if it has no data although it should have data in this story.
 fn unanswered(query: String, feeds: bool, samples: &[Sample]) -> Option<String> {
     Some(query).filter(|_| feeds && samples.is_empty())
 }
@@ -391,7 +390,7 @@ fn a_query_without_data_is_noticed_where_the_story_feeds_it() {
     assert_eq!(said(false, &[]), None);
 }
 
-/// Exactly these alerts fire, and their words are complete.
+/// Checks that exactly these alerts fire, with complete texts.
 async fn fire(prometheus: &Prometheus, expected: &[&str]) -> Result<()> {
     fires(&prometheus.firing().await?, expected)
 }

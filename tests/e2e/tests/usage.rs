@@ -1,6 +1,5 @@
-//! The shipped roles fit the calls that the other test programs made: nothing is missing, and
-//! nothing is granted that no call used. (Cargo runs test programs by name, so this one comes
-//! last.)
+//! The shipped roles fit the calls of the other test programs: no right is missing, and no right is
+//! unused. Cargo runs test programs by name, so this program is last.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use lockstep_cluster::audit::{self, AuditLog, Call};
 use lockstep_cluster::roles::{shipped, uncovered, unused};
 
-/// Test program without which the calls are not all there.
+/// Test program without which the calls are incomplete.
 const NEEDED: &str = "scenarios";
-/// User of the nodes, who writes as soon as a scenario has any.
+/// User of the nodes, which writes in every scenario with nodes.
 const NODES: &str = "hollow";
 
-/// What scenarios do in the name of an account, with rights that are not its role's: they try on `NodeAgents`
-/// what the policy refuses, and ask what the manager may do, as a runbook tells to. `whatif` validates by dry runs
-/// where its user may, and warns elsewhere.
+/// Calls of scenarios in the name of an account with rights beyond its role: tests of policies on
+/// `NodeAgents`, and of the manager's rights as in a runbook. `whatif` validates by dry runs if its
+/// user has the right, and otherwise warns.
 const TRIED: [(&str, &str, &str); 6] = [
     (audit::WHATIF, "patch", "trainingworkloads"),
     (audit::WHATIF, "create", "pods"),
@@ -25,8 +24,8 @@ const TRIED: [(&str, &str, &str); 6] = [
     (audit::MANAGER, "create", "selfsubjectaccessreviews"),
 ];
 
-/// A read of `kubectl lockstep doctor` where Kueue is installed, which it is on no cluster of these tests. The
-/// tests of the command-line tool answer it themselves.
+/// A read of `kubectl lockstep doctor` if Kueue is installed, which is absent from the clusters of
+/// these tests. The tests of the CLI cover it.
 const OF_KUEUE: (&str, &str) = ("get", "configmaps");
 
 fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
@@ -52,7 +51,7 @@ fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
         return Ok(());
     };
     let mut granted = shipped(folder, roles).context("roles")?;
-    // Asked for by admission policies and never called: without them nothing is written at all.
+    // Checked by admission policies and never called. Without these rights, all writes are refused.
     granted.retain(|g| g.group != "admission.lockstep.dev");
     let of_kueue =
         |verb: &str, resource: &str| user == audit::ON_CALL && (verb, resource) == OF_KUEUE;

@@ -1,4 +1,4 @@
-//! Wall time that follows tokio's clock, so that paused time in a test moves both.
+//! Wall time that follows tokio's clock, so that paused time in a test affects both.
 
 #![expect(clippy::disallowed_methods, reason = "the clock that others read")]
 
@@ -26,7 +26,7 @@ impl Clock {
         self.origin + TimeDelta::from_std(self.started.elapsed()).unwrap_or_default()
     }
 
-    /// The tokio instant of a time of day; now for times gone by.
+    /// The tokio instant of a time of day. Past times give the current instant.
     pub fn instant(&self, at: DateTime<Utc>) -> Instant {
         Instant::now() + (at - self.now()).to_std().unwrap_or_default()
     }

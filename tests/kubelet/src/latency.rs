@@ -1,23 +1,24 @@
-//! How long things take on a node: the one profile that stands for a real node, and zero.
+//! Durations on a node: a measured profile, and zero.
 
 use std::time::Duration;
 
-/// Times of a node's runtime and kubelet. Deterministic: no jitter, so that two runs compare.
+/// Durations of a node's runtime and kubelet, without jitter, so that two runs are comparable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyProfile {
-    /// Period of the kubelet's relist of the runtime (PLEG): an exit is seen at the next one.
+    /// Period of the kubelet's relist of the runtime (PLEG), which detects exits.
     pub relist: Duration,
     /// Volumes and sandbox of a new pod, network included.
     pub sandbox: Duration,
-    /// Pull of an image that the node does not have yet.
+    /// Pull of an image that is not on the node.
     pub image_pull: Duration,
     /// Creation and start of a container.
     pub start: Duration,
-    /// From SIGTERM to the exit of a program that handles it.
+    /// From SIGTERM to the exit of a program with a handler.
     pub terminate: Duration,
     /// From SIGKILL to the exit that the runtime reports.
     pub kill: Duration,
-    /// Unmounting and cleaning up after the last container of a pod, before the pod object may go.
+    /// Unmounting and clean-up after the last container of a pod, before the pod object can be
+    /// removed.
     pub cleanup: Duration,
 }
 
@@ -39,7 +40,7 @@ impl LatencyProfile {
         }
     }
 
-    /// Everything takes no time: what remains is the cost of the control plane and the operator.
+    /// No delays, to measure control plane and operator alone.
     pub const fn zero() -> Self {
         Self {
             relist: Duration::ZERO,

@@ -1,13 +1,13 @@
-//! A pure model of the kubelet, and the runtimes and hollow nodes that bring it to life in tests.
+//! A pure model of the kubelet, and runtimes and hollow nodes for tests.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`model`] | pod spec + what the runtime shows + time -> pod status and actions; no I/O, no clock |
-//! | [`latency`] | how long things take on a node, measured or zero |
-//! | [`runtime`] | what carries out the actions, and what the node's agent sees of it |
-//! | [`hollow`] | any number of nodes in one process: registration, leases, pods, agents, control interface |
+//! | [`model`] | pod spec + state of the runtime + time -> pod status and actions; no I/O, no clock |
+//! | [`latency`] | durations on a node, measured or zero |
+//! | [`runtime`] | runtimes, which execute the actions, and their state for the node's agent |
+//! | [`hollow`] | any number of nodes in a process: registration, leases, pods, agents, control interface |
 //! | [`clock`] | wall time that follows tokio's clock |
-//! | [`traces`] | what real clusters showed, to be replayed |
+//! | [`traces`] | recordings of real clusters, for replay |
 
 pub mod clock;
 pub mod hollow;

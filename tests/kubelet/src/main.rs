@@ -1,4 +1,4 @@
-//! `lockstep-hollow`: plays nodes against an API server.
+//! `lockstep-hollow` simulates nodes for an API server.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Plays until a signal, or the end of the parent process, asks for the end.
+/// Runs until a signal or the end of the parent process.
 async fn play(options: Options) -> Result<()> {
     options.log.start()?;
     let ended = ended_by_signal()?;
@@ -43,15 +43,15 @@ async fn play(options: Options) -> Result<()> {
     }
 }
 
-/// Returns when standard input ends, which is when the parent process is gone. A thread of its own
-/// reads, because a read of standard input cannot be cancelled and must not hold up the end of the
+/// Returns when standard input ends, which is at the end of the parent process. A separate thread
+/// reads, because a read of standard input cannot be cancelled and must not delay the end of the
 /// process.
 async fn stdin_closed() {
     let (closed, wait) = oneshot::channel();
     std::thread::spawn(move || {
         let mut rest = [0; 64];
         while std::io::stdin().read(&mut rest).is_ok_and(|n| n > 0) {}
-        // Nobody waits any more when the process is ending anyway.
+        // Has no receiver if the process is already ending.
         let _ = closed.send(());
     });
     let _ = wait.await;

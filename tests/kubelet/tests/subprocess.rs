@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Longest time that any of these programs needs on a busy machine.
+/// Limit for each of these programs on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -115,7 +115,7 @@ impl Node {
         ip
     }
 
-    /// Starts the container and returns its id once it runs.
+    /// Starts the container and returns its ID after it runs.
     async fn start(&mut self, pod: &Arc<PodDesc>, attempt: i32) -> String {
         self.runtime.act(
             pod,
@@ -248,8 +248,7 @@ async fn when_the_nodes_end_everything_that_their_programs_started_ends() {
     gone(&child).await;
 }
 
-/// Waits until a process does not run any more. It may stay as a zombie where nobody collects
-/// orphans.
+/// Waits until a process no longer runs. It can remain as a zombie if no process reaps orphans.
 async fn gone(pid: &str) {
     let stat = PathBuf::from(format!("/proc/{pid}/stat"));
     let gone = async {

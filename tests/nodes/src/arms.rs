@@ -1,4 +1,4 @@
-//! The ways of restarting that are compared, and one round of each.
+//! Ways of restarting to compare, and a round of each.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -19,29 +19,29 @@ use crate::RealCluster;
 use crate::figures::Round;
 use crate::real_cluster::LIMIT;
 
-/// Failures are hours apart. Agents report at once again after they have reported the start of their
-/// members.
+/// Pause between failures, which are hours apart in practice. After it, agents report events
+/// without delay again.
 pub const CALM: Duration = Duration::from_secs(11);
 
 /// A way of restarting.
 #[derive(Clone, Copy, Debug)]
 pub struct Arm {
-    /// As in the table.
+    /// Name in the table.
     pub name: &'static str,
     policy: Policy,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Policy {
-    /// As users get it.
+    /// Default of the product.
     Default,
-    /// In place by the kubelets.
+    /// In place, by the kubelets.
     Containers,
-    /// New pods.
+    /// With new pods.
     Recreate,
 }
 
-/// All of them; the last is what the others are compared with.
+/// All ways of restarting. The others are compared with the last.
 pub const ARMS: [Arm; 3] = [
     Arm {
         name: "supervised",
@@ -57,7 +57,7 @@ pub const ARMS: [Arm; 3] = [
     },
 ];
 
-/// One round on a workload of its own. Also returns how often two attempts have met.
+/// A round on a new workload. Also returns how often two attempts met.
 pub async fn round(
     real: &RealCluster,
     t: &Scenario<'_>,

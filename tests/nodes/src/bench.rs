@@ -1,10 +1,10 @@
-//! How long a gang is away after one of its members was killed, and how long it takes to start, on
-//! real nodes with the images of `make image`: `bench-kubelets ROUNDS [ARM,...]`. Prints a table for
+//! Time without training after the kill of a member, and time to start a gang, on real nodes with
+//! the images of `make image`: `bench-kubelets ROUNDS [ARM,...]`. Prints a table for
 //! docs/benchmarks.md.
 //!
-//! Eight members on four nodes train; a member taken at random is killed with SIGKILL, and the clock
-//! runs until all members run the next attempt. Each round has a workload of its own, and the arms
-//! take turns, so that what else happens on the machine concerns all of them.
+//! Eight members train on four nodes. A random member is killed with SIGKILL, and the time until
+//! all members run the next attempt is measured. Each round has a new workload. The arms take
+//! turns, so that other load on the machine affects all of them alike.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_nodes::arms::{ARMS, Arm, round};

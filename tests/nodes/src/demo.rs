@@ -1,6 +1,7 @@
 //! `make demo-kubelets`: Lockstep on three real nodes, installed as a user installs it, live.
 //!
-//! Every step waits until what it claims is observed. The program ends with 0 only if all of it was.
+//! Every step waits until its claim is observed. The exit code is 0 only if all claims were
+//! observed.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +21,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 const NODES: u8 = 3;
-/// Leave room on the nodes for the members of a lost node.
+/// Leaves room on the nodes for the members of a lost node.
 const MEMBERS: usize = 4;
 /// Programs of Lockstep that run on nodes.
 const PROGRAMS: [&str; 3] = ["lockstep-manager", "lockstep-agent", "lockstep-run"];
@@ -131,7 +132,7 @@ async fn placed(s: &Stage, t: &Scenario<'_>, job: &Job) -> Result<String> {
     ))
 }
 
-/// Something happens to a member, and all members restart in their containers, with this cause.
+/// After `trouble` to a member, all members restart in their containers, with this cause.
 async fn in_place(
     t: &Scenario<'_>,
     job: &Job,
@@ -170,7 +171,7 @@ async fn screens(t: &Scenario<'_>) -> Result<String> {
     Ok(format!("{} screens", screens.len()))
 }
 
-/// On a fresh workload, whose restart has no back-off.
+/// With a new workload, whose restart has no back-off.
 async fn node_lost(s: &Stage, real: &RealCluster, t: &Scenario<'_>) -> Result<String> {
     let policy = json!({"failurePolicy": {"nodeLostSeconds": 5}});
     let (job, before) = started(t, MEMBERS, policy, json!({})).await?;

@@ -9,22 +9,23 @@ use lockstep_containers::job::Reached;
 /// One round, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// From the placement of the fresh workload until condition Ready.
+    /// From the placement of the new workload until condition Ready.
     start: f64,
-    /// From the kill until all members run the next attempt, as they note it.
+    /// From the kill until all members run the next attempt, from their journals.
     running: f64,
-    /// The manager's account of the last incident: detect, decide, stop, barrier, start.
+    /// Phases of the last incident according to the manager: detect, decide, stop, barrier, start.
     phases: [f64; 5],
-    /// From the start of the last process until all had met, as the members note it.
+    /// From the start of the last process until all members met, from their journals.
     meet: f64,
-    /// From there to the last member's first step.
+    /// From then until the last member's first step.
     step: f64,
 }
 
 const PHASES: [&str; 5] = ["detect", "decide", "stop", "barrier", "start"];
 
 impl Round {
-    /// From what members and manager have noted; `killed` in microseconds since 1970.
+    /// From the journals of members and the manager's history. `killed` is in microseconds since
+    /// 1970.
     pub fn new(start: TimeDelta, killed: u64, reached: Reached, entry: &HistoryEntry) -> Self {
         let phases = &entry.phases;
         Self {
@@ -48,7 +49,7 @@ fn millis(from: u64, to: u64) -> f64 {
     to.saturating_sub(from) as f64 / 1000.0
 }
 
-/// A row for each arm; the ratio is to the last of them, when that is `recreate`.
+/// A row for each arm. The ratio is to the last arm if that is `recreate`.
 pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
     let mut out =
         String::from("| tier | rounds | median | p95 | least | most | against RecreateGang |");
@@ -96,7 +97,7 @@ fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
     }
 }
 
-/// The value below which this share of the rounds lies: the next greater of them.
+/// Quantile of the rounds, rounded up to a measured value.
 fn quantile(rounds: &[Round], share: f64, of: impl Fn(&Round) -> f64) -> f64 {
     let mut all: Vec<f64> = rounds.iter().map(of).collect();
     all.sort_by(f64::total_cmp);

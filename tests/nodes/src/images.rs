@@ -1,4 +1,4 @@
-//! The product's images, from development binaries: programs with the libraries that they are linked to.
+//! The product's images from development binaries, with their shared libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const CALL: Duration = Duration::from_mins(1);
 const PROGRAMS: [&str; 2] = ["lockstep-manager", "lockstep-agent"];
 const SUPERVISOR: &str = "lockstep-run";
 
-/// The images that tests need beside the product's: sandboxes, a shell, the trainer.
+/// Additional images for tests: sandboxes, a shell, the trainer.
 pub(crate) async fn of_tests() -> Result<Vec<Image>> {
     let mut entries = tools().await?;
     entries.push(fixed(TRAINER)?);

@@ -1,4 +1,4 @@
-//! Incidents on real nodes, and what has to hold after each. Scenarios and the demonstration share them.
+//! Incidents on real nodes, and checks after each, for scenarios and the demonstration.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ use crate::real_cluster::{LIMIT, supervises};
 /// Name of the training job.
 pub const GPT: &str = "gpt";
 
-/// Creates a job of so many members, two of which fill a node, and waits until it trains. `spec` is
+/// Creates a job of this number of members, two per node, and waits until it trains. `spec` is
 /// merged into its spec, `container` into the training container. Returns its pods.
 pub async fn started(
     t: &Scenario<'_>,
@@ -63,7 +63,7 @@ pub async fn restarts(
     Ok((after, incident.context("history")?))
 }
 
-/// A node of the job that does not have its first member.
+/// A node of the job without its first member.
 pub fn node_to_lose(pods: &[Pod]) -> Result<String> {
     let first = pods.first().map(node);
     let mut nodes = pods.iter().map(node);
@@ -115,7 +115,7 @@ pub async fn loses_a_node(
     Ok(incident)
 }
 
-/// Fails unless no two attempts have run at once.
+/// Fails if two attempts ran at the same time.
 pub fn apart(job: &Job) -> Result<()> {
     ensure!(job.mixed() == 0, "two attempts have met");
     Ok(())

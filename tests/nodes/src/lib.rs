@@ -1,5 +1,6 @@
-//! A Kubernetes cluster with real nodes on this machine: Kubernetes' control plane, kubelets, containerd, CNI and
-//! DNS. Programs that use it run under `inside.sh`, in namespaces whose end is the end of the cluster.
+//! A Kubernetes cluster with real nodes on this machine: Kubernetes' control plane, kubelets,
+//! containerd, CNI and DNS. Programs that use it run under `inside.sh`, in namespaces that end with
+//! the cluster.
 //!
 //! ```text
 //!  inside.sh: network namespace with bridge br0, 10.77.0.1/16

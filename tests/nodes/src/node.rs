@@ -28,7 +28,7 @@ const START: Duration = Duration::from_mins(1);
 const HIDDEN: &str = "lockstep.test/hidden:1";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// A node. Ended when dropped, with all its processes.
+/// A node. On drop, it ends with all its processes.
 #[derive(Debug)]
 pub struct Node {
     /// Its name.
@@ -91,7 +91,7 @@ impl Node {
         Ok(())
     }
 
-    /// Process id of the node's first process.
+    /// PID of the node's first process.
     fn first(&self) -> Result<u32> {
         first(&self.lock())
     }
@@ -108,18 +108,18 @@ impl Node {
         run(&self.programs.join("ctr"), &args, &[], CALL).await
     }
 
-    /// Puts the image of an archive into the runtime.
+    /// Imports the image of an archive into the runtime.
     pub async fn import(&self, archive: &Path) -> Result<()> {
         let archive = archive.display().to_string();
         self.ctr(&["images", "import", &archive]).await.map(drop)
     }
 
-    /// Takes the image of a program of the product away from the runtime until [`Node::show_image`].
+    /// Hides the image of a product's program from the runtime until [`Node::show_image`].
     pub async fn hide_image(&self, program: &str) -> Result<()> {
         self.rename_image(&product_image(program), HIDDEN).await
     }
 
-    /// Returns the image that is hidden.
+    /// Restores the hidden image.
     pub async fn show_image(&self, program: &str) -> Result<()> {
         self.rename_image(HIDDEN, &product_image(program)).await
     }
@@ -129,7 +129,7 @@ impl Node {
         self.ctr(&["images", "rm", from]).await.map(drop)
     }
 
-    /// Cuts the node off the network. Its pods reach each other.
+    /// Cuts the node off the network. Its pods still reach each other.
     pub async fn cut(&self) -> Result<()> {
         ip(&["link", "set", &self.name, "down"]).await
     }
@@ -187,7 +187,7 @@ impl Node {
         self.kill("kubelet")
     }
 
-    /// Process id of a program in a container with this id.
+    /// PID of a program in the container with this ID.
     pub fn process(&self, container: &str, program: &str) -> Result<u32> {
         let within = |pid: &u32| {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"));
@@ -200,13 +200,13 @@ impl Node {
             .with_context(|| format!("no process {program} in container {container}"))
     }
 
-    /// Whether a process of this program runs on the node.
+    /// True if a process of this program runs on the node.
     pub fn has(&self, program: &str) -> bool {
         let first = self.first();
         first.is_ok_and(|first| processes::named(first, program).is_some())
     }
 
-    /// Where the node's programs write: `kubelet.log` and `containerd.log`.
+    /// Folder of the node's logs: `kubelet.log` and `containerd.log`.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -215,7 +215,7 @@ impl Node {
 /// Starts the first process of a node and connects the node to the bridge.
 async fn boot(folder: &Path, programs: &Path, name: &str, address: &str) -> Result<Process> {
     let scripts = repository().join("tests/nodes");
-    // The cgroup is the node's own: a kubelet removes cgroups of pods that it does not know.
+    // A separate cgroup for the node: a kubelet removes cgroups of unknown pods.
     let namespaces =
         "unshare --cgroup --net --mount --pid --uts --fork --kill-child --mount-proc -- sh";
     let own = [
@@ -238,7 +238,7 @@ async fn boot(folder: &Path, programs: &Path, name: &str, address: &str) -> Resu
     let process = Process::start(&launch, folder)?;
     eventually("the node's namespaces", START, async || {
         let pid = first(&process)?.to_string();
-        // After a reboot the kernel removes the former link a moment later.
+        // After a reboot the kernel removes the former link with a short delay.
         let link = ["link", "add", "name", name, "type", "veth"];
         let peer = ["peer", "name", "eth0", "netns", &*pid];
         ip(&[&link[..], &peer].concat()).await
@@ -248,7 +248,7 @@ async fn boot(folder: &Path, programs: &Path, name: &str, address: &str) -> Resu
     Ok(process)
 }
 
-/// The first process below this one that is in a network namespace of its own.
+/// The first descendant of this process that is in its own network namespace.
 fn first(process: &Process) -> Result<u32> {
     let network = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net"));
     let own = network(std::process::id())?;
@@ -275,18 +275,18 @@ fn kubelet(folder: &Path, address: &str, gates: &BTreeMap<&str, bool>) -> Value 
         "cgroupDriver": "cgroupfs",
         "failCgroupV1": false,
         "failSwapOn": false,
-        // This machine's file systems have no quotas, and its disk is not the node's.
+        // This machine's file systems have no quotas, and the node does not own its disk.
         "localStorageCapacityIsolation": false,
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
         "enforceNodeAllocatable": [],
-        // This kernel lets nobody lower scores.
+        // This kernel does not allow lower scores.
         "oomScoreAdj": 0,
         "makeIPTablesUtilChains": false,
         "clusterDNS": [DNS],
         "clusterDomain": "cluster.local",
         "resolvConf": folder.join("resolv.conf"),
-        // The controller manager judges a node after 15 s.
+        // The controller manager marks a node after 15 s.
         "nodeLeaseDurationSeconds": 12,
     })
 }

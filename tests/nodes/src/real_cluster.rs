@@ -1,4 +1,4 @@
-//! A cluster with real nodes and the operator installed as a user installs it.
+//! A cluster with real nodes, where the operator is installed as a user installs it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,24 +37,24 @@ const KUBERNETES: &str = "10.96.0.1";
 pub(crate) const DNS: &str = "10.96.0.10";
 /// Accelerators of each node.
 pub const GPUS: u32 = 8;
-/// How long anything may take on a busy machine.
+/// Limit of each wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);
 
 /// Feature gates of the API server and the kubelets, by name.
 pub type Gates = BTreeMap<&'static str, bool>;
 
-/// Where the product's images come from.
+/// Source of the product's images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Images {
     /// Development binaries.
     Development,
     /// `make image`.
     Released,
-    /// None, but the image of recorded scenarios.
+    /// None. Only the image of recorded scenarios.
     Scenarios,
 }
 
-/// A running cluster. Its files are below the folder of [`Cluster`].
+/// A running cluster. Its files are in subfolders of [`Cluster`]'s folder.
 #[derive(Debug)]
 pub struct RealCluster {
     /// The control plane.
@@ -124,7 +124,7 @@ impl RealCluster {
         Ok(())
     }
 
-    /// Waits until a node is ready, and gives it accelerators.
+    /// Waits until a node is ready, and adds accelerators to it.
     pub async fn ready(&self, name: &str) -> Result<()> {
         let nodes = Api::<NodeObject>::all(self.cluster.client().await?);
         eventually(&format!("{name} to be ready"), LIMIT, async || {
@@ -145,7 +145,7 @@ impl RealCluster {
         Ok(())
     }
 
-    /// Members that fill the nodes: two on each.
+    /// Number of members that fill the nodes: two per node.
     pub fn members(&self) -> usize {
         2 * self.nodes.len()
     }
@@ -162,7 +162,7 @@ impl RealCluster {
         self.node(&node(pod))
     }
 
-    /// Process id of a program in the training container of a pod.
+    /// PID of a program in the training container of a pod.
     pub fn process(&self, pod: &Pod, program: &str) -> Result<u32> {
         let statuses = pod
             .status
@@ -182,7 +182,7 @@ impl RealCluster {
         processes::signal(self.process(pod, TRAINER)?, signal)
     }
 
-    /// Runs a test in a namespace of its own, whose pods may be on every node. Afterwards waits until
+    /// Runs a test in a separate namespace, whose pods can use every node. Afterwards waits until
     /// its pods are gone.
     pub async fn scenario(
         &self,
@@ -223,7 +223,7 @@ pub async fn supervises(agents: &Api<NodeAgent>, node: &str) -> Result<()> {
     .await
 }
 
-/// Makes the bridge of the nodes, and the addresses of the Services.
+/// Creates the bridge of the nodes and the addresses of the Services.
 async fn connect() -> Result<()> {
     ensure!(
         std::env::var_os(INSIDE).is_some(),

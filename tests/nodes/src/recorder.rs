@@ -27,10 +27,10 @@ use tokio::time::{Instant, sleep_until};
 
 /// Nodes that the scenarios name.
 const NODES: u8 = 3;
-/// Longer than the period of the kubelet's housekeeping. Before its first one, a kubelet reports a pod
-/// that it rejects as Pending.
+/// Longer than the period of the kubelet's housekeeping. Before its first housekeeping, a kubelet
+/// reports a rejected pod as Pending.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-/// Fields of a status that no reader of the traces needs.
+/// Fields of a status that are not used in the traces.
 const UNREAD: [&str; 10] = [
     "hostIP",
     "hostIPs",
@@ -73,7 +73,7 @@ async fn record(real: &RealCluster, trace: &mut Trace) -> Result<()> {
     let node = Api::<NodeObject>::all(client.clone()).get("n1").await?;
     let info = node.status.and_then(|s| s.node_info).context("nodeInfo")?;
     let runtime = info.container_runtime_version;
-    // Such as containerd://2.4.2+unknown.
+    // For example containerd://2.4.2+unknown.
     let runtime = runtime.trim_start_matches("containerd://").split('+');
     trace.containerd = runtime.take(1).collect();
     trace.kubernetes = info.kubelet_version;
@@ -110,7 +110,7 @@ async fn record(real: &RealCluster, trace: &mut Trace) -> Result<()> {
     trace.write()
 }
 
-/// A scenario under way.
+/// A scenario that is recorded.
 struct Recording<'a> {
     real: &'a RealCluster,
     namespace: String,
@@ -126,7 +126,7 @@ impl Recording<'_> {
         self.lines.borrow_mut().push(Line { ms, what });
     }
 
-    /// Notes the watch events of pods.
+    /// Records the watch events of pods.
     async fn watch(&self, version: &str) -> Result<()> {
         let parameters = WatchParams::default().disable_bookmarks();
         let mut events = pin!(self.pods.watch(&parameters, version).await?);
@@ -136,8 +136,8 @@ impl Recording<'_> {
         bail!("the watch ended")
     }
 
-    /// Performs the steps. Each starts as long after the previous step as in the trace, or as soon as
-    /// its container runs.
+    /// Performs the steps. Each starts after the same delay as in the trace, or as soon as its
+    /// container runs.
     async fn perform_all(&self, trace: &Trace) -> Result<()> {
         let (mut planned, mut started) = (0, self.start);
         for (ms, step) in trace.steps() {
@@ -192,7 +192,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Node of a pod, and the runtime's id of a container that runs in it.
+    /// Node of a pod, and the runtime's ID of a running container in it.
     async fn running(&self, pod: &str, container: &str) -> Result<(String, String)> {
         let pod = self.typed.get(pod).await?;
         let node = pod.spec.and_then(|s| s.node_name).context("no node")?;

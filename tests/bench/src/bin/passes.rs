@@ -1,8 +1,8 @@
-//! Prints how much CPU the scheduler's cycles take over a large cluster with gangs that wait, without an
-//! API server: with what changed before each, how many gangs were looked at, and beside the first, and a
-//! number that is the same in two versions that request the same; then a minute of ten pod events a second,
-//! and how soon a preemption is decided that becomes possible. Last, the cycles of a preemption of many
-//! single pods, and those of many equal gangs.
+//! Prints the CPU time of the scheduler's cycles for a large cluster with waiting gangs, without an API
+//! server. Each row has the change before the cycle, the numbers of evaluated gangs and of searches, and a
+//! fingerprint that is equal for versions with equal requests. Then follow a minute of ten pod events per
+//! second, and the delay until a preemption that becomes possible is decided. The last rows are cycles of
+//! a preemption of many single pods, and cycles with many equal gangs.
 //!
 //! `bench-passes [NODES [GANGS]]`
 
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
         world.pod_event();
         row(&mut world, "a pod has come or gone");
     }
-    // Until all that can be known of those that wait is known.
+    // Until all searches for waiting gangs are complete.
     while row(&mut world, "what is left to search").searches > 0 {}
     let busy = minute(&mut world);
     world.uncordon();
@@ -71,15 +71,15 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A number for what a cycle requests and when the next one is due.
+/// Fingerprint of a cycle's requests and of the time of the next cycle.
 fn fingerprint(plan: &SchedulingPlan) -> u32 {
     let mut hasher = DefaultHasher::new();
     format!("{:?} {:?}", plan.steps, plan.wake_after).hash(&mut hasher);
     hasher.finish() as u32
 }
 
-/// How much CPU the cycles take in which a gang preempts many single pods: their number is what fits into one
-/// object.
+/// CPU time of the cycles in which a gang preempts many single pods. The size of one object limits
+/// their number.
 fn single_victims() {
     let (mut world, pods) = World::of_single_pods(400);
     println!("\n| 400 members, {pods} single pods | CPU | requests | which |\n|---|---|---|---|");
@@ -99,7 +99,7 @@ fn single_victims() {
     }
 }
 
-/// How much CPU the cycles take, and how many gangs they evaluate, if gangs differ only in their deadlines.
+/// CPU time of the cycles and number of evaluated gangs, if gangs differ only in their deadlines.
 fn equal_gangs() {
     let (nodes, gangs) = (200, 5_000);
     let mut world = World::of_equal_gangs(nodes, gangs);
@@ -122,8 +122,8 @@ fn equal_gangs() {
     }
 }
 
-/// A minute of ten pod events a second with a pass after each: how much CPU the passes take, and what
-/// part of a core they are.
+/// A minute of ten pod events per second, each followed by a cycle: CPU time of the cycles, also as
+/// part of a core.
 fn minute(world: &mut World) -> String {
     const PASSES: usize = 600;
     let mut times: Vec<Duration> = Vec::new();

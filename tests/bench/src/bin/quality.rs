@@ -21,7 +21,7 @@ use lockstep_engine::{
     preempt_kep_in_order,
 };
 
-/// Who answers.
+/// Algorithm that answers.
 #[derive(Clone, Copy)]
 enum Arm {
     Engine(VictimOrder),
@@ -128,7 +128,7 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
     })
 }
 
-/// The KEP's greedy, members to the first node that has capacity.
+/// Greedy algorithm of the KEP, with first fit for the members.
 fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<PreemptionAnswer> {
     let node_order: Vec<_> = (0..cluster.node_count()).collect();
     Ok(preempt_kep_in_order(cluster, units, demand, &node_order)?)

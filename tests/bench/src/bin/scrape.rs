@@ -1,5 +1,5 @@
-//! Prints what a scrape of the manager costs that holds a fleet, beside one that holds nothing: series, size,
-//! and the median time of encoding them.
+//! Prints the cost of scraping a manager with a fleet and a manager without objects: series, size
+//! and median time of encoding.
 //!
 //! `bench-scrape [WORKLOADS]`
 
@@ -9,7 +9,7 @@ use anyhow::Result;
 use lockstep_bench::fleet::Fleet;
 use lockstep_bench::timed;
 
-/// Scrapes of each kind; the first ones warm up and do not count.
+/// Number of scrapes of each kind. The first scrapes warm up and are not counted.
 const SCRAPES: usize = 33;
 const WARM_UP: usize = 2;
 
@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The text, and the median time that it took.
+/// Text of a scrape and its median time.
 fn scrape(fleet: &Fleet, single_workloads: usize) -> (String, Duration) {
     let (mut last, mut times) = (String::new(), Vec::new());
     for _ in 0..SCRAPES {

@@ -1,6 +1,6 @@
-//! Prints how many planted gangs of two to four shapes are placed, and how long a decision takes
-//! beside one for a gang of one shape in the same run. Then the same for gangs whose replicas must
-//! each share a rack, with the reasons for the victims.
+//! Prints how many planted gangs of two to four shapes are placed, and the times of their decisions
+//! and of decisions for gangs of one shape in the same run. Then the same for gangs whose replicas
+//! must each share a rack, with the reasons for the victims.
 //!
 //! `bench-several [NODES [GANGS]]`
 

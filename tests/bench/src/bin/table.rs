@@ -1,4 +1,4 @@
-//! Prints the tables of `docs/benchmarks.md` from what the benchmarks have left behind.
+//! Prints the tables of `docs/benchmarks.md` from the files of the benchmarks.
 //!
 //! `bench-table CRITERION GUNGRAUN RUNS`: criterion's folder with the baselines `run-1` to
 //! `run-RUNS` and a file `loads` with the load average before each; gungraun's folder with a
@@ -98,7 +98,7 @@ fn heading(what: &str, columns: &[String]) {
     println!("|---|{}", "---|".repeat(columns.len()));
 }
 
-/// One line of times.
+/// A row of times.
 fn times(criterion: &Path, bench: &str, what: &str, runs: usize) -> Result<()> {
     let mut cells = Vec::new();
     for nodes in SIZES {
@@ -125,7 +125,7 @@ fn times(criterion: &Path, bench: &str, what: &str, runs: usize) -> Result<()> {
     Ok(())
 }
 
-/// One line of instruction counts, with how they grow.
+/// A row of instruction counts with their growth.
 fn counts(gungraun: &Path, bench: &str, what: &str, axis: &str, sizes: &[usize]) -> Result<()> {
     let mut points = Vec::new();
     for (ix, &size) in sizes.iter().enumerate() {
@@ -201,12 +201,12 @@ fn read<T: for<'de> Deserialize<'de>>(path: &PathBuf) -> Result<T> {
     serde_json::from_str(&text).with_context(|| format!("in {}", path.display()))
 }
 
-/// Nanoseconds with two digits that count.
+/// A time with two significant digits.
 fn time(nanos: f64) -> String {
     scaled(nanos, &[" ns", " us", " ms", " s"])
 }
 
-/// A count with two digits that count.
+/// A count with two significant digits.
 fn amount(count: f64) -> String {
     scaled(count, &["", "k", "M", "G"])
 }

@@ -1,8 +1,8 @@
 //! The audit log of a real API server: events of `audit.k8s.io/v1`, one JSON object in a line.
 //!
-//! An event has the object as it was sent and answered. So the version before a write is the version
-//! that the last write left. Where the answer is a Status (eviction, binding), the version after the
-//! write is unknown.
+//! An event contains the object of the request and of the answer. Thus the version before a write
+//! is the version after the previous write. If the answer is a Status (eviction, binding), the
+//! version after the write is unknown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,14 +13,15 @@ use serde_json::{Value, json};
 
 use super::write::{Call, Write, join};
 
-/// In megabytes. The log is never rotated: whoever reads it would lose what is in the older file.
+/// Limit in megabytes. The log is never rotated, because readers would miss lines of the older
+/// file.
 const MAX_SIZE: usize = 1 << 20;
 
-/// Verbs that write; the others, of resources, read.
+/// Verbs that write. Other verbs on resources read.
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
-/// Writes the policy into a folder. Returns the arguments by which kube-apiserver logs to a file
-/// what [`Write`] and [`Call`] need, each write no later than the end of its answer.
+/// Writes the policy into a folder. Returns the arguments with which kube-apiserver logs what
+/// [`Write`] and [`Call`] need to a file, each write before the end of its answer.
 pub(super) fn arguments(folder: &Path, log: &Path) -> Result<Vec<String>> {
     let policy = folder.join("audit-policy.json");
     std::fs::write(&policy, rules().to_string())?;
@@ -41,14 +42,14 @@ fn rules() -> Value {
         "rules": [
             {"level": "None", "nonResourceURLs": ["*"]},
             {"level": "RequestResponse", "verbs": WRITES, "omitStages": ["ResponseStarted"]},
-            // Of a watch its end says nothing new.
+            // The end of a watch contains no further information.
             {"level": "Metadata", "verbs": ["watch"], "omitStages": ["ResponseComplete"]},
             {"level": "Metadata"},
         ],
     })
 }
 
-/// One line.
+/// A line of the log.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event {
@@ -68,7 +69,7 @@ pub(super) struct Event {
 
 #[derive(Debug, Deserialize)]
 struct User {
-    /// Absent where no authenticator knows the token.
+    /// Absent if no authenticator knows the token.
     #[serde(default)]
     username: String,
 }
@@ -108,9 +109,9 @@ struct Metadata {
 }
 
 impl Event {
-    /// Who asked, after impersonation, for which resource, and whether that is allowed. None for
-    /// what is no resource, and for what never came to the authorizer: tokens of nobody,
-    /// impersonation that is refused.
+    /// User after impersonation, resource, and the decision of the authorizer. `None` for paths
+    /// without resource and for requests that did not reach the authorizer (unknown tokens, refused
+    /// impersonation).
     fn asked(&self) -> Option<(&User, &ObjectRef, bool)> {
         let user = self.impersonated_user.as_ref().unwrap_or(&self.user);
         let decision = self
@@ -124,7 +125,7 @@ impl Event {
         WRITES.contains(&&*self.verb)
     }
 
-    /// The call, if it is a read that was allowed.
+    /// The call, if it is an allowed read.
     pub(super) fn read(&self) -> Option<Call> {
         let (user, object, is_allowed) = self.asked()?;
         (is_allowed && !self.is_write()).then(|| Call {
@@ -135,7 +136,7 @@ impl Event {
         })
     }
 
-    /// A delete may say so in its body, which are its options.
+    /// True for dry runs. A delete can have this option in its body.
     fn is_dry_run(&self) -> bool {
         let query = self.uri.split_once('?').map_or("", |(_, query)| query);
         let of_options = self.request_object["dryRun"].as_array();
@@ -145,19 +146,19 @@ impl Event {
 }
 
 impl Metadata {
-    /// Whether a delete that answers this has removed the object, rather than marked it.
+    /// True if a delete with this answer removed the object, instead of marking it.
     fn is_gone(&self) -> bool {
         self.deletion_timestamp.is_none()
             || (self.finalizers.is_empty() && self.deletion_grace_period_seconds == Some(0))
     }
 }
 
-/// What of each object the last write seen has left: its version.
+/// Versions of objects after their last write.
 #[derive(Debug, Default)]
 pub(super) struct Versions(HashMap<[String; 4], String>);
 
 impl Versions {
-    /// The write of the next line, if it is one.
+    /// The write of the next line, if the line is a write.
     pub(super) fn write(&mut self, event: Event) -> Option<Write> {
         let (user, _, _) = event.asked().filter(|_| event.is_write())?;
         let (user, dry_run) = (user.username.clone(), event.is_dry_run());

@@ -1,4 +1,4 @@
-//! The audit log of the API server: every write, and every kind of read.
+//! The audit log of the API server: all writes, and all kinds of reads.
 
 mod events;
 mod write;
@@ -39,14 +39,13 @@ impl AuditLog {
         }
     }
 
-    /// Arguments by which kube-apiserver writes this log, with a policy in `folder`.
+    /// Arguments with which kube-apiserver writes this log, with its policy in `folder`.
     pub(crate) fn arguments(&self, folder: &Path) -> Result<Vec<String>> {
         events::arguments(folder, &self.events)
     }
 
-    /// The log of a cluster of this program, in a place that outlives the program: the roles are
-    /// judged by the calls of all test programs of a run together. Logs of runs that are over are
-    /// removed.
+    /// The log of a cluster of this program. The file outlives the program, because the roles are
+    /// compared with the calls of all test programs of a run. Removes logs of completed runs.
     pub fn create(cluster: &str) -> Result<Self> {
         let exe = std::env::current_exe().context("path of this program")?;
         let stem = exe
@@ -71,7 +70,7 @@ impl AuditLog {
         Ok(Self::in_folder(&folder))
     }
 
-    /// The logs that the test programs of this run have left, by program and cluster.
+    /// The logs of all test programs of this run, by program and cluster.
     pub fn all() -> Result<BTreeMap<(String, String), Self>> {
         let mut out = BTreeMap::new();
         for program in folders(&Self::root()?.join(parent_id().to_string()))? {
@@ -88,8 +87,8 @@ impl AuditLog {
         Ok(out)
     }
 
-    /// Beside the test programs, with a folder for each run: the process that starts them, so that
-    /// two runs at once do not see each other.
+    /// Folder next to the test programs, with a subfolder per run. The run is the process that
+    /// starts the test programs, so that simultaneous runs are separate.
     fn root() -> Result<PathBuf> {
         let exe = std::env::current_exe().context("path of this program")?;
         let built = exe
@@ -99,7 +98,7 @@ impl AuditLog {
         Ok(built.or(exe.parent()).context("a folder")?.join("audit"))
     }
 
-    /// Reads on from here as lines are added.
+    /// Reads lines that are added from now on.
     pub fn follow(&self) -> Result<Follow> {
         let mut follow = self.whole();
         follow.added()?;
@@ -130,7 +129,7 @@ impl AuditLog {
             .collect())
     }
 
-    /// What one user has asked for on resources: reads that were allowed and every write.
+    /// Calls of a user on resources: allowed reads and all writes.
     pub fn calls_by(&self, user: &str) -> Result<BTreeSet<Call>> {
         let reads = self.reads()?.into_iter().filter(|r| r.user == user);
         let writes = self.writes_by(user)?.into_iter().map(|w| Call {
@@ -142,7 +141,7 @@ impl AuditLog {
         Ok(reads.chain(writes).collect())
     }
 
-    /// Reads of resources that were allowed.
+    /// Allowed reads of resources.
     fn reads(&self) -> Result<Vec<Call>> {
         let events: Vec<Event> = self.whole().lines.added()?;
         Ok(events.iter().filter_map(Event::read).collect())
@@ -167,7 +166,7 @@ impl Follow {
     }
 }
 
-/// Complete lines of a file that is being written; a missing file has none yet.
+/// Complete lines of a file that grows. A missing file has no lines.
 #[derive(Debug)]
 struct Lines {
     path: PathBuf,
@@ -175,7 +174,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Those that were added since the last call.
+    /// Lines that were added since the last call.
     fn added<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
         let mut file = match File::open(&self.path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -196,7 +195,7 @@ impl Lines {
     }
 }
 
-/// Whether the process that a run's folder is called after has ended.
+/// True if the process that names a run's folder has ended.
 fn is_over(run: &Path) -> bool {
     let pid = run
         .file_name()
@@ -205,7 +204,7 @@ fn is_over(run: &Path) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid).is_err())
 }
 
-/// Removes a folder, unless another process was faster.
+/// Removes a folder, unless another process removed it first.
 fn remove(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

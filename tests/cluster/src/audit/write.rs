@@ -1,6 +1,6 @@
-//! One write, and one kind of call.
+//! A write, and a kind of call.
 
-/// One write.
+/// A write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
     /// When the request arrived, RFC 3339.
@@ -27,12 +27,12 @@ pub struct Write {
     pub resource_version_before: String,
     /// Version of the object after.
     pub resource_version_after: String,
-    /// Whether nothing was to be stored.
+    /// True for dry runs.
     pub dry_run: bool,
 }
 
 impl Write {
-    /// Whether something was stored.
+    /// True if an object was stored.
     pub fn changed(&self) -> bool {
         self.code < 300
             && !self.dry_run
@@ -45,7 +45,7 @@ impl Write {
     }
 }
 
-/// What RBAC decides about: verb and resource, without names.
+/// Input of RBAC's decision: verb and resource, without names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
     /// User name.

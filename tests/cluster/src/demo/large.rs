@@ -1,4 +1,4 @@
-//! The second act: many nodes, whose programs are entries in a table.
+//! The second act: many nodes whose programs are simulated.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +11,7 @@ use lockstep_cluster::scenario::{Scenario, node, restarts, uids};
 use lockstep_cluster::stage::{Stage, timings};
 use serde_json::json;
 
-/// Performs all steps. A step that fails does not keep the others from being shown.
+/// Performs all steps, also after a step that fails.
 pub async fn perform(stage: &mut Stage, t: &Scenario<'_>) {
     stage
         .step("a gang is placed whole", async |s| placed(s, t).await)

@@ -1,5 +1,5 @@
-//! `make demo`: what Lockstep does, live, on a real API server: first with real processes, then
-//! with many hollow nodes.
+//! `make demo`: a live demonstration of Lockstep on a real API server: first with real processes,
+//! then with many hollow nodes.
 //!
 //! Every step waits until what it claims shows in the API; the program ends with 0 only if all of
 //! them did.
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::observed::Observed;
 use crate::training::Trainings;
 
-/// Set to 1, the cluster stays until Ctrl-C.
+/// The value 1 keeps the cluster until Ctrl-C.
 const KEEP: &str = "DEMO_KEEP";
 const MACHINES: i32 = 4;
 const NODES: i32 = 64;
@@ -28,7 +28,7 @@ const NODES: i32 = 64;
 async fn main() -> Result<()> {
     let mut stage = Stage::begin();
     stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/overlays/full`");
-    // Who looks around afterwards may want to see how it came to that.
+    // For users who inspect the cluster afterwards.
     let program = if keeps() {
         prometheus::found().await?
     } else {
@@ -56,13 +56,13 @@ async fn main() -> Result<()> {
     first_act(&mut stage, &cluster, observed.as_ref()).await
 }
 
-/// Whether the cluster stays.
+/// True if the cluster is kept.
 fn keeps() -> bool {
     std::env::var(KEEP).is_ok_and(|v| v == "1")
 }
 
-/// The second act is played beside the first one, so that everything is there to look at in the
-/// end.
+/// The second act runs while the objects of the first act still exist, so that all can be inspected
+/// at the end.
 async fn first_act(
     stage: &mut Stage,
     cluster: &Cluster,
@@ -92,8 +92,8 @@ async fn second_act(
     stage.act(&format!(
         "act 2: {NODES} hollow nodes of 8 accelerators in 8 racks"
     ));
-    // A node is silent 8 s after its last sign of life: the demonstration need not wait 40 s for
-    // that, and a busy machine does not lose nodes that are only slow.
+    // A node counts as silent 8 s after its last sign of life, to avoid a wait of 40 s. On a busy
+    // machine, slow nodes are not lost.
     let args = vec!["--lease-seconds=8".into(), "--renew-seconds=1".into()];
     let shape = Shape {
         nodes: NODES,
@@ -126,7 +126,7 @@ async fn finish(stage: &Stage, t: &Scenario<'_>, observed: Option<&Observed>) ->
     Ok(())
 }
 
-/// What to type next, in another terminal.
+/// Commands to type next, in another terminal.
 fn look_around(t: &Scenario<'_>) -> Result<()> {
     let lockstep = workspace_binary("kubectl-lockstep")?;
     let folder = lockstep.parent().context("a folder")?.display();

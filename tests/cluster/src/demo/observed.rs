@@ -1,4 +1,4 @@
-//! What Prometheus has seen of the demonstration.
+//! Data of Prometheus about the demonstration.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use lockstep_cluster::pages::{self, Picture};
 use lockstep_cluster::prometheus::{Hold, Prometheus};
 use lockstep_cluster::scenario::PATIENCE;
 
-/// A Prometheus that scrapes the managers from the start, and pages that draw the dashboards from it.
-/// It ends with the demonstration.
+/// A Prometheus that scrapes the managers from the start, and pages that draw the dashboards from
+/// its data. Ends with the demonstration.
 pub struct Observed {
     prometheus: Prometheus,
-    /// Why there are no pages, if there are none.
+    /// Why the pages are missing, if so.
     undrawn: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl Observed {
             prometheus.begin().await
         })
         .await?;
-        // uPlot comes from npm, which is more than the demonstration needs.
+        // uPlot comes from npm, which the demonstration does not require.
         let drawn = draw(&prometheus, since).await;
         let undrawn = drawn.err().map(|error| format!("{error:#}"));
         Ok(Self {
@@ -35,7 +35,7 @@ impl Observed {
         })
     }
 
-    /// Where to look.
+    /// Prints the addresses.
     pub fn tell(&self) {
         let address = &self.prometheus.address;
         println!("\nIn a browser:");
@@ -52,7 +52,7 @@ impl Observed {
     }
 }
 
-/// Has Prometheus serve the pages.
+/// Makes Prometheus serve the pages.
 async fn draw(prometheus: &Prometheus, since: u64) -> Result<()> {
     let uplot = pages::uplot().await?;
     for name in pages::SHOWN {

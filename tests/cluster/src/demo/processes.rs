@@ -1,4 +1,4 @@
-//! The first act: members are processes of this machine that meet over TCP and train together.
+//! The first act: members are processes of this machine that train together over TCP.
 
 use std::cell::Cell;
 
@@ -18,12 +18,12 @@ use serde_json::json;
 
 use crate::training::{Checkpoint, Progress, Trainings};
 
-/// The training that everything happens to.
+/// Name of the training.
 const GPT: &str = "gpt";
-/// Steps of lost work that make a restart worth looking at.
+/// Minimum number of lost steps that makes a restart visible.
 const BEYOND: u64 = 20;
 
-/// Performs all steps. A step that fails does not keep the others from being shown.
+/// Performs all steps, also after a step that fails.
 pub async fn perform(stage: &mut Stage, t: &Scenario<'_>, trainings: &Trainings) {
     let show = Show {
         t,
@@ -66,7 +66,7 @@ pub async fn perform(stage: &mut Stage, t: &Scenario<'_>, trainings: &Trainings)
 struct Show<'a> {
     t: &'a Scenario<'a>,
     trainings: &'a Trainings,
-    /// Step at which the preempted training has stopped.
+    /// Step at which the preempted training stopped.
     saved: Cell<Option<u64>>,
 }
 
@@ -167,7 +167,7 @@ impl Show<'_> {
             .context("status")?
             .restarts
             .counted;
-        // What a preemption would destroy is counted from here.
+        // Lost work of a preemption is counted from here.
         let saved =
             json!({"metadata": {"annotations": {annotations::LAST_CHECKPOINT: checkpoint.time}}});
         let version = TrainingWorkload::api_version(&());
@@ -261,7 +261,7 @@ impl Show<'_> {
         Ok(format!("{reason}: {message}"))
     }
 
-    /// Waits until there is a checkpoint, and work since then.
+    /// Waits until a checkpoint and later work exist.
     async fn beyond_a_checkpoint(&self, pods: &[Pod]) -> Result<(Progress, Checkpoint)> {
         let first = pods.first().context("a pod")?;
         eventually("work beyond a checkpoint", PATIENCE, async || {
@@ -278,7 +278,7 @@ impl Show<'_> {
         .await
     }
 
-    /// Waits until all members have begun again, together, at no earlier step than this one.
+    /// Waits until all members have resumed together, at this step or later.
     async fn resumed(&self, pods: &[Pod], step: u64) -> Result<u64> {
         eventually(
             "all members to go on from a checkpoint",

@@ -1,5 +1,5 @@
-//! Workloads whose members are real `lockstep-trainer` processes, and what these leave in files:
-//! the steps that a member has done, which no API shows.
+//! Workloads whose members are real `lockstep-trainer` processes, and their files, which contain
+//! progress that no API shows.
 
 use std::path::{Path, PathBuf};
 
@@ -12,40 +12,40 @@ use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::scenario::node;
 use serde_json::{Value, json};
 
-/// Volume, and file in it, where a member says how far it is.
+/// Volume, and the file in it, with the progress of a member.
 const PROGRESS: (&str, &str) = ("progress", "steps");
-/// Steps between two checkpoints; a step takes 50 ms.
+/// Steps between two checkpoints. A step takes 50 ms.
 const CHECKPOINT_EVERY: u64 = 60;
 
-/// Where trainings keep their files on this machine.
+/// Folders of trainings on this machine.
 pub struct Trainings {
     nodes: PathBuf,
     checkpoints: PathBuf,
     program: PathBuf,
 }
 
-/// How far a member is.
+/// Progress of a member.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Step that the present attempt began at.
+    /// First step of the current attempt.
     pub begun_at: u64,
-    /// Steps done.
+    /// Completed steps.
     pub step: u64,
 }
 
-/// What is known of the last checkpoint of a training.
+/// Last checkpoint of a training.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// Why it was written: `interval`, `stop` (SIGTERM) or `end`.
+    /// Reason: `interval`, `stop` (SIGTERM) or `end`.
     pub occasion: String,
-    /// Steps done.
+    /// Completed steps.
     pub step: u64,
-    /// When, RFC 3339.
+    /// Time in RFC 3339.
     pub time: String,
 }
 
 impl Trainings {
-    /// Files go below this folder.
+    /// Keeps the files below this folder.
     pub fn in_folder(folder: &Path) -> Result<Self> {
         let program = workspace_binary("lockstep-trainer")?;
         Ok(Self {
@@ -63,8 +63,8 @@ impl Trainings {
         ]
     }
 
-    /// A gang of trainers; `env` is added to their environment, `patch` merged into the spec.
-    /// Checkpoints go to a folder that outlives the pods, as a shared file system would.
+    /// A gang of trainers. `env` is added to their environment, `patch` merged into the spec.
+    /// Checkpoints are in a folder that outlives the pods, as in a shared file system.
     pub fn manifest(
         &self,
         name: &str,
@@ -109,7 +109,7 @@ impl Trainings {
         Ok(object)
     }
 
-    /// How far the member in a pod is.
+    /// Progress of the member in a pod.
     pub fn progress(&self, pod: &Pod) -> Result<Progress> {
         let uid = pod.uid().context("uid")?;
         let file = self

@@ -1,4 +1,4 @@
-//! The arms, one after the other on the same nodes.
+//! The arms of the benchmark, in turn on the same nodes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,15 +20,16 @@ use crate::Wanted;
 use crate::figures::Round;
 use crate::record::Record;
 
-/// Beyond which an arm has not ended.
+/// Limit of an arm.
 const PATIENCE: Duration = Duration::from_mins(15);
-/// Exit code on which the gang is recreated.
+/// Exit code for which the gang is recreated.
 const ANEW: i32 = 42;
-/// The tier whose containers the kubelet restarts without back-off.
+/// The tier with container restarts by the kubelet without back-off.
 const RESTART_ALL: &str = "restart-all";
-/// What every request waits while the API server is slow.
+/// Delay of every request of the slow API server.
 const SLOW: Duration = Duration::from_millis(200);
-/// One in so many requests about pods and their events is refused meanwhile, with this Retry-After.
+/// One in this number of requests for pods and their events is refused by the slow API server, with
+/// this Retry-After.
 const REFUSED: (usize, u32) = (10, 1);
 
 /// The arms on nodes of one kind.
@@ -61,7 +62,7 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// The arms on nodes that can everything.
+    /// The arms on nodes with all features.
     pub async fn run(mut self) -> Result<()> {
         let term = self.term().await?;
         if self.plays("restarts") {
@@ -87,7 +88,7 @@ impl<'t> Bench<'t> {
         self.parts.contains(part)
     }
 
-    /// A gang with supervisors from its beginning to its end.
+    /// A gang with supervisors from its start to its end.
     async fn restarts(&mut self) -> Result<()> {
         self.create("create", "sup", supervised()).await?;
         for _ in 0..self.rounds {
@@ -103,13 +104,13 @@ impl<'t> Bench<'t> {
         }
     }
 
-    /// Whether the API server is slow, and how its arms are called, for each that is played.
+    /// Speeds of the API server, and the suffix of the arms' names for each.
     fn servers(&self) -> impl Iterator<Item = (bool, &'static str)> + use<> {
         let slow = self.plays("slow").then_some((true, ", slow server"));
         [(false, "")].into_iter().chain(slow)
     }
 
-    /// Restarts, an end and a beginning while the API server is slow.
+    /// Restarts, an end and a start with a slow API server.
     async fn slow_server(&mut self) -> Result<()> {
         self.slowly(true)?;
         for _ in 0..self.few {
@@ -126,7 +127,7 @@ impl<'t> Bench<'t> {
         self.delete("delete", "late").await
     }
 
-    /// The arms of a tier that restarts containers, on nodes that can no more than that.
+    /// The arms of a tier that restarts containers, on nodes with only its features.
     pub async fn tier(mut self, tier: &str) -> Result<()> {
         let term = self.term().await?;
         self.in_place_rounds(tier).await?;
@@ -137,9 +138,9 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
-    /// Creates a gang without supervisors, restarts it in place, and deletes it. Where the kubelet delays
-    /// a container that ends again, each round has fresh pods: none of the times is its back-off, and
-    /// no member is replaced because of it.
+    /// Creates a gang without supervisors, restarts it in place, and deletes it. If the kubelet
+    /// delays repeated restarts of a container, each round has new pods, so that no time contains
+    /// the back-off and no member is replaced because of it.
     async fn in_place_rounds(&mut self, tier: &str) -> Result<()> {
         self.create(&format!("create, {tier}"), "plain", plain())
             .await?;
@@ -159,12 +160,12 @@ impl<'t> Bench<'t> {
         self.gone("plain").await
     }
 
-    /// How often the lease has changed hands.
+    /// Number of changes of the lease's holder.
     async fn term(&self) -> Result<i32> {
         Ok(self.t.lease().await?.lease_transitions.unwrap_or_default())
     }
 
-    /// Makes the API server slow, or ends that.
+    /// Makes the API server slow or fast.
     fn slowly(&self, slow: bool) -> Result<()> {
         let Some(proxy) = self.proxy else {
             ensure!(!slow, "no proxy makes the API server slow");
@@ -191,7 +192,7 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
-    /// Takes down what a restart of a workload has shown, beside the manager's account of it.
+    /// Records the results of a workload's restart, including the manager's phases.
     async fn note_restart(
         &mut self,
         arm: &str,
@@ -214,7 +215,7 @@ impl<'t> Bench<'t> {
         self.record.note(arm, round).await
     }
 
-    /// Takes down how long an arm took that is no restart.
+    /// Records the duration of an arm without restart.
     async fn note(&mut self, arm: &str, took: Duration) -> Result<()> {
         let round = Round {
             took,
@@ -317,7 +318,7 @@ impl<'t> Bench<'t> {
         self.note_restart(arm, took, kept, name).await
     }
 
-    /// A failure, until all members are ready again.
+    /// Time from a failure until all members are ready again.
     async fn restart(&self, name: &str, code: i32) -> Result<Duration> {
         let restarts = self.running(name).await?.restarts.total;
         let all = format!("{0}/{0}", self.size_of(name).await?);
@@ -336,7 +337,7 @@ impl<'t> Bench<'t> {
         self.note(arm, begun.elapsed()).await
     }
 
-    /// Deletes a workload, and waits until nothing is left.
+    /// Deletes a workload, and waits until all its objects are gone.
     async fn gone(&self, name: &str) -> Result<()> {
         self.end(name).await?;
         self.ended(name).await
@@ -348,7 +349,7 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
-    /// Waits until nothing is left of a deleted workload.
+    /// Waits until all objects of a deleted workload are gone.
     async fn ended(&self, name: &str) -> Result<()> {
         let one = ListParams::default()
             .labels(&format!("{}={name}", names::labels::WORKLOAD))
@@ -361,7 +362,8 @@ impl<'t> Bench<'t> {
         .await
     }
 
-    /// Half of the cluster takes the place of the other half, on a slow API server too if that is played.
+    /// Half of the cluster preempts the other half, also with a slow API server if that is
+    /// selected.
     async fn preemption(&mut self, arm: &str) -> Result<()> {
         for (slow, server) in self.servers() {
             for _ in 0..self.few {
@@ -396,7 +398,7 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
-    /// Another process takes over in the middle of a restart.
+    /// Another process takes over during a restart.
     async fn failover(&mut self) -> Result<()> {
         self.t
             .create(gang("last", self.members, 8, supervised()))
@@ -427,7 +429,7 @@ fn supervised() -> Value {
         "inPlace": {"withoutSupervisor": "Deny", "maxTries": 100}}})
 }
 
-/// One whose containers restart.
+/// A gang whose containers restart.
 fn plain() -> Value {
     json!({"failurePolicy": {"limits": {"maxRestarts": 100}, "rules": [anew()],
         "inPlace": {"withoutSupervisor": "Allow", "supervisor": "Never", "maxTries": 100}}})

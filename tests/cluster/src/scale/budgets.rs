@@ -1,22 +1,22 @@
-//! What a large gang may cost, and whether it did.
+//! Limits of the cost of a large gang.
 
 use crate::figures::Arm;
 
-/// Writes of a supervised restart beside one of each node and the summaries.
+/// Writes of a supervised restart in addition to one per node and the summaries.
 const BESIDE_NODES: usize = 6;
-/// Within which nearly all agents have the order.
+/// Time within which 99 % of the agents have the order.
 const ORDER_MS: i64 = 2_000;
-/// How many times as long the recreation takes, at least.
+/// Minimum ratio of the recreation's time to the restart's.
 const FASTER: f64 = 10.0;
-/// What the manager holds at most, in MB.
+/// Limit of the manager's memory in MB.
 const MEMORY_MB: f64 = 250.0;
 
-/// One budget beside what was measured.
+/// A limit and its measurement.
 #[derive(Debug)]
 pub struct Line {
     text: String,
     held: bool,
-    /// Whether it is counted: what is timed depends on the machine, and fails nothing.
+    /// True for counts. Times depend on the machine and never fail the benchmark.
     counted: bool,
 }
 
@@ -37,19 +37,19 @@ impl Line {
         }
     }
 
-    /// Whether the benchmark has failed by it.
+    /// True if it fails the benchmark.
     pub fn fails(&self) -> bool {
         self.counted && !self.held
     }
 
-    /// What is printed.
+    /// The printed line.
     pub fn show(&self) -> String {
         let verdict = if self.held { "held" } else { "MISSED" };
         format!("{verdict}: {}", self.text)
     }
 }
 
-/// All of them, for a gang on so many nodes whose manager held so much memory at most.
+/// All limits, for a gang on this number of nodes whose manager used this much memory at most.
 pub fn lines(nodes: usize, supervised: &Arm, anew: &Arm, memory_mb: f64) -> Vec<Line> {
     let mut lines = Vec::new();
     for (at, round) in supervised.rounds.iter().enumerate() {
@@ -61,7 +61,8 @@ pub fn lines(nodes: usize, supervised: &Arm, anew: &Arm, memory_mb: f64) -> Vec<
             format!("{round_name}: {writes} writes but summaries, {most} at most"),
             writes <= most,
         ));
-        // Those of the time in which the arm's writes were counted, and the one that begins it.
+        // Summaries within the time in which the arm's writes were counted, and the summary at its
+        // start.
         let most = 1 + round.watched().as_secs_f64().ceil() as usize;
         lines.push(Line::counted(
             format!("{round_name}: {summaries} summaries, {most} at most: one a second"),

@@ -1,28 +1,28 @@
-//! Writes by whom, from the audit log.
+//! Writes by identity, from the audit log.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use lockstep_cluster::audit::{AGENT, Follow, MANAGER, Write};
 
-/// Agents that are named of those that wrote more than once.
+/// Limit of the agents that are named because they wrote more than once.
 const NAMED: usize = 10;
 
-/// Of API Priority and Fairness; no budget guards the members.
+/// Refusal by API Priority and Fairness, which sets no limit for members.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-/// Writes of an arm, by who made them and of what.
+/// Writes of an arm, by identity and target.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     counts: BTreeMap<(&'static str, String), usize>,
-    /// Those that an overloaded API server refused, and whose writer was to try again.
+    /// Writes that an overloaded API server refused, to be retried.
     refused: BTreeMap<(&'static str, String), usize>,
-    /// The answers to each agent's writes, by its node. One is the arrival.
+    /// Status codes of each agent's writes, by node. One write is the agent's registration.
     by_agent: BTreeMap<String, Vec<u16>>,
 }
 
-/// Who makes writes that count: everybody but the controllers of the control plane, which are in no
-/// log, and the benchmark itself.
+/// Identity whose writes count: all but the controllers of the control plane, which are in no log,
+/// and the benchmark itself.
 fn who(write: &Write) -> Option<&'static str> {
     match write.user.as_str() {
         MANAGER => Some("manager"),
@@ -32,19 +32,18 @@ fn who(write: &Write) -> Option<&'static str> {
     }
 }
 
-/// Whether it is made for something that happens: Leases are renewed whatever happens, and a dry run
-/// changes nothing.
+/// False for renewals of Leases, which do not depend on events, and for dry runs.
 pub fn has_cause(write: &Write) -> bool {
     write.resource != "leases" && !write.dry_run
 }
 
-/// Events are told best effort.
+/// False for Events, which are best effort.
 fn counts(write: &Write) -> bool {
     has_cause(write) && write.resource != "events"
 }
 
 impl Calls {
-    /// Those that were added to the log since it was last asked.
+    /// Writes that were added to the log since the last call.
     pub fn since(log: &mut Follow) -> Result<Self> {
         let mut calls = Self::default();
         for write in log.added()? {
@@ -67,7 +66,7 @@ impl Calls {
         Ok(calls)
     }
 
-    /// So many of each.
+    /// Writes with these numbers.
     #[cfg(test)]
     pub fn of_these(calls: &[(&'static str, &str, usize)]) -> Self {
         let of = |&(who, what, n): &(&'static str, &str, usize)| ((who, what.to_owned()), n);
@@ -77,7 +76,7 @@ impl Calls {
         }
     }
 
-    /// Those that one identity made.
+    /// Number of writes of an identity.
     pub fn by(&self, who: &str) -> usize {
         let mut all = self.counts.iter();
         all.by_ref()
@@ -93,7 +92,7 @@ impl Calls {
             .map_or(0, |(_, n)| *n)
     }
 
-    /// One line for each identity, and one for what was refused of it.
+    /// A line per identity, and a line for its refused writes.
     pub fn lines(&self) -> Vec<String> {
         let counts = lines("", &self.counts);
         let refused = lines(" refused", &self.refused);
@@ -101,7 +100,7 @@ impl Calls {
         all.chain(self.repeated()).collect()
     }
 
-    /// The agents that wrote more than once, where they are few.
+    /// The agents that wrote more than once, if they are few.
     fn repeated(&self) -> Option<String> {
         let repeated = self.by_agent.iter().filter(|(_, codes)| codes.len() > 1);
         let names: Vec<String> = repeated

@@ -1,4 +1,4 @@
-//! The table that is printed in the end.
+//! The table printed at the end.
 
 use std::time::Duration;
 
@@ -7,35 +7,36 @@ use lockstep_api::workload::Phases;
 use crate::calls::Calls;
 use crate::record::TRAIL;
 
-/// What one arm has shown in one round.
+/// Result of a round of an arm.
 #[derive(Default)]
 pub struct Round {
-    /// From the cause until all members run.
+    /// Time from the cause until all members run.
     pub took: Duration,
-    /// Writes of that time.
+    /// Writes in that time.
     pub calls: Calls,
-    /// Members whose pod was kept.
+    /// Number of members whose pod was kept.
     pub kept: usize,
-    /// The manager's account, where the arm is a restart.
+    /// Phases according to the manager, if the arm is a restart.
     pub phases: Option<Phases>,
     /// Milliseconds from the failure until each agent had the order, sorted.
     pub delivered: Vec<i64>,
 }
 
 impl Round {
-    /// For how long its writes were counted.
+    /// Time in which its writes were counted.
     pub fn watched(&self) -> Duration {
         self.took + TRAIL
     }
 
-    /// Milliseconds from when the manager knew of the failure until 99 % of the agents had the order.
+    /// Milliseconds from the manager's detection of the failure until 99 % of the agents had the
+    /// order.
     pub fn ordered_p99(&self) -> Option<i64> {
         let last = self.delivered.len().checked_sub(1)?;
         let since_failure = *self.delivered.get(last * 99 / 100)?;
         Some(since_failure - self.phases.as_ref().map_or(0, |p| p.detect_ms))
     }
 
-    /// The ways of the order.
+    /// Times of the order's delivery.
     pub fn delivery(&self) -> String {
         let (Some(p99), Some(last)) = (self.ordered_p99(), self.delivered.last()) else {
             return "none in time".to_owned();
@@ -45,14 +46,14 @@ impl Round {
     }
 }
 
-/// One arm.
+/// An arm.
 pub struct Arm {
     pub name: String,
     pub rounds: Vec<Round>,
 }
 
 impl Arm {
-    /// The median of its rounds, in seconds: between the two in the middle where there are two.
+    /// Median of its rounds in seconds: the mean of the two middle values if their number is even.
     pub fn median(&self) -> f64 {
         let mut all: Vec<f64> = self.rounds.iter().map(|r| r.took.as_secs_f64()).collect();
         all.sort_by(f64::total_cmp);
@@ -64,7 +65,7 @@ impl Arm {
         f64::midpoint(*lower, *upper)
     }
 
-    /// A row of the table, beside the seconds of the recreation, if that was played.
+    /// A row of the table, with the seconds of the recreation for comparison, if measured.
     pub fn row(&self, recreated: Option<f64>) -> String {
         let times: Vec<String> = self
             .rounds

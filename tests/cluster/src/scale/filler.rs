@@ -1,4 +1,4 @@
-//! Pods of others, so that the cluster is as full as a real one.
+//! Other pods, for a realistic number of objects in the cluster.
 
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -8,12 +8,12 @@ use kube::api::PostParams;
 use lockstep_cluster::Cluster;
 use serde_json::{Value, json};
 
-/// Pods of each node.
+/// Pods per node.
 const EACH: usize = 100;
-/// Requests under way.
+/// Concurrent requests.
 const AT_ONCE: usize = 32;
 
-/// Makes so many pods, on nodes that nobody plays.
+/// Creates this number of pods on nodes without kubelet.
 pub async fn fill(cluster: &Cluster, pods: usize) -> Result<()> {
     if pods == 0 {
         return Ok(());

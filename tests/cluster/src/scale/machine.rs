@@ -1,25 +1,25 @@
-//! What processes take of the machine.
+//! Resource use of processes.
 
 use anyhow::{Context, Result};
 
-/// Clock ticks of a second in `/proc` (`USER_HZ`, the same on all Linux).
+/// Clock ticks per second in `/proc` (`USER_HZ`, the same on all Linux).
 const TICKS: f64 = 100.0;
 
-/// What a process has taken so far.
+/// Resource use of a process so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
     /// Processor time in seconds.
     pub cpu: f64,
-    /// Resident memory now, in MB.
+    /// Current resident memory in MB.
     pub resident: f64,
-    /// The most that it ever was.
+    /// Maximum resident memory in MB.
     pub most_resident: f64,
 }
 
 /// Reads `/proc`.
 pub fn taken(pid: u32) -> Result<Taken> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, can contain any characters.
     let (_, fields) = stat.rsplit_once(')').context("stat")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |at: usize| -> Result<f64> { Ok(fields.get(at).context("stat")?.parse()?) };

@@ -1,16 +1,16 @@
-//! `make bench-scale NODES=200`: what a large gang costs, on hollow nodes each with the real agent
-//! and a watch of its own.
+//! `make bench-scale NODES=200`: cost of a large gang on hollow nodes, each with the real agent and a
+//! separate watch.
 //!
-//! Every arm ends with what it claims showing in the API, or the program fails. Times are those of
-//! this machine; the ratios between arms of one run, and the calls, are what compares.
+//! Every arm waits until its effect is visible in the API, or the program fails. Times depend on the
+//! machine. Comparable between machines are the ratios between arms of a run, and the numbers of calls.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `NODES` | how many, 200 by default; the gang has a member on each |
-//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of everything else that is repeated at most 3 |
-//! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
-//! | `PODS` | pods in the cluster before it begins, 0 by default, on nodes that nobody plays |
-//! | `PARTS` | what to play, by comma; all by default: `restarts` (with supervisors and with new pods), `slow` (the same arms on a slow API server, too; then a proxy is between the API server and all others, in every arm), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
+//! | `NODES` | number of nodes, 200 by default; the gang has a member on each |
+//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; at most 3 rounds of the other arms |
+//! | `LATENCY` | `measured` (default) or `zero`: delays on the nodes |
+//! | `PODS` | number of other pods in the cluster, 0 by default, on nodes without kubelet |
+//! | `PARTS` | parts separated by commas, all by default: `restarts` (with supervisors and with new pods), `slow` (the same arms also with a slow API server; then all arms use a proxy before the API server), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
 
 #![expect(
     clippy::disallowed_methods,
@@ -36,7 +36,7 @@ use serde_json::json;
 use arms::Bench;
 use record::Record;
 
-/// What is asked for.
+/// Selected options.
 struct Wanted {
     nodes: i32,
     rounds: usize,
@@ -45,7 +45,7 @@ struct Wanted {
     parts: BTreeSet<String>,
 }
 
-/// What may be left out.
+/// Parts that can be omitted.
 const PARTS: &str = "restarts,slow,restart-all,preemption,failover,restart-rules,plain";
 
 fn wanted() -> Result<Wanted> {
@@ -76,7 +76,7 @@ fn wanted() -> Result<Wanted> {
 #[tokio::main]
 async fn main() -> Result<()> {
     let wanted = wanted()?;
-    // Restarts one after the other are restarts of a gang that has been well in between.
+    // In repeated restarts, the gang counts as healthy between two of them.
     let config = json!({"workloads": {"healthyReset": "100ms", "incidentBackoffMin": "1ms"}});
     let options = Options {
         config,
@@ -128,13 +128,13 @@ async fn main() -> Result<()> {
     record.print(wanted.nodes)
 }
 
-/// How containers restart in place where nodes can less, and what makes the nodes so.
+/// Tiers that restart containers on nodes with fewer features, and the arguments for such nodes.
 const LESSER_TIERS: [(&str, &str); 2] = [
     ("restart-rules", "--no-restart-all=*"),
     ("plain", "--kubelet-version=v1.34.2"),
 ];
 
-/// The nodes, with further arguments.
+/// The nodes, with additional arguments.
 fn shape(
     wanted: &Wanted,
     more: &[&str],
@@ -142,7 +142,7 @@ fn shape(
     proxy: Option<&Proxy>,
 ) -> Result<Shape> {
     let latency = format!("--latency-profile={}", wanted.latency);
-    // A machine that plays all nodes is late with their leases.
+    // A machine that simulates all nodes is late with their leases.
     let args = [
         &latency,
         "--own-watches",

@@ -1,4 +1,4 @@
-//! What the arms have shown so far.
+//! Results of the arms so far.
 
 use std::time::{Duration, Instant};
 
@@ -12,29 +12,29 @@ use crate::calls::{Calls, has_cause};
 use crate::figures::{Arm, HEAD, Round};
 use crate::machine::{load, taken};
 
-/// Time for what trails an arm, so that it is counted there and not in the next.
+/// Time for late writes of an arm, so that they are not counted for the next arm.
 pub const TRAIL: Duration = Duration::from_secs(3);
-/// Time without a write after which what prepared an arm has ended.
+/// Time without writes after which the preparation of an arm is complete.
 const CALM: Duration = Duration::from_secs(1);
-/// How long it may trail.
+/// Limit of that wait.
 const CALM_WITHIN: Duration = Duration::from_mins(5);
-/// The arm whose writes are limited.
+/// The arm with limits for its writes.
 const SUPERVISED: &str = "supervised restart";
-/// The arm that the others are held against.
+/// The arm with which the others are compared.
 const RECREATED: &str = "RecreateGang";
 
-/// The arms so far, and where their figures come from.
+/// Results of the arms so far, and sources of their figures.
 pub struct Record {
-    /// The manager that leads.
+    /// The leader.
     pub manager: Manager,
     log: Follow,
     arms: Vec<Arm>,
-    /// What the manager held at most, in MB.
+    /// Maximum memory of the manager in MB.
     most_resident: f64,
 }
 
 impl Record {
-    /// Nothing yet.
+    /// An empty record.
     pub fn new(cluster: &Cluster, manager: Manager) -> Result<Self> {
         Ok(Self {
             manager,
@@ -44,8 +44,8 @@ impl Record {
         })
     }
 
-    /// Leaves out the writes so far, which prepared an arm, and those that trail them, such as the
-    /// scheduler's Events: ends after a second without any.
+    /// Skips the writes so far, which prepared an arm, and later writes caused by them, such as the
+    /// scheduler's Events: returns after a second without writes.
     pub async fn skip(&mut self) -> Result<()> {
         let mut last = Instant::now();
         eventually("the writes to end", CALM_WITHIN, async || {
@@ -58,7 +58,7 @@ impl Record {
         .await
     }
 
-    /// Takes down a round of an arm, with the writes since the last one.
+    /// Records a round of an arm, with the writes since the last round.
     pub async fn note(&mut self, name: &str, round: Round) -> Result<()> {
         tokio::time::sleep(TRAIL).await;
         let round = Round {
@@ -95,8 +95,8 @@ impl Record {
         self.arms.iter().find(|a| a.name == name)
     }
 
-    /// The table, and what restarts with supervisors were to keep to, if they were played. Fails where
-    /// something that is counted was not.
+    /// The table, and the limits of restarts with supervisors, if measured. Fails if a count
+    /// exceeds its limit.
     pub fn print(&self, nodes: i32) -> Result<()> {
         let anew = self.arm(RECREATED);
         println!("\n{HEAD}");

@@ -1,5 +1,5 @@
-//! Some minutes of agents on nodes with a containerd each, for their dashboard: a gang under
-//! supervisors and one without fail again and again, and an agent is replaced.
+//! Agents on nodes with a containerd each for some minutes, for their dashboard: a gang under
+//! supervisors and a gang without fail repeatedly, and an agent is replaced.
 
 use std::path::Path;
 
@@ -15,14 +15,15 @@ use serde_json::{Value, json};
 use crate::draw::Artist;
 use crate::pause;
 
-/// Members of either gang fill half of them.
+/// Each of the two gangs fills half of the nodes.
 const NODES: i32 = 4;
 const MEMBERS: usize = 4;
 /// The dashboard.
 const AGENTS: &str = "agents";
 const ROUNDS: usize = 4;
 
-/// Plays them and draws that dashboard, as this artist drew the others. Needs root and containerd.
+/// Runs the agents and draws their dashboard with the artist of the other dashboards. Needs root
+/// and containerd.
 pub async fn draw(artist: Artist, out: &Path) -> Result<()> {
     println!("agents: gangs restart on real containers");
     let options = Options {

@@ -1,4 +1,4 @@
-//! Has a browser draw the dashboards, from the files that Grafana imports.
+//! Draws the dashboards with a browser, from the files for Grafana.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 
 use crate::story::SHOWN;
 
-/// Longest time for one picture.
+/// Limit for a picture.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// Pixels of a picture from left to right.
+/// Width of a picture in pixels.
 const WIDTH: u64 = 1400;
-/// Pixels of a row of Grafana's grid, and of what is above all rows; `page.js` has the same.
+/// Height in pixels of a row of Grafana's grid, and of the space above all rows. `page.js` has the
+/// same values.
 const ROW: u64 = 30;
 const HEAD: u64 = 62;
-/// Who draws, and from what.
+/// Programs and inputs for drawing.
 #[derive(Clone)]
 pub struct Artist {
     /// The browser.
@@ -28,12 +29,12 @@ pub struct Artist {
     pub folder: PathBuf,
     /// Address of Prometheus.
     pub prometheus: String,
-    /// Since when to show, in seconds since the epoch.
+    /// Start of the time range, in seconds since the epoch.
     pub since: u64,
 }
 
 impl Artist {
-    /// Draws every dashboard of a Prometheus over managers into a folder.
+    /// Draws all dashboards about managers into a folder.
     pub async fn draw_all(&self, out: &Path) -> Result<()> {
         for name in pages::SHOWN {
             self.draw(name, out).await?;
@@ -84,7 +85,7 @@ impl Artist {
             PATIENCE,
         )
         .await?;
-        // What is on the page in words: a panel without data is no picture.
+        // Text of the page. A panel without data is an error.
         let text = run(
             &self.chromium,
             &[&common[..], &["--dump-dom", &page]].concat(),
@@ -104,7 +105,7 @@ impl Artist {
             .collect();
         ensure!(empty.is_empty(), "panels without data: {empty:?}");
         let name = out.display().to_string();
-        // A few colours are all that it has.
+        // The picture has only few colours.
         let fewer = ["--force", "--ext=.png", "--strip", "64", &name];
         run(Path::new("pngquant"), &fewer, &[], PATIENCE).await?;
         println!("{name}");
@@ -112,7 +113,7 @@ impl Artist {
     }
 }
 
-/// What the reader has chosen, by variable: everything, or one workload.
+/// Values of the dashboard's variables: all, or one workload.
 fn chosen(dashboard: &Value) -> Value {
     let mut chosen = pages::everything(dashboard);
     if chosen.get("workload").is_some() {

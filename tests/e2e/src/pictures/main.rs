@@ -1,6 +1,6 @@
-//! `make pictures`: plays some minutes of a small cluster under a real Prometheus, has the
-//! dashboards drawn by a browser, and `kubectl lockstep` say what it says on a terminal. The dashboard of
-//! agents is drawn after a few minutes on real containers.
+//! `make pictures`: runs a small cluster for some minutes with a real Prometheus, and draws the
+//! dashboards with a browser and the output of `kubectl lockstep`. The dashboard of agents is drawn
+//! after a few minutes on real containers.
 //!
 //! `lockstep-pictures CHROMIUM UPLOT OUT`: the browser, the folder of uPlot, and the folder for the
 //! pictures.
@@ -72,7 +72,7 @@ async fn main() -> Result<()> {
     agents::draw(artist, &out).await
 }
 
-/// Lets the cluster be seen as it is for a while.
+/// Keeps the state of the cluster for a while.
 async fn pause(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

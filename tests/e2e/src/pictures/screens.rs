@@ -1,4 +1,4 @@
-//! What `kubectl lockstep` says on a terminal, as pictures of text.
+//! Output of `kubectl lockstep` on a terminal, as pictures of text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use lockstep_e2e::wrapped::wrapped;
 
 use crate::story::SHOWN;
 
-/// Longest time for one command.
+/// Limit for a command.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Columns after which a line goes on in the next. Wider pictures are too small to read on a page.
+/// Column after which lines are wrapped. Wider pictures are too small to read on a page.
 const COLUMNS: usize = 150;
 
-/// Runs the verbs that people look at and writes a picture of each into a folder.
+/// Runs the verbs for users and writes a picture of each into a folder.
 pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
     let (namespace, name) = SHOWN;
     for (file, args) in [
@@ -27,7 +27,7 @@ pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
         ("top", &["top"]),
     ] {
         let kubeconfig = cluster.kubeconfig().display().to_string();
-        // Colours although this is no terminal.
+        // Colours although the output is no terminal.
         let env = [("KUBECONFIG", &*kubeconfig), ("CLICOLOR_FORCE", "1")];
         let said = run(&workspace_binary("kubectl-lockstep")?, args, &env, PATIENCE).await?;
         let screen = format!("$ kubectl lockstep {}\n{said}", args.join(" "));

@@ -1,5 +1,5 @@
-//! Some minutes in the life of a small cluster: gangs wait, run, fail, restart, are preempted,
-//! complete, and three need somebody.
+//! A small cluster for some minutes: gangs wait, run, fail, restart, are preempted and complete,
+//! and three need help.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -19,12 +19,12 @@ use crate::pause;
 
 /// Nodes of eight accelerators.
 pub const NODES: i32 = 8;
-/// The workload that is looked at: namespace and name.
+/// Namespace and name of the workload on the dashboard of a workload.
 pub const SHOWN: (&str, &str) = ("research", "sweep");
-/// Who shares the cluster.
+/// Namespaces of the cluster.
 const TEAMS: [&str; 3] = ["language", "research", "vision"];
 
-/// The cluster that the story is about.
+/// The cluster of the story.
 pub struct Story<'a> {
     cluster: &'a Cluster,
     client: Client,
@@ -32,7 +32,7 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     pub async fn new(cluster: &'a Cluster, nodes: &'a Nodes) -> Result<Self> {
         let client = cluster.client().await?;
         for team in TEAMS {
@@ -49,7 +49,7 @@ impl<'a> Story<'a> {
         })
     }
 
-    /// Plays it, in about seven minutes.
+    /// Plays the story, in about seven minutes.
     pub async fn play(&self) -> Result<()> {
         self.fill().await?;
         self.first_failures().await?;
@@ -59,7 +59,7 @@ impl<'a> Story<'a> {
         self.more_failures().await
     }
 
-    /// Everything is in use, and one more waits.
+    /// All capacity is in use, and one more gang waits.
     async fn fill(&self) -> Result<()> {
         println!("0: gangs take the cluster");
         self.create("language", "llama", "middle", 4, json!({}))
@@ -90,7 +90,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// The gang that has just saved its state loses least.
+    /// The gang with the most recent checkpoint loses least.
     async fn preempt(&self) -> Result<()> {
         println!("2: a more important gang comes");
         self.create("vision", "vit", "high", 2, json!({})).await?;
@@ -118,7 +118,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// A node is taken out of service while there is room.
+    /// A node is cordoned while there is room.
     async fn complete(&self) -> Result<()> {
         println!("4: one completes, a node is cordoned");
         let pods = self.running("vision", "resnet").await?;
@@ -213,7 +213,7 @@ impl<'a> Story<'a> {
         .await
     }
 
-    /// A member fails, and the gang comes back.
+    /// A member fails, and the gang restarts.
     async fn fail(&self, team: &str, name: &str, member: usize, code: i32) -> Result<()> {
         let restarts = async || {
             let status = self.workloads(team).get(name).await?.status;

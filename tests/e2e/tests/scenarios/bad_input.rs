@@ -1,5 +1,5 @@
-//! Bad input is refused with the field and what is allowed, or shows in a condition; it never
-//! half-works.
+//! Bad input is refused with the field and the allowed values, or reported in a condition. It never
+//! works partly.
 
 mod expected;
 
@@ -20,9 +20,8 @@ use serde_json::Value;
 use expected::Outcome::Waits;
 use expected::{ACCEPTED, BASE, EDITS, REFUSED};
 
-/// The cases that are files here. The others of the list that we hold ourselves to are deeds, not
-/// manifests: 20, what a user deletes by hand (`life`, `restart`), and 22, a name that is used
-/// again at once (`placement`).
+/// Cases with manifests here. The other cases of our list are actions instead of manifests: 20,
+/// deletions by users (`life`, `restart`), and 22, a name that is reused at once (`placement`).
 const CASES: [RangeInclusive<u32>; 4] = [1..=12, 14..=19, 21..=21, 27..=32];
 
 fn folder() -> PathBuf {
@@ -34,8 +33,8 @@ fn read(file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// Sends a manifest as `kubectl create` does, unknown fields refused; the refusal's code and
-/// message.
+/// Sends a manifest as `kubectl create` does, with strict fields. Returns code and message of a
+/// refusal.
 async fn create(client: &Client, namespace: &str, yaml: String) -> Result<Option<(u16, String)>> {
     let url =
         format!("/apis/training.lockstep.dev/v1alpha1/namespaces/{namespace}/trainingworkloads");
@@ -145,8 +144,8 @@ async fn edits_of_what_is_fixed_while_running_are_refused_and_say_what_may_chang
     .await
 }
 
-/// Creates the documents of a manifest one after the other, each as soon as those before it have
-/// their effect.
+/// Creates the documents of a manifest in turn, each after the previous documents have taken
+/// effect.
 async fn create_all(t: &Scenario<'_>, file: &str) -> Result<Vec<DynamicObject>> {
     let mut made: Vec<DynamicObject> = Vec::new();
     for document in read(file)?.split("\n---\n") {

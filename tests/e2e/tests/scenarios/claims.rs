@@ -1,4 +1,4 @@
-//! Claims for volumes, bound by the test.
+//! Volume claims that the test binds.
 
 use anyhow::Result;
 use lockstep_cluster::manifests::merge;
@@ -23,14 +23,14 @@ pub(crate) async fn bound_claim(t: &Scenario<'_>, source: Value) -> Result<()> {
     Ok(())
 }
 
-/// The source of a volume that every node reaches.
+/// Source of a volume that all nodes can use.
 pub(crate) fn host_path() -> Value {
     json!({"hostPath": {"path": "/data"}})
 }
 
-/// Creates claim `data`, bound to a volume whose driver can attach no volume to `nodes`. There
-/// kube-scheduler refuses pods with the claim (plugin NodeVolumeLimits). The manager reads no CSINode,
-/// so that it places gangs on these nodes.
+/// Creates claim `data`, bound to a volume whose driver cannot attach volumes to `nodes`.
+/// kube-scheduler refuses pods with the claim there (plugin NodeVolumeLimits). The manager does not
+/// read CSINode objects, and therefore places gangs on these nodes.
 pub(crate) async fn unattachable_claim(t: &Scenario<'_>, nodes: &[String]) -> Result<()> {
     let driver = "csi.lockstep.test";
     for node in nodes {

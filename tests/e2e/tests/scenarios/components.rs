@@ -11,7 +11,7 @@ use lockstep_cluster::install::overlay;
 use lockstep_e2e::{cluster, fresh};
 use serde_json::json;
 
-/// All there are, in an order in which they may stand in an overlay.
+/// All components, in a valid order for an overlay.
 const COMPONENTS: [&str; 8] = [
     "agent",
     "crio",
@@ -22,16 +22,17 @@ const COMPONENTS: [&str; 8] = [
     "network-policy",
     "prometheus",
 ];
-/// Each moves the agents to another runtime, and finds them where the manifests have them.
+/// Components that configure the agents for another runtime, and find the agents under their
+/// shipped names.
 const RUNTIMES: [&str; 2] = ["crio", "k3s"];
 
-/// Programs that build at once.
+/// Maximum number of concurrent builds.
 const AT_ONCE: usize = 7;
-/// The component whose objects are of Prometheus' operator, which is not installed here.
+/// The component with objects for the Prometheus operator, which is not installed here.
 const UNSERVED: &str = "prometheus";
 
-/// What kustomize makes of the default overlay with these, and with the agents where one of them changes
-/// these.
+/// Output of kustomize for the default overlay with these components, and with the agents if a
+/// component changes the agents.
 async fn built(cluster: &Cluster, components: &[&str]) -> Result<String> {
     let mut all = components.to_vec();
     if RUNTIMES.iter().any(|r| all.contains(r)) && !all.contains(&"agent") {
@@ -43,7 +44,7 @@ async fn built(cluster: &Cluster, components: &[&str]) -> Result<String> {
     made.with_context(|| all.join(" and "))
 }
 
-/// Objects of a stream of manifests that the API server serves.
+/// Objects of a stream of manifests whose kinds the API server serves.
 fn served(manifests: &str) -> BTreeSet<String> {
     let objects = manifests.trim_end().split("\n---\n");
     objects
@@ -78,8 +79,8 @@ async fn every_pair_of_components_builds_and_the_api_server_takes_it_strictly() 
         others.map(|other| [*one, *other])
     });
     let pairs: Vec<[&str; 2]> = pairs.filter(|pair| *pair != RUNTIMES).collect();
-    // What it says of an object hangs on that object alone: each that is in one of the pairs is shown
-    // to it once.
+    // The API server's answer to an object depends only on the object: each object from a pair is
+    // sent once.
     let mut objects = BTreeSet::new();
     for some in pairs.chunks(AT_ONCE) {
         let made = try_join_all(some.iter().map(|pair| built(cluster, pair))).await?;
@@ -100,7 +101,7 @@ async fn every_pair_of_components_builds_and_the_api_server_takes_it_strictly() 
     ] {
         ensure!(said.contains(line), "{line}: {said}");
     }
-    // Another runtime each, and as many managers more.
+    // Another runtime each, and the same number of managers.
     let agents = said.matches("daemonset.apps/lockstep-agent ").count();
     let managers = said.matches("deployment.apps/lockstep-manager ").count();
     ensure!((agents, managers) == (3, 2), "{said}");
@@ -156,13 +157,13 @@ async fn the_agents_have_one_runtime_and_mount_its_folder() -> Result<()> {
     Ok(())
 }
 
-/// Prometheus' operator is not installed here: its objects have tests of their own.
+/// Objects for the Prometheus operator, which is not installed here, have separate tests.
 fn is_served(object: &str) -> bool {
     let unknown = |line: &str| line.starts_with("apiVersion: monitoring.coreos.com/");
     !object.lines().any(unknown)
 }
 
-/// What the API server says to these manifests, of which it keeps nothing.
+/// Answer of the API server to these manifests in a dry run.
 async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
     let path = path.display().to_string();
     let args = [
@@ -175,8 +176,8 @@ async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
     cluster.kubectl(&args).await.with_context(|| path.clone())
 }
 
-/// Objects and their versions. A controller writes the status of disruption budgets at any time, so of
-/// them it is the generation, that of the spec.
+/// Objects and their versions. For disruption budgets, whose status a controller writes at any
+/// time, the generation of the spec.
 async fn versions(cluster: &Cluster, flag: &str, path: &str) -> Result<Vec<String>> {
     let columns =
         "custom-columns=:.kind,:.metadata.name,:.metadata.generation,:.metadata.resourceVersion";
@@ -192,12 +193,12 @@ async fn versions(cluster: &Cluster, flag: &str, path: &str) -> Result<Vec<Strin
     Ok(lines.collect())
 }
 
-/// Applies what is applied already, which must change nothing. Returns how many objects that are.
+/// Applies objects again, which must change nothing. Returns their number.
 async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<usize> {
     let before = versions(cluster, flag, path).await?;
     let said = cluster.kubectl(&["apply", flag, path]).await?;
-    // kubectl says "configured" of every disruption budget: it sends the selector again, because that
-    // is replaced whole. Nothing is written for it.
+    // kubectl prints "configured" for every disruption budget, because it sends the selector again,
+    // which is replaced as a whole. The API server writes nothing.
     let same = |l: &str| l.ends_with(" unchanged") || l.starts_with("poddisruptionbudget");
     ensure!(said.lines().all(same), "{path}: {said}");
     let after = versions(cluster, flag, path).await?;
@@ -217,7 +218,7 @@ async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
     for overlay in ["full", "default"] {
         let folder = repository().join("config/overlays").join(overlay);
         let folder = folder.display().to_string();
-        // The first time takes back what the tests have changed in the configuration.
+        // The first call reverts the changes of the tests in the configuration.
         cluster.kubectl(&["apply", "-k", &folder]).await?;
         let objects = again(&cluster, "-k", &folder).await.context(overlay)?;
         ensure!(objects > 10, "{overlay} has {objects} objects");

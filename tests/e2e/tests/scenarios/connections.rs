@@ -1,4 +1,5 @@
-//! How many connections to the API server the clients of the programs need, and when they leave one.
+//! Number of connections from the programs to the API server, and conditions under which a
+//! connection is abandoned.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Passes connections on to a server until it is dropped, and counts them.
+/// Forwards connections to a server until it is dropped, and counts them.
 struct Relay {
     port: u16,
     connections: Arc<AtomicUsize>,
-    /// Those that there are stay, and nothing passes any more.
+    /// Keeps the connections but forwards nothing.
     hang: watch::Sender<()>,
     _relaying: JoinSet<()>,
 }
@@ -74,7 +75,7 @@ async fn through_a_relay(mut config: Config) -> Result<(Config, Relay)> {
     Ok((config, relay))
 }
 
-/// How many connections a client makes that watches and reads three things at a time meanwhile.
+/// Number of connections of a client that watches while it reads three objects at a time.
 async fn connections(
     config: Config,
     connect: impl Fn(Config) -> kube::Result<Client>,
@@ -115,7 +116,7 @@ async fn an_agent_closes_an_open_connection_without_answers() -> Result<()> {
     let api: Api<ConfigMap> = Api::default_namespaced(connect_http2(config)?);
     api.get_opt("none").await?;
     relay.hang.send(())?;
-    // No deadline of a request ends it: only the connection's end does.
+    // No deadline of a request ends the watch, only the end of the connection.
     eventually("an answer", 2 * PATIENCE, async || {
         Ok(api.get_opt("none").await?)
     })

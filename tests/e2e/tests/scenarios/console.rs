@@ -1,12 +1,12 @@
-//! Console blocks of the documentation, and whether commands print what they show.
+//! Console blocks of the documentation, compared with the output of their commands.
 
 use anyhow::{Context, Result};
 use lockstep_cluster::cluster::repository;
 
-/// Stands for any number of lines that a page leaves out.
+/// Any number of lines that a page omits.
 const OMITTED: &str = "...";
 
-/// The fenced blocks of a page in a language.
+/// The fenced blocks of a page with this language.
 pub fn blocks(page: &str, language: &str) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(repository().join(page))?;
     let fence = format!("\n```{language}\n");
@@ -18,7 +18,7 @@ pub fn blocks(page: &str, language: &str) -> Result<Vec<String>> {
     text.split(&fence).skip(1).map(block).collect()
 }
 
-/// The commands of a console block, each with the lines under it.
+/// The commands of a console block, each with its lines of output.
 pub fn commands(block: &str) -> Result<Vec<(String, Vec<String>)>> {
     let mut out: Vec<(String, Vec<String>)> = Vec::new();
     for line in block.lines().filter(|l| !l.trim().is_empty()) {
@@ -34,7 +34,7 @@ pub fn commands(block: &str) -> Result<Vec<(String, Vec<String>)>> {
     Ok(out)
 }
 
-/// Whether the lines of a page are those printed, but for what it leaves out.
+/// True if the lines of a page are the printed lines, apart from omitted lines.
 pub fn prints(expected: &[String], printed: &str) -> bool {
     let actual: Vec<&str> = printed.lines().filter(|l| !l.trim().is_empty()).collect();
     same(expected, &actual)
@@ -52,8 +52,8 @@ fn same(expected: &[String], actual: &[&str]) -> bool {
         .is_some_and(|(line, left)| words(line) == words(first) && same(rest, left))
 }
 
-/// The words of a line, without what differs between two runs: ages, lengths of time, work, and the
-/// ends of generated names.
+/// Words of a line, without values that differ between two runs: ages, durations, work, and
+/// suffixes of generated names.
 fn words(line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let is_amount = |at: usize| {
@@ -77,7 +77,7 @@ fn words(line: &str) -> Vec<String> {
     words.iter().enumerate().map(plain).collect()
 }
 
-/// `12s` or `3m4s`; a number alone is none.
+/// True for `12s` or `3m4s`, but not for a number alone.
 fn is_age(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit())
         && word.ends_with(['s', 'm', 'h'])
@@ -86,7 +86,7 @@ fn is_age(word: &str) -> bool {
             .all(|c| c.is_ascii_digit() || "smh".contains(c))
 }
 
-/// Generated names end in a hash of eight digits, and intents are one.
+/// Removes the hash of eight digits at the end of generated names and intents.
 fn without_hash(word: &str) -> String {
     let plain = word.trim_end_matches([')', ':', ',', ';']);
     let (name, hash) = plain.rsplit_once('-').unwrap_or(("", plain));
@@ -114,7 +114,7 @@ fn a_screen_that_says_something_else_is_not_the_one_of_the_page() {
         ("done\n", ""),
         ("NAME  READY  QUEUED\n", ""),
         ("llama  4/4", "more\nllama  4/4"),
-        // What follows lines that are left out has to come.
+        // A line after omitted lines is required.
         ("pod llama-99999999 exit code 3\n", ""),
     ] {
         let spoilt = screen.replace(is, instead);

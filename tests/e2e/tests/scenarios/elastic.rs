@@ -1,4 +1,4 @@
-//! Gangs that can do with some of their members.
+//! Gangs that can run with part of their members.
 
 use anyhow::{Context, Result, ensure};
 use chrono::TimeDelta;
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::steering::env;
 
-/// A gang of four whole nodes that can do with two.
+/// A gang of four whole nodes that can run with two members.
 fn elastic(more: Value) -> Value {
     let mut spec = json!({"scheduling": {"gang": {"minCount": 2}}});
     merge(&mut spec, more);
     gang("g", 4, 8, spec)
 }
 
-/// How many members each member believes there are, and its rank.
+/// Number of members and rank, according to each member.
 async fn world(t: &Scenario<'_>) -> Result<Vec<(String, String)>> {
     let pods = t.pods("g").await?;
     let of = |pod, name| env(pod, name).unwrap_or_default().to_owned();
@@ -132,7 +132,7 @@ async fn an_elastic_gang_grows_with_one_uncounted_restart_and_without_evictions(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_elastic_gang_continues_with_fewer_members_without_a_node_for_a_lost_member()
 -> Result<()> {
-    // A node is silent when its Lease runs out.
+    // A node is silent after the end of its Lease.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
     scenario(
         cluster().await?,

@@ -1,6 +1,5 @@
-//! Installations under other names: by an overlay of a user's own and by what OLM makes of the
-//! bundle. The same story runs in each: in one of both kinds here, in the others with the feature
-//! `installations`.
+//! Installations under other names: with a user's overlay and by OLM. The same story runs in each
+//! installation: here in one of both kinds, and in the others with the feature `installations`.
 
 use std::collections::BTreeSet;
 
@@ -22,8 +21,8 @@ use lockstep_cluster::{Cluster, eventually, http, scenario};
 use lockstep_e2e::{installed, patient};
 use serde_json::json;
 
-/// A gang runs, restarts in place, nobody but the manager writes its objects, and it gives its nodes to
-/// one that is more important.
+/// A gang runs, restarts in place, and is preempted by a more important gang. Only the manager
+/// writes its objects.
 async fn story(t: &Scenario<'_>) -> Result<()> {
     t.create(gang("g", 2, 8, json!({}))).await?;
     let pods = t.running("g").await?;
@@ -31,13 +30,13 @@ async fn story(t: &Scenario<'_>) -> Result<()> {
     t.restarted("g", 1).await?;
     let group = t.pod_group("g").await?.name_any();
     t.grant_all("mighty").await?;
-    // The account of an installation as shipped is a stranger where it is not the manager's.
+    // In this installation, the manager's account in the shipped manifests has no rights.
     let shipped = "sa:lockstep-system:lockstep-manager";
     let place = t.cluster.method.manager();
     let own = format!("sa:{}:{}", place.namespace, place.name);
     if shipped != own {
         let (namespace, name) = install::MANAGER;
-        // The namespace may be that of the agents.
+        // The namespace can be that of the agents.
         let _ = t.cluster.kubectl(&["create", "namespace", namespace]).await;
         let account = ["create", "serviceaccount", name, "-n", namespace];
         t.cluster.kubectl(&account).await?;
@@ -59,7 +58,7 @@ async fn story(t: &Scenario<'_>) -> Result<()> {
     preempted(t).await
 }
 
-/// A more important gang takes the nodes, and has the whole of them.
+/// A more important gang preempts and gets all nodes.
 async fn preempted(t: &Scenario<'_>) -> Result<()> {
     let before = uids(&t.pods("g").await?);
     let high = json!({"priorityClassName": "high"});
@@ -83,7 +82,7 @@ fn shape() -> Shape {
     }
 }
 
-/// What `doctor` says where managers are processes and no pods, which is the one thing that fails.
+/// Output of `doctor` if managers are processes instead of pods, which is the only failed check.
 async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
     let said = cluster.lockstep(&["doctor"]).await.err();
     let said = said
@@ -100,7 +99,7 @@ async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
     Ok(())
 }
 
-/// Requests of the accounts that run go to levels that are there.
+/// Requests of the running accounts use existing priority levels.
 async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> Result<()> {
     let client = cluster.client().await?;
     let levels: Api<PriorityLevelConfiguration> = Api::all(client.clone());
@@ -111,7 +110,7 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
     for schema in &ours {
         let spec = &schema.spec;
         let level = &spec.priority_level_configuration.name;
-        // Those two every cluster has.
+        // Levels that exist in every cluster.
         if !["leader-election", "workload-high"].contains(&level.as_str()) {
             levels.get(level).await?;
         }
@@ -150,7 +149,7 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
     Ok(())
 }
 
-/// The priority level in which the server has answered, whatever it has answered.
+/// Priority level of the server's answer, whatever the answer is.
 async fn level_of(cluster: &Cluster, token: &str, method: &str, path: &str) -> Result<String> {
     let request = ::http::Request::builder().method(method).uri(path);
     let request = request.body(kube::client::Body::empty())?;
@@ -170,16 +169,15 @@ async fn metric(manager: &Manager, policy: &str) -> Result<String> {
     Ok(value.context("no such metric")?.to_owned())
 }
 
-/// Names under which an overlay of a user's own installs: prefix, namespace of the manager, namespace
-/// of the agents.
+/// Names of a user's overlay: prefix, namespace of the manager, namespace of the agents.
 pub const OVERLAYS: [[&str; 3]; 3] = [
     ["x-", "ops", "ops-agents"],
     ["", "gangs", "lockstep-system"],
     ["platform-team-training-", "kube-system-of-gangs", "a"],
 ];
 
-/// Namespaces that OLM installs into: its own for all, and two of the user's. None is that of the
-/// manifests.
+/// Namespaces for installations by OLM: OLM's default for all namespaces, and two of the user's.
+/// Differ from the namespace in the manifests.
 pub const BY_OLM: [&str; 3] = ["operators", "ml-platform", "gang-training"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -232,7 +230,7 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
     if !cluster.is_ours("rights of the test's own") {
         return Ok(());
     }
-    // Rights to write everything, and without the one that the policies ask for.
+    // Rights to write all objects, but without the right that the policies require.
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client().await?);
     bindings
         .delete("lockstep-manager", &DeleteParams::default())
@@ -253,7 +251,7 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
         account,
     ];
     cluster.kubectl(&binding).await?;
-    // The API server's authorizer follows roles and bindings by watches.
+    // The API server's authorizer watches roles and bindings.
     let manager = "--as=system:serviceaccount:lockstep-system:lockstep-manager";
     let may = async |verb: &str, resource: &str| {
         let question = ["auth", "can-i", verb, resource, manager];
@@ -308,10 +306,11 @@ async fn so_it_does_in_another_one() -> Result<()> {
     by_olm(BY_OLM[2]).await
 }
 
-/// Socket of the runtime in installations by OLM: another than the manifests have.
+/// Socket of the runtime in installations by OLM, different from the shipped socket.
 const SOCKET: &str = "unix:///run/crio/crio.sock";
 
-/// Starts what applies the components of a bundle, with node agents, and waits until it has.
+/// Starts the program that applies the components of a bundle, with node agents, and waits until it
+/// is done.
 pub async fn with_agents(cluster: &Cluster, namespace: &str) -> Result<(Process, DaemonSet)> {
     let sets: Api<DaemonSet> = Api::namespaced(cluster.client().await?, namespace);
     let endpoint = [("LOCKSTEP_AGENT_RUNTIME_ENDPOINT", SOCKET)];
@@ -349,7 +348,7 @@ async fn by_olm(namespace: &str) -> Result<()> {
     scenario(&cluster, "olm", &shape(), async |t| {
         story(t).await?;
         doctor_finds(t.cluster, "2 agents are ready").await?;
-        // Before its namespace goes: what is written there then is refused.
+        // Before the deletion of its namespace, in which writes are then refused.
         for account in [MANAGER, AGENT] {
             rights_suffice(t.cluster, namespace, account)?;
         }
@@ -358,7 +357,7 @@ async fn by_olm(namespace: &str) -> Result<()> {
     .await?;
     components.terminate(PATIENCE).await?;
 
-    // Without a socket they go.
+    // Without a socket, the agents are removed.
     let _components = cluster.start_deployment("lockstep-components", &[]).await?;
     eventually("the agents to be taken away", PATIENCE, async || {
         let left = sets.get_opt("lockstep-agent").await?;
@@ -370,13 +369,13 @@ async fn by_olm(namespace: &str) -> Result<()> {
     })
     .await?;
     let mut idle = rights_suffice(&cluster, namespace, COMPONENTS)?;
-    // A server-side apply that creates needs this right, too, and is logged as a patch.
+    // Creation by server-side apply needs this right too, and is logged as a patch.
     idle.retain(|g| g.verb != "create");
     ensure!(idle.is_empty(), "no call used {idle:#?}");
     Ok(())
 }
 
-/// An account of an installation by OLM: where its roles are below `config/`, and their names.
+/// An account of an installation by OLM: path of its roles below `config/`, and their names.
 type Account = (&'static str, &'static str, &'static [&'static str]);
 
 const COMPONENTS: Account = (
@@ -391,7 +390,7 @@ const MANAGER: Account = (
 );
 const AGENT: Account = ("lockstep-agent", "components/agent", &["lockstep-agent"]);
 
-/// The account asked for nothing that it may not. Returns the rights that it did not use.
+/// Checks that no request of the account was forbidden. Returns the rights that it did not use.
 fn rights_suffice(
     cluster: &Cluster,
     namespace: &str,
@@ -399,7 +398,7 @@ fn rights_suffice(
 ) -> Result<Vec<Grant>> {
     let user = format!("system:serviceaccount:{namespace}:{account}");
     let mut refused = cluster.audit.writes_by(&user)?;
-    // Dry runs ask what the policies refuse.
+    // Dry runs test the policies.
     refused.retain(|w| w.code == 403 && !w.dry_run);
     ensure!(refused.is_empty(), "{refused:#?}");
     let calls = cluster.audit.calls_by(&user)?;

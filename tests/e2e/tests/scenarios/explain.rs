@@ -1,4 +1,4 @@
-//! What a preemption says of itself, and what is said before there is one.
+//! Explanations of preemptions, before and after they happen.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ fn of_class(name: &str, members: i32, class: &str) -> Value {
     gang(name, members, 8, json!({"priorityClassName": class}))
 }
 
-/// Two gangs fill the nodes: a small one, and one twice as large that has twice as much to lose.
+/// Two gangs fill the nodes: a small gang, and a gang that is twice as large and has twice as much
+/// work to lose.
 async fn small_and_large(t: &Scenario<'_>) -> Result<()> {
     let mut small = of_class("small", 1, "low");
     small["spec"]["groups"][0]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(20);
@@ -30,7 +31,7 @@ async fn small_and_large(t: &Scenario<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The notes of all events of a reason about a workload.
+/// Notes of all events with this reason for a workload.
 async fn notes(t: &Scenario<'_>, workload: &str, reason: &str) -> Result<String> {
     let events: Api<Event> = Api::namespaced(t.client.clone(), &t.name);
     let about = |e: &Event| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(workload);
@@ -59,7 +60,7 @@ async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Resul
         },
         async |t| {
             small_and_large(t).await?;
-            // It ignores SIGTERM, so that there is time to look.
+            // The victim ignores SIGTERM, so that there is time for the check.
             let stubborn = t.running("small").await?[0].name_any();
             t.nodes
                 .post(
@@ -149,7 +150,7 @@ async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Resul
     .await
 }
 
-/// What the command line tool says of a manifest.
+/// Answer of `kubectl lockstep whatif` for a manifest.
 async fn what_if(t: &Scenario<'_>, manifest: &Value) -> Result<Value> {
     let mut manifest = manifest.clone();
     pin_to_pool(&mut manifest, &t.name);
@@ -170,7 +171,7 @@ fn names(list: &Value, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// Applies a manifest after asking about it: its members run where the answer said.
+/// Applies a manifest after `whatif`, and checks that its members run on the predicted nodes.
 async fn as_foretold(t: &Scenario<'_>, name: &str, manifest: Value) -> Result<Value> {
     let answer = what_if(t, &manifest).await?;
     t.create(manifest).await?;

@@ -1,4 +1,4 @@
-//! When a workload fails, and when it does not.
+//! Conditions under which a workload fails.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_api::condition::{reasons, types};
@@ -75,7 +75,7 @@ async fn a_gang_over_its_quota_is_held_with_no_pods_and_no_evictions() -> Result
             uids(&before) == uids(&t.running("victim").await?),
             "a pod was evicted"
         );
-        // What it has decided is all it does: it was never placed.
+        // It was never placed, so it has only its decision.
         let group = t.pod_group("greedy").await?;
         let status = group.status.unwrap_or_default();
         ensure!(

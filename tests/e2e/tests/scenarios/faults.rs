@@ -1,4 +1,4 @@
-//! The faults that tests inject between a component and the API server, each against the real one.
+//! The faults that tests inject between a component and the API server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lockstep_common::api_server::kube_config;
 use lockstep_common::connection::{connect, connect_http2};
 use lockstep_e2e::cluster;
 
-/// A client that gives up after this time has not been answered.
+/// Deadline of a client that gets no answer.
 const UNANSWERED: Duration = Duration::from_secs(1);
 const DELAY: Duration = Duration::from_millis(300);
 

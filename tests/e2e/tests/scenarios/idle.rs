@@ -1,4 +1,4 @@
-//! Silence: when nothing happens, nothing is written.
+//! In a cluster without events, nothing is written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use lockstep_cluster::scenario::Scenario;
 use lockstep_e2e::{fresh, number, patient};
 use serde_json::json;
 
-/// Settling is over when nothing was written for so long.
+/// Time without writes after which the cluster counts as settled.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Workloads in every state in which one may stay.
+/// Workloads in all stable states.
 async fn still_life(t: &Scenario<'_>) -> Result<()> {
     let fatal = json!({"failurePolicy": {"rules": [
         {"name": "fatal", "match": {"exitCodes": {"operator": "In", "values": [2]}}, "action": "FailWorkload"}]}});
@@ -59,7 +59,7 @@ async fn still_life(t: &Scenario<'_>) -> Result<()> {
     .await?;
     t.running("basic").await?;
 
-    // Of the four nodes one is left: the victim has to go, and comes back to none.
+    // One of the four nodes is left: the victim is evicted and has no nodes to return to.
     t.create(gang("running", 2, 8, json!({"priorityClassName": "high"})))
         .await?;
     let pods = t.running("running").await?;
@@ -80,7 +80,7 @@ async fn still_life(t: &Scenario<'_>) -> Result<()> {
         .map(drop)
 }
 
-/// What Lockstep has written, the lease and the test of the admission policies aside.
+/// Writes of Lockstep, without the lease and the test of the admission policies.
 fn written(t: &Scenario<'_>) -> Result<Vec<Write>> {
     let (of_manager, of_agents) = (
         t.cluster.audit.writes_by(audit::MANAGER)?,
@@ -99,7 +99,7 @@ fn is_self_test(write: &Write) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settled_workloads_of_every_kind_cause_no_write() -> Result<()> {
-    // The pass over everything comes about ten times in the silence.
+    // The periodic pass over all objects runs about ten times in this time.
     let mut config = patient();
     config["resyncPeriod"] = json!("5s");
     let cluster = fresh("idle", config).await?;

@@ -1,4 +1,4 @@
-//! What is installed: manifests, policies and roles.
+//! Installed manifests, policies and roles.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -72,16 +72,16 @@ async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {
     Ok(())
 }
 
-/// The agents' service account. With a node after another colon, its token has the claim of the node.
+/// The agents' service account. A node after another colon adds the node claim to its token.
 const AGENT: &str = "sa:lockstep-agent:lockstep-agent";
 
-/// What an agent's token with the claim of a node, or with none, may do to `NodeAgents`.
+/// A client of `NodeAgents` as an agent, with the claim of a node or without.
 async fn agents_by(cluster: &Cluster, node: Option<&str>) -> Result<Api<NodeAgent>> {
     let token = node.map_or(AGENT.to_owned(), |node| format!("{AGENT}:{node}"));
     Ok(Api::all(cluster.client_as(&token).await?))
 }
 
-/// The admission policy has answered, and not the want of a role.
+/// Checks that the admission policy refused the request, instead of RBAC.
 fn refused_by_policy<T>(answer: kube::Result<T>, what: &str) -> Result<()> {
     let refused = answer
         .err()
@@ -123,7 +123,7 @@ async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
     Ok(())
 }
 
-/// Roles of ours give agents no right to delete a `NodeAgent`; somebody else's may.
+/// Shipped roles do not let agents delete a `NodeAgent`, but other roles can.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_agent_deletes_or_changes_what_is_not_its_own_even_with_a_role_for_it() -> Result<()> {
     let cluster = cluster().await?;
@@ -205,7 +205,7 @@ async fn only_the_manager_writes_scheduling_objects_even_against_a_role_for_ever
                     .contains("only Lockstep's manager writes"),
                 "{refused}"
             );
-            // Whoever is administrator of the whole cluster breaks the glass.
+            // An administrator of the whole cluster can override.
             let bound = ["create", "clusterrolebinding", "breaks-the-glass"];
             let to = ["--clusterrole=cluster-admin", "--user=breaks-the-glass"];
             t.cluster.kubectl(&[&bound[..], &to].concat()).await?;
@@ -225,7 +225,7 @@ async fn only_the_manager_writes_scheduling_objects_even_against_a_role_for_ever
     .await
 }
 
-/// The role and binding of the page for who repairs what the manager writes, as a file.
+/// The role and binding of the page for users who repair the manager's objects, as a file.
 fn repair_role(cluster: &Cluster) -> Result<String> {
     let blocks = blocks("docs/install.md", "yaml")?;
     let block = blocks.iter().find(|b| b.contains("lockstep-repair"));
@@ -309,7 +309,7 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
             pods.patch("forged", &params, &adopted).await.is_err(),
             "an own pod became a member"
         );
-        // The owner of another group is not ours to guard; it does not become one of our group either.
+        // An owner of another API group is not guarded, and cannot be changed to our group either.
         let mut odd = own;
         odd.metadata.name = Some("odd".into());
         odd.metadata.owner_references.clone_from(&owners);
@@ -333,7 +333,7 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
 #[tokio::test(flavor = "multi_thread")]
 async fn users_read_the_status_of_workloads_but_do_not_write_it() -> Result<()> {
     let cluster = cluster().await?;
-    // The roles that users have are put together by a controller.
+    // A controller aggregates the roles of users.
     if !cluster.has_nodes("aggregated roles") {
         return Ok(());
     }

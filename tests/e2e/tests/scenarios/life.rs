@@ -1,4 +1,4 @@
-//! The main job: from `kubectl apply` to the end.
+//! The main story: from `kubectl apply` to completion.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Service;
@@ -148,7 +148,7 @@ async fn a_service_edited_by_hand_is_put_right() -> Result<()> {
 async fn a_replica_that_is_taken_away_leaves_with_its_pod_group_and_the_other_runs_on() -> Result<()>
 {
     scenario(cluster().await?, "fewer", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        // Each replica is a world of its own, so that the number of the others is nothing to it.
+        // Each replica is a separate world, so that the number of other replicas does not matter.
         let spec = json!({"scheduling": {"gang": {"scope": "Replica"}}, "network": {"world": "Replica"}});
         t.create(gang("g", 2, 8, spec)).await?;
         let before = t.running("g").await?;

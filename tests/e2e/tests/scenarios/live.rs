@@ -1,4 +1,4 @@
-//! What the manager takes over from its configuration while it runs.
+//! Configuration that the manager applies while it runs.
 
 use anyhow::{Result, ensure};
 use lockstep_api::condition::{reasons, types};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::preemption::{evicted_and_spared, nobody_left, two_low};
 
-/// Turns preemption on or off in the ConfigMap, and waits until the manager has taken that over.
+/// Turns preemption on or off in the ConfigMap, and waits until the manager has applied the change.
 async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Result<()> {
     let change = json!({"scheduler": {"preemption": {"enabled": enabled}}});
     cluster.reconfigure("a", change).await?;
@@ -28,7 +28,7 @@ async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Resu
     .await
 }
 
-/// The level of the log changes with the ConfigMap, too, and one that there is not changes nothing.
+/// The log level changes with the ConfigMap too, and an invalid level changes nothing.
 async fn more_is_logged(cluster: &Cluster, manager: &Manager) -> Result<()> {
     for (level, expected) in [
         ("verbose", "must be off, error, warn, info, debug or trace"),

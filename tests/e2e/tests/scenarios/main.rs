@@ -1,4 +1,4 @@
-//! Scenarios over one shared cluster; each has a namespace and nodes of its own.
+//! Scenarios on a shared cluster, each with its own namespace and nodes.
 
 mod bad_input;
 mod claims;

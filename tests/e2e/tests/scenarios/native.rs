@@ -16,7 +16,7 @@ fn served(version: &str) -> String {
     format!("--runtime-config=scheduling.k8s.io/{version}=true")
 }
 
-/// A cluster of this test's own; the manager tests the API server every second.
+/// A separate cluster, whose manager tests the API server every second.
 async fn cluster(options: Options) -> Result<Cluster> {
     Cluster::start(&Options {
         config: json!({"resyncPeriod": "1s"}),

@@ -39,7 +39,7 @@ async fn an_agent_object_has_no_managed_fields_and_is_deleted_only_with_its_node
                 },
             )
             .await?;
-            // The machine goes first: a kubelet that is left would register again.
+            // The machine ends first, because a remaining kubelet would register again.
             t.nodes.vanish(gone).await?;
             nodes.delete(gone, &DeleteParams::default()).await?;
             eventually(

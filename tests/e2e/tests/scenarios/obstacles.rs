@@ -1,6 +1,6 @@
-//! A gang that lacks more than capacity: evicting others for it is of no use. So nobody is evicted,
-//! neither for what the manager sees itself nor for what only kube-scheduler knows, and the gang runs
-//! once it can.
+//! A gang with another obstacle than capacity, for which eviction would not help. No gang is
+//! evicted for it, neither for obstacles that the manager detects nor for those that only
+//! kube-scheduler detects. The gang runs after the obstacle is removed.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::claims::{bound_claim, host_path, with_claim};
 use crate::preemption::{evicted_and_spared, nobody_left, two_low};
 
-/// A gang that may evict others; `members` is merged into the spec of its pods.
+/// A gang that can preempt. `members` is merged into the spec of its pods.
 fn vip(members: Value) -> Value {
     let mut vip = gang("vip", 2, 8, json!({"priorityClassName": "high"}));
     merge(&mut vip["spec"]["groups"][0]["template"]["spec"], members);
@@ -29,8 +29,8 @@ fn runs(pod: &Pod) -> bool {
     phase == Some("Running")
 }
 
-/// Two gangs of low priority fill the nodes, and a more important one waits for the reason that `said`
-/// says, without a pod. Returns the pods of the two, of which none has left.
+/// Two gangs of low priority fill the nodes. A more important gang without pods waits for the
+/// reason `said`. Returns the pods of the two gangs, all of which still exist.
 async fn spares(
     t: &Scenario<'_>,
     members: Value,
@@ -52,14 +52,14 @@ async fn spares(
     Ok(before)
 }
 
-/// Without the obstacle one of the two is evicted for the gang, and no other.
+/// Without the obstacle, exactly one of the two gangs is evicted for the gang.
 async fn runs_at_the_expense_of_one(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
     t.running("vip").await?;
     evicted_and_spared(t, before).await?;
     Ok(())
 }
 
-/// Nobody is evicted for the gang: it runs as soon as there is capacity.
+/// No gang is evicted for the gang, which runs as soon as there is capacity.
 async fn runs_when_another_ends(t: &Scenario<'_>, other: &str) -> Result<()> {
     for pod in &t.pods(other).await? {
         t.exit(pod, 0).await?;
@@ -70,7 +70,7 @@ async fn runs_when_another_ends(t: &Scenario<'_>, other: &str) -> Result<()> {
     Ok(())
 }
 
-/// A pod on every node that nobody evicts for the gang.
+/// A pod on every node that is not evicted for the gang.
 async fn daemons(t: &Scenario<'_>) -> Result<()> {
     for (i, node) in t.nodes.names().iter().enumerate() {
         t.create(json!({"apiVersion": "v1", "kind": "Pod",
@@ -91,8 +91,8 @@ async fn daemons(t: &Scenario<'_>) -> Result<()> {
     .await
 }
 
-/// Deletes the daemons on the nodes of a gang. They go one by one: of all of them the first two might
-/// be on nodes of both gangs.
+/// Deletes the daemons on the nodes of a gang. Daemons of all nodes are deleted one by one, so that
+/// the first two could be on nodes of both gangs.
 async fn delete_daemons(t: &Scenario<'_>, of: &[Pod]) -> Result<()> {
     let node_of = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
     let theirs: Vec<String> = of.iter().filter_map(node_of).collect();
@@ -105,8 +105,8 @@ async fn delete_daemons(t: &Scenario<'_>, of: &[Pod]) -> Result<()> {
     Ok(())
 }
 
-/// Gives the nodes of a gang a label, with their names as the value. Of nodes that get theirs one by
-/// one, the first two may hold members of both.
+/// Labels the nodes of a gang with their names. Nodes are labelled one by one, so that the first
+/// two could have members of both gangs.
 async fn label_nodes(t: &Scenario<'_>, key: &str, of: &[Pod]) -> Result<()> {
     let nodes: Api<Node> = Api::all(t.client.clone());
     for name in of
@@ -243,8 +243,8 @@ async fn a_gang_that_requests_an_unknown_resource_evicts_no_pod_and_runs_without
     .await
 }
 
-/// Gives the pods of the namespace the toleration that the taints of the nodes ask for, as cloud
-/// providers do. Returns once it does.
+/// Adds tolerations of the nodes' taints to the pods of the namespace, as cloud providers do.
+/// Returns after it takes effect.
 async fn tolerating(t: &Scenario<'_>) -> Result<()> {
     let add = "[JSONPatch{op: \"add\", path: \"/spec/tolerations/-\", value: \
         Object.spec.tolerations{key: \"nvidia.com/gpu\", operator: \"Exists\", effect: \"NoSchedule\"}}]";

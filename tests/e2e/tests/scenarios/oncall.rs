@@ -1,4 +1,4 @@
-//! A person with kubectl alone answers what `docs/oncall.md` asks, by the commands that it names.
+//! Answers the questions of `docs/oncall.md` with its kubectl commands.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -16,14 +16,14 @@ use serde_json::json;
 use crate::console::{blocks, commands, prints};
 
 const PAGE: &str = "docs/oncall.md";
-/// Accelerators of a node of the page, and of a member.
+/// Accelerators per node on the page, and per member.
 const GPUS: i32 = 8;
 
-/// What happens before each block of the page.
+/// Events before each block of the page.
 async fn happens(t: &Scenario<'_>, block: usize) -> Result<()> {
     let of = |class: &str| json!({"priorityClassName": class});
     match block {
-        // 64 accelerators, and a gang that wants 72.
+        // 64 accelerators, and a gang that needs 72.
         0 => {
             t.create(gang("large", 9, GPUS, json!({}))).await?;
             t.workload("large", "to wait for capacity", |w| {
@@ -34,7 +34,7 @@ async fn happens(t: &Scenario<'_>, block: usize) -> Result<()> {
             .await
             .map(drop)
         }
-        // A member dies.
+        // A member fails.
         1 => {
             t.kubectl(&["delete", "tw", "large"]).await?;
             t.create(gang("tuning", 8, GPUS, of("low"))).await?;
@@ -43,7 +43,7 @@ async fn happens(t: &Scenario<'_>, block: usize) -> Result<()> {
             t.restarted("tuning", 1).await?;
             t.running("tuning").await.map(drop)
         }
-        // Somebody else's job is more important.
+        // A more important job of another user.
         2 => {
             t.create(gang("urgent", 8, GPUS, of("high"))).await?;
             t.running("urgent").await.map(drop)
@@ -52,8 +52,8 @@ async fn happens(t: &Scenario<'_>, block: usize) -> Result<()> {
     }
 }
 
-/// Pods of the manager, as its Deployment makes them, on nodes; the managers themselves are processes
-/// of the test.
+/// Pods of the manager as from its Deployment, on nodes. The managers themselves are processes of
+/// the test.
 async fn healthy(cluster: &Cluster, pool: &str) -> Result<()> {
     let place = cluster.method.manager();
     let client = cluster.client().await?;
@@ -79,7 +79,7 @@ async fn healthy(cluster: &Cluster, pool: &str) -> Result<()> {
         })
         .await?;
     }
-    // The controller of Deployments is not here.
+    // The controller of Deployments is absent.
     let counted = json!({"status": {"replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}});
     let params = PatchParams::default();
     deployments

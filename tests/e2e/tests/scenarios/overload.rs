@@ -1,4 +1,4 @@
-//! What an API server that refuses requests does to a restart.
+//! Effect of an API server that refuses requests on a restart.
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::join_all;
@@ -15,21 +15,21 @@ use lockstep_common::connection::connect;
 use lockstep_e2e::fresh;
 use serde_json::json;
 
-/// Requests of a storm that are under way at a time.
+/// Concurrent requests of a storm.
 const CONCURRENT: usize = 16;
 
-/// Asks something in the level in which a manager makes pods.
+/// Sends a request in the priority level in which a manager creates pods.
 async fn ask(client: &Client) -> kube::Result<()> {
     let pods: Api<Pod> = Api::all(client.clone());
     pods.list(&ListParams::default().limit(1)).await.map(drop)
 }
 
-/// Takes the seats from the level in which the manager creates pods. API Priority and Fairness
-/// still admits one request there while no other is executing.
+/// Removes the seats of the level in which the manager creates pods. API Priority and Fairness
+/// still admits a request there if no other is executing.
 async fn take_seats(t: &Scenario<'_>) -> Result<()> {
     let limited = json!({"nominalConcurrencyShares": 0, "lendablePercent": 0,
         "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject", "queuing": null}});
-    // Otherwise the API server restores its own levels.
+    // Without this annotation, the API server restores its default levels.
     let own = json!({"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}});
     let patch = Patch::Merge(json!({"metadata": own, "spec": {"limited": limited}}));
     let levels: Api<PriorityLevelConfiguration> = Api::all(t.client.clone());
@@ -39,7 +39,7 @@ async fn take_seats(t: &Scenario<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Keeps requests of that level executing, whatever the answers.
+/// Keeps that level busy, whatever the answers.
 async fn storm(client: &Client) {
     let requests = (0..CONCURRENT).map(async |_| {
         loop {
@@ -58,7 +58,7 @@ async fn refused(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// A member dies and everybody is back, with the pods that there were.
+/// A member fails, and all members restart in the same pods.
 async fn restarts_in_place(t: &Scenario<'_>) -> Result<()> {
     let before = t.pods("g").await?;
     t.exit(before.first().context("a pod")?, 3).await?;

@@ -1,4 +1,4 @@
-//! Gangs are placed whole or not at all.
+//! Gangs are placed as a whole or not at all.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn a_gang_of_which_one_member_does_not_fit_has_no_pod_at_all() -> Result<(
     .await
 }
 
-/// Of two gangs that do not fit together, one runs whole and the other holds nothing.
+/// Of two gangs that do not fit together, one runs completely and the other has no pods.
 async fn compete(t: &Scenario<'_>, first: &str, second: &str) -> Result<()> {
     t.create(gang(first, 3, 8, json!({}))).await?;
     t.create(gang(second, 3, 8, json!({}))).await?;
@@ -102,7 +102,7 @@ async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Re
         t.create(gang("large", 4, 8, json!({}))).await?;
         t.condition_is("large", types::ADMITTED, false, reasons::UNSCHEDULABLE)
             .await?;
-        // Two nodes are free, and each of these would fit, for ever.
+        // Two nodes are free, and each of these small gangs would fit, without end.
         for name in ["small-a", "small-b"] {
             t.create(gang(name, 1, 8, json!({}))).await?;
             let why = t

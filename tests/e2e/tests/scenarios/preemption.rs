@@ -1,4 +1,4 @@
-//! A more important gang takes the capacity of others.
+//! A more important gang preempts others.
 
 use anyhow::{Context, Result, ensure};
 use chrono::SecondsFormat;
@@ -22,14 +22,14 @@ fn of_class(name: &str, members: i32, class: &str) -> Value {
     gang(name, members, 8, json!({"priorityClassName": class}))
 }
 
-/// Two gangs of low priority fill the nodes; returns their pods.
+/// Two gangs of low priority fill the nodes. Returns their pods.
 pub(super) async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
     t.create(of_class("a", 2, "low")).await?;
     t.create(of_class("b", 2, "low")).await?;
     Ok([t.running("a").await?, t.running("b").await?])
 }
 
-/// Both low gangs still have the pods that they had.
+/// Checks that both gangs of low priority still have their pods.
 pub(super) async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
     ensure!(
         uids(&before[0]) == uids(&t.pods("a").await?)
@@ -39,7 +39,7 @@ pub(super) async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Res
     Ok(())
 }
 
-/// Names of the two low gangs: the one that was evicted, and the one that was left alone.
+/// Names of the two gangs of low priority: first the evicted gang.
 pub(super) async fn evicted_and_spared(
     t: &Scenario<'_>,
     before: &[Vec<Pod>; 2],
@@ -103,10 +103,10 @@ async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_u
     .await
 }
 
-/// Two equal gangs; `saved` has a checkpoint of just now, the other none since it started.
+/// Two equal gangs: `saved` has a new checkpoint, the other has none since its start.
 async fn the_saved_one_goes(t: &Scenario<'_>, saved: &str) -> Result<()> {
     let before = two_low(t).await?;
-    // Costs count whole seconds: there has to be some work to lose.
+    // Costs are in whole seconds, so some work must exist.
     for name in ["a", "b"] {
         t.workload(name, "to be ready for some seconds", |w| {
             let ready = w
@@ -193,7 +193,7 @@ async fn a_gang_refused_for_its_volumes_preempts_once_and_reports_the_refusal() 
             Ok(())
         })
         .await?;
-        // The refused gang holds no capacity, and its victim runs again.
+        // The refused gang has no capacity, and its victim runs again.
         for gang in ["a", "b"] {
             t.running(gang).await?;
         }
@@ -398,7 +398,7 @@ async fn a_gang_whose_only_room_is_with_the_managers_waits_and_says_so() -> Resu
     scenario(cluster, "beside-managers", &shape, async |t| {
         let place = cluster.method.manager();
         let pods: Api<Pod> = Api::namespaced(t.client.clone(), &place.namespace);
-        // With accelerators and of low priority: nothing but its namespace protects it.
+        // With accelerators and low priority: only its namespace protects it.
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "beside-managers"},
             "spec": {"nodeName": format!("{}-0000", t.name), "priorityClassName": "low", "terminationGracePeriodSeconds": 1,
                 "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},

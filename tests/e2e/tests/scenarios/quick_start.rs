@@ -1,4 +1,5 @@
-//! The quick start prints what a user sees, and its sample does what its first lines say.
+//! The quick start shows the output that users see, and its sample does what its first lines
+//! promise.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ fn pinned(t: &Scenario<'_>, file: &str) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// Arguments of the command by which the page finds the node that it kills a member on.
+/// Arguments of the command with which the page finds the node for the kill of a member.
 fn finds_node(blocks: &[String]) -> Result<Vec<String>> {
     let block = blocks.iter().find(|b| b.contains("pkill"));
     let line = block.and_then(|b| b.lines().next());
@@ -38,7 +39,7 @@ fn finds_node(blocks: &[String]) -> Result<Vec<String>> {
     Ok(words.map(|word| word.replace('\'', "")).collect())
 }
 
-/// A member dies on the node where the page looks, and all go on in their pods.
+/// A member fails on the node that the page names, and all members restart in their pods.
 async fn one_dies(t: &Scenario<'_>) -> Result<()> {
     let before = t.running(NAME).await?;
     let find = finds_node(&blocks(PAGE, "sh")?)?;

@@ -1,5 +1,5 @@
-//! What the README shows is what a user sees: its manifest is applied, its story is played, its
-//! commands are run, and what they print is compared with what it prints.
+//! The README shows what users see: applies its manifest, plays its story, runs its commands and
+//! compares their output.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::manifests::{parse, pin_to_pool};
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::console::{blocks, commands, prints};
 
-/// The workload of the README's story, and the file that it is applied from.
+/// The workload of the README's story, and its file.
 const NAME: &str = "llama";
 const FILE: &str = "llama.yaml";
 const PAGE: &str = "README.md";
-/// The story: a member dies, and all of them go on in their pods.
+/// The story: a member fails, and all members restart in their pods.
 async fn one_dies(t: &Scenario<'_>) -> Result<()> {
     let before = t.running(NAME).await?;
     t.exit(before.get(2).context("a third member")?, 1).await?;
@@ -29,7 +29,7 @@ async fn one_dies(t: &Scenario<'_>) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readme_prints_what_its_commands_print() -> Result<()> {
-    // The nodes of the README are called after this scenario: node-0000 to node-0003.
+    // The nodes of the README have the names of this scenario: node-0000 to node-0003.
     let shape = Shape {
         supervise: true,
         ..Shape::default()

@@ -1,4 +1,4 @@
-//! Leaving: what `docs/install.md` and `make undeploy` do, and what happens in other orders.
+//! Removal of Lockstep with `docs/install.md` and `make undeploy`, also in other orders.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::elsewhere::with_agents;
 
-/// Namespace that the page takes for that of an installation by OLM: OLM's own for all.
+/// Namespace of an installation by OLM on the page: OLM's default for all namespaces.
 const OPERATORS: &str = "operators";
 
 fn shape() -> Shape {
@@ -26,7 +26,7 @@ fn shape() -> Shape {
     }
 }
 
-/// The lines under a heading of the page that are to be typed, without `kubectl`.
+/// The commands under a heading of the page, without `kubectl`.
 fn documented(heading: &str) -> Result<Vec<String>> {
     let page = std::fs::read_to_string(repository().join("docs/install.md"))?;
     let part = page.split_once(heading).context("the heading")?.1;
@@ -35,7 +35,7 @@ fn documented(heading: &str) -> Result<Vec<String>> {
     lines(block)
 }
 
-/// The commands of a block without `kubectl` and what is said beside them.
+/// The commands of a block, without `kubectl` and comments.
 fn lines(block: &str) -> Result<Vec<String>> {
     let line = |l: &str| {
         let command = l.split_once(" #").map_or(l, |(command, _)| command);
@@ -47,7 +47,7 @@ fn lines(block: &str) -> Result<Vec<String>> {
     block.lines().map(line).collect()
 }
 
-/// Runs a line of the page on a cluster.
+/// Runs a command of the page on a cluster.
 async fn play(cluster: &Cluster, line: &str) -> Result<()> {
     let config = repository().join("config").display().to_string();
     let line = line.replace(" config/", &format!(" {config}/"));
@@ -55,8 +55,8 @@ async fn play(cluster: &Cluster, line: &str) -> Result<()> {
     cluster.kubectl(&args).await.context(line.clone()).map(drop)
 }
 
-/// Before anything is removed the search has to find what there is to remove: what every installation
-/// has, and these.
+/// Checks before the removal that the search finds the objects of every installation, and these
+/// objects.
 async fn finds_what_is_installed(cluster: &Cluster, more: &[&str]) -> Result<()> {
     let found = cluster.objects_of_lockstep().await?;
     let every = [
@@ -94,7 +94,7 @@ async fn nothing_is_left(cluster: &Cluster, but: &[&str]) -> Result<()> {
     .await
 }
 
-/// A gang that has been restarted, and one that waits.
+/// A gang that was restarted, and a gang that waits.
 async fn at_work(t: &Scenario<'_>) -> Result<Vec<Pod>> {
     t.create(gang("runs", 2, 8, json!({}))).await?;
     let pods = t.running("runs").await?;
@@ -199,7 +199,7 @@ async fn make_undeploy_with_keep_pods_keeps_running_jobs() -> Result<()> {
             "their names lead nowhere any more"
         );
 
-        // As the page says.
+        // According to the page.
         let label = "training.lockstep.dev/workload";
         t.kubectl(&["delete", "pod,service", "-l", label]).await?;
         nothing_is_left(t.cluster, &[]).await
@@ -217,8 +217,8 @@ async fn no_other_order_of_removal_hangs() -> Result<()> {
     scenario(&cluster, "disorder", &shape(), async |t| {
         at_work(t).await?;
         manager.process.terminate(PATIENCE).await?;
-        // The garbage collector takes finalizers off the owner and owner references off what it owned:
-        // objects that only the manager writes.
+        // The garbage collector removes finalizers from the owner and owner references from its
+        // objects, which otherwise only the manager writes.
         for (what, how) in [
             (&["lpg", "--all"][..], "foreground"),
             (&["tw", "waits"], "orphan"),
@@ -233,10 +233,10 @@ async fn no_other_order_of_removal_hangs() -> Result<()> {
             let delete = ["delete", kind, &node, &how];
             t.cluster.kubectl(&delete).await?;
         }
-        // The last line of the page alone: with workloads that run.
+        // Only the last line of the page, with running workloads.
         let last = documented("## Remove")?;
         play(t.cluster, last.last().context("a line")?).await?;
-        // The Service of the workload that was to leave its dependents.
+        // The Service of the workload whose dependents were to be kept.
         nothing_is_left(t.cluster, &["Service disorder/waits"]).await
     })
     .await

@@ -104,7 +104,7 @@ async fn the_true_exit_code_is_in_the_history_although_the_last_state_says_137()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_of_a_lost_node_are_recreated_and_other_members_restart_in_place() -> Result<()> {
-    // A node is silent when its Lease runs out.
+    // A node is silent after the end of its Lease.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
     let shape = Shape {
         nodes: 5,

@@ -1,5 +1,5 @@
-//! What the runbooks and the alerts tell to look at is there: every `kubectl get`, `describe` and `auth`
-//! of theirs is run on a cluster with a gang that has been restarted.
+//! Commands of the runbooks and alerts work: each `kubectl get`, `describe` and `auth` runs on a
+//! cluster with a gang that was restarted.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::cluster::repository;
@@ -10,13 +10,13 @@ use lockstep_cluster::scenario::Scenario;
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
-/// Verbs that only look.
+/// Verbs that only read.
 const VERBS: [&str; 3] = ["get", "describe", "auth"];
-/// What answers with nothing here: manager and agents are processes, and nothing was evicted.
+/// Commands without output here: manager and agents are processes, and nothing was evicted.
 const NOTHING: [&str; 3] = [" pods", "reason=Preempted", " pdb "];
-/// Stands for the gang of the test.
+/// Replaces names of gangs.
 const GANG: &str = "looked-at";
-/// What somebody may write by mistake, and how it is refused.
+/// Possible mistakes in pages, and their errors.
 const MISTAKES: [(&str, &str); 5] = [
     (
         "kubectl -n lockstep-system get lease lockstep-manager -o yaml",
@@ -34,14 +34,14 @@ const MISTAKES: [(&str, &str); 5] = [
     ("kubectl get leases -A -l a=b", "says nothing"),
 ];
 
-/// A command without `kubectl`, and what its output is searched for.
+/// A command without `kubectl`, and the text that its output is searched for.
 #[derive(Debug)]
 struct Look {
     command: String,
     pattern: Option<String>,
 }
 
-/// The command, if it is one that only looks at objects.
+/// The command, if it only reads objects.
 fn look(text: &str) -> Option<Look> {
     let command = text.strip_prefix("kubectl ")?;
     let (command, filter) = command.split_once(" | ").unwrap_or((command, ""));
@@ -50,7 +50,7 @@ fn look(text: &str) -> Option<Look> {
     if verb == "-n" {
         verb = words.nth(1)?;
     }
-    // `kubectl describe` and `kubectl auth can-i` alone speak of the command.
+    // Without arguments, `kubectl describe` and `kubectl auth can-i` are only mentioned.
     words.nth(usize::from(verb == "auth"))?;
     let pattern = filter.split_whitespace().next_back();
     VERBS.contains(&verb).then(|| Look {
@@ -59,7 +59,7 @@ fn look(text: &str) -> Option<Look> {
     })
 }
 
-/// Those of a page: lines of blocks, and what stands in backticks.
+/// Commands of a page, from blocks and in backticks.
 fn looks(page: &str) -> Vec<Look> {
     let mut out = Vec::new();
     for (at, part) in page.split("```").enumerate() {
@@ -72,7 +72,7 @@ fn looks(page: &str) -> Vec<Look> {
     out
 }
 
-/// Those of an alert's description, which is prose: a command ends with its clause.
+/// Commands of an alert's description. A command ends with its clause.
 fn looks_of_alert(description: &str) -> Vec<Look> {
     let description = description.replace("{{ $labels.namespace }}", "NAMESPACE");
     let commands = description.match_indices("kubectl ");
@@ -84,7 +84,7 @@ fn looks_of_alert(description: &str) -> Vec<Look> {
         .collect()
 }
 
-/// Those of all runbooks and alerts, each with where it is.
+/// Commands of all runbooks and alerts, each with its place.
 fn all() -> Result<Vec<(String, Look)>> {
     let mut out = Vec::new();
     for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
@@ -109,7 +109,7 @@ fn all() -> Result<Vec<(String, Look)>> {
     Ok(out)
 }
 
-/// Runs one with the names of the test in it.
+/// Runs a command with the names of the test.
 async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
     let words = look.command.split_whitespace().map(|word| match word {
         "NAME" => GANG.to_owned(),
@@ -127,7 +127,7 @@ async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
     if said.trim().is_empty() {
         let expected = format!("{} ", look.command);
         ensure!(NOTHING.iter().any(|n| expected.contains(n)), "says nothing");
-        // In a namespace that does not exist there is nothing, either.
+        // A namespace that does not exist is also empty.
         if let Some(at) = args.iter().position(|a| *a == "-n") {
             let namespace = args.get(at + 1).context("a namespace")?;
             t.cluster.kubectl(&["get", "namespace", namespace]).await?;

@@ -1,6 +1,6 @@
-//! An installation under other names, or by OLM, has the objects of `config/overlays/full`: all of
-//! them, and in each the same, but for what is listed here with its reason. Under other names that
-//! holds for all further components, too, and nothing is meant to differ.
+//! Installations under other names or by OLM have the objects of `config/overlays/full` with equal
+//! content, apart from the differences listed here with their reasons. Under other names, this also
+//! applies to all further components, without differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use crate::console::blocks;
 use crate::elsewhere::{BY_OLM, OVERLAYS};
 
-/// A difference that is meant: which object, where in it (empty: it is in one of the installations
-/// only), and why.
+/// An intended difference: the object, the place in it (empty: the object is in only one of the
+/// installations), and the reason.
 type Meant = (&'static str, &'static str, &'static str);
 
-/// Components that are in no overlay and have objects of their own.
+/// Components that are in no overlay and have separate objects.
 const MORE: [&str; 2] = ["prometheus", "kube-state-metrics"];
 
 const OLM: &[Meant] = &[
@@ -88,8 +88,8 @@ const OLM: &[Meant] = &[
     ),
 ];
 
-/// Kinds that an overlay with `namespace` gives one, because kustomize does not know that they have none;
-/// kubectl leaves it out again.
+/// Cluster-wide kinds that get a namespace in an overlay with `namespace`, because kustomize does
+/// not know their scope. kubectl ignores the namespace.
 const CLUSTER_WIDE: [&str; 4] = [
     "FlowSchema",
     "PriorityLevelConfiguration",
@@ -97,21 +97,21 @@ const CLUSTER_WIDE: [&str; 4] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
-/// Namespaces of the shipped overlays, and what stands for each.
+/// Namespaces of the shipped overlays and their placeholders.
 const SHIPPED: [(&str, &str); 2] = [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
 
 /// Objects by kind and name.
 type Objects = BTreeMap<String, Value>;
 
-/// How an installation calls what all have.
+/// Names of an installation.
 struct Names<'a> {
     prefix: &'a str,
-    /// Namespaces, and what stands for each.
+    /// Namespaces and their placeholders.
     namespaces: &'a [(&'a str, &'a str)],
 }
 
 impl Names<'_> {
-    /// Namespaces by what stands for them, names without prefix and hash.
+    /// Replaces namespaces by placeholders, and removes prefix and hash of names.
     fn normalise(&self, value: &mut Value, key: &str) {
         match value {
             Value::Object(fields) => {
@@ -142,14 +142,14 @@ impl Names<'_> {
         {
             return (*stands).to_owned();
         }
-        // Comments of the configuration are of no account, and it names a namespace.
+        // Comments of the configuration are ignored, and the namespace in it is replaced.
         if key == "config.yaml"
             && let Ok(mut config) = parse(text)
         {
             self.normalise(&mut config, "");
             return config.to_string();
         }
-        // kustomize and the manager keep other line ends of a folded text.
+        // kustomize and the manager write different line breaks of a folded text.
         if key == "expression" {
             return text.split_whitespace().collect::<Vec<_>>().join(" ");
         }
@@ -165,8 +165,8 @@ impl Names<'_> {
         plain.to_owned()
     }
 
-    /// Objects by kind and name, and instead of roles and bindings what each account may do: how these
-    /// are called and divided is the installer's.
+    /// Objects by kind and name. Roles and bindings are replaced by the rights of each account,
+    /// because an installer can name and divide roles.
     fn objects(&self, all: Vec<Value>) -> Result<Objects> {
         let mut objects = Objects::new();
         for mut object in all {
@@ -179,7 +179,7 @@ impl Names<'_> {
                 metadata.remove("namespace");
             }
             if kind == "ServiceAccount" {
-                // Its labels are the installer's.
+                // Labels depend on the installer.
                 object["metadata"] = json!({"namespace": object["metadata"]["namespace"]});
             }
             let double = objects.insert(format!("{kind} {name}"), object);
@@ -213,7 +213,7 @@ fn rights(objects: &mut Objects) -> Result<()> {
     Ok(())
 }
 
-/// Where two values differ, as JSON pointers.
+/// JSON pointers of the differences between two values.
 fn differences(one: &Value, other: &Value, path: &str, out: &mut BTreeSet<String>) {
     match (one, other) {
         (Value::Object(a), Value::Object(b)) => {
@@ -234,7 +234,7 @@ fn differences(one: &Value, other: &Value, path: &str, out: &mut BTreeSet<String
     }
 }
 
-/// What differs and is not meant to, and what is meant to differ and does not.
+/// Unintended differences, and intended differences that are absent.
 fn not_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for key in full.keys().chain(other.keys()) {
@@ -254,14 +254,14 @@ fn not_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Vec<String>
     more.chain(fewer).collect()
 }
 
-/// What kustomize makes of an overlay.
+/// Output of kustomize for an overlay.
 async fn built(cluster: &Cluster, overlay: &Path) -> Result<Vec<Value>> {
     let overlay = overlay.display().to_string();
     let made = cluster.kubectl(&["kustomize", &overlay]).await?;
     made.trim_end().split("\n---\n").map(parse).collect()
 }
 
-/// The objects of an overlay that names them as shipped.
+/// The objects of an overlay with the shipped names.
 async fn shipped(
     cluster: &Cluster,
     overlay: &Path,
@@ -297,7 +297,7 @@ async fn a_renamed_overlay_has_the_objects_of_the_shipped_one_but_for_names() ->
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_olm_is()
 -> Result<()> {
-    // There is one namespace for manager and agents.
+    // Manager and agents share a namespace.
     let here = SHIPPED.map(|(namespace, _)| (namespace, "HERE"));
     let overlay = repository().join("config/overlays/full");
     let full = shipped(cluster().await?, &overlay, &here).await?;
@@ -327,7 +327,7 @@ async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_
     Ok(())
 }
 
-/// The objects of the bundle, to be compared with what a mistake makes of them.
+/// The objects of the bundle, for comparison with a mistake.
 fn bundled() -> Result<Objects> {
     let names = Names {
         prefix: "",
@@ -437,7 +437,7 @@ fn a_configuration_that_looks_for_agents_where_none_are_is_found() -> Result<()>
     Ok(())
 }
 
-/// Layers of an overlay of which the blocks of the page say something else than those that are tried.
+/// Layers of an overlay for which the page and the tests differ.
 fn not_as_tried(blocks: &[String]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (part, text) in renamed_layers("../config", OVERLAYS[0], &[]) {
@@ -447,7 +447,7 @@ fn not_as_tried(blocks: &[String]) -> Result<Vec<String>> {
         let block = blocks.iter().find(|b| b.starts_with(&first));
         let mut said: Value = parse(block.context(file.clone())?)?;
         let tried: Value = parse(&text)?;
-        // Of these kustomize knows by itself what they are.
+        // Fields whose value kustomize knows.
         for key in ["apiVersion", "kind"] {
             said[key] = tried[key].clone();
         }

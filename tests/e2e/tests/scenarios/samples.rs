@@ -19,7 +19,7 @@ use lockstep_e2e::cluster;
 
 use crate::preemption::{evicted_and_spared, two_low};
 
-/// One test each; that of `06-without-accelerators` is the quick start.
+/// One test each. The quick start covers `06-without-accelerators`.
 const SAMPLES: [&str; 7] = [
     "01-minimal",
     "02-topology",
@@ -34,7 +34,7 @@ fn folder() -> PathBuf {
     repository().join("samples")
 }
 
-/// Creates the objects of a sample and returns the name of the last, which is its workload.
+/// Creates the objects of a sample and returns the name of its workload, which is the last object.
 async fn apply(t: &Scenario<'_>, sample: &str) -> Result<String> {
     let text = std::fs::read_to_string(folder().join(format!("{sample}.yaml")))?;
     let mut name = String::new();
@@ -44,7 +44,7 @@ async fn apply(t: &Scenario<'_>, sample: &str) -> Result<String> {
     Ok(name)
 }
 
-/// Waits until a group has this many running pods, and returns them.
+/// Waits until a group has this number of running pods, and returns them.
 async fn group_runs(t: &Scenario<'_>, name: &str, group: &str, members: usize) -> Result<Vec<Pod>> {
     eventually(
         &format!("{members} pods of {group} to run"),
@@ -97,7 +97,7 @@ async fn sample_minimal_is_placed_together_and_restarted_together() -> Result<()
             before.len(),
             after.len()
         );
-        // Without a supervisor there is no fence, so that all get new pods, on their nodes.
+        // Without a supervisor there is no fence, so all members get new pods on their nodes.
         ensure!(
             after
                 .iter()

@@ -1,5 +1,5 @@
-//! What kubectl shows of workloads in every phase. The statuses are those that stories bring about
-//! (`lockstep_sim::phases`); table and columns are the API server's and kubectl's.
+//! Columns that kubectl shows for workloads in every phase. Statuses come from stories
+//! (`lockstep_sim::phases`).
 
 use anyhow::{Context, Result, ensure};
 use kube::Api;
@@ -24,16 +24,16 @@ async fn kubectl_shows_a_workload_of_every_phase_as_the_page_has_it() -> Result<
     cluster.kubectl(&["create", "namespace", NAMESPACE]).await?;
     let api: Api<TrainingWorkload> = Api::namespaced(cluster.client().await?, NAMESPACE);
     for phase in PHASES {
-        // A story has a runtime of its own.
+        // A story has a separate runtime.
         let told = tokio::task::spawn_blocking(move || in_phase(phase).workload());
         let mut told = told.await?.context("a workload")?;
-        // Of a story's clock the age of a wait would be anything.
+        // With the story's clock, the age of a wait would be arbitrary.
         if let Some(status) = &mut told.status {
             let waits = &mut status.accounting.waiting_since;
             *waits = waits.map(|_| time_of_day());
         }
         let mut workload = TrainingWorkload::new(&format!("{phase:?}").to_lowercase(), told.spec);
-        // The manager leaves it alone.
+        // The manager ignores this workload.
         workload.spec.managed_by = "example.com/nobody".into();
         let made = api.create(&PostParams::default(), &workload).await?;
         let status = Patch::Merge(json!({"status": told.status}));

@@ -1,4 +1,4 @@
-//! What a person on call does with `kubectl lockstep`.
+//! Use of `kubectl lockstep` by a person on call.
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
@@ -22,7 +22,7 @@ fn says(text: &str, parts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A gang whose second member has failed and that is back.
+/// A gang whose second member failed, and that runs again.
 async fn failed_once(t: &Scenario<'_>) -> Result<String> {
     let in_place = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}}});
     t.create(gang("llama", 3, 8, in_place)).await?;
@@ -110,7 +110,7 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
         ..Shape::default()
     };
     scenario(cluster().await?, "doctor", &shape, async |t| {
-        // Managers are processes here and no pods, which is the one thing that fails.
+        // Managers are processes here instead of pods, which is the only failed check.
         let said = t.cluster.lockstep(&["doctor"]).await.err();
         let said = said
             .context("a manager without pods is healthy")?
@@ -145,7 +145,7 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
             t.cluster.kubectl_with(&words, &[("PATH", &path)]).await
         };
         says(&complete(&["sta"]).await?, &["status"])?;
-        // A shell is not kept waiting: names that do not come within a second are not offered.
+        // The shell does not wait for names longer than a second.
         eventually("the name is completed", PATIENCE, async || {
             says(
                 &complete(&["status", "-n", &t.name, ""]).await?,
@@ -171,7 +171,7 @@ async fn the_commands_of_the_kept_demo_show_running_and_waiting_workloads() -> R
         for command in LOOK_AROUND {
             let words: Vec<&str> = command.split(' ').collect();
             let said = t.cluster.kubectl_with(&words, &[("PATH", &path)]).await;
-            // The namespace, and of agents the nodes.
+            // The namespace, and for agents the nodes.
             says(&said.context(command)?, &["kept"]).context(command)?;
         }
         Ok(())
@@ -246,7 +246,7 @@ async fn a_certificate_that_is_not_trusted_is_said_so_with_the_flag_that_helps()
     Ok(())
 }
 
-/// Runs `kubectl lockstep` as a user who has one cluster role.
+/// Runs `kubectl lockstep` as a user with one cluster role.
 async fn with_role(
     t: &Scenario<'_>,
     user: &str,
@@ -262,7 +262,7 @@ async fn with_role(
     for verb in verbs {
         let args = [verb, &["--token", &*token][..]].concat();
         let answer = t.cluster.lockstep(&args).await;
-        // `doctor` fails where managers are no pods; what it prints is in the error.
+        // `doctor` fails if managers are not pods. Its output is in the error.
         answers.push(answer.unwrap_or_else(|failed| failed.to_string()));
     }
     t.cluster

@@ -1,4 +1,4 @@
-//! What users steer: suspension, dependencies, success, time limits.
+//! Control by users: suspension, dependencies, success, time limits.
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
@@ -66,7 +66,7 @@ async fn a_suspend_edit_and_resume_within_a_second_runs_the_edited_template() ->
     .await
 }
 
-/// A workload of two groups, each a gang, the second of which waits for the first.
+/// A workload of two groups, each a gang. The second waits for the first.
 async fn depending(t: &Scenario<'_>, condition: &str) -> Result<()> {
     let mut trainers = group("workers", 2, 8);
     trainers["dependsOn"] = json!([{"group": "data", "condition": condition}]);
@@ -256,7 +256,7 @@ async fn a_change_of_replicas_restarts_the_gang_once_with_its_new_world() -> Res
         .await?;
         let status = t.restarted("g", 1).await?;
         let after = t.running("g").await?;
-        // The number of members is in every pod's environment, which cannot change in place.
+        // The number of members is in the environment of all pods, which cannot change in place.
         let sizes: Vec<_> = after.iter().map(|p| env(p, "PET_NNODES")).collect();
         ensure!(sizes == [Some("3"); 3], "{sizes:?}");
         ensure!(status.restarts.counted == 0, "{:?}", status.restarts);

@@ -13,7 +13,7 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
-/// Nodes whose agents are linked to supervisors.
+/// Nodes with agents that are linked to supervisors.
 fn supervised() -> Shape {
     Shape {
         supervise: true,
@@ -21,7 +21,7 @@ fn supervised() -> Shape {
     }
 }
 
-/// As users get it: nothing says that restarts in place are allowed without a supervisor.
+/// The default, which does not allow restarts in place without a supervisor.
 fn default_policy(rules: &Value) -> Value {
     json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": rules}})
 }
@@ -163,7 +163,7 @@ async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() 
             Ok(())
         })
         .await?;
-        // As strict as the namespace asks for; nothing is said of the supervisor.
+        // As strict as the namespace requires. The supervisor is not mentioned.
         let rules = json!([{"name": "disk", "match": {"exitCodes": {"operator": "In", "values": [9]}},
             "action": "RecreateGang"}]);
         let mut object = gang("g", 3, 8, default_policy(&rules));
@@ -181,7 +181,7 @@ async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() 
         t.restarted("g", 1).await?;
         let after = t.running("g").await?;
         kept(&before, &after, 0)?;
-        // Pods that are made anew are let in as well.
+        // Replacement pods are admitted too.
         t.exit(&after[0], 9).await?;
         t.restarted("g", 2).await?;
         let anew = t.running("g").await?;

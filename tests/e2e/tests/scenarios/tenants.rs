@@ -1,4 +1,4 @@
-//! The manifests of the page for administrators of tenants, and the roles that it names, do what it says.
+//! The manifests and roles of the page for administrators of tenants work as described.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ async fn a_quota_holds_the_gangs_of_a_class_and_a_policy_refuses_them() -> Resul
     .await
 }
 
-/// What a role allows, a line for each resource.
+/// Rights of a role, one line per resource.
 async fn allowed(cluster: &Cluster, role: &str) -> Result<String> {
     let text = cluster
         .kubectl(&["get", "clusterrole", role, "-o", "yaml"])

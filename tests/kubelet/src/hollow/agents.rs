@@ -1,4 +1,4 @@
-//! The agents of the nodes: the real library, each with its own identity, over the simulated
+//! The agents of the nodes: the real library with a separate identity per node, over the simulated
 //! runtime.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const NAME: &str = "lockstep-agent";
 /// Lifetime of the agents' tokens: longer than a test or a benchmark.
 const TOKEN: Duration = Duration::from_hours(24);
 
-/// The runtime of a node as its agent sees it.
+/// The runtime of a node for its agent.
 struct AgentView {
     runtime: Arc<dyn Runtime>,
     changes: watch::Receiver<()>,
@@ -63,14 +63,14 @@ impl AgentRuntime for AgentView {
 
     async fn changed(&mut self) {
         if self.changes.changed().await.is_err() {
-            // The node is gone with its process.
+            // The process of the node has ended.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The supervisors of a node as its agent reaches them. What they tell shows in the node's table,
-/// so the loop wakes for it as for a container.
+/// The supervisors of a node for its agent. Their messages change the node's table, which wakes the
+/// agent's loop as containers do.
 struct SupervisorsView {
     runtime: Arc<dyn Runtime>,
 }
@@ -109,10 +109,10 @@ impl Drop for SupervisorsView {
     }
 }
 
-/// Makes the agents of one process.
+/// Creates the agents of a process.
 #[derive(Clone)]
 pub(super) struct Agents {
-    /// The API server, and no identity.
+    /// Configuration for the API server, without identity.
     anonymous: Config,
     /// The kubelets' client, which requests the agents' tokens.
     kubelets: Client,
@@ -159,7 +159,7 @@ impl Agents {
         )?)
     }
 
-    /// The agent of one node; runs until it is dropped. Its records live in `store`.
+    /// Runs the agent of a node until dropped. Its records are in `store`.
     pub(super) async fn run(
         self,
         node: Arc<NodeInfo>,
@@ -201,8 +201,8 @@ impl Agents {
         }
     }
 
-    /// A client of the agents' service account with a connection of its own, as the program has. Its
-    /// token is bound to `pod`, as a kubelet requests it, and so names the node of the pod.
+    /// A client of the agents' service account with a separate connection, as in the program. Its
+    /// token is bound to `pod`, as if requested by a kubelet, and contains the pod's node.
     pub(super) async fn client(&self, pod: Option<&str>) -> Result<Client> {
         let account = self.account.split_once(':');
         let (namespace, name) = account.context("--agent-account is NAMESPACE:NAME")?;
@@ -225,7 +225,7 @@ impl Agents {
     }
 }
 
-/// Gives a node the pod that the `DaemonSet` controller would give it for its agent.
+/// Creates the agent's pod on a node, as the `DaemonSet` controller would.
 pub(super) async fn make_pod(
     client: &Client,
     namespace: &str,
@@ -240,8 +240,8 @@ pub(super) async fn make_pod(
         "spec": {
             "nodeName": node,
             "serviceAccountName": account,
-            // The agent itself runs in this process; where containers are processes, one stands for
-            // it.
+            // The agent itself runs in this process. If containers are processes, this command is
+            // its placeholder.
             "containers": [{"name": "agent", "image": NAME, "command": ["sleep", "infinity"]}],
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 1,
@@ -249,7 +249,7 @@ pub(super) async fn make_pod(
     }))?;
     let api = Api::<Pod>::namespaced(client.clone(), namespace);
     let mut last = None;
-    // The pod of an earlier agent may still be going.
+    // The pod of an earlier agent can still be terminating.
     for _ in 0..50 {
         match timeout(DEADLINE, api.create(&PostParams::default(), &pod)).await? {
             Ok(_) => return Ok(()),

@@ -9,19 +9,18 @@ use lockstep_common::log::LogArgs;
 
 use crate::latency::LatencyProfile;
 
-/// Plays nodes: registers them, keeps their leases, runs the pods bound to them, each with a node
-/// agent.
+/// Simulates nodes with node agents: registers them, renews their leases, runs the pods bound to
+/// them.
 ///
-/// Prints `hollow: ready ADDRESS`, the address of its control interface last, once every node is
+/// Prints `hollow: ready ADDRESS` with the address of its control interface after all nodes are
 /// registered. Ends on SIGTERM and, with `--exit-with-stdin`, when its standard input closes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockstep-hollow", version)]
 pub struct Options {
-    /// How to reach the API server; default as kubectl does.
+    /// Kubeconfig of the API server. The default is that of kubectl.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Bearer token to use in place of the kubeconfig's identity, such as
-    /// `user:hollow:system:nodes`.
+    /// Bearer token instead of the kubeconfig's identity, for example `user:hollow:system:nodes`.
     #[arg(long)]
     pub token: Option<String>,
     /// Number of nodes, named `PREFIX-0000` and up.
@@ -48,30 +47,30 @@ pub struct Options {
     /// Resource name of the accelerators.
     #[arg(long, default_value = "nvidia.com/gpu")]
     pub gpu_resource: String,
-    /// Most pods on a node.
+    /// Maximum number of pods on a node.
     #[arg(long, default_value = "110")]
     pub pods: String,
-    /// Racks that the nodes are spread over in blocks (label topology.kubernetes.io/rack).
+    /// Racks that consecutive nodes are grouped into (label topology.kubernetes.io/rack).
     #[arg(long, default_value_t = 1)]
     pub racks: usize,
-    /// Zones that the racks are spread over in blocks (label topology.kubernetes.io/zone).
+    /// Zones that consecutive racks are grouped into (label topology.kubernetes.io/zone).
     #[arg(long, default_value_t = 1)]
     pub zones: usize,
-    /// Version that the kubelets report; rules of KEP-5307 are known from v1.35.
+    /// Version that the kubelets report. Rules of KEP-5307 are supported from v1.35.
     #[arg(long, default_value = "v1.37.2")]
     pub kubelet_version: String,
     /// Node that does not declare RestartAllContainersOnContainerExits; may be repeated, `*` for
     /// all.
     #[arg(long)]
     pub no_restart_all: Vec<String>,
-    /// What runs the containers.
+    /// Runtime of the containers.
     #[arg(long, value_enum, default_value_t = RuntimeKind::Simulated)]
     pub runtime: RuntimeKind,
-    /// Folder for volumes and logs of child processes; of nodes with a real runtime, the folder that
-    /// has the root folder of each under its name.
+    /// Folder for volumes and logs of child processes. With a real runtime, the folder that
+    /// contains the root folder of each node under its name.
     #[arg(long, required_if_eq_any([("runtime", "subprocess"), ("runtime", "cri")]))]
     pub work_dir: Option<PathBuf>,
-    /// How long things take.
+    /// Latency profile.
     #[arg(long, value_enum, default_value_t = Profile::Measured)]
     pub latency_profile: Profile,
     /// Factor on the kubelets' crash back-off (10 s doubling to 5 min).
@@ -80,29 +79,29 @@ pub struct Options {
     /// Duration of a node's Lease, in seconds.
     #[arg(long, default_value_t = 40)]
     pub lease_seconds: u32,
-    /// Period of its renewal, in seconds.
+    /// Period of its renewals, in seconds.
     #[arg(long, default_value_t = 10)]
     pub renew_seconds: u32,
-    /// Arguments of the agents, as the DaemonSet has them, separated by spaces.
+    /// Arguments of the agents as in the DaemonSet, separated by spaces.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub agent_args: String,
     /// Service account of the agents, NAMESPACE:NAME.
     #[arg(long, default_value = "lockstep-agent:lockstep-agent")]
     pub agent_account: String,
-    /// Namespace in which every node gets a pod for its agent. Without it nodes have no agents.
+    /// Namespace for the agents' pods. Without it, nodes have no agents.
     #[arg(long)]
     pub agent_pods: Option<String>,
     /// Node without an agent; may be repeated, `*` for all.
     #[arg(long)]
     pub no_agent: Vec<String>,
-    /// Every agent follows the orders by a watch of its own, as on real nodes. Without it they share
-    /// one, which is cheaper and the same to them.
+    /// Gives every agent a separate watch of the orders, as on real nodes. Otherwise agents share a
+    /// watch, which is cheaper and otherwise equal.
     #[arg(long)]
     pub own_watches: bool,
     /// Address of the control interface; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub control: SocketAddr,
-    /// Ends the process when its standard input closes, that is, when its parent is gone.
+    /// Ends the process when its standard input closes, that is, when its parent has ended.
     #[arg(long)]
     pub exit_with_stdin: bool,
     /// Logging.
@@ -124,9 +123,9 @@ pub enum RuntimeKind {
 /// A latency profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
-    /// Of a real node.
+    /// As on a real node.
     Measured,
-    /// Everything at once.
+    /// Without delays.
     Zero,
 }
 
@@ -144,17 +143,17 @@ impl Options {
         }
     }
 
-    /// Period of lease renewal.
+    /// Period of lease renewals.
     pub fn renew(&self) -> Duration {
         Duration::from_secs(self.renew_seconds.into())
     }
 
-    /// Whether the node declares the feature that `RestartAllContainers` rules require.
+    /// True if the node declares the feature that `RestartAllContainers` rules require.
     pub fn declares_restart_all(&self, node: &str) -> bool {
         self.minor() >= 35 && !named(&self.no_restart_all, node)
     }
 
-    /// Whether the node has an agent.
+    /// True if the node has an agent.
     pub fn has_agent(&self, node: &str) -> bool {
         self.agent_pods.is_some() && !named(&self.no_agent, node)
     }

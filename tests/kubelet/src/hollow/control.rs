@@ -1,23 +1,23 @@
-//! What tests do to the nodes: HTTP on loopback, JSON in, JSON out.
+//! Control of the nodes by tests: HTTP on loopback, JSON in, JSON out.
 //!
 //! | request | body | effect |
 //! |---|---|---|
 //! | `POST /exit` | pod, container, code | the container's process exits |
-//! | `POST /oom` | pod, container | it is killed for want of memory: 137, `OOMKilled` |
-//! | `POST /hang` | pod, container | it ignores SIGTERM and fails its probes |
+//! | `POST /oom` | pod, container | the container is killed for lack of memory: 137, `OOMKilled` |
+//! | `POST /hang` | pod, container | the container ignores SIGTERM and fails its probes |
 //! | `POST /evict` | pod, message | the kubelet evicts the pod |
 //! | `POST /node/slow-start` | node, millis | starts on the node take this much longer |
-//! | `POST /node/reject` | node, reason, message | new pods are refused; without a reason no longer |
-//! | `POST /node/vanish` | node | no Lease, no status, no agent; containers go on |
-//! | `POST /node/return` | node | the node answers again |
+//! | `POST /node/reject` | node, reason, message | new pods are refused; without a reason, they are accepted again |
+//! | `POST /node/vanish` | node | no Lease, no status, no agent; containers continue |
+//! | `POST /node/return` | node | the node returns |
 //! | `POST /node/restart-kubelet` | node | the kubelet's memory is rebuilt from the API |
-//! | `POST /agent/stop`, `/agent/start` | node | the node's agent ends, with its pod, or comes back |
+//! | `POST /agent/stop`, `/agent/start` | node | the node's agent and its pod end, or start again |
 //! | `GET /state` | | pods and containers by node |
-//! | `GET /deliveries` | | [how long](super::deliveries::Delays) orders took to reach the agents |
-//! | `GET /training` | | how many training processes run under supervisors, by attempt |
+//! | `GET /deliveries` | | [delays](super::deliveries::Delays) of the orders to the agents |
+//! | `GET /training` | | number of training processes under supervisors, by attempt |
 //!
-//! `pod` is `NAMESPACE/NAME`. Without `container` the pod's first one is meant. Errors are 404 or
-//! 400 with a text.
+//! `pod` is `NAMESPACE/NAME`. Without `container`, the pod's first container is used. Errors
+//! are 404 or 400 with a text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::model::admission::Rejection;
 use crate::model::{PodDesc, State};
 use crate::runtime::{Ended, Fault, Unsupported};
 
-/// Body of every request; each takes the fields that it needs.
+/// Body of all requests. Each request uses some of the fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Order {
@@ -51,7 +51,7 @@ struct Order {
     message: String,
 }
 
-/// A container in the answer of `GET /state`.
+/// A container in the response of `GET /state`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown {
@@ -141,7 +141,7 @@ impl Control {
         found.ok_or_else(|| missing(&format!("pod {}", order.pod)))
     }
 
-    /// Node and id of the running container that an order means.
+    /// Node and ID of the running container that a request names.
     async fn container(&self, order: &Order) -> Result<(usize, String), (StatusCode, String)> {
         let (node, pod) = self.pod(order).await?;
         let name = order
@@ -152,7 +152,7 @@ impl Control {
         let runtime = self.supervisor.runtime(node);
         let view = runtime.view(&pod.uid);
         match view.latest(&name) {
-            // A held container runs nothing that could end.
+            // A container that its supervisor holds has no process that could end.
             Some(c) if matches!(c.state, State::Running { .. }) && !runtime.is_held(&c.id) => {
                 Ok((node, c.id.clone()))
             }
@@ -321,7 +321,7 @@ async fn deliveries(Shared(control): Shared<Control>) -> Json<Delays> {
     Json(control.supervisor.agents.deliveries.delays())
 }
 
-/// Training processes that run under supervisors.
+/// Training processes under supervisors.
 async fn training(Shared(control): Shared<Control>) -> Json<BTreeMap<i64, usize>> {
     let mut by_attempt: BTreeMap<i64, usize> = BTreeMap::new();
     for (_, runtime) in control.supervisor.runtimes() {

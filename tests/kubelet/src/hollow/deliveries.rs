@@ -1,4 +1,4 @@
-//! How long orders took to reach the agents.
+//! Delays of the orders' delivery to the agents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -10,11 +10,11 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 
-/// Milliseconds from the failure behind an attempt until an agent had the order for it, one for each
+/// Milliseconds from the failure that caused an attempt until an agent had the order, one value per
 /// agent, by UID of the workload and attempt.
 pub type Delays = BTreeMap<String, BTreeMap<i64, Vec<i64>>>;
 
-/// What all agents of the process have heard.
+/// Orders that the agents of the process received.
 #[derive(Clone, Default)]
 pub(super) struct Deliveries(Arc<Mutex<Delays>>);
 
@@ -23,7 +23,7 @@ impl Deliveries {
         self.0.lock().clone()
     }
 
-    /// Notes what one agent hears, for ever.
+    /// Records the orders of an agent until dropped.
     pub(super) async fn follow(
         self,
         mut orders: watch::Receiver<Orders>,
@@ -33,7 +33,7 @@ impl Deliveries {
         loop {
             self.note(&mut heard, orders.borrow_and_update().as_ref(), clock);
             if orders.changed().await.is_err() {
-                // The agent is gone.
+                // The agent has ended.
                 std::future::pending::<()>().await;
             }
         }
@@ -49,7 +49,7 @@ impl Deliveries {
             for domain in &order.domains {
                 let key = (uid.clone(), domain.key.clone());
                 let last = heard.insert(key, domain.attempt);
-                // An agent that has just begun hears of what was decided long ago.
+                // A new agent receives orders that were decided long ago.
                 let news = last.is_some_and(|last| last < domain.attempt);
                 if let Some(since) = domain.since.filter(|_| news) {
                     let delay = (clock.now() - since).num_milliseconds();

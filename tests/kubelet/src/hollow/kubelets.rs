@@ -1,8 +1,7 @@
-//! The kubelets of all nodes: one task that owns every pod's worker.
+//! The kubelets of all nodes: a task with the workers of all pods.
 //!
 //! Pods are synced when their object changes, when the runtime changes (at the node's next relist,
-//! or at once while the worker waits for a call of its own), and when a time that the model named
-//! has come.
+//! or at once while the worker waits for a call to it), and at times that the model requested.
 
 #![expect(
     clippy::disallowed_methods,
@@ -30,42 +29,42 @@ use crate::model::admission::{Rejection, admit};
 use crate::model::{Action, FEATURE_RESTART_ALL, KubeletConfig, PodDesc, PodWorker};
 use crate::runtime::{Changed, Runtime};
 
-/// Writes under way at once.
+/// Maximum number of concurrent writes.
 const WRITES: usize = 32;
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// One node's kubelet.
+/// The kubelet of a node.
 pub(super) struct Kubelet {
     pub(super) info: Arc<NodeInfo>,
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) config: KubeletConfig,
     pub(super) allocatable: Resources,
-    /// Every new pod is refused with this reason.
+    /// Reason with which all new pods are refused.
     pub(super) reject: Option<Rejection>,
 }
 
-/// One pod on one of the nodes.
+/// A pod on a node.
 struct Slot {
     node: usize,
     pod: Arc<PodDesc>,
     worker: PodWorker,
     requests: Resources,
-    /// What the API server has.
+    /// Status in the API server.
     published: Option<PodStatus>,
-    /// What it should have.
+    /// Status to write.
     wanted: Option<PodStatus>,
-    /// Whether the object may go once the status has been written.
+    /// True if the object can be removed after the status is written.
     delete: bool,
     writing: bool,
-    /// Whether the worker waits for the runtime.
+    /// True if the worker waits for the runtime.
     blocked: bool,
     due: Option<Instant>,
 }
 
-/// What a test does to the nodes; answered when it is done.
+/// Commands of a test. The response is sent after the command is executed.
 pub(super) enum Command {
-    /// A pod of this namespace and name: UID, node, and whether it exists.
+    /// Finds a pod by namespace and name: UID, node, and whether it exists.
     Find {
         namespace: String,
         name: String,
@@ -77,18 +76,18 @@ pub(super) enum Command {
         message: String,
         reply: oneshot::Sender<()>,
     },
-    /// Pods that come to the node are refused with this, or no longer.
+    /// Refuses new pods with this reason, or accepts them again.
     Reject {
         node: usize,
         rejection: Option<Rejection>,
         reply: oneshot::Sender<()>,
     },
-    /// The node is back: everything on it is looked at and told again.
+    /// The node has returned: everything on it is listed and reported again.
     Returned {
         node: usize,
         reply: oneshot::Sender<()>,
     },
-    /// The kubelet restarts: its memory is rebuilt from the API.
+    /// The kubelet restarts and rebuilds its memory from the API.
     RestartKubelet {
         node: usize,
         reply: oneshot::Sender<()>,
@@ -103,12 +102,13 @@ pub(super) struct Kubelets {
     client: Client,
     pods: BTreeMap<String, Slot>,
     by_node: Vec<BTreeSet<String>>,
-    /// Syncs to come, by time.
+    /// Scheduled syncs by time.
     due: BTreeSet<(Instant, String)>,
     origin: Instant,
     writes: JoinSet<(String, Write, Written)>,
     write_queue: VecDeque<String>,
-    /// UIDs told since the last complete list began; a list tells everything before `Listed`.
+    /// UIDs seen since the start of the last complete list. A list reports all pods before
+    /// `Listed`.
     told: BTreeSet<String>,
 }
 
@@ -129,7 +129,7 @@ impl Kubelets {
         }
     }
 
-    /// Works until a sender of events is gone.
+    /// Runs until a sender of events is dropped.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<PodEvent>,
@@ -257,7 +257,7 @@ impl Kubelets {
         }
     }
 
-    /// The runtime of a node has news: noticed at its next relist, or at once by a worker that
+    /// A change in the runtime of a node is noticed at its next relist, or at once by a worker that
     /// waits for it.
     fn changed(&mut self, change: &Changed) {
         let Some(slot) = self.pods.get(&change.uid) else {
@@ -390,7 +390,7 @@ impl Kubelets {
             (Written::Done, Write::Status(status)) => {
                 slot.published = Some(PodStatus::clone(status));
             }
-            // The watch tells when it is gone; a finalizer may hold it.
+            // The watch reports its removal, which a finalizer can delay.
             (Written::Done, Write::Delete) => slot.delete = false,
             (Written::Gone, _) => return self.gone(uid),
             (Written::Failed(error), _) => {
@@ -408,7 +408,7 @@ impl Kubelets {
     }
 
     fn command(&mut self, command: Command) {
-        // A client that has gone away misses its answer.
+        // A client that has disconnected misses its response.
         match command {
             Command::Find {
                 namespace,
@@ -466,9 +466,9 @@ impl Kubelets {
     }
 }
 
-/// Whether the API server has Ready=False and no reason: a kubelet gives one. The node controller,
-/// which says so of every pod of a node whose Lease is late, does not, and the kubelet sets it right
-/// as soon as it sees it (kubelet-stops-and-returns).
+/// True if the API server has Ready=False without a reason. A kubelet always gives a reason. The
+/// node controller, which sets the condition for all pods of a node with a late Lease, gives none,
+/// and the kubelet corrects it at once (kubelet-stops-and-returns).
 fn says_unready_without_reason(status: &PodStatus) -> bool {
     let mut conditions = status.conditions.iter().flatten();
     conditions.any(|c| {
@@ -476,8 +476,8 @@ fn says_unready_without_reason(status: &PodStatus) -> bool {
     })
 }
 
-/// What a pod holds on its node; nothing but itself when its quantities do not parse, which the API
-/// server excludes.
+/// Resources of a pod on its node. Only the pod itself if its quantities do not parse, which the
+/// API server prevents.
 fn requests(pod: &PodDesc) -> Resources {
     let view = serde_json::to_value(&pod.spec).and_then(serde_json::from_value);
     let one = || {

@@ -1,4 +1,4 @@
-//! Any number of nodes in one process: real node, Lease and pod objects, kept by the kubelet model.
+//! Any number of nodes in a process: real node, Lease and pod objects, run by the kubelet model.
 
 mod agents;
 mod args;
@@ -39,10 +39,10 @@ use kubelets::{Kubelet, Kubelets};
 use nodes::NodeInfo;
 use supervisor::{Node, Supervisor};
 
-/// Events under way from the watch to the kubelets.
+/// Maximum number of events between the watch and the kubelets.
 const QUEUE: usize = 1024;
 
-/// Plays the nodes until a part of the process fails; dropping the future stops everything.
+/// Runs the nodes until a part of the process fails. Dropping the future stops everything.
 pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let config = config(&options).await?;
     let client = Client::try_from(config.clone())?;
@@ -89,7 +89,7 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let (sender, receiver) = watch::channel(None);
     let agents = agents::Agents::new(anonymous, client.clone(), &options, receiver, clock)?;
     if options.agent_pods.is_some() && !options.own_watches {
-        // Any agent's identity may read orders; one watch serves all.
+        // The identity of any agent can read orders. One watch serves all.
         let reader = agents.client(None).await?;
         tasks.spawn(async move { match orders::follow(reader, sender).await {} });
     }
@@ -110,7 +110,7 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
 
 async fn config(options: &Options) -> Result<Config> {
     let mut config = kube_config(options.kubeconfig.as_deref()).await?;
-    // Every call has its own deadline and its own way of trying again.
+    // Every call has its own deadline and retries.
     config.default_retry = false;
     if let Some(token) = &options.token {
         config = without_identity(config);
@@ -140,7 +140,7 @@ fn make_nodes(
     options.names().enumerate().map(make).collect()
 }
 
-/// Makes the runtime of a node, by its name.
+/// Creates the runtime of a node by name.
 type Maker = Box<dyn Fn(&str, Table) -> Result<Arc<dyn Runtime>>>;
 
 fn maker(options: &Options, clock: Clock) -> Result<Maker> {

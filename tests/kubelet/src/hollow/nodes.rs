@@ -25,27 +25,27 @@ use super::args::Options;
 use crate::clock::Clock;
 use crate::model::FEATURE_RESTART_ALL;
 
-/// Longest time that one call may take.
+/// Limit of a call.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
-/// Calls under way at once.
+/// Maximum number of concurrent calls.
 pub(super) const CONCURRENCY: usize = 16;
 /// Namespace of node Leases.
 const LEASES: &str = "kube-node-lease";
 
-/// What the parts of the process share about one node.
+/// Shared data of a node.
 #[derive(Debug)]
 pub(super) struct NodeInfo {
     pub(super) name: String,
     pub(super) ip: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) declares_restart_all: bool,
-    /// Whether it answers: false after it vanished.
+    /// False after the node vanished.
     pub(super) up: AtomicBool,
 }
 
-/// Node number `i` as the options describe it.
+/// Node number `i` according to the options.
 pub(super) fn node_info(options: &Options, i: usize, name: String) -> NodeInfo {
-    // Blocks of nodes make a rack, blocks of racks a zone: neighbours share switches.
+    // Consecutive nodes form a rack and consecutive racks a zone, as nodes that share switches do.
     let block = |parts: usize| i * parts.max(1) / options.nodes.max(1);
     let racks = options.racks.max(1);
     let (rack, zone) = (block(racks), block(racks) * options.zones.max(1) / racks);
@@ -84,7 +84,7 @@ pub(super) fn resources(options: &Options) -> BTreeMap<String, String> {
     out
 }
 
-/// Makes or refreshes the objects of all nodes.
+/// Creates or updates the objects of all nodes.
 pub(super) async fn register(
     client: &Client,
     options: &Options,
@@ -125,7 +125,7 @@ async fn register_one(
         "metadata": {"name": node.name},
         "spec": {"holderIdentity": node.name, "leaseDurationSeconds": options.lease_seconds, "renewTime": micro(clock.now())},
     }))?;
-    // The namespace is made by the API server itself, soon after its start.
+    // The API server creates the namespace shortly after its start.
     for _ in 0..50 {
         match timeout(DEADLINE, leases.create(&PostParams::default(), &lease)).await? {
             Ok(_) => return Ok(()),
@@ -141,8 +141,8 @@ async fn register_one(
     bail!("namespace {LEASES} does not exist")
 }
 
-/// Says that the node is there and ready, as a kubelet does after it was given up. The Lease comes
-/// first: a ready node with an old one is given up again at once.
+/// Reports a node as ready after its return, as a kubelet does. The Lease is renewed first, because
+/// a ready node with an old Lease is marked as lost again at once.
 pub(super) async fn come_back(
     client: &Client,
     options: &Options,
@@ -222,7 +222,7 @@ fn micro(t: DateTime<Utc>) -> String {
     t.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
-/// Renews the Leases of all nodes that are up, spread evenly over the period, for ever.
+/// Renews the Leases of all nodes that are up, spread evenly over the period, until dropped.
 pub(super) async fn keep_leases(
     client: Client,
     options: Options,
@@ -255,8 +255,8 @@ pub(super) async fn keep_leases(
         .await;
 }
 
-/// Says again that a node is ready when the API server believes otherwise although it is up: after
-/// a lease was late.
+/// Reports a node as ready again if the API server has another state although the node is up, for
+/// example after a late lease.
 pub(super) async fn keep_ready(
     client: Client,
     options: Options,

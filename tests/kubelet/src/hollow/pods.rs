@@ -1,4 +1,4 @@
-//! One watch on the pods of all nodes.
+//! A watch of the pods of all nodes.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -14,10 +14,10 @@ use tracing::warn;
 
 use crate::model::PodDesc;
 
-/// What the watch tells the kubelets.
+/// An event of the watch for the kubelets.
 #[derive(Debug)]
 pub(super) enum PodEvent {
-    /// A pod bound to one of the nodes, by number, is like this.
+    /// State of a pod that is bound to a node, by node number.
     Seen {
         node: usize,
         pod: Arc<PodDesc>,
@@ -25,11 +25,11 @@ pub(super) enum PodEvent {
     },
     /// A pod is gone.
     Gone { uid: String },
-    /// Everything that exists has been told since the last of these; what was not told is gone.
+    /// All existing pods were reported since the previous event of this kind. Others are gone.
     Listed,
 }
 
-/// Follows the pods of the nodes, for ever.
+/// Watches the pods of the nodes until dropped.
 pub(super) async fn follow(
     client: Client,
     nodes: BTreeMap<String, usize>,

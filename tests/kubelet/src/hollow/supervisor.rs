@@ -1,4 +1,4 @@
-//! Nodes as wholes: which are up, and which have an agent.
+//! State of whole nodes: whether they are up and have an agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::nodes::{self, CONCURRENCY, DEADLINE, NodeInfo};
 use crate::clock::Clock;
 use crate::runtime::Runtime;
 
-/// One node: what it is, and what runs it.
+/// A node and the task that runs it.
 pub(super) struct Node {
     pub(super) info: Arc<NodeInfo>,
     pub(super) runtime: Arc<dyn Runtime>,
-    /// Records of its agent; they survive the agent as a file would.
+    /// Records of its agent, which survive the agent as a file would.
     pub(super) store: MemoryStore,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Supervisor {
     running: Mutex<Running>,
 }
 
-/// Agents at work.
+/// Running agents.
 #[derive(Default)]
 struct Running {
     tasks: JoinSet<()>,
@@ -74,15 +74,15 @@ impl Supervisor {
         &self.nodes[node].runtime
     }
 
-    /// Every node's name and runtime.
+    /// Name and runtime of every node.
     pub(super) fn runtimes(&self) -> impl Iterator<Item = (&str, &Arc<dyn Runtime>)> {
         self.nodes
             .iter()
             .map(|n| (n.info.name.as_str(), &n.runtime))
     }
 
-    /// Starts the agents of all nodes that have one, each when its pod is there: a bounded number
-    /// at once, as the `DaemonSet` controller would.
+    /// Starts the agents of all nodes that have one, each after its pod exists, with bounded
+    /// concurrency as in the `DaemonSet` controller.
     pub(super) async fn start_agents(&self) -> Result<()> {
         let with_agent =
             (0..self.nodes.len()).filter(|i| self.options.has_agent(&self.nodes[*i].info.name));
@@ -133,7 +133,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a node its agent and the agent's pod.
+    /// Starts a node's agent and creates its pod.
     pub(super) async fn start_agent(&self, i: usize) -> Result<()> {
         let namespace = self
             .options
@@ -146,7 +146,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The node falls silent.
+    /// Makes a node silent.
     pub(super) fn vanish(&self, i: usize) {
         self.nodes[i].info.up.store(false, Ordering::Relaxed);
         self.running
@@ -156,7 +156,7 @@ impl Supervisor {
             .inspect(|task| task.abort());
     }
 
-    /// The node answers again.
+    /// Returns a silent node.
     pub(super) async fn come_back(&self, i: usize) -> Result<()> {
         let info = &self.nodes[i].info;
         info.up.store(true, Ordering::Relaxed);

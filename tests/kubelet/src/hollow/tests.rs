@@ -1,5 +1,4 @@
-//! The kubelets' task over the simulated runtime and an API server that writes down what it is
-//! told.
+//! The kubelets' task with the simulated runtime and an API server that records its requests.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::latency::LatencyProfile;
 use crate::model::PodDesc;
 use crate::runtime::{Ended, Fault};
 
-/// One write: method, path, body.
+/// Method, path and body of a write.
 type Call = (Method, String, Value);
 
 struct Rig {
@@ -32,7 +31,7 @@ struct Rig {
     _task: JoinSet<()>,
 }
 
-/// One node of 8 CPUs with the measured profile.
+/// A node of 8 CPUs with the measured profile.
 fn rig() -> Rig {
     let options =
         <Options as clap::Parser>::parse_from(["lockstep-hollow", "--nodes=1", "--cpu=8"]);
@@ -99,12 +98,12 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// The watch shows the pod; `change` is merged into it.
+    /// The watch shows the pod with `change` merged into it.
     async fn shows(&self, name: &str, change: Value) {
         self.shows_status(name, change, json!({})).await;
     }
 
-    /// The same with this status.
+    /// Like [`Rig::shows`], with this status.
     async fn shows_status(&self, name: &str, change: Value, status: Value) {
         let mut pod = json!({
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
@@ -130,7 +129,7 @@ impl Rig {
         tokio::time::sleep(time).await;
     }
 
-    /// The writes since the last call, in short: `Running`, `delete`, ...
+    /// The writes since the last call, abbreviated: `Running`, `delete`, ...
     fn writes(&self) -> Vec<String> {
         let short = |(method, _, body): Call| match method {
             Method::DELETE => "delete".to_owned(),
@@ -163,7 +162,7 @@ async fn a_pod_is_pending_until_it_runs_and_its_exit_shows_at_the_next_relist() 
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;
     assert_eq!(rig.writes().last().unwrap(), "Running");
-    // Relists of the first node come at full seconds; this is half a second after one.
+    // Relists of the first node are at full seconds. This is half a second later.
     rig.pass(Duration::from_millis(500)).await;
     rig.fail("a", 3);
     rig.pass(Duration::from_millis(490)).await;
@@ -230,7 +229,7 @@ async fn a_pod_marked_unready_by_the_node_controller_is_reported_ready_again() {
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;
     rig.writes();
-    // After a late Lease: the node was never away.
+    // After a late Lease, without an outage of the node.
     let ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
     rig.shows_status("a", json!({}), ready).await;
     rig.pass(LONG).await;

@@ -1,4 +1,4 @@
-//! What the kubelets write about pods, a bounded number of calls at once and one per pod.
+//! Writes of the kubelets about pods, with bounded concurrency and one at a time per pod.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use tokio::time::timeout;
 use super::nodes::DEADLINE;
 use crate::model::PodDesc;
 
-/// A write about one pod.
+/// A write about a pod.
 #[derive(Clone, Debug)]
 pub(super) enum Write {
     /// Post the status.
     Status(Box<PodStatus>),
-    /// Let the object go.
+    /// Delete the object.
     Delete,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// It is done.
+    /// The write is complete.
     Done,
     /// The pod is gone.
     Gone,
-    /// It failed and is worth another try.
+    /// The write failed and should be retried.
     Failed(String),
 }
 
-/// Carries out one write. Both kinds name the UID, so that they never hit a later pod of the same
-/// name.
+/// Executes a write. Both kinds contain the UID as a precondition, so that they never affect a
+/// later pod of the same name.
 pub(super) async fn write(client: Client, pod: Arc<PodDesc>, write: Write) -> Written {
     let api = Api::<Pod>::namespaced(client, &pod.namespace);
     let call = async {
@@ -65,8 +65,8 @@ pub(super) async fn write(client: Client, pod: Arc<PodDesc>, write: Write) -> Wr
     }
 }
 
-/// The status with explicit nulls for what a merge would keep from before: reasons and messages
-/// that no longer apply.
+/// The status with explicit nulls for reasons and messages that no longer apply, which a merge
+/// would keep.
 fn complete(status: &PodStatus) -> Value {
     let mut status = json!(status);
     let absent = |object: &mut Value| {

@@ -1,4 +1,4 @@
-//! What a node refuses to run. A refused pod fails at once, with a reason, and never ran.
+//! Admission of pods on a node. A refused pod fails at once, with a reason, and never runs.
 
 use lockstep_model::resources::Resources;
 
@@ -10,12 +10,12 @@ use super::pod::PodDesc;
 pub struct Rejection {
     /// `status.reason`, such as `OutOfcpu`.
     pub reason: String,
-    /// What `status.message` says after "Pod was rejected: ".
+    /// Text of `status.message` after "Pod was rejected: ".
     pub message: String,
 }
 
-/// Whether a node with these features and resources takes the pod, beside pods that use `used` of a
-/// resource.
+/// Admits the pod on a node with these features and resources, of which other pods use `used`, or
+/// refuses it.
 ///
 /// The wording is that of `lifecycle.predicateAdmitHandler` and of the declared-features handler
 /// (KEP-5328).

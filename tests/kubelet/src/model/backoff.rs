@@ -1,24 +1,23 @@
-//! Crash back-off of one container, as client-go's `flowcontrol.Backoff` computes it for the
-//! kubelet.
+//! Crash back-off of a container, as in client-go's `flowcontrol.Backoff` for the kubelet.
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-/// First pause. The first crash restarts at once; this is the pause before the second restart.
+/// First pause. The first restart is immediate. This is the pause before the second restart.
 const INITIAL: Duration = Duration::from_secs(10);
 /// Longest pause.
 const MAX: Duration = Duration::from_mins(5);
 
-/// State of one container's back-off.
+/// State of a container's back-off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backoff {
-    /// Pause to keep after the next exit, and when it was last raised.
+    /// Pause after the next exit, and the time of its last increase.
     entry: Option<(Duration, DateTime<Utc>)>,
 }
 
 impl Backoff {
-    /// When a container that exited at `finished_at` may start again; None means at once.
+    /// Earliest start of a container that exited at `finished_at`. `None` means at once.
     pub(super) fn until(&self, finished_at: DateTime<Utc>, scale: f64) -> Option<DateTime<Utc>> {
         let (pause, raised) = self.entry?;
         if expired(raised, finished_at, scale) {
@@ -28,7 +27,7 @@ impl Backoff {
         }
     }
 
-    /// Notes a restart after an exit at `finished_at`: the pause doubles, or starts anew after a
+    /// Records a restart after an exit at `finished_at`: the pause doubles, or is reset after a
     /// healthy time of twice the longest pause.
     pub(super) fn raise(&mut self, finished_at: DateTime<Utc>, now: DateTime<Utc>, scale: f64) {
         let pause = match self.entry {
@@ -39,8 +38,7 @@ impl Backoff {
     }
 }
 
-/// Whether the container ran long enough between its last restart and this exit for the pause to be
-/// forgotten.
+/// True if the container ran long enough between its last restart and this exit to reset the pause.
 fn expired(raised: DateTime<Utc>, exit: DateTime<Utc>, scale: f64) -> bool {
     exit - raised
         > chrono::Duration::from_std((MAX * 2).mul_f64(scale)).unwrap_or(chrono::Duration::MAX)

@@ -1,5 +1,4 @@
-//! What follows the exit of a container: its rules, then its policy, then the pod's policy
-//! (KEP-5307).
+//! Effect of a container's exit: its rules, then its policy, then the pod's policy (KEP-5307).
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
@@ -11,19 +10,19 @@ const RESTART: &str = "Restart";
 /// Rule action that restarts all containers of the pod.
 pub(super) const RESTART_ALL: &str = "RestartAllContainers";
 
-/// What the kubelet does about an exit.
+/// Reaction of the kubelet to an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterExit {
-    /// The container stays as it is.
+    /// The container stays ended.
     Stay,
-    /// The container is started again, after its back-off.
+    /// The container restarts after its back-off.
     Restart,
-    /// All containers of the pod are removed and started like those of a new pod.
+    /// All containers of the pod are removed and started as in a new pod.
     RestartAll,
 }
 
 /// First matching rule, else the container's restart policy, else the pod's. Kubelets before 1.35
-/// know neither rules nor policies of regular containers.
+/// support neither rules nor policies of regular containers.
 pub(super) fn after_exit(
     pod: &PodDesc,
     kind: Kind,
@@ -41,8 +40,8 @@ pub(super) fn after_exit(
     };
     match rule.map(|r| r.action.as_str()) {
         Some(RESTART_ALL) if config.restart_all => return AfterExit::RestartAll,
-        // An init container that succeeded is done whatever its rules say; only a restart of all
-        // runs it again.
+        // An init container that succeeded is complete whatever its rules are. Only a restart of
+        // all containers runs it again.
         Some(RESTART) if kind != Kind::Init || exit_code != 0 => {
             return AfterExit::Restart;
         }
@@ -57,7 +56,7 @@ pub(super) fn after_exit(
         .unwrap_or("Always");
     let restart = match (policy, kind) {
         ("Never", _) => false,
-        // Always means "until it succeeds" for an init container.
+        // For an init container, Always means "until it succeeds".
         ("OnFailure", _) | (_, Kind::Init) => exit_code != 0,
         _ => true,
     };

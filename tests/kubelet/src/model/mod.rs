@@ -11,10 +11,10 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`admission`] | what a node refuses to run |
-//! | `view` | what the runtime shows |
-//! | `pod` | what the API server says |
-//! | `exit` | what follows the exit of a container: policy and rules |
+//! | [`admission`] | admission of pods |
+//! | `view` | state in the runtime |
+//! | `pod` | state in the API server |
+//! | `exit` | effect of a container's exit: policy and rules |
 //! | `backoff` | crash back-off |
 //! | `plan` | actions |
 //! | `status` | statuses, conditions, phase |
@@ -34,13 +34,12 @@ pub use pod::{Kind, PodDesc};
 pub use view::{ContainerView, PodView, SandboxView, State};
 pub use worker::{Action, KubeletConfig, Outcome, PodWorker};
 
-/// Condition of pods that have a `RestartAllContainers` rule: True from the trigger until no
-/// container is left.
+/// Condition of pods with a `RestartAllContainers` rule: True from the trigger until all containers
+/// are removed.
 pub const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
-/// Condition of pods that have a sandbox.
+/// Condition of pods with a sandbox.
 const READY_TO_START: &str = "PodReadyToStartContainers";
-/// Reason of the states of containers that a restart of all containers removed, and the exit code
-/// beside it.
+/// Reason and exit code in states of containers that a restart of all containers removed.
 pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
 /// Name of the declared node feature that `RestartAllContainers` rules require.
 pub const FEATURE_RESTART_ALL: &str = "RestartAllContainersOnContainerExits";

@@ -1,5 +1,4 @@
-//! What to do: the difference between what the runtime shows and what the spec wants
-//! (`computePodActions`).
+//! Actions: the difference between the runtime's state and the spec (`computePodActions`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,11 +12,11 @@ use super::view::{ContainerView, SandboxView, State};
 use super::worker::{Action, Context, EndShown, PodWorker, Terminating, triggers};
 use super::{ALL_CONTAINERS_RESTARTING, READY_TO_START};
 
-/// Shortest grace period that the runtime manager gives, whatever was asked for.
+/// Shortest grace period of the runtime manager, also for shorter requests.
 const MIN_GRACE: Duration = Duration::from_secs(2);
-/// Time between two syncs of a pod that has work.
+/// Time between two syncs of a pod with pending work.
 const NEXT_SYNC: TimeDelta = TimeDelta::milliseconds(50);
-/// How long after its start a container has the result of its first probe.
+/// Time from the start of a container to the result of its first probe.
 const FIRST_PROBE: TimeDelta = TimeDelta::milliseconds(50);
 /// Pause after a container could not be created.
 pub(super) const CREATE_RETRY: TimeDelta = TimeDelta::seconds(10);
@@ -28,10 +27,10 @@ pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
     pub(super) wake: Option<DateTime<Utc>>,
     pub(super) blocked: bool,
-    /// Containers that wait for their back-off.
+    /// Containers in back-off.
     pub(super) backing_off: BTreeSet<String>,
-    /// Whether the worker is inside a call that began before: the kubelet publishes when it begins
-    /// to sync a pod, and not again until that is done.
+    /// True if the worker is inside a call that began earlier: the kubelet publishes a status at
+    /// the start of a sync, and not again until the sync is complete.
     pub(super) hold: bool,
     /// Names and instances that a restart of all containers removes now.
     pub(super) removed: Vec<(String, i32)>,
@@ -63,7 +62,7 @@ impl Plan {
     }
 }
 
-/// Plans one step.
+/// Plans a step.
 pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
     let mut plan = Plan::default();
     if w.over() || w.told_to_end(cx) {
@@ -88,7 +87,7 @@ pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
 }
 
 /// Stops regular containers together, then sidecars one by one in reverse order, within one grace
-/// period; then the sandbox; then the pod object may go.
+/// period, then the sandbox. Then the pod object can be removed.
 fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     let told = cx.told_to_end();
     plan.hold = w.terminating.is_some_and(|t| t.told == told);
@@ -99,8 +98,8 @@ fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
         stop_containers(cx, plan, since);
         return;
     }
-    // A pod that came to its end by itself is first told as such, in its old phase. Its final phase
-    // comes a poll later: recorded as 1.1 s in exit-code-never, 1.8 s in sidecar-dies.
+    // A pod that ended by itself is first reported as ended in its old phase. Its final phase
+    // follows a poll later: recorded as 1.1 s in exit-code-never, 1.8 s in sidecar-dies.
     let by_itself = !told && w.ended.is_none();
     match cx.view.sandbox {
         SandboxView::Creating | SandboxView::Ready { .. } => {
@@ -159,9 +158,9 @@ fn stop_containers(cx: &Context<'_>, plan: &mut Plan, since: DateTime<Utc>) {
     }
 }
 
-/// KEP-5532: kill what runs, one after the other, without preStop and grace; then remove every
-/// container, those that set it off last, so that an interrupted restart is found again from their
-/// records.
+/// KEP-5532: kills running containers in turn, without preStop and grace, and then removes all
+/// containers. Triggering containers are removed last, so that an interrupted restart is detected
+/// from their records.
 fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     plan.blocked = true;
     // After a reboot, one sync creates a sandbox and the next one removes the containers.
@@ -195,8 +194,7 @@ fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     }
 }
 
-/// The life of a pod that nobody ends: sandbox, init containers in order, sidecars, regular
-/// containers.
+/// Regular operation of a pod: sandbox, init containers in order, sidecars, regular containers.
 fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     match cx.view.sandbox {
         SandboxView::Ready { .. } => {}
@@ -232,8 +230,8 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     }
 }
 
-/// A reboot has ended the sandbox: the pod starts from its beginning in a new one. With restartPolicy
-/// Never the kubelet creates none, also if a rule restarts a container.
+/// A reboot has ended the sandbox: the pod starts again in a new sandbox. With restartPolicy Never
+/// the kubelet creates none, even if a rule restarts a container.
 fn renew_sandbox(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     let ran = !cx.view.containers.is_empty();
     if ran && cx.pod.spec.restart_policy.as_deref() == Some("Never") {
@@ -251,7 +249,7 @@ fn renew_sandbox(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     plan.actions.push(Action::CreateSandbox);
 }
 
-/// Instances older than the one that `lastState` shows.
+/// Removes instances that are older than the instance in `lastState`.
 fn forget_old(cx: &Context<'_>, plan: &mut Plan) {
     for c in &cx.view.containers {
         if cx
@@ -264,7 +262,7 @@ fn forget_old(cx: &Context<'_>, plan: &mut Plan) {
     }
 }
 
-/// Runs init containers and sidecars; true when regular containers may run.
+/// Runs init containers and sidecars. True if regular containers can run.
 fn init(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, initialized: bool) -> bool {
     for (kind, c) in cx
         .pod
@@ -300,18 +298,18 @@ fn succeeded(cx: &Context<'_>, c: &Container) -> bool {
         .is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. }))
 }
 
-/// Where a container stands after [`keep`].
+/// State of a container after [`keep`].
 #[derive(PartialEq, Eq)]
 enum Standing {
     /// Its process runs.
     Running,
-    /// It is being started, or waits for its back-off.
+    /// It is being started or in back-off.
     Coming,
-    /// It has ended and stays so.
+    /// It has ended and will not restart.
     Over,
 }
 
-/// Starts a container that should run and does not, or says when.
+/// Starts a container that should run, or returns the time of its start.
 fn keep(
     w: &mut PodWorker,
     cx: &Context<'_>,
@@ -349,7 +347,7 @@ fn keep(
     if after_exit(cx.pod, kind, c, exit_code, cx.config) == AfterExit::Stay {
         return Standing::Over;
     }
-    // What the liveness probe ended is started again in the same call.
+    // A container that the liveness probe ended is started again in the same call.
     let replaced = w.replacing.remove(&c.name);
     let backoff = w.backoff.entry(c.name.clone()).or_default();
     let scale = cx.config.backoff_scale;
@@ -367,8 +365,8 @@ fn keep(
     Standing::Coming
 }
 
-/// Wakes when a probe first succeeds and when readiness ends. Stops a container whose liveness probe
-/// has failed.
+/// Schedules syncs at the first success of a probe and at the end of readiness. Stops containers
+/// with failed liveness probes.
 fn watch_probes(
     w: &mut PodWorker,
     cx: &Context<'_>,
@@ -395,14 +393,14 @@ fn watch_probes(
     }
 }
 
-/// When a probe of a container whose probes fail has failed as often as its threshold.
+/// Time at which a container with failing probes has reached the probe's failure threshold.
 pub(super) fn failed_at(probe: Option<&Probe>, instance: &ContainerView) -> Option<DateTime<Utc>> {
     let (probe, since) = (probe?, instance.unhealthy_since?);
     Some(since + period(probe) * probe.failure_threshold.unwrap_or(3))
 }
 
-/// When a running container counts as started: at once, or when its startup probe passes for the
-/// first time, which on these nodes is when it first runs.
+/// Time from which a running container counts as started: at once, or at the first success of its
+/// startup probe, which on these nodes is its first run.
 pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
     match cx.view.latest(&c.name)?.state {
         State::Running { started_at } => Some(started_at + initial_delay(c.startup_probe.as_ref())),
@@ -410,7 +408,8 @@ pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc
     }
 }
 
-/// When a running container counts as ready: at once, or after its readiness probe has run.
+/// Time from which a running container counts as ready: at once, or after its readiness probe has
+/// run.
 pub(super) fn ready_at(w: &PodWorker, cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
     let State::Running {
         started_at: running,

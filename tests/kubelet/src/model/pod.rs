@@ -1,11 +1,11 @@
-//! What the API server says about one pod.
+//! A pod according to the API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
-/// A pod as its kubelet needs it.
+/// A pod with the fields that its kubelet needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodDesc {
     /// Namespace.
@@ -18,30 +18,31 @@ pub struct PodDesc {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Generation of the object, echoed in the status.
+    /// Generation of the object, repeated in the status.
     pub generation: Option<i64>,
     /// The spec.
     pub spec: PodSpec,
-    /// Grace period of a deletion that was asked for.
+    /// Grace period of a requested deletion.
     pub deletion: Option<Duration>,
-    /// Whether the object is gone from the API server (a forced deletion): nothing is written any
-    /// more.
+    /// True if the object is gone from the API server (a forced deletion). Then nothing is written
+    /// any more.
     pub gone: bool,
 }
 
-/// Which of the three ways of running a container has.
+/// Kinds of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Runs to its end before the next container starts.
     Init,
-    /// Init container with restartPolicy Always: runs beside the regular containers.
+    /// Init container with restartPolicy Always, which runs at the same time as the regular
+    /// containers.
     Sidecar,
     /// One of `spec.containers`.
     Regular,
 }
 
 impl PodDesc {
-    /// Takes what is needed out of an API object; None when it lacks name, UID or spec.
+    /// Converts an API object. `None` if it lacks name, UID or spec.
     pub fn from_api(pod: Pod) -> Option<Self> {
         let meta = pod.metadata;
         let grace = meta.deletion_grace_period_seconds.unwrap_or(0);
@@ -60,7 +61,7 @@ impl PodDesc {
         })
     }
 
-    /// Init containers and sidecars in order, then regular ones.
+    /// Init containers and sidecars in order, then regular containers.
     pub fn containers(&self) -> impl Iterator<Item = (Kind, &Container)> {
         let init = self.spec.init_containers.iter().flatten();
         init.map(|c| (init_kind(c), c))
@@ -74,7 +75,7 @@ impl PodDesc {
             .map(|(_, c)| c)
     }
 
-    /// Whether any container has a rule that restarts all of them.
+    /// True if a container has a rule that restarts all containers.
     pub fn has_restart_all_rule(&self) -> bool {
         self.containers().any(|(_, c)| {
             c.restart_policy_rules
@@ -84,7 +85,7 @@ impl PodDesc {
         })
     }
 
-    /// Grace period that the spec gives, as the API server defaults it.
+    /// Grace period of the spec, with the API server's default.
     pub fn spec_grace(&self) -> Duration {
         let seconds = self.spec.termination_grace_period_seconds.unwrap_or(30);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))

@@ -1,4 +1,4 @@
-//! What the kubelet says of a pod: container statuses, conditions, phase.
+//! The kubelet's status of a pod: container statuses, conditions, phase.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{
@@ -14,15 +14,15 @@ use super::view::{ContainerView, SandboxView, State};
 use super::worker::{Context, EndShown, PodWorker};
 use super::{ALL_CONTAINERS_RESTARTING, READY_TO_START, RESTARTING_ALL_CONTAINERS};
 
-/// Scheme of container ids in statuses.
+/// Scheme of container IDs in statuses.
 const RUNTIME_SCHEME: &str = "hollow";
 
-/// A time as the API carries it.
+/// Converts a time for the API.
 pub(super) fn to_api(t: DateTime<Utc>) -> Time {
     Time(jiff::Timestamp::from_second(t.timestamp()).unwrap_or_default())
 }
 
-/// A time of the API as decisions use it.
+/// Converts a time from the API.
 pub(super) fn from_api(t: &Time) -> DateTime<Utc> {
     DateTime::from_timestamp(t.0.as_second(), 0).unwrap_or_default()
 }
@@ -67,8 +67,8 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
     }
     let conditions = conditions(w, cx, &init, &regular, initialized, true_phase);
     w.conditions.clone_from(&conditions);
-    // The phase stays until nothing of the pod is left, and so do reason and message; conditions
-    // tell its end at once (pod-active-deadline, exit-code-never).
+    // The phase stays until nothing of the pod remains, and so do reason and message. Conditions
+    // show its end at once (pod-active-deadline, exit-code-never).
     let phase = match &w.phase {
         Some(before) if terminal && w.end_shown != EndShown::Phase => before.clone(),
         _ => true_phase.to_owned(),
@@ -90,8 +90,7 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
     }
 }
 
-/// A container of a pod that is over, of which nothing is known, is reported as an error
-/// (`TerminatePod`).
+/// An unknown container of a pod that has ended is reported as an error (`TerminatePod`).
 fn mark_unknown(c: &mut ContainerStatus) {
     let known = c.state.as_ref().is_some_and(|s| s.terminated.is_some());
     if !known {
@@ -174,7 +173,7 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let failed = latest.and_then(|i| failed_at(c.readiness_probe.as_ref(), i));
     let healthy = failed.is_none_or(|t| t > cx.now);
     let ready = match kind {
-        // Those that a restart of all containers has just removed still count as passed.
+        // Containers that a restart of all containers has just removed still count as passed.
         Kind::Init => latest.map_or(w.removed && w.showed("Initialized"), |i| {
             matches!(i.state, State::Exited { exit_code: 0, .. })
         }),
@@ -204,7 +203,7 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     }
 }
 
-/// Container id as statuses carry it.
+/// Container ID as in statuses.
 fn container_id(id: &str) -> String {
     format!("{RUNTIME_SCHEME}://{id}")
 }
@@ -240,8 +239,8 @@ fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
     })
 }
 
-/// Whether init containers have passed, once: stays true while a restart of all containers runs
-/// them again.
+/// True after init containers have passed once, also while a restart of all containers runs them
+/// again.
 fn initialized(w: &PodWorker, cx: &Context<'_>, init: &[ContainerStatus]) -> bool {
     let kinds = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular);
     let passed = kinds.zip(init).all(|((kind, _), c)| match kind {
@@ -255,7 +254,7 @@ fn initialized(w: &PodWorker, cx: &Context<'_>, init: &[ContainerStatus]) -> boo
     passed || regular_ran || w.showed("Initialized")
 }
 
-/// The phase (`getPhase`). `over`: nothing runs and nothing will.
+/// The phase (`getPhase`). `over`: nothing runs or will run.
 fn phase(
     w: &PodWorker,
     cx: &Context<'_>,
@@ -280,9 +279,9 @@ fn phase(
             "Failed"
         };
     }
-    // A sidecar that runs counts as starting until a regular container exists, because the phase is
-    // made before its probes are asked; so a restart of all containers goes from Running to Pending
-    // twice when there are init containers (restart-all).
+    // A running sidecar counts as starting until a regular container exists, because the phase is
+    // computed before the probes. Thus a restart of all containers goes from Running to Pending
+    // twice if the pod has init containers (restart-all).
     let pending = kinds().any(|(_, c)| running(c) || fresh(c));
     let created = cx
         .pod
@@ -379,7 +378,7 @@ fn conditions(
             message,
         ));
     }
-    // Like the phase, not before nothing is left.
+    // Like the phase, not before all containers are gone.
     let over = w.end_shown == EndShown::Phase;
     if let Some(ended) = w.ended.as_ref().filter(|e| e.disruption && over) {
         let message = Some(ended.message.clone());

@@ -1,62 +1,62 @@
-//! What the runtime shows of one pod.
+//! State of a pod in the runtime.
 
 use chrono::{DateTime, Utc};
 
-/// Sandbox and containers of one pod on its node.
+/// Sandbox and containers of a pod on its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
     /// The sandbox.
     pub sandbox: SandboxView,
-    /// Every instance of every container that has not been removed, oldest first.
+    /// All instances of all containers that have not been removed, oldest first.
     pub containers: Vec<ContainerView>,
 }
 
-/// Life of a sandbox.
+/// State of a sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SandboxView {
-    /// There is none.
+    /// No sandbox.
     #[default]
     Absent,
     /// Volumes and network are being prepared.
     Creating,
-    /// Containers can be started in it.
+    /// Containers can be started.
     Ready {
         /// IP of the pod.
         ip: String,
     },
-    /// It is being stopped and cleaned up.
+    /// The sandbox is being stopped and cleaned up.
     Stopping,
-    /// Nothing of it is left but the records of its containers.
+    /// Only the records of its containers remain.
     Stopped,
 }
 
-/// One instance of a container.
+/// An instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Runtime id, without a scheme.
+    /// Runtime ID, without a scheme.
     pub id: String,
     /// Name of the container in the pod spec.
     pub name: String,
-    /// Number of this instance, from 0; becomes `restartCount`.
+    /// Number of this instance, from 0. Becomes `restartCount`.
     pub attempt: i32,
-    /// Where it is in its life.
+    /// State.
     pub state: State,
-    /// When the runtime will kill it, once a stop is under way.
+    /// Time at which the runtime will kill it, after a stop.
     pub stop_by: Option<DateTime<Utc>>,
-    /// Since when its probes fail, when they do.
+    /// Time from which its probes fail, if they do.
     pub unhealthy_since: Option<DateTime<Utc>>,
 }
 
-/// Life of an instance.
+/// State of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Image pull, creation and start are under way.
+    /// Image pull, creation and start are in progress.
     Creating,
-    /// It could not be created and is tried again.
+    /// Creation failed and is retried.
     NotCreated {
-        /// When the last try failed.
+        /// Time of the last failure.
         since: DateTime<Utc>,
-        /// As waiting containers show it, such as `ErrImagePull`.
+        /// Reason as in the status of waiting containers, for example `ErrImagePull`.
         reason: String,
     },
     /// Its process runs.
@@ -70,7 +70,7 @@ pub enum State {
         started_at: DateTime<Utc>,
         /// When it ended.
         finished_at: DateTime<Utc>,
-        /// Exit code; 128 + signal for a process that a signal ended.
+        /// Exit code. 128 + signal for a process that a signal ended.
         exit_code: i32,
         /// The runtime's reason: `Completed`, `Error`, `OOMKilled`, `StartError`.
         reason: String,
@@ -78,12 +78,12 @@ pub enum State {
 }
 
 impl ContainerView {
-    /// Whether it exists or is being created.
+    /// True if it exists or is being created.
     pub fn made(&self) -> bool {
         !matches!(self.state, State::NotCreated { .. })
     }
 
-    /// Whether a process exists or is about to.
+    /// True if its process exists or is about to exist.
     pub fn alive(&self) -> bool {
         self.made() && !matches!(self.state, State::Exited { .. })
     }
@@ -107,7 +107,7 @@ impl PodView {
             .max_by_key(|c| c.attempt)
     }
 
-    /// Whether any process exists or is about to.
+    /// True if any process exists or is about to exist.
     pub fn any_alive(&self) -> bool {
         self.containers.iter().any(ContainerView::alive)
     }

@@ -1,4 +1,4 @@
-//! The worker of one pod: what it remembers, and one step of it.
+//! The worker of a pod: its memory and its steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::pod::PodDesc;
 use super::view::{ContainerView, PodView, SandboxView, State};
 use super::{ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS, status};
 
-/// What one kubelet can do.
+/// Features of a kubelet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KubeletConfig {
-    /// Whether it knows container restart policies and rules (1.35 and later).
+    /// True if it supports container restart policies and rules (1.35 and later).
     pub restart_rules: bool,
-    /// Whether it declares and obeys `RestartAllContainersOnContainerExits`.
+    /// True if it declares and supports `RestartAllContainersOnContainerExits`.
     pub restart_all: bool,
-    /// Factor on the times of the crash back-off; 1.0 is the kubelet's.
+    /// Factor on the times of the crash back-off. 1.0 as in the kubelet.
     pub backoff_scale: f64,
-    /// How long after a pod has come to its end by itself its final phase shows: the kubelet's poll.
+    /// Delay of the final phase after a pod ended by itself: the kubelet's poll.
     pub resync: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Default for KubeletConfig {
     }
 }
 
-/// What the kubelet wants of the runtime or, for [`Action::DeletePod`], of the API server.
+/// Request of the kubelet to the runtime or, for [`Action::DeletePod`], to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Mount volumes, create the sandbox.
@@ -50,109 +50,109 @@ pub enum Action {
         /// Number of the instance.
         attempt: i32,
     },
-    /// SIGTERM, and SIGKILL after the grace period. A second stop can only shorten the first.
+    /// Send SIGTERM, and SIGKILL after the grace period. A second stop can only shorten the first.
     Stop {
-        /// Runtime id.
+        /// Runtime ID.
         id: String,
         /// Time until SIGKILL.
         grace: Duration,
-        /// Whether the preStop hook runs first, within the grace period.
+        /// True if the preStop hook runs first, within the grace period.
         pre_stop: bool,
     },
     /// Remove the record of an exited instance.
     Remove {
-        /// Runtime id.
+        /// Runtime ID.
         id: String,
     },
     /// Stop the sandbox, unmount volumes.
     StopSandbox,
-    /// Delete the pod object with grace period 0 and its UID as precondition, once the status has
-    /// been written.
+    /// Delete the pod object with grace period 0 and its UID as precondition, after the status is
+    /// written.
     DeletePod,
 }
 
-/// Result of one step.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Status to publish. Conditions of others are not in it.
+    /// Status to publish, without conditions of other controllers.
     pub status: PodStatus,
-    /// What to do, in order.
+    /// Actions in order.
     pub actions: Vec<Action>,
-    /// When to sync again at the latest.
+    /// Latest time of the next sync.
     pub wake: Option<DateTime<Utc>>,
-    /// Whether the worker is inside a call to the runtime: it goes on as soon as the runtime is
-    /// done, while every other change is noticed at the next relist.
+    /// True if the worker is inside a call to the runtime: it continues as soon as the call is
+    /// complete. All other changes are noticed at the next relist.
     pub blocked: bool,
 }
 
-/// Why the kubelet ends a pod by itself.
+/// Reason for which the kubelet itself ends a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) reason: String,
     pub(super) message: String,
-    /// Rejected at admission: nothing ever ran.
+    /// Rejected at admission, without any container.
     pub(super) rejected: bool,
     /// Shown as condition DisruptionTarget.
     pub(super) disruption: bool,
 }
 
-/// What the kubelet remembers of one pod.
+/// The kubelet's memory of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct PodWorker {
     pub(super) start_time: DateTime<Utc>,
     pub(super) backoff: BTreeMap<String, Backoff>,
-    /// Containers that wait for their back-off, as of the last sync.
+    /// Containers in back-off at the last sync.
     pub(super) backing_off: BTreeSet<String>,
-    /// Number of the next instance of containers of which the runtime has none.
+    /// Number of the next instance for containers without instance in the runtime.
     pub(super) next_attempt: BTreeMap<String, i32>,
     /// `lastState` of containers whose previous instance was removed.
     pub(super) last: BTreeMap<String, ContainerStateTerminated>,
-    /// A restart of all containers is under way; these set it off.
+    /// Containers that triggered a restart of all containers, which is in progress.
     pub(super) restarting: Option<BTreeSet<String>>,
     pub(super) ended: Option<Ended>,
-    /// No container will be started any more, because all have finished for good or an init
-    /// container failed.
+    /// No container will be started any more, because all have finished or an init container
+    /// failed.
     pub(super) finished: bool,
     pub(super) terminating: Option<Terminating>,
-    /// How far the end of the pod may show.
+    /// Part of the pod's end that the status shows.
     pub(super) end_shown: EndShown,
-    /// Whether a restart of all containers has just removed them.
+    /// True if a restart of all containers has just removed them.
     pub(super) removed: bool,
-    /// When the probes of containers began that a former kubelet started.
+    /// Start of the probes for containers that a former kubelet started.
     pub(super) probed_since: Option<DateTime<Utc>>,
-    /// Ids of containers in a sandbox that the pod has lost.
+    /// IDs of containers in a lost sandbox of the pod.
     pub(super) lost: BTreeSet<String>,
-    /// Containers that are stopped to be started again.
+    /// Containers that are stopped to be restarted.
     pub(super) replacing: BTreeSet<String>,
-    /// Phase that was shown last.
+    /// Last published phase.
     pub(super) phase: Option<String>,
-    /// Status that was shown last.
+    /// Last published status.
     shown: Option<PodStatus>,
     pub(super) conditions: Vec<PodCondition>,
     pub(super) ip: Option<String>,
 }
 
-/// Since when a pod is being brought to its end.
+/// Start of a pod's termination.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terminating {
     pub(super) since: DateTime<Utc>,
-    /// Whether somebody else asked for it.
+    /// True if it was requested from outside.
     pub(super) told: bool,
 }
 
-/// How much of a pod's end may show in its status.
+/// Part of a pod's end that its status shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EndShown {
     /// Nothing yet.
     #[default]
     Nothing,
-    /// Conditions tell it, the phase does not.
+    /// The conditions, but not the phase.
     WoundUp,
     /// The final phase.
     Phase,
 }
 
-/// One step's inputs.
+/// Inputs of a step.
 pub(super) struct Context<'a> {
     pub(super) pod: &'a PodDesc,
     pub(super) view: &'a PodView,
@@ -161,16 +161,15 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether the pod is being deleted or gone.
+    /// True if the pod is being deleted or gone.
     pub(super) fn told_to_end(&self) -> bool {
         self.pod.deletion.is_some() || self.pod.gone
     }
 }
 
 impl PodWorker {
-    /// A worker for a pod seen for the first time: `status` is what the API server has, from which
-    /// a restarted kubelet takes up restart counts, last states and a restart of all containers
-    /// that was under way.
+    /// A worker for a new pod. `status` is the API server's, from which a restarted kubelet takes
+    /// restart counts, last states and a restart of all containers in progress.
     pub fn new(status: Option<&PodStatus>, now: DateTime<Utc>) -> Self {
         let mut worker = Self {
             start_time: now,
@@ -207,7 +206,7 @@ impl PodWorker {
         worker
     }
 
-    /// Refuses the pod at admission: it fails without ever having run.
+    /// Refuses the pod at admission: it fails without any container.
     pub fn reject(&mut self, rejection: &Rejection) {
         self.ended = Some(Ended {
             reason: rejection.reason.clone(),
@@ -217,7 +216,7 @@ impl PodWorker {
         });
     }
 
-    /// Evicts the pod for want of resources on the node: it fails with reason `Evicted`.
+    /// Evicts the pod for lack of resources on the node: it fails with reason `Evicted`.
     pub fn evict(&mut self, message: &str) {
         self.end("Evicted", message, true);
     }
@@ -233,20 +232,20 @@ impl PodWorker {
         }
     }
 
-    /// Whether the pod holds room on the node: it is to run, or something of it still runs. A pod
-    /// that is being deleted gives its room back with its last container, before its object goes;
-    /// the scheduler may use it at once.
+    /// True if the pod uses resources of the node: it is to run, or a part of it still runs. A pod
+    /// that is being deleted releases its resources with its last container, before its object is
+    /// removed, and the scheduler can use them at once.
     pub fn active(&self, view: &PodView) -> bool {
         let over = self.finished || self.ended.is_some() || self.terminating.is_some();
         !over || view.any_alive()
     }
 
-    /// Whether the pod may be over already, so that its admission must not be checked again.
+    /// True if the pod can already be over, so that its admission must not be checked again.
     pub fn over(&self) -> bool {
         self.finished || self.ended.is_some()
     }
 
-    /// One step: status of what the runtime shows now, and what to do about it.
+    /// A step: status from the current state of the runtime, and actions.
     pub fn sync(
         &mut self,
         pod: &PodDesc,
@@ -265,9 +264,9 @@ impl PodWorker {
         }
         self.note_deadline(&cx);
         self.note_restart_all(&cx);
-        // The plan first, because it finds out that the pod is finished. A back-off shows one sync
-        // later, that is, when it is over and the container starts: the kubelet's reason cache is
-        // filled after the status was made (rule-restart, crash-back-off).
+        // The plan first, because it determines whether the pod is finished. A back-off is visible
+        // one sync later, that is, at its end when the container starts, because the kubelet fills
+        // its reason cache after the status (rule-restart, crash-back-off).
         let Plan {
             actions,
             wake,
@@ -304,13 +303,13 @@ impl PodWorker {
         latest.filter(|instance| !self.lost.contains(&instance.id))
     }
 
-    /// Whether a condition was True when the status was last made.
+    /// True if the condition was True in the last status.
     pub(super) fn showed(&self, condition: &str) -> bool {
         let mut all = self.conditions.iter();
         all.any(|c| c.type_ == condition && c.status == "True")
     }
 
-    /// `activeDeadlineSeconds` of the pod.
+    /// Applies `activeDeadlineSeconds` of the pod.
     fn note_deadline(&mut self, cx: &Context<'_>) {
         let Some(deadline) = self.deadline(cx.pod) else {
             return;
@@ -324,15 +323,15 @@ impl PodWorker {
         }
     }
 
-    /// When the pod's own deadline ends it.
+    /// Time at which the pod's deadline ends it.
     pub(super) fn deadline(&self, pod: &PodDesc) -> Option<DateTime<Utc>> {
         pod.spec
             .active_deadline_seconds
             .map(|s| self.start_time + TimeDelta::seconds(s))
     }
 
-    /// Begins a restart of all containers when one has exited with a code that asks for it, and
-    /// ends it when nothing is left in the runtime. A deletion prevents its start.
+    /// Begins a restart of all containers after an exit with a matching code, and ends it when the
+    /// runtime has no container left. A deletion prevents its start.
     fn note_restart_all(&mut self, cx: &Context<'_>) {
         self.removed = false;
         if self.over() || cx.pod.gone {
@@ -355,14 +354,13 @@ impl PodWorker {
         }
     }
 
-    /// Whether the pod ends on request. A restart of all containers is a single call, so the kubelet
-    /// notices a deletion after it (restart-all-deleted-meanwhile).
+    /// True if the pod ends on request. A restart of all containers is a single call, so the
+    /// kubelet notices a deletion after it (restart-all-deleted-meanwhile).
     pub(super) fn told_to_end(&self, cx: &Context<'_>) -> bool {
         cx.told_to_end() && self.restarting.is_none() && !self.removed
     }
 
-    /// Notes what the status shows of an instance that a restart of all containers is about to
-    /// remove.
+    /// Records the status of an instance that a restart of all containers is about to remove.
     fn note_removed(&mut self, name: &str, attempt: i32) {
         let next = self.next_attempt.entry(name.to_owned()).or_default();
         *next = (*next).max(attempt + 1);
@@ -380,7 +378,7 @@ impl PodWorker {
     }
 }
 
-/// Containers whose newest instance exited with a code whose rule restarts all.
+/// Containers whose newest instance exited with a code whose rule restarts all containers.
 pub(super) fn triggers(cx: &Context<'_>) -> BTreeSet<String> {
     let asks = |(kind, c): &(_, &k8s_openapi::api::core::v1::Container)| {
         cx.view

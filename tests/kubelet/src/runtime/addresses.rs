@@ -1,4 +1,4 @@
-//! IPs of pods on one machine, and the names that the headless Services of a cluster would answer.
+//! IPs of pods on a machine, and the names that headless Services of a cluster would resolve.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 
 use crate::model::PodDesc;
 
-/// How long the start of a container waits for the address of a pod that it names.
+/// Maximum time that the start of a container waits for the address of a pod that it names.
 pub(super) const ADDRESS_WAIT: Duration = Duration::from_mins(1);
-/// How often it looks.
+/// Period of the checks.
 pub(super) const ADDRESS_POLL: Duration = Duration::from_millis(50);
 
 /// Addresses by namespace, subdomain and hostname.
 pub type Names = BTreeMap<(String, String, String), String>;
 
-/// Addresses of the pods of all nodes of a process: each has one in 127.0.0.0/8, so that processes
-/// on one machine do not share ports.
+/// Addresses of the pods of all nodes of a process, each in 127.0.0.0/8, so that processes on a
+/// machine do not share ports.
 #[derive(Debug)]
 pub struct Addresses {
     octet: u8,
@@ -26,8 +26,8 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// None given out yet. The second octet is between 16 and 215: away from 127.0.0.1 and from
-    /// other processes' pods.
+    /// No used addresses. The second octet is between 16 and 215, which avoids 127.0.0.1 and pods
+    /// of other processes.
     pub fn of_this_process() -> Self {
         Self {
             octet: 16 + (std::process::id() % 200) as u8,
@@ -36,7 +36,7 @@ impl Addresses {
         }
     }
 
-    /// Gives a pod its address.
+    /// Assigns an address to a pod.
     pub(super) fn open(&self, pod: &PodDesc) -> String {
         let n = self.given.fetch_add(1, Ordering::Relaxed) + 1;
         let ip = format!("127.{}.{}.{}", self.octet, (n >> 8) & 0xff, n & 0xff);
@@ -46,24 +46,24 @@ impl Addresses {
         ip
     }
 
-    /// Takes the name of a pod away from its address.
+    /// Removes the name of a pod from its address.
     pub(super) fn close(&self, pod: &PodDesc, ip: Option<&str>) {
         if let Some(name) = service_name(pod) {
             let mut names = self.names.lock();
-            // A pod that replaces this one may have the name already.
+            // A replacement of the pod can already have the name.
             if names.get(&name).map(String::as_str) == ip {
                 names.remove(&name);
             }
         }
     }
 
-    /// All names now.
+    /// All current names.
     pub(super) fn names(&self) -> Names {
         self.names.lock().clone()
     }
 }
 
-/// Hostname under the subdomain, for pods that have both.
+/// Hostname under the subdomain, if the pod has both.
 fn service_name(pod: &PodDesc) -> Option<(String, String, String)> {
     Some((
         pod.namespace.clone(),

@@ -1,4 +1,4 @@
-//! Work that a runtime does later; dropped with the runtime.
+//! Delayed work of a runtime, dropped with the runtime.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Everything that is under way.
+/// All tasks in progress.
 #[derive(Debug, Default)]
 pub(super) struct Later(Mutex<JoinSet<()>>);
 
 impl Later {
-    /// Does `work` after `wait`; at once when there is nothing to wait for, so that a profile of
-    /// zeros takes no time.
+    /// Runs `work` after `wait`. Without a wait at once, so that a profile of zeros takes no time.
     pub(super) fn after(&self, wait: Duration, work: impl FnOnce() + Send + 'static) {
         if wait.is_zero() {
             return work();
@@ -23,7 +22,7 @@ impl Later {
         });
     }
 
-    /// Lets `work` run beside everything else.
+    /// Runs `work` concurrently.
     pub(super) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.0.lock();
         while tasks.try_join_next().is_some() {}

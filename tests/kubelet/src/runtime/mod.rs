@@ -1,8 +1,8 @@
 //! Container runtimes under the kubelet model: simulated, real child processes, and a real runtime
 //! over CRI.
 //!
-//! A runtime carries out the kubelet's actions, and what becomes of them shows in the [`Table`] of
-//! its node, which the kubelet reads at its relist and the node's agent at once, as over CRI.
+//! A runtime executes the kubelet's actions. Their results appear in the [`Table`] of its node,
+//! which the kubelet reads at its relist and the node's agent at once, as over CRI.
 
 mod addresses;
 pub mod cri;
@@ -37,70 +37,71 @@ pub use table::{Changed, Ended, Seen, Snapshot, Table};
 
 /// The kubelet's side of the runtime of one node.
 pub trait Runtime: Send + Sync + 'static {
-    /// Carries out an action. Returns at once: the outcome shows in the view later. Repeating an
-    /// action that is under way does nothing.
+    /// Starts an action. Returns at once. The result appears in the view later. Repeating an action
+    /// in progress has no effect.
     fn act(&self, pod: &Arc<PodDesc>, action: &Action);
 
-    /// What there is of a pod now.
+    /// Current state of a pod.
     fn view(&self, uid: &str) -> PodView;
 
-    /// Drops the records of a pod of which nothing runs any more.
+    /// Drops the records of a pod without running parts.
     fn forget(&self, uid: &str);
 
     /// Kills a container at once, as `StopContainer` with timeout 0 does.
     fn kill(&self, container_id: &str);
 
-    /// What the node's agent sees.
+    /// The table that the node's agent reads.
     fn table(&self) -> &Arc<Table>;
 
-    /// Makes something go wrong.
+    /// Injects a fault.
     fn inject(&self, fault: &Fault) -> Result<(), Unsupported>;
 
-    /// What the supervisor of a pod's training container has told; None where there is none.
+    /// State that the supervisor of a pod's training container has reported. `None` without
+    /// supervisor.
     fn supervisor(&self, _pod_uid: &str) -> Option<SupervisorState> {
         None
     }
 
-    /// Whether a supervisor holds the process of a container back.
+    /// True if a supervisor holds the process of a container back.
     fn is_held(&self, _container_id: &str) -> bool {
         false
     }
 
-    /// The node's agent is linked to supervisors, or is not any more.
+    /// Links the node's agent to supervisors, or unlinks it.
     fn link(&self, _linked: bool) {}
 
-    /// The node's agent says something to the supervisor of a pod.
+    /// Sends a command of the node's agent to the supervisor of a pod.
     fn command(&self, _pod_uid: &str, _command: &SupervisorCommand) {}
 
-    /// Process id of a running container, where there is a process.
+    /// PID of a running container, if it is a process.
     fn pid(&self, _container_id: &str) -> Option<u32> {
         None
     }
 }
 
-/// What a test makes go wrong on a node.
+/// A fault on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A running container ends.
     End {
-        /// Its id.
+        /// ID of the container.
         id: String,
-        /// How.
+        /// Kind of end.
         ended: Ended,
     },
-    /// A running container does nothing any more: no reaction to SIGTERM, no passed probe.
+    /// A running container hangs: it ignores SIGTERM and fails its probes.
     Hang {
-        /// Its id.
+        /// ID of the container.
         id: String,
     },
     /// Starts of containers on the node take this much longer.
     SlowStart {
-        /// How much.
+        /// Additional time.
         by: Duration,
     },
 }
 
-/// A fault that this runtime cannot bring about.
+/// A fault that this runtime cannot inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("this runtime cannot bring that about")]
 pub struct Unsupported;

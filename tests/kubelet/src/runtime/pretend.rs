@@ -1,5 +1,5 @@
-//! A runtime that only pretends, as a function of time: containers are entries in the table, and
-//! what takes time is handed back as an effect with its delay. Who holds it lets that time pass.
+//! A simulated runtime as a function of time: containers are entries in the table, and delayed work
+//! is returned as an effect with its delay, which the caller applies after the delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::table::{Ended, Table};
 use crate::latency::LatencyProfile;
 use crate::model::{Action, ContainerView, Kind, PodDesc, SandboxView, State};
 
-/// What happens in the runtime of itself.
+/// A delayed change in the runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// The sandbox of a pod is ready, unless it was stopped meanwhile.
+    /// The sandbox of a pod is ready, unless it was stopped.
     SandboxReady {
         /// The pod.
         pod: Arc<PodDesc>,
@@ -41,35 +41,35 @@ pub enum Effect {
     NotCreated {
         /// Runtime id.
         id: String,
-        /// Why, as a waiting container shows it.
+        /// Reason as in the status of a waiting container.
         reason: String,
     },
     /// The process of a container ends, unless it has ended before.
     Ended {
         /// Runtime id.
         id: String,
-        /// How.
+        /// Kind of end.
         ended: Ended,
     },
-    /// Something inside a supervised container.
+    /// A change inside a supervised container.
     Inside {
         /// Runtime id.
         id: String,
-        /// What.
+        /// The change.
         what: Later,
     },
 }
 
-/// Faults that are on.
+/// Active faults.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Added to the start of every container.
+    /// Additional time of all starts.
     slow_start: Duration,
-    /// Container ids that neither react to SIGTERM nor pass probes.
+    /// IDs of containers that neither react to SIGTERM nor pass probes.
     hung: BTreeSet<String>,
 }
 
-/// The pretended runtime of one node.
+/// The simulated runtime of a node.
 #[derive(Debug)]
 pub struct Pretend {
     table: Arc<Table>,
@@ -77,7 +77,7 @@ pub struct Pretend {
     node_name: String,
     images: Mutex<BTreeSet<String>>,
     faults: Mutex<Faults>,
-    /// By container id.
+    /// Supervisors by container ID.
     supervised: Mutex<BTreeMap<String, Supervised>>,
     ips: Arc<AtomicU32>,
     next_id: AtomicU32,
@@ -103,13 +103,13 @@ impl Pretend {
         }
     }
 
-    /// What the kubelet and the agent of the node see.
+    /// The table for the kubelet and the agent of the node.
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Begins what the kubelet asks for; what follows from it, and after how long. Repeating an
-    /// action that is under way does nothing.
+    /// Starts an action of the kubelet. Returns its effects with their delays. Repeating an action
+    /// in progress has no effect.
     pub fn act(
         &self,
         pod: &Arc<PodDesc>,
@@ -154,7 +154,7 @@ impl Pretend {
         (self.profile.kill, ended(id, 137))
     }
 
-    /// Lets an effect happen; what follows from it, and after how long.
+    /// Applies an effect. Returns further effects with their delays.
     pub fn apply(&self, effect: &Effect, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
         match effect {
             Effect::SandboxReady { pod, ip } => {
@@ -190,14 +190,14 @@ impl Pretend {
         Vec::new()
     }
 
-    /// What the supervisor of a pod's training container has told an agent that is linked to it.
+    /// State that the supervisor of a pod's training container has reported to a linked agent.
     pub fn supervisor(&self, pod_uid: &str) -> Option<SupervisorState> {
         let supervised = self.supervised.lock();
         let (id, _) = self.running_supervised(&supervised, pod_uid)?;
         supervised.get(&id)?.told().cloned()
     }
 
-    /// Attempts of the training processes that are alive under supervisors, by pod UID.
+    /// Attempts of the running training processes under supervisors, by pod UID.
     pub fn children(&self) -> Vec<(String, u64)> {
         let supervised = self.supervised.lock();
         let pods = self.table.all().into_iter();
@@ -212,14 +212,14 @@ impl Pretend {
         .collect()
     }
 
-    /// Whether a supervisor holds the process of a container back.
+    /// True if a supervisor holds the process of a container back.
     pub fn is_held(&self, container_id: &str) -> bool {
         let supervised = self.supervised.lock();
         let found = supervised.get(container_id);
         found.is_some_and(|s| s.child().is_none())
     }
 
-    /// The agent of the node is linked to its supervisors, or is not any more.
+    /// Links the agent of the node to its supervisors, or unlinks it.
     pub fn link(&self, linked: bool, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
         let ids: Vec<String> = self.supervised.lock().keys().cloned().collect();
         let running = |id: &String| {
@@ -231,7 +231,7 @@ impl Pretend {
             .collect()
     }
 
-    /// The agent says something to the supervisor of a pod.
+    /// Sends a command of the agent to the supervisor of a pod.
     pub fn command(
         &self,
         pod_uid: &str,
@@ -244,7 +244,7 @@ impl Pretend {
         })
     }
 
-    /// The training process of a pod tells its supervisor how far it has come.
+    /// Reports the progress of a pod's training process to its supervisor.
     pub fn progress(
         &self,
         pod_uid: &str,
@@ -270,7 +270,7 @@ impl Pretend {
         Some((running.id.clone(), running))
     }
 
-    /// Something happens to a supervisor; the agent hears when it has said something.
+    /// Applies a change to a supervisor. The agent is notified if the supervisor sent a message.
     fn inside(
         &self,
         id: &str,
@@ -295,8 +295,8 @@ impl Pretend {
         later.into_iter().map(inside).collect()
     }
 
-    /// Makes something go wrong; what follows from it, and after how long. The process that ends
-    /// is the supervisor's child, where there is one.
+    /// Injects a fault. Returns its effects with their delays. The process that ends is the
+    /// supervisor's child, if the container has a supervisor.
     pub fn inject(&self, fault: &Fault, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
         match fault {
             Fault::End { id, ended } => {

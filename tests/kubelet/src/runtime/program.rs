@@ -1,8 +1,8 @@
-//! The command line and environment of a container, for a process on this machine.
+//! Command line and environment of a container, for a process on this machine.
 //!
-//! What a container runtime gives a container by namespaces, a process gets by substitution: paths
-//! below a volume's mount path become paths in the volume's folder. Names of the pods behind a
-//! headless Service become their IPs, since there is no DNS.
+//! Substitution replaces the namespaces of a container runtime: paths below a volume's mount path
+//! become paths in the volume's folder. Names of the pods behind a headless Service become their
+//! IPs, because DNS is absent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,23 +13,23 @@ use thiserror::Error;
 use super::addresses::Names;
 use crate::model::PodDesc;
 
-/// What a program may refer to.
+/// Values that a program can refer to.
 #[derive(Debug)]
 pub struct Surroundings<'a> {
     /// IP of the pod.
     pub ip: &'a str,
     /// Name of its node.
     pub node: &'a str,
-    /// IPs of the pods that have one, by namespace, subdomain and hostname.
+    /// IPs of pods by namespace, subdomain and hostname.
     pub names: &'a Names,
-    /// Folders of the pod's volumes, by volume name. None: paths stay as they are.
+    /// Folders of the pod's volumes, by volume name. `None` leaves paths unchanged.
     pub volumes: Option<&'a BTreeMap<String, PathBuf>>,
 }
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Program and arguments; at least one.
+    /// Program and arguments, at least one.
     pub argv: Vec<String>,
     /// The whole environment.
     pub env: Vec<(String, String)>,
@@ -38,16 +38,16 @@ pub struct Program {
 /// Why a program cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unstartable {
-    /// Images are not run: the command must be given.
+    /// Images are not run, so the command is required.
     #[error("container has no command")]
     NoCommand,
-    /// A variable comes from a source that is not known here.
+    /// A variable has an unsupported source.
     #[error("variable {0} comes from a source that only a cluster has")]
     Source(String),
     /// A volume is neither emptyDir nor hostPath.
     #[error("volume {0} is neither emptyDir nor hostPath")]
     Volume(String),
-    /// A pod that the program names has no IP yet: worth another try soon.
+    /// A pod that the program names has no IP yet. Should be retried soon.
     #[error("{0} has no address yet")]
     NoAddress(String),
 }
@@ -138,8 +138,7 @@ fn value(
     }
 }
 
-/// Replaces `$(NAME)` of variables defined before; `$$` stands for `$`, and what is not defined
-/// stays.
+/// Replaces `$(NAME)` of variables defined before. `$$` becomes `$`, and undefined names stay.
 fn expand(text: &str, env: &[(String, String)]) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -166,7 +165,7 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
     out
 }
 
-/// Puts addresses for names and folders for mount paths, word by word.
+/// Replaces names by addresses and mount paths by folders, word by word.
 fn place(
     pod: &PodDesc,
     container: &Container,
@@ -190,8 +189,8 @@ fn place(
     Ok(out)
 }
 
-/// The IP of `HOSTNAME.SUBDOMAIN`, with or without the rest of a cluster's name, for pods of our
-/// own Service.
+/// The IP of `HOSTNAME.SUBDOMAIN`, with or without the cluster's domain, for pods of the same
+/// Service.
 fn address<'a>(
     pod: &PodDesc,
     around: &'a Surroundings<'_>,
@@ -217,7 +216,7 @@ fn address<'a>(
         .ok_or_else(|| Unstartable::NoAddress(word.to_owned()))
 }
 
-/// The path of what a container would find at `word`, when that is in a volume.
+/// The path on this machine for `word`, if `word` is a path in a volume.
 fn folder(
     container: &Container,
     around: &Surroundings<'_>,

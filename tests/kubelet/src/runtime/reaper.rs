@@ -1,4 +1,5 @@
-//! Kills the containers' processes when the process that plays the nodes is gone, however it went.
+//! Kills the containers' processes after the end of the process that simulates the nodes, also if
+//! it was killed.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -8,8 +9,8 @@ use parking_lot::Mutex;
 use rustix::process::Pid;
 use tracing::warn;
 
-/// A shell that is told of process groups through its standard input, and kills what is left when
-/// that closes.
+/// A shell that reads process groups from its standard input and kills the remaining groups when it
+/// closes.
 const SCRIPT: &str = r#"
 groups=
 while read -r word group; do
@@ -26,7 +27,8 @@ done
 pub struct Reaper(Mutex<ChildStdin>);
 
 impl Reaper {
-    /// Starts it, in a process group of its own: what ends us by signal must not end it.
+    /// Starts the shell in a separate process group, because a signal that ends this process must
+    /// not end the shell.
     pub fn start() -> io::Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT])
@@ -39,12 +41,12 @@ impl Reaper {
         Ok(Self(Mutex::new(pipe)))
     }
 
-    /// This process group is to be killed with us.
+    /// Registers a process group to kill at the end of this process.
     pub(super) fn started(&self, group: Pid) {
         self.say("started", group);
     }
 
-    /// Nothing of this process group is left.
+    /// Removes a process group that has ended.
     pub(super) fn ended(&self, group: Pid) {
         self.say("ended", group);
     }

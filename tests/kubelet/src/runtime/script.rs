@@ -1,4 +1,4 @@
-//! How the program of a simulated container behaves, told by its environment.
+//! Behaviour of a simulated container's program, from its environment.
 
 use std::time::Duration;
 
@@ -10,42 +10,43 @@ use crate::model::Kind;
 /// The runtime's reason for the end of a program that could not be started.
 pub const START_ERROR: &str = "StartError";
 
-/// Why a container is not created when a volume of its pod cannot be mounted.
+/// Reason of a container that is not created because a volume of its pod cannot be mounted.
 pub const FAILED_MOUNT: &str = "FailedMount";
 
 /// Behaviour of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How long it runs; None means until it is stopped. `HOLLOW_RUN_MILLIS`; init containers end
-    /// at once by default.
+    /// Running time. `None` means until it is stopped. `HOLLOW_RUN_MILLIS`; init containers end at
+    /// once by default.
     pub run: Option<Duration>,
-    /// How it ends by itself: `HOLLOW_EXIT`, and `HOLLOW_REASON` for `OOMKilled` and `StartError`,
-    /// the end of a program that cannot be started.
+    /// Kind of its end: `HOLLOW_EXIT`, and `HOLLOW_REASON` for `OOMKilled` and `StartError`, the
+    /// end of a program that cannot be started.
     pub end: Ended,
-    /// Why its container cannot be created, as a waiting container shows it. `HOLLOW_NOT_CREATED`;
-    /// with [`FAILED_MOUNT`] the sandbox is never ready either.
+    /// Reason why its container cannot be created, as in the status of a waiting container.
+    /// `HOLLOW_NOT_CREATED`; with [`FAILED_MOUNT`] the sandbox is never ready either.
     pub not_created: Option<String>,
-    /// How often it tells its supervisor another step; None: it tells nothing. `HOLLOW_STEP_MILLIS`.
+    /// Period of the steps that it reports to its supervisor. `None` without reports.
+    /// `HOLLOW_STEP_MILLIS`.
     pub step: Option<Duration>,
     /// The step after which its first attempt hangs. `HOLLOW_HANGS_AFTER`.
     pub hangs_after: Option<u64>,
-    /// What it does on SIGTERM. `HOLLOW_ON_TERM`: an exit code, or `ignore`.
+    /// Reaction to SIGTERM. `HOLLOW_ON_TERM`: an exit code, or `ignore`.
     pub on_term: OnTerm,
-    /// How long that takes. `HOLLOW_TERM_MILLIS`; as long as on a real node by default.
+    /// Duration of that reaction. `HOLLOW_TERM_MILLIS`; as on a real node by default.
     pub term: Option<Duration>,
 }
 
-/// What a program does on SIGTERM.
+/// Reaction of a program to SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTerm {
     /// Exits with this code.
     Exit(i32),
-    /// Goes on until it is killed.
+    /// Continues until it is killed.
     Ignore,
 }
 
 impl Script {
-    /// Reads the container's environment; what is malformed counts as absent.
+    /// Reads the container's environment. Malformed values count as absent.
     pub fn of(kind: Kind, container: &Container) -> Self {
         let value = |name: &str| {
             let all = container.env.iter().flatten();

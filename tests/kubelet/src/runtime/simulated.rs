@@ -1,4 +1,4 @@
-//! The pretended runtime in tokio's time.
+//! The simulated runtime in tokio's time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -14,12 +14,12 @@ use crate::clock::Clock;
 use crate::latency::LatencyProfile;
 use crate::model::{Action, PodDesc, PodView};
 
-/// The simulated runtime of one node.
+/// The simulated runtime of a node.
 #[derive(Debug)]
 pub struct Simulated {
     runtime: Arc<Pretend>,
     clock: Clock,
-    /// Everything under way; dropping the runtime ends it.
+    /// Tasks in progress, which end when the runtime is dropped.
     later: Arc<Later>,
 }
 
@@ -44,7 +44,7 @@ impl Simulated {
     }
 }
 
-/// Lets effects happen in their time, and what follows from them.
+/// Applies effects after their delays, and the effects that follow.
 fn follow(
     later: &Arc<Later>,
     runtime: &Arc<Pretend>,
@@ -55,7 +55,7 @@ fn follow(
         let (runtime, weak) = (runtime.clone(), Arc::downgrade(later));
         later.after(wait, move || {
             let effects = runtime.apply(&effect, clock.now());
-            // Gone with the node.
+            // Absent after the end of the node.
             if let Some(later) = weak.upgrade() {
                 follow(&later, &runtime, clock, effects);
             }

@@ -1,9 +1,9 @@
-//! A runtime whose containers are child processes of this one: real exits, signals and sockets, no
+//! A runtime whose containers are child processes, with real exits, signals and sockets and without
 //! privileges.
 //!
-//! Every pod has its own IP in 127.0.0.0/8, its volumes are folders, its output goes to files. What
-//! a process starts stays in its process group, which is killed with it. Probes are not run: a
-//! container is ready when its delays are over.
+//! Every pod has a separate IP in 127.0.0.0/8, folders as volumes, and files for its output.
+//! Descendants of a process stay in its process group, which is killed with it. Probes are not run:
+//! a container is ready after its delays.
 
 #![expect(
     clippy::disallowed_methods,
@@ -37,22 +37,22 @@ use crate::clock::Clock;
 use crate::latency::LatencyProfile;
 use crate::model::{Action, PodDesc, PodView, SandboxView, State};
 
-/// What all nodes of a process share.
+/// Shared state of the nodes of a process.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// Folder for volumes and logs.
     pub folder: PathBuf,
-    /// Kills what is left when this process is gone.
+    /// Kills remaining processes after the end of this process.
     pub reaper: Arc<Reaper>,
     /// Addresses of pods.
     pub addresses: Arc<Addresses>,
 }
 
-/// The runtime of one node.
+/// The runtime of a node.
 #[derive(Debug)]
 pub struct Subprocess {
     shared: Arc<Shared>,
-    /// Everything under way; dropping the runtime ends it, and kills its processes.
+    /// Tasks in progress. When the runtime is dropped, they end and their processes are killed.
     later: Later,
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         self.host.folder.join(&self.node).join(&pod.uid)
     }
 
-    /// Folders of the pod's volumes that there are here.
+    /// Folders of the pod's supported volumes.
     fn volumes(&self, pod: &PodDesc) -> BTreeMap<String, PathBuf> {
         let folder = self.folder(pod).join("volumes");
         let place = |v: &k8s_openapi::api::core::v1::Volume| match (&v.empty_dir, &v.host_path) {
@@ -145,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// One container from start to end.
+    /// Runs a container from start to end.
     async fn run(&self, pod: Arc<PodDesc>, container: Container, id: String, attempt: i32) {
         let wait = self.profile.start + *self.slow_start.lock();
         sleep(wait).await;
@@ -160,7 +160,7 @@ impl Shared {
                     signal(pid, Signal::KILL, true);
                 }
                 let status = child.wait().await;
-                // What it started goes with it, as everything in a container goes with its first
+                // Its descendants are killed too, as in a container after the end of its first
                 // process.
                 signal(pid, Signal::KILL, true);
                 if let Some(pid) = self.pids.lock().remove(&id) {
@@ -257,7 +257,7 @@ impl Shared {
         );
     }
 
-    /// Kills a container's processes; one that has none yet will not start.
+    /// Kills a container's processes. A container without process will not start.
     fn kill(&self, id: &str) {
         let pid = self.pids.lock().get(id).copied();
         if pid.is_some() {
@@ -305,7 +305,7 @@ fn spawn(program: &Program, folder: &Path, attempt: i32) -> io::Result<Child> {
         .spawn()
 }
 
-/// Signals a process or its whole group; one that is gone is no error.
+/// Signals a process or its whole group. A process that has ended is not an error.
 fn signal(pid: Option<Pid>, signal: Signal, group: bool) {
     let Some(pid) = pid else { return };
     let sent = if group {
@@ -391,7 +391,7 @@ impl Runtime for Subprocess {
 
     fn forget(&self, uid: &str) {
         self.shared.table.forget(uid);
-        // Volumes and logs of a pod that is gone; a folder that was never made is none to remove.
+        // Volumes and logs of a removed pod. A folder that was never created need not be removed.
         let folder = self.shared.host.folder.join(&self.shared.node).join(uid);
         if let Err(error) = fs::remove_dir_all(&folder)
             && error.kind() != io::ErrorKind::NotFound
@@ -410,8 +410,8 @@ impl Runtime for Subprocess {
 
     fn inject(&self, fault: &Fault) -> Result<(), Unsupported> {
         match fault {
-            // A real program's exit code is its own; only what a signal does can be brought about
-            // from outside.
+            // A real program determines its exit code. Only the effect of a signal can be
+            // simulated.
             Fault::End { id, ended } if ended.exit_code == 137 => self.shared.kill(id),
             Fault::End { .. } => return Err(Unsupported),
             Fault::Hang { id } => self.shared.signal(id, Signal::STOP),

@@ -1,5 +1,5 @@
-//! A supervised training container: the supervisor's own decisions (`lockstep_supervisor::machine`) over a
-//! pretended child. What takes time is handed back, as everywhere in a pretended runtime.
+//! A supervised training container: the supervisor's decisions (`lockstep_supervisor::machine`)
+//! with a simulated child. Delayed work is returned, as everywhere in the simulated runtime.
 
 use std::time::Duration;
 
@@ -14,48 +14,48 @@ use lockstep_supervisor_protocol::FromSupervisor;
 use super::script::{OnTerm, Script};
 use super::table::Ended;
 
-/// SIGKILL, and what a shell adds to a signal's number.
+/// SIGKILL. A shell's exit code is the signal plus 128.
 const SIGKILL: u8 = 9;
 const SIGNAL_BASE: i32 = 128;
 
-/// What happens in the container after a while.
+/// A delayed change in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Later {
-    /// The child of an attempt ends by itself, unless it has ended before.
+    /// The child of an attempt ends by itself, unless it has already ended.
     ChildEnds {
         /// The attempt.
         attempt: u64,
-        /// How.
+        /// Kind of end.
         ended: Ended,
     },
-    /// The child of an attempt, if it still runs, comes to its next step.
+    /// The child of an attempt reaches its next step, if it still runs.
     Steps {
         /// The attempt.
         attempt: u64,
         /// The step.
         step: u64,
     },
-    /// All processes have ended that were to be killed.
+    /// All processes that were killed have ended.
     TreeGone,
-    /// Time has passed for the supervisor.
+    /// A time that the supervisor waits for.
     Time,
     /// The supervisor exits, and with it the container.
     Exits(i32),
 }
 
-/// One supervisor with its child.
+/// A supervisor with its child.
 #[derive(Debug)]
 pub(super) struct Supervised {
     machine: Machine,
     script: Script,
     kill: Duration,
-    /// Attempt of the child that is alive.
+    /// Attempt of the running child.
     child: Option<u64>,
-    /// What the agent has heard; None while there is none.
+    /// State that the agent has received. `None` without an agent.
     told: Option<SupervisorState>,
 }
 
-/// Whether the command of a container is the supervisor's.
+/// True if the command of a container is the supervisor's.
 pub(super) fn is_supervised(container: &Container) -> bool {
     let command = container.command.iter().flatten();
     let program = format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}");
@@ -63,7 +63,7 @@ pub(super) fn is_supervised(container: &Container) -> bool {
 }
 
 impl Supervised {
-    /// `kill`: how long a SIGKILL takes.
+    /// `kill` is the duration of a SIGKILL.
     pub fn new(script: Script, kill: Duration, now: DateTime<Utc>) -> Self {
         Self {
             machine: Machine::new(Waits::default(), moment(now)),
@@ -74,17 +74,17 @@ impl Supervised {
         }
     }
 
-    /// What the agent has heard.
+    /// State that the agent has received.
     pub fn told(&self) -> Option<&SupervisorState> {
         self.told.as_ref()
     }
 
-    /// Attempt of the child that is alive.
+    /// Attempt of the running child.
     pub fn child(&self) -> Option<u64> {
         self.child
     }
 
-    /// An agent is linked, or is not any more.
+    /// Links an agent, or unlinks it.
     pub fn link(&mut self, linked: bool, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
         if linked == self.told.is_some() {
             return Vec::new();
@@ -98,7 +98,7 @@ impl Supervised {
         self.on(event, now)
     }
 
-    /// The agent says something.
+    /// Processes a command of the agent.
     pub fn on_command(
         &mut self,
         command: &SupervisorCommand,
@@ -115,7 +115,7 @@ impl Supervised {
         self.on(Event::Signal(15), now)
     }
 
-    /// The child ends by itself, or by a signal from elsewhere.
+    /// The child ends by itself or by a signal from outside.
     pub fn child_ends(&mut self, ended: &Ended, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
         if self.child.take().is_none() {
             return Vec::new();
@@ -129,7 +129,7 @@ impl Supervised {
         self.on(Event::ChildEnded { ending, oom_kills }, now)
     }
 
-    /// The child tells how far it has come.
+    /// Reports progress of the child.
     pub fn tells(
         &mut self,
         step: u64,
@@ -148,7 +148,7 @@ impl Supervised {
         Some((wait, Later::Steps { attempt, step }))
     }
 
-    /// What was to happen later happens.
+    /// Applies a delayed change.
     pub fn happen(&mut self, later: &Later, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
         match later {
             Later::ChildEnds { attempt, ended } if self.child == Some(*attempt) => {
@@ -217,7 +217,7 @@ impl Supervised {
         self.told = told.map(|told| on_frame(&told, said).unwrap_or(told));
     }
 
-    /// How the child takes SIGTERM.
+    /// Reaction of the child to SIGTERM.
     fn forwarded(&self) -> Option<(Duration, Later)> {
         let OnTerm::Exit(code) = self.script.on_term else {
             return None;

@@ -1,4 +1,5 @@
-//! Sandboxes and containers of one node: written by its runtime, read by its kubelet and its agent.
+//! Sandboxes and containers of a node, written by its runtime and read by its kubelet and its
+//! agent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use tokio::sync::{mpsc, watch};
 
 use crate::model::{ContainerView, PodDesc, PodView, SandboxView, State};
 
-/// Most ended containers that are kept for an agent that does not look.
+/// Maximum number of ended containers that are kept for the agent.
 const MAX_UNSEEN: usize = 256;
 
-/// Something of a pod changed in the runtime.
+/// Notice of a change of a pod in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Number of the node.
@@ -24,17 +25,17 @@ pub struct Changed {
     pub uid: String,
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Exit code; 128 + signal for a process that a signal ended.
+    /// Exit code. 128 + signal for a process that a signal ended.
     pub exit_code: i32,
     /// The runtime's reason.
     pub reason: &'static str,
 }
 
 impl Ended {
-    /// An exit by itself or by a signal, with the reason that containerd gives.
+    /// An exit by itself or by a signal, with containerd's reason.
     pub fn with_code(exit_code: i32) -> Self {
         Self {
             exit_code,
@@ -42,7 +43,7 @@ impl Ended {
         }
     }
 
-    /// Killed for want of memory.
+    /// Killed by the kernel's out-of-memory killer.
     pub fn oom() -> Self {
         Self {
             exit_code: 137,
@@ -51,13 +52,13 @@ impl Ended {
     }
 }
 
-/// A pod as its node's agent sees it.
+/// A pod for its node's agent.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The pod.
     pub pod: Arc<PodDesc>,
-    /// Its containers, including ones removed since the last look: the event stream of a runtime
-    /// tells of those too.
+    /// Its containers, including those removed since the last read, which the event stream of a
+    /// runtime would report too.
     pub containers: Vec<Seen>,
 }
 
@@ -66,12 +67,12 @@ pub struct Snapshot {
 pub struct Seen {
     /// The container.
     pub view: ContainerView,
-    /// When it was created.
+    /// Time of its creation.
     pub created_at: DateTime<Utc>,
 }
 
 impl From<Snapshot> for Sandbox {
-    /// A container that was not started is not listed.
+    /// Containers that were not started are omitted.
     fn from(snapshot: Snapshot) -> Self {
         let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
         for seen in snapshot.containers {
@@ -110,7 +111,7 @@ impl From<Snapshot> for Sandbox {
     }
 }
 
-/// The shared state of one node's runtime.
+/// Shared state of a node's runtime.
 #[derive(Debug)]
 pub struct Table {
     node: usize,
@@ -124,7 +125,7 @@ struct Entry {
     pod: Arc<PodDesc>,
     sandbox: SandboxView,
     containers: Vec<Record>,
-    /// Containers that ended and were removed before the agent looked.
+    /// Containers that ended and were removed before the agent's read.
     unseen: Vec<Seen>,
 }
 
@@ -135,7 +136,7 @@ struct Record {
 }
 
 impl Table {
-    /// An empty table; `kubelet` hears of every change.
+    /// An empty table. `kubelet` receives all changes.
     pub fn new(node: usize, kubelet: mpsc::UnboundedSender<Changed>) -> Self {
         Self {
             node,
@@ -145,18 +146,18 @@ impl Table {
         }
     }
 
-    /// Hears of every change: the agent's side.
+    /// Notifications of all changes, for the agent.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.agent.subscribe()
     }
 
-    /// Something that only the agent of the node sees has changed.
+    /// Notifies the agent of a change that only the agent reads.
     pub fn tell_agent(&self) {
         self.agent.send_replace(());
     }
 
     fn changed(&self, uid: &str) {
-        // A kubelet that is gone needs no news.
+        // A kubelet that has ended needs no notice.
         let _ = self.kubelet.send(Changed {
             node: self.node,
             uid: uid.to_owned(),
@@ -175,8 +176,8 @@ impl Table {
             })
     }
 
-    /// The agent's view of the pods that `wanted` picks. What it has seen of removed containers is
-    /// then dropped.
+    /// The agent's view of the pods for which `wanted` is true. Removed containers that it has read
+    /// are then dropped.
     pub fn look(&self, wanted: impl Fn(&PodDesc) -> bool) -> Vec<Snapshot> {
         let mut pods = self.pods.lock();
         let mut out = Vec::new();
@@ -194,7 +195,7 @@ impl Table {
         out
     }
 
-    /// Every pod with its view, by UID.
+    /// All pods with their views, by UID.
     pub fn all(&self) -> Vec<(Arc<PodDesc>, PodView)> {
         let uids: Vec<_> = self
             .pods
@@ -207,8 +208,8 @@ impl Table {
             .collect()
     }
 
-    /// Sets the state of a pod's sandbox, making the entry if there is none; false when it was in
-    /// that state already.
+    /// Sets the state of a pod's sandbox, and adds the pod if it is missing. False without a
+    /// change.
     pub fn set_sandbox(&self, pod: &Arc<PodDesc>, sandbox: SandboxView) -> bool {
         {
             let mut pods = self.pods.lock();
@@ -227,8 +228,7 @@ impl Table {
         true
     }
 
-    /// Adds a container that is being created; false when this instance exists or the sandbox is
-    /// not ready.
+    /// Adds a container in creation. False if this instance exists or the sandbox is not ready.
     pub fn create(
         &self,
         uid: &str,
@@ -273,7 +273,7 @@ impl Table {
         true
     }
 
-    /// One container.
+    /// A container by ID.
     pub fn find(&self, id: &str) -> Option<ContainerView> {
         let pods = self.pods.lock();
         pods.values()
@@ -282,8 +282,8 @@ impl Table {
             .map(|r| r.seen.view.clone())
     }
 
-    /// Changes one container; `change` returns whether anything is different. None when there is no
-    /// such container.
+    /// Changes a container. `change` returns true for a change. `None` if the container does not
+    /// exist.
     pub fn update(
         &self,
         id: &str,
@@ -303,8 +303,8 @@ impl Table {
         Some(different)
     }
 
-    /// Notes until when a container has time to end, and returns it; None when it ends by then
-    /// anyway.
+    /// Shortens the deadline of a container's end and returns the container. `None` if the container ends
+    /// by then anyway.
     pub fn hurry(&self, id: &str, grace: Duration, now: DateTime<Utc>) -> Option<ContainerView> {
         let by = now + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
         let mut hurried = None;
@@ -319,7 +319,8 @@ impl Table {
         hurried
     }
 
-    /// The runtime has named a container that is being created. None when there is no such container.
+    /// Records the runtime's name of a container in creation. `None` if the container does not
+    /// exist.
     pub fn named(&self, id: &str, name: &str) -> Option<bool> {
         self.update(id, |c| {
             name.clone_into(&mut c.id);
@@ -327,7 +328,7 @@ impl Table {
         })
     }
 
-    /// The process of a container started; false when it was stopped before.
+    /// Records the start of a container's process. False if it was stopped before.
     pub fn started(&self, id: &str, now: DateTime<Utc>) -> bool {
         self.update(id, |c| {
             let creating = c.state == State::Creating;
@@ -338,7 +339,7 @@ impl Table {
         }) == Some(true)
     }
 
-    /// A container could not be created.
+    /// Records that a container could not be created.
     pub fn not_created(&self, id: &str, reason: &str, now: DateTime<Utc>) {
         self.update(id, |c| {
             let creating = c.state == State::Creating;
@@ -352,7 +353,8 @@ impl Table {
         });
     }
 
-    /// The process of a container ended, or will never start. Only the first end counts.
+    /// Records the end of a container's process, or that it will never start. Only the first end
+    /// counts.
     pub fn ended(&self, id: &str, ended: &Ended, now: DateTime<Utc>) -> bool {
         self.update(id, |c| {
             let started_at = match c.state {
@@ -371,7 +373,7 @@ impl Table {
         }) == Some(true)
     }
 
-    /// The node reboots: all processes are gone, and the runtime finds only the records of its
+    /// Reboots the node: all processes are gone, and the runtime finds only the records of its
     /// containers.
     pub fn reboot(&self, now: DateTime<Utc>) {
         let lost = Ended {

@@ -77,7 +77,7 @@ impl Rig {
     }
 }
 
-/// Lets this much paused time pass and everything that is due happen.
+/// Advances the paused time, and lets all due work run.
 async fn pass(time: Duration) {
     tokio::task::yield_now().await;
     advance(time).await;

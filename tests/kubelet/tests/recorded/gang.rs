@@ -1,6 +1,6 @@
-//! A gang of two: one member is the recorded pod, the other one runs and is well. What the
-//! lifecycle records is kept; what it asks for is listed, and only our own objects follow it: the
-//! recording goes on as it did.
+//! A gang of two: one member is the recorded pod, the other runs without failure. The lifecycle's
+//! records are kept. Its requests are listed, but only our own objects change, because the
+//! recording is fixed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use lockstep_manager::stepped::read_member;
 use lockstep_model::partial::PartialPod;
 use serde_json::{Value, json};
 
-/// Node of the member that runs.
+/// Node of the running member.
 const OTHER: &str = "other";
 /// UID of the workload.
 const UID: &str = "w-uid";
-/// Most passes about one event.
+/// Maximum number of passes for an event.
 const PASSES: usize = 30;
 
-/// What differs between the gangs that the recordings are shown to.
+/// Variants of the gang for the recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// No agents, failure policy as it is by default: restarts are made with new pods.
+    /// Without agents and with the default failure policy: restarts create new pods.
     Plain,
-    /// Agents that are ready and say nothing, and restarts in place without a supervisor.
+    /// With ready agents that send no reports, and restarts in place without a supervisor.
     SilentAgents,
-    /// The same agents, and a policy that leaves every exit to the kubelet's own restart.
+    /// With the same agents, and a policy that leaves every exit to the kubelet's restart.
     KubeletRestarts,
 }
 
-/// One pass that recorded or asked for something.
+/// A pass that recorded or requested something.
 pub enum Step {
     /// The status before and after.
     Record(Box<(TrainingWorkloadStatus, TrainingWorkloadStatus)>),
@@ -60,16 +60,16 @@ pub struct Gang {
     node_lost_since: Option<DateTime<Utc>>,
     groups: BTreeMap<GangKey, Arc<PodGroup>>,
     view: Option<WorkloadView>,
-    /// Metadata and spec of the pods, as they were created, by index of the replica.
+    /// Metadata and spec of the created pods, by index of the replica.
     made: BTreeMap<usize, Value>,
-    /// What is shown of them.
+    /// Current state of the pods.
     pods: [Option<Arc<PodView>>; 2],
-    /// Whether the recording has begun.
+    /// True after the start of the recording.
     begun: bool,
 }
 
 impl Gang {
-    /// The gang on the eve of the recording of a pod that comes to `node`.
+    /// The gang before the recording of a pod on `node`.
     pub fn new(setting: Setting, spec: &PodSpec, node: &str, origin: DateTime<Utc>) -> Self {
         let containers = |all: &[k8s_openapi::api::core::v1::Container]| -> Vec<Value> {
             let kept = |c: &k8s_openapi::api::core::v1::Container| {
@@ -120,7 +120,7 @@ impl Gang {
         gang
     }
 
-    /// Passes until both pods are made.
+    /// Runs passes until both pods are created.
     fn bring_up(&mut self) {
         for _ in 0..PASSES {
             let rests = self.pass().is_none();
@@ -159,7 +159,7 @@ impl Gang {
         }
     }
 
-    /// The tier of the recorded pod is that of the rules it was recorded with.
+    /// The tier of the recorded pod follows from its restart rules.
     fn note_tier(&mut self, spec: &PodSpec) {
         let rules = spec.containers[0].restart_policy_rules.iter().flatten();
         let action = rules.map(|r| r.action.clone()).next();
@@ -180,7 +180,7 @@ impl Gang {
         self.tier = tier.as_str().unwrap_or_default().parse().expect("a tier");
     }
 
-    /// Whether no incident has begun.
+    /// True before the first incident.
     pub fn is_calm(&self) -> bool {
         let status = self.status();
         status.completion_time.is_none()
@@ -193,7 +193,7 @@ impl Gang {
         self.workload.status.clone().unwrap_or_default()
     }
 
-    /// The watch shows the recorded pod like this.
+    /// Applies a watch event of the recorded pod.
     pub fn sees(&mut self, seen: &Seen) {
         if seen.watch == "DELETED" {
             self.pods[0] = None;
@@ -214,11 +214,11 @@ impl Gang {
         self.pods[0] = Some(member(pod));
     }
 
-    /// Everything that is to be done now.
+    /// Runs all due passes.
     pub fn passes(&mut self) -> Vec<Step> {
         let mut out = Vec::new();
         while let Some(step) = self.pass() {
-            // The recording does not follow: the same would be asked for again.
+            // The recording does not react to the requests, which would be repeated.
             let ignored = matches!(&step, Step::Act(all) if !all.iter().all(is_about_our_objects));
             out.push(step);
             assert!(out.len() < PASSES, "comes to rest: {:?}", self.status());
@@ -229,7 +229,7 @@ impl Gang {
         out
     }
 
-    /// When the lifecycle wants to look again.
+    /// Time of the lifecycle's next pass.
     pub fn next_look(&mut self) -> Option<DateTime<Utc>> {
         let after = decide(&self.view(), self.now).requeue_after?;
         Some(self.now + TimeDelta::from_std(after).ok()?)
@@ -386,8 +386,8 @@ impl Gang {
     }
 }
 
-/// Whether Ready is False without a reason. The kubelet gives one; the node controller, which says
-/// so of every pod of a node that is silent, does not.
+/// True if Ready is False without a reason. The kubelet gives a reason. The node controller, which
+/// sets the condition for all pods of a silent node, does not.
 fn node_controller_says_unready(status: &Value) -> bool {
     status["conditions"]
         .as_array()
@@ -396,11 +396,11 @@ fn node_controller_says_unready(status: &Value) -> bool {
         .any(|c| c["type"] == "Ready" && c["status"] == "False" && c["reason"].is_null())
 }
 
-/// The pod as the manager reads it.
+/// The pod as read by the manager.
 fn member(pod: Value) -> Arc<PodView> {
     let partial: PartialPod = serde_json::from_value(pod).expect("a pod");
     let scheduling = partial.scheduling().expect("a pod with its identity");
-    // The manager's reading of a pod: it is what the decisions get on a real cluster.
+    // The manager's conversion of a pod, as on a real cluster.
     let (_, view) = read_member(&partial, &scheduling).expect("a member");
     Arc::new(view)
 }
@@ -414,7 +414,7 @@ fn held<T>(content: T) -> Held<T> {
     }
 }
 
-/// Whether a request is about an object that follows it here.
+/// True for requests whose objects change in this test.
 fn is_about_our_objects(action: &Action) -> bool {
     matches!(
         action,
@@ -422,7 +422,7 @@ fn is_about_our_objects(action: &Action) -> bool {
     )
 }
 
-/// The pod as it stands when it runs and is well.
+/// The pod in its running state.
 fn running(mut pod: Value) -> Value {
     pod["spec"]["nodeName"] = json!(OTHER);
     let running = |list: &str| -> Vec<Value> {

@@ -1,5 +1,5 @@
-//! What the lifecycle decides about what a real cluster showed, as text that people read:
-//! `golden/SCENARIO.txt`. `UPDATE_GOLDEN=1` writes the files anew.
+//! Decisions of the lifecycle about recordings of a real cluster, as text in `golden/SCENARIO.txt`.
+//! `UPDATE_GOLDEN=1` rewrites the files.
 
 mod gang;
 mod text;
@@ -14,10 +14,10 @@ use lockstep_kubelet::traces::Trace;
 
 use gang::{Gang, Setting};
 
-/// How long after the last event the lifecycle is followed.
+/// Time after the last event for which the lifecycle is followed.
 const AFTERWARDS: TimeDelta = TimeDelta::minutes(20);
-/// How long an event is followed that is the first sign of some trouble: longer than the wait for
-/// an agent's report.
+/// Time for which the first event of a failure is followed: longer than the wait for an agent's
+/// report.
 const PATIENCE: TimeDelta = TimeDelta::seconds(10);
 
 const SETTINGS: [(Setting, &str); 3] = [
@@ -75,13 +75,14 @@ fn tell(trace: &Trace) -> String {
     out
 }
 
-/// The recording of one pod, shown to a gang.
+/// The recording of a pod, applied to a gang.
 fn tell_pod(trace: &Trace, pod: &str, spec: &PodSpec, setting: Setting) -> String {
     let node = trace.seen(pod).find_map(|(_, s)| s.node_name.clone());
     let origin = trace.origin();
     let mut gang = Gang::new(setting, spec, node.as_deref().unwrap_or("n1"), origin);
     let mut out = format!("tier {}\n", gang.tier);
-    // The gang before its first incident, to which every later event is the first sign of it.
+    // The gang before its first incident. Every later event is treated as the first event of the
+    // incident.
     let (mut calm, mut before, mut at_first) = (gang.clone(), Vec::new(), String::new());
     for (ms, seen) in trace.seen(pod) {
         let at = origin + TimeDelta::milliseconds(ms);
@@ -110,8 +111,8 @@ fn tell_pod(trace: &Trace, pod: &str, spec: &PodSpec, setting: Setting) -> Strin
     out + &wait(&mut gang, origin, end)
 }
 
-/// What a gang makes of an event that is the first that it sees of some trouble, in the time in
-/// which a report may come.
+/// Decisions of a gang for which this event is the first of a failure, within the wait for a
+/// report.
 fn alone(mut gang: Gang) -> String {
     let seen = gang.now;
     let mut lines = decisions(&mut gang);
@@ -135,7 +136,7 @@ fn alone(mut gang: Gang) -> String {
     }
 }
 
-/// Deadlines that pass until a time.
+/// Runs the deadlines until a time.
 fn wait(gang: &mut Gang, origin: DateTime<Utc>, until: DateTime<Utc>) -> String {
     let mut out = String::new();
     while let Some(next) = gang.next_look().filter(|t| *t < until) {

@@ -1,4 +1,4 @@
-//! What happened, in words.
+//! Text of events and decisions.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::gang::Step;
 
-/// A recorded status in one line.
+/// A line for a recorded status.
 pub fn seen(s: &Seen) -> String {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut words = vec![text(&s.status["phase"])];
@@ -66,7 +66,7 @@ fn ended(v: &Value) -> String {
     code.unwrap_or_default() + &reason.unwrap_or_default()
 }
 
-/// One pass.
+/// Lines for a pass.
 pub fn step(step: &Step) -> Vec<String> {
     match step {
         Step::Record(statuses) => changes(&statuses.0, &statuses.1),
@@ -92,7 +92,7 @@ fn actions(actions: &[Action]) -> String {
     actions.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// What a record changed in the ledger.
+/// Changes of a record in the ledger.
 fn changes(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStatus) -> Vec<String> {
     let old = ledger(before);
     let new = ledger(after).into_iter();
@@ -101,7 +101,7 @@ fn changes(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStatus) -> V
         .collect()
 }
 
-/// The parts of a status that decisions depend on, and the history.
+/// The parts of a status that affect decisions, and the history.
 fn ledger(s: &TrainingWorkloadStatus) -> Vec<String> {
     let mut out = Vec::new();
     for d in &s.domains {

@@ -1,4 +1,4 @@
-//! Agents, kubelets and runtimes that are away for a while.
+//! Interruptions of agents, kubelets and runtimes.
 
 use std::fs;
 
@@ -70,7 +70,7 @@ async fn a_restart_in_place_completes_once_an_absent_agent_is_back() -> Result<(
     on_nodes("absent", async |real, t| {
         let (job, before) = started(t, 4, json!({}), json!({})).await?;
         let machine = real.node_of(&before[0])?;
-        // Without its kubelet the agent stays away.
+        // Without its kubelet, the agent does not restart.
         machine.hold("kubelet")?;
         machine.kill("lockstep-agent")?;
         let killed = now()?;
@@ -138,7 +138,7 @@ async fn a_member_that_waits_for_its_full_log_restarts_in_place() -> Result<()> 
         t.create(object).await?;
         let before = t.running("gpt").await?;
         let blocked = real.node_of(&before[0])?;
-        // Without containerd nothing reads the log of its containers.
+        // Without containerd, no process reads the logs of its containers.
         blocked.hold("containerd")?;
         let process = real.process(&before[0], "sh")?;
         eventually("the member to wait for its log", LIMIT, async || {

@@ -1,5 +1,5 @@
-//! A cluster with other feature gates: no restart rules, which leaves tier Plain, and custom stop signals.
-//! `make test-kubelets` runs these tests in a process of their own.
+//! A cluster with other feature gates: no restart rules, therefore tier Plain, and custom stop
+//! signals. `make test-kubelets` runs these tests in a separate process.
 
 use anyhow::{Result, ensure};
 use kube::api::{DeleteParams, ListParams};

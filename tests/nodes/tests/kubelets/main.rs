@@ -22,12 +22,12 @@ use lockstep_nodes::{Images, RealCluster};
 use rustix::process::Signal;
 use tokio::sync::{Mutex, OnceCell};
 
-/// Number of nodes of the cluster that all tests share, one after the other. Three by default.
+/// Number of nodes of the cluster that all tests use in turn. Three by default.
 const NODES: &str = "LOCKSTEP_NODES";
 
 static REAL: OnceCell<Mutex<RealCluster>> = OnceCell::const_new();
 
-/// Runs a test alone on the cluster, in a namespace of its own.
+/// Runs a test alone on the cluster, in a separate namespace.
 async fn on_nodes(
     name: &str,
     body: impl AsyncFnOnce(&RealCluster, &Scenario<'_>) -> Result<()>,
@@ -69,7 +69,7 @@ async fn kill_restarts_in_containers(
     Ok(restarts_in_containers(t, job, before, kill).await?.cause)
 }
 
-/// Waits until this many restarts are over, and returns the cause of the last.
+/// Waits until this number of restarts is complete, and returns the cause of the last.
 async fn restarted(t: &Scenario<'_>, times: i64) -> Result<Cause> {
     let history = t.restarted(GPT, times).await?.history;
     Ok(history.into_iter().next().context("history")?.cause)

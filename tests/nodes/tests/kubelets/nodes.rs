@@ -1,4 +1,4 @@
-//! Nodes that are lost, come back, and reboot.
+//! Nodes that are lost, return and reboot.
 
 use anyhow::Result;
 use kube::Api;

@@ -1,4 +1,4 @@
-//! Scenarios that one node can run: `make test` has them where the machine can.
+//! Scenarios for one node, which `make test` runs if the machine allows it.
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{kill_restarts_in_containers, on_nodes};
 
-/// While this file of a member exists, the member answers its probes with a failure.
+/// While this file exists, the member fails its probes.
 fn sick(rank: usize) -> String {
     format!("sick-{rank}")
 }
@@ -28,7 +28,7 @@ fn http_probe() -> Value {
     json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2})
 }
 
-/// The workload of a job that answers probes over HTTP.
+/// The workload of a job with probes over HTTP.
 fn answers_probes(job: &Job, spec: Value, container: Value) -> Result<Value> {
     let mut object = job.manifest(spec, container)?;
     let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
@@ -38,8 +38,8 @@ fn answers_probes(job: &Job, spec: Value, container: Value) -> Result<Value> {
     Ok(object)
 }
 
-/// Makes a member fail its liveness probe until the kubelet has ended its container, and waits until all
-/// members train again in their pods.
+/// Lets a member fail its liveness probe until the kubelet has ended its container, and waits until
+/// all members train again in their pods.
 async fn sick_member_restarts(
     real: &RealCluster,
     t: &Scenario<'_>,

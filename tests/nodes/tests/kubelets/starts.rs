@@ -1,4 +1,4 @@
-//! Starts that cannot succeed, and starts at the expense of others.
+//! Starts that cannot succeed, and starts that preempt.
 
 use anyhow::{Context, Result, ensure};
 use kube::api::DeleteParams;
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 
 use crate::on_nodes;
 
-/// Creates a gang whose training container is changed, and waits for a message of `Ready` with this.
+/// Creates a gang with a changed training container, and waits until the message of `Ready`
+/// contains this text.
 pub(crate) async fn not_ready_says(name: &str, container: Value, expected: &str) -> Result<()> {
     on_nodes(name, async |_, t| {
         let mut object = gang("gpt", 2, 4, json!({}));

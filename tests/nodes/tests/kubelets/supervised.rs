@@ -67,7 +67,7 @@ async fn a_job_under_restricted_pod_security_restarts_in_place() -> Result<()> {
         t.cluster
             .kubectl(&["label", "namespace", &t.name, label])
             .await?;
-        // Restricted pods may mount no folder of the node, so this one has no journal.
+        // Restricted pods cannot mount folders of the node, so this pod has no journal.
         let mut object = lockstep_cluster::manifests::gang("gpt", 2, 4, json!({}));
         let container = json!({
             "name": "trainer",

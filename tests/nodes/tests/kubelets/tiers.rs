@@ -1,4 +1,4 @@
-//! The tiers without a supervisor, by what the kubelets can do.
+//! Tiers without a supervisor, by features of the kubelets.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -42,7 +42,7 @@ pub(crate) async fn restarts_in_place(
     kept(&before, &after, 1)
 }
 
-/// Runs the same with these feature gates of the kubelets.
+/// Runs [`restarts_in_place`] with these feature gates of the kubelets.
 async fn with_gates(name: &str, tier: &str, gates: Value) -> Result<()> {
     on_nodes(name, async |real, t| {
         for node in &real.nodes {
@@ -62,7 +62,7 @@ async fn with_gates(name: &str, tier: &str, gates: Value) -> Result<()> {
     .await
 }
 
-/// Waits until the nodes declare the features that the tier needs, and no more.
+/// Waits until the nodes declare exactly the features that the tier needs.
 async fn declared(real: &RealCluster, tier: &str) -> Result<()> {
     let nodes = Api::<Node>::all(real.cluster.client().await?);
     for node in &real.nodes {

@@ -1,8 +1,8 @@
-//! What becomes of each manifest of `bad-input`.
+//! Expected results of the manifests in `bad-input`.
 
 use lockstep_api::condition::{reasons, types};
 
-/// File, HTTP code, and what the message must contain. Files of one number are variants of one
+/// File, HTTP code, and required parts of the message. Files with the same number are variants of a
 /// mistake.
 pub(super) const REFUSED: &[(&str, u16, &str)] = &[
     (
@@ -192,10 +192,10 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
     ),
 ];
 
-/// The good workload that the edits below are made to.
+/// The valid workload for the edits below.
 pub(super) const BASE: &str = "17-base";
 
-/// Edits of a running workload, all refused with 422.
+/// Edits of a running workload that are all refused with 422.
 pub(super) const EDITS: &[(&str, &str)] = &[
     (
         "17-template-edit",
@@ -212,16 +212,16 @@ pub(super) const EDITS: &[(&str, &str)] = &[
     ("17-managed-by-edit", "managedBy is immutable"),
 ];
 
-/// What becomes of the last workload of a manifest that is accepted.
+/// Expected state of the last workload of an accepted manifest.
 pub(super) enum Outcome {
-    /// It holds no pod, and a condition has this type, status, reason and message.
+    /// The workload has no pod, and a condition has this type, status, reason and message.
     Waits(&'static str, bool, &'static str, &'static str),
-    /// It runs as if the rest of the manifest were not there.
+    /// The workload runs as if the rest of the manifest were absent.
     Runs,
 }
 use Outcome::{Runs, Waits};
 
-/// What the schema cannot know.
+/// Mistakes that the schema cannot detect.
 pub(super) const ACCEPTED: &[(&str, Outcome)] = &[
     ("10-names-that-run-together", Runs),
     ("18-forged-status", Runs),

@@ -1,4 +1,4 @@
-//! Three hollow nodes and an API server that holds the pods of one scenario.
+//! Three hollow nodes and an API server with the pods of a scenario.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,7 +31,7 @@ use crate::model::{PodDesc, State};
 use crate::runtime::{Ended, Fault, Runtime, Simulated, Table};
 use crate::traces::{Seen, Step, Trace};
 
-/// Something that the watch showed of a pod.
+/// A watch event of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) ms: i64,
@@ -46,7 +46,7 @@ pub(super) struct Cluster {
     commands: mpsc::Sender<Command>,
     runtimes: Vec<Arc<dyn Runtime>>,
     infos: Vec<Arc<NodeInfo>>,
-    /// Nodes whose kubelet starts.
+    /// Nodes whose kubelet is starting.
     starting: Mutex<BTreeSet<usize>>,
     clock: Clock,
     _task: JoinSet<()>,
@@ -61,7 +61,7 @@ struct Server {
 }
 
 impl Cluster {
-    /// Nodes n1, n2 and n3 like those of the recordings, in whose time of day this begins.
+    /// Nodes n1, n2 and n3 as in the recordings. The time of day starts with the recording's.
     pub(super) fn start(trace: &Trace) -> Self {
         let version = format!("--kubelet-version={}", trace.kubernetes);
         let args = ["lockstep-hollow", "--nodes=3", "--cpu=2", &*version];
@@ -69,7 +69,7 @@ impl Cluster {
         let clock = Clock::starting_at(trace.origin());
         let (change, changes) = mpsc::unbounded_channel();
         let ips = Arc::new(AtomicU32::new(0));
-        // The image is on the nodes already.
+        // The image is already on the nodes.
         let profile = LatencyProfile {
             image_pull: Duration::ZERO,
             ..LatencyProfile::measured()
@@ -114,7 +114,7 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass until so many milliseconds after the start.
+    /// Waits until this number of milliseconds after the start.
     pub(super) async fn wait_until(&self, ms: i64) {
         let after = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
         sleep_until(self.server.started + after).await;
@@ -136,7 +136,7 @@ impl Cluster {
         self.server.pods.lock().insert(name.to_owned(), pod);
     }
 
-    /// Takes over what others than the kubelet wrote: the node, the deletion, the scheduler's
+    /// Applies changes that the kubelet does not make: the node, the deletion, the scheduler's
     /// conditions, DisruptionTarget, and Ready=False of a silent node.
     pub(super) async fn follow(&self, seen: &Seen) {
         let Some(mut pod) = self.server.pods.lock().get(&seen.pod).cloned() else {
@@ -166,7 +166,7 @@ impl Cluster {
         }
     }
 
-    /// A node refuses all pods from now on.
+    /// Lets a node refuse all pods from now on.
     async fn refuse(&self, node: usize, reason: &str) {
         let rejection = Some(Rejection {
             reason: reason.to_owned(),
@@ -186,7 +186,8 @@ impl Cluster {
         done.await.expect("an answer");
     }
 
-    /// Performs a step. The watch events of the recording show the effect of steps that use the API.
+    /// Performs a step. For steps that use the API, the watch events of the recording contain the
+    /// effect.
     pub(super) async fn perform(&self, step: &Step) -> Result<(), String> {
         match step {
             Step::Create(_) => {
@@ -225,7 +226,7 @@ impl Cluster {
                 table.reboot(self.clock.now());
                 self.starting.lock().insert(index(node));
             }
-            // Containers do not depend on containerd. The API server performs the others.
+            // Containers do not depend on containerd. The API server performs the other steps.
             Step::Pause(_)
             | Step::Resume(_)
             | Step::Hold(_)
@@ -255,8 +256,8 @@ impl Cluster {
         }
     }
 
-    /// Starts the kubelet of a node if the node has none. How long a start takes is a property of the
-    /// machine: the kubelet starts when the recording shows its first status.
+    /// Starts the kubelet of a node if the node has none. The duration of a start depends on the
+    /// machine, so the kubelet starts when the recording shows its first status.
     async fn start_kubelet(&self, node: usize) {
         if self.starting.lock().remove(&node) {
             self.infos[node].up.store(true, Ordering::Relaxed);
@@ -279,7 +280,7 @@ impl Cluster {
         found.ok_or_else(|| format!("container {container} of {pod} does not run at a step"))
     }
 
-    /// What the watch showed of a pod.
+    /// Watch events of a pod.
     pub(super) fn shown(&self, pod: &str) -> Vec<Shown> {
         let all = self.server.shown.lock();
         let of = all.iter().filter(|(name, _)| name == pod);
@@ -311,7 +312,7 @@ impl Server {
                     .as_str()
                     .unwrap_or_default()
                     .to_owned();
-                // A kubelet that is gone needs no news.
+                // A kubelet that has ended needs no events.
                 let _ = self.events.send(PodEvent::Gone { uid }).await;
             }
             (Some(mut pod), _) => {
@@ -322,7 +323,7 @@ impl Server {
         Ok(response)
     }
 
-    /// Stores a pod and tells everybody who watches.
+    /// Stores a pod and notifies all watchers.
     async fn put(&self, name: &str, pod: Value) {
         self.show(name, "MODIFIED", &pod);
         self.pods.lock().insert(name.to_owned(), pod.clone());
@@ -333,7 +334,7 @@ impl Server {
         let status = Box::new(object.status.clone().unwrap_or_default());
         let pod = Arc::new(PodDesc::from_api(object).expect("a pod with its identity"));
         let seen = PodEvent::Seen { node, pod, status };
-        // A kubelet that is gone needs no news.
+        // A kubelet that has ended needs no events.
         let _ = self.events.send(seen).await;
     }
 
@@ -348,7 +349,7 @@ impl Server {
     }
 }
 
-/// Number of node `n1` and up, from 0.
+/// Index of node `n1` and up, from 0.
 fn index(node: &str) -> usize {
     let number: usize = node.trim_start_matches('n').parse().expect("a node");
     number - 1
@@ -358,14 +359,14 @@ fn is_by_kubelet(condition: &Value) -> bool {
     match condition["type"].as_str().unwrap_or_default() {
         "PodScheduled" => false,
         "DisruptionTarget" => condition["reason"] == "TerminationByKubelet",
-        // The kubelet gives a reason; the node controller, which says so of all pods of a silent
-        // node, does not.
+        // The kubelet gives a reason. The node controller, which sets the condition for all pods of
+        // a silent node, does not.
         "Ready" => condition["status"] != "False" || !condition["reason"].is_null(),
         _ => true,
     }
 }
 
-/// A strategic merge of a status: conditions by type, everything else as a whole.
+/// A strategic merge of a status: conditions by type, other fields as a whole.
 fn merge_status(status: &mut Value, patch: &Value) {
     for (key, value) in patch.as_object().into_iter().flatten() {
         if key == "conditions" {

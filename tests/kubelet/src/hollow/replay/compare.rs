@@ -1,5 +1,5 @@
-//! What is compared: phase, containers and conditions of each distinct status, their order, and
-//! when they came.
+//! Comparison of phase, containers and conditions of each distinct status, of their order, and of
+//! their times.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::TOLERANCE;
 use super::cluster::Shown;
 use crate::traces::Trace;
 
-/// A distinct status, as text, and when it was first shown.
+/// Time of first appearance and text of a distinct status.
 type Line = (i64, String);
 
-/// How the replay of a pod differs from its recording: lines with `-` were recorded and not
-/// replayed, lines with `+` the other way round.
+/// Differences between the replay of a pod and its recording: lines with `-` were recorded and not
+/// replayed, lines with `+` were replayed and not recorded.
 pub(super) fn differences(trace: &Trace, pod: &str, shown: &[Shown], end: i64) -> Vec<String> {
     let recorded = distinct(trace.seen(pod).map(|(ms, s)| {
         let grace = json!(s.deletion_grace_period_seconds);
@@ -30,7 +30,7 @@ pub(super) fn differences(trace: &Trace, pod: &str, shown: &[Shown], end: i64) -
         match step {
             Step::Both(was, is) => {
                 let late = was.0 - is.0 - drift;
-                // The kubelet looks again up to half a back-off after its end.
+                // The kubelet checks again up to half a back-off after its end.
                 let jitter = if was.1.contains("BackOff") {
                     (is.0 - last) / 2
                 } else {
@@ -45,7 +45,7 @@ pub(super) fn differences(trace: &Trace, pod: &str, shown: &[Shown], end: i64) -
                 last = is.0;
             }
             Step::Recorded(line) => out.push(format!("{pod} - {}", line.1)),
-            // The recording may have ended before this was seen.
+            // The recording can end before this status.
             Step::Replayed(line) if line.0 + drift + TOLERANCE >= end => {}
             Step::Replayed(line) => out.push(format!("{pod} + {}", line.1)),
         }
@@ -53,7 +53,7 @@ pub(super) fn differences(trace: &Trace, pod: &str, shown: &[Shown], end: i64) -
     out
 }
 
-/// From the first status that a kubelet wrote; one that says the same as the one before is none.
+/// Distinct statuses, from the first status of a kubelet. Equal consecutive statuses are one.
 fn distinct(all: impl Iterator<Item = Line>) -> Vec<Line> {
     let mut out: Vec<Line> = all
         .filter(|(_, text)| !text.starts_with("Pending |"))
@@ -141,7 +141,7 @@ enum Step<'a> {
     Replayed(&'a Line),
 }
 
-/// The longest common subsequence, as the steps of a diff.
+/// The longest common subsequence, as steps of a diff.
 fn align<'a>(a: &'a [Line], b: &'a [Line]) -> Vec<Step<'a>> {
     let mut common = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {

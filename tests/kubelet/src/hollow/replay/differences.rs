@@ -1,16 +1,16 @@
-//! Where hollow nodes differ from what was recorded, and why they are to stay so.
+//! Accepted differences between hollow nodes and recordings, with reasons.
 
-/// The difference in one scenario.
+/// The difference in a scenario.
 pub(super) struct Difference {
     pub(super) scenario: &'static str,
-    /// Why it stays.
+    /// Reason for accepting it.
     #[expect(dead_code, reason = "for people")]
     pub(super) reason: &'static str,
-    /// The lines of the comparison, all of them: one that no longer occurs fails the test.
+    /// All lines of the comparison. A line that no longer occurs fails the test.
     pub(super) lines: &'static [&'static str],
 }
 
-/// All of them.
+/// All accepted differences.
 pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         scenario: "image-cannot-be-pulled",

@@ -1,5 +1,5 @@
-//! Replays every recorded scenario on hollow nodes: same specs, same steps, the simulated runtime and
-//! paused time. The API server must receive the statuses of the recording.
+//! Replays all recorded scenarios on hollow nodes, with the same specs and steps, the simulated
+//! runtime and paused time. The API server must receive the recorded statuses.
 
 mod cluster;
 mod compare;
@@ -14,9 +14,9 @@ use differences::DIFFERENCES;
 
 use crate::traces::{Trace, What};
 
-/// How much later or earlier than recorded a status may come, in milliseconds: the kubelet's poll
-/// of one second, whose phase is another here, and what the recorded machine took beyond the
-/// profile (in restart-all-long-grace an exit showed only after 1.5 s).
+/// Maximum deviation of a status from its recorded time, in milliseconds: the kubelet's poll of one
+/// second, whose phase differs here, and delays of the recording machine beyond the profile (in
+/// restart-all-long-grace an exit was visible only after 1.5 s).
 const TOLERANCE: i64 = 1_400;
 
 #[tokio::test(start_paused = true)]
@@ -47,14 +47,14 @@ async fn every_recorded_scenario_is_replayed() {
         .collect();
     assert!(orphans.is_empty(), "no recording of {orphans:?}");
     assert!(all > 0);
-    // A closed output is no failure of the replay.
+    // A closed output is not a failure of the replay.
     let _ = writeln!(
         std::io::stdout(),
         "{replayed} of {all} recorded scenarios replayed"
     );
 }
 
-/// Plays a scenario; the differences to the recording, as lines.
+/// Replays a scenario and returns the lines that differ from the recording.
 async fn replay(trace: &Trace) -> Vec<String> {
     let cluster = Cluster::start(trace);
     for line in &trace.lines {

@@ -1,4 +1,4 @@
-//! The programs of recorded containers: their commands, and commands that a step runs in them, as
+//! Programs of recorded containers: their commands, and commands that a step runs in them, as
 //! behaviour of the simulated runtime.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, Probe, SleepAction};
@@ -10,7 +10,7 @@ use crate::runtime::FAILED_MOUNT;
 pub(super) enum Effect {
     /// The first process ends with this code.
     Exit(i32),
-    /// Probes fail from now on. The process runs on.
+    /// Probes fail from now on. The process continues.
     ProbesFail,
     /// Probes succeed from now on.
     ProbesSucceed,
@@ -27,13 +27,13 @@ pub(super) fn effect(command: &str) -> Option<Effect> {
     }
 }
 
-/// Why a kubelet refuses a pod, beside the reasons that hollow nodes know. No label of the nodes
-/// matches the selector of a recorded pod that is bound when it is created.
+/// Reason with which a kubelet refuses a pod, in addition to the reasons of hollow nodes. No label
+/// of the nodes matches the selector of a recorded pod that is bound at creation.
 pub(super) fn refusal(spec: &PodSpec) -> Option<&'static str> {
     (spec.node_name.is_some() && spec.node_selector.is_some()).then_some("NodeAffinity")
 }
 
-/// The spec with the behaviour of its programs, for the simulated runtime.
+/// The spec with the behaviour of its programs for the simulated runtime.
 pub(super) fn with_behaviour(spec: &PodSpec) -> PodSpec {
     let mut spec = spec.clone();
     let init = spec.init_containers.iter_mut().flatten();
@@ -50,8 +50,8 @@ pub(super) fn with_behaviour(spec: &PodSpec) -> PodSpec {
     spec
 }
 
-/// Behaviour of a recorded command. The shell is process 1 of its container: without a trap it
-/// ignores SIGTERM.
+/// Behaviour of a recorded command. The shell is process 1 of its container, so it ignores SIGTERM
+/// without a trap.
 fn behaviour(c: &Container) -> Vec<(&'static str, String)> {
     let image = c.image.as_deref().unwrap_or_default();
     let mut out = vec![("HOLLOW_ON_TERM", "ignore".to_owned())];
@@ -77,19 +77,19 @@ fn behaviour(c: &Container) -> Vec<(&'static str, String)> {
         Some(rest) => rest.split_once("' ").expect("a trap"),
         None => ("", script),
     };
-    // Without a feature gate that is off by default, the API server drops other stop signals.
+    // The API server drops other stop signals if a feature gate has its default, which is off.
     if body.starts_with("TERM; ") {
         let (wait, code) = run(trap);
         out[0].1 = code.unwrap_or(0).to_string();
         out.push(("HOLLOW_TERM_MILLIS", (wait + 50).to_string()));
     }
-    // A step ends it.
+    // Only a step ends it.
     if body.contains("while true") || body == "x" {
         return out;
     }
     let (wait, code) = run(body);
     let starved = body.contains("tail /dev/zero");
-    // `tail` needs about half a second to fill the memory that its container may have.
+    // `tail` needs about half a second to fill its container's memory.
     let wait = if starved { wait + 500 } else { wait };
     let code = code.unwrap_or(if starved { 137 } else { 0 });
     out.push(("HOLLOW_RUN_MILLIS", wait.to_string()));
@@ -107,7 +107,7 @@ fn shell_script(c: &Container) -> Option<&str> {
     }
 }
 
-/// How long a list of `sleep` takes, in milliseconds, and the code of its `exit`.
+/// Duration of a list of `sleep` commands in milliseconds, and the code of its `exit`.
 fn run(script: &str) -> (u64, Option<i32>) {
     let (mut wait, mut code) = (0, None);
     for command in script.split("; ") {
@@ -124,7 +124,7 @@ fn run(script: &str) -> (u64, Option<i32>) {
     (wait, code)
 }
 
-/// Probes of hollow nodes succeed when they first run. A probe that lists a file first runs one
+/// Probes of hollow nodes succeed at their first run. A probe that lists a file first runs one
 /// second after the program touches that file.
 fn delay_probes(c: &mut Container) {
     let script = shell_script(c).unwrap_or_default().to_owned();
@@ -146,7 +146,7 @@ fn listed_file(probe: &Probe) -> Option<&str> {
     }
 }
 
-/// Hollow nodes run no command before a stop: a hook that runs `sleep` becomes a sleep.
+/// Hollow nodes run no commands in hooks: a hook that runs `sleep` becomes a sleep.
 fn simplify_hook(c: &mut Container) {
     let hook = c.lifecycle.as_mut().and_then(|l| l.pre_stop.as_mut());
     let Some(hook) = hook else { return };

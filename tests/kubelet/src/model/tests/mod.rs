@@ -1,4 +1,4 @@
-//! A pod on a runtime that obeys at once, driven by hand.
+//! A pod on a runtime without delays, driven by the test.
 
 mod lifecycle;
 mod restart_all;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// One pod, its worker and its runtime.
+/// A pod, its worker and its runtime.
 struct Rig {
     pod: PodDesc,
     worker: PodWorker,
@@ -19,9 +19,9 @@ struct Rig {
     now: DateTime<Utc>,
     /// Status of the last sync.
     status: PodStatus,
-    /// Every action, in order, as short text.
+    /// All actions in order, as short text.
     log: Vec<String>,
-    /// Containers that do not react to SIGTERM.
+    /// Containers that ignore SIGTERM.
     stubborn: Vec<&'static str>,
     next_id: u32,
 }
@@ -50,7 +50,7 @@ impl Rig {
         }
     }
 
-    /// One sync; its actions are carried out.
+    /// Syncs once and executes the actions.
     fn step(&mut self) -> Outcome {
         let outcome = self
             .worker
@@ -62,7 +62,7 @@ impl Rig {
         outcome
     }
 
-    /// Syncs until nothing is left to do now.
+    /// Syncs until no action is left.
     fn settle(&mut self) -> Outcome {
         for _ in 0..100 {
             let outcome = self.step();
@@ -134,7 +134,7 @@ impl Rig {
         }
     }
 
-    /// The newest instance of a container ends.
+    /// Ends the newest instance of a container.
     fn exit(&mut self, name: &str, code: i32) {
         let (now, attempt) = (self.now, self.view.latest(name).unwrap().attempt);
         let c = self
@@ -174,7 +174,8 @@ impl Rig {
         all.into_iter().find(|c| c.name == name).unwrap()
     }
 
-    /// State and last state of a container in short: `running`, `CrashLoopBackOff`, `exit 3`, ...
+    /// State and last state of a container, abbreviated: `running`, `CrashLoopBackOff`, `exit 3`,
+    /// ...
     fn states(&self, name: &str) -> (String, String) {
         let c = self.container(name);
         let short = |s: Option<&k8s_openapi::api::core::v1::ContainerState>| {
@@ -212,7 +213,7 @@ impl Rig {
     }
 }
 
-/// A container without anything special.
+/// A container without further settings.
 fn plain(name: &str) -> Value {
     json!({"name": name, "image": "image"})
 }

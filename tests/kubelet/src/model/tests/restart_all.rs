@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// init, sidecar, and two regular containers; `source` has the rule for exit 42.
+/// init, sidecar, and two regular containers. `source` has the rule for exit 42.
 fn pod(source: &str, policy: &str) -> Value {
     let make = |name: &str| {
         let mut c = if name == source {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Exits of the one container of a pod and what becomes of it.
+/// Exits of a pod's only container and their effect.
 #[test]
 fn policy_and_rules_decide_whether_an_exit_restarts_the_container() {
     let rule = |action: &str, op: &str, values: &[i32]| with_rule("c", action, op, values);
@@ -20,7 +20,7 @@ fn policy_and_rules_decide_whether_an_exit_restarts_the_container() {
         ("Never", own("OnFailure"), 1, "Running"),
         ("Always", own("Never"), 1, "Failed"),
         ("Always", own("Never"), 0, "Succeeded"),
-        // A matching rule overrides both; without a match the policy decides.
+        // A matching rule overrides both. Without a match, the policy decides.
         ("Never", rule("Restart", "In", &[42]), 42, "Running"),
         ("Never", rule("Restart", "In", &[42]), 41, "Failed"),
         ("Never", rule("Restart", "NotIn", &[0, 3]), 137, "Running"),

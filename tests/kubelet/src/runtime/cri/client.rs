@@ -17,15 +17,15 @@ use super::api::{
     RunPodSandboxRequest, StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
 };
 
-/// Longest time that a call may take on a busy machine, beyond a grace period in it.
+/// Limit of a call on a busy machine, in addition to a grace period in it.
 const CALL: Duration = Duration::from_mins(2);
-/// Pause before a runtime is asked again that is away.
+/// Pause between calls to an absent runtime.
 const AWAY: Duration = Duration::from_millis(200);
-/// Key of containerd's own part of a verbose status, and of the process id in it.
+/// Key of containerd's part of a verbose status, which contains the PID.
 const INFO: &str = "info";
 const PID: &str = "pid";
 
-/// A connection to a runtime, made when it is needed and again when the runtime has restarted.
+/// A connection to a runtime, created on demand and again after a restart of the runtime.
 #[derive(Clone, Debug)]
 pub(super) struct Calls(RuntimeServiceClient<Channel>);
 
@@ -86,8 +86,8 @@ impl Calls {
         Ok(())
     }
 
-    /// SIGTERM, and SIGKILL after the grace period, in whole seconds as CRI has it. Returns when the
-    /// container has ended.
+    /// Sends SIGTERM, and SIGKILL after the grace period, in whole seconds as in CRI. Returns after
+    /// the end of the container.
     pub(super) async fn stop(&self, id: &str, grace: Duration) -> Result<(), Status> {
         let seconds = grace.as_millis().div_ceil(1000);
         let request = StopContainerRequest {
@@ -112,7 +112,7 @@ impl Calls {
         Ok(answer.into_inner().containers)
     }
 
-    /// None: the runtime knows no such container.
+    /// `None` if the runtime has no such container.
     pub(super) async fn status(&self, id: &str) -> Result<Option<ContainerStatus>, Status> {
         let request = ContainerStatusRequest {
             container_id: id.into(),
@@ -125,7 +125,7 @@ impl Calls {
         }
     }
 
-    /// Process id on the machine of a container's first process.
+    /// PID of a container's first process on the machine.
     pub(super) async fn pid(&self, id: &str) -> Option<u32> {
         let request = ContainerStatusRequest {
             container_id: id.into(),
@@ -147,7 +147,7 @@ async fn within<T>(
         .unwrap_or_else(|_| Err(Status::deadline_exceeded("the runtime does not answer")))
 }
 
-/// Repeats a call until the runtime is there to answer it.
+/// Repeats a call until the runtime answers.
 pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     call: impl Fn() -> F,
 ) -> Result<T, Status> {
@@ -165,7 +165,7 @@ pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     }
 }
 
-/// Whether nobody has answered: the connection broke, or the runtime is starting.
+/// True without an answer: the connection broke, or the runtime is starting.
 pub(super) fn is_away(status: &Status) -> bool {
     status.code() == Code::Unavailable
         || status.source().is_some()

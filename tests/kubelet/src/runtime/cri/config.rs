@@ -1,4 +1,4 @@
-//! A pod as a container runtime is told of it.
+//! Conversion of a pod to the configuration of a container runtime.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use super::api::{
 use crate::model::PodDesc;
 use crate::runtime::program::{Surroundings, Unstartable, environment, words};
 
-/// Period of CPU limits, and shares of one CPU, as the kubelet has them.
+/// Period of CPU limits, and shares of one CPU, as in the kubelet.
 const CPU_PERIOD: i64 = 100_000;
 const CPU_SHARES: i64 = 1024;
-/// The kernel's least quota, in microseconds, and shares.
+/// The kernel's minimum of the quota, in microseconds, and of the shares.
 const LEAST_QUOTA: i64 = 1000;
 const LEAST_SHARES: i64 = 2;
 const MILLI: i64 = 1000;
 
-/// Why a container cannot be described.
+/// Why the conversion failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Undescribed {
-    /// Its command line or environment cannot be made.
+    /// The command line or environment cannot be resolved.
     #[error("{0}")]
     Program(#[from] Unstartable),
     /// An amount does not parse.
@@ -40,7 +40,7 @@ pub(super) enum Undescribed {
     Volume(String),
 }
 
-/// Folders of a pod's volumes on its node; `None`: of a kind that is not known here.
+/// Folders of a pod's volumes on its node. `None` for unsupported kinds.
 pub(super) fn volumes(pod: &PodDesc, pods: &Path) -> BTreeMap<String, Option<PathBuf>> {
     let own = pods.join(&pod.uid).join("volumes/kubernetes.io~empty-dir");
     let folder = |v: &Volume| match (&v.empty_dir, &v.host_path) {
@@ -74,7 +74,8 @@ pub(super) fn sandbox(pod: &PodDesc, logs: &Path, attempt: u32) -> PodSandboxCon
     }
 }
 
-/// A container of a pod. `around` knows no folders: in a container, paths are what they are.
+/// A container of a pod. `around` contains no folders, because paths stay as they are in a
+/// container.
 pub(super) fn container(
     pod: &PodDesc,
     container: &Container,
@@ -176,7 +177,7 @@ fn resources(container: &Container) -> Result<LinuxContainerResources, Undescrib
     })
 }
 
-/// The container's own settings, else the pod's, else the image's.
+/// Settings of the container, else of the pod, else of the image.
 fn security(pod: &PodDesc, container: &Container) -> LinuxContainerSecurityContext {
     let (own, pods) = (
         container.security_context.as_ref(),

@@ -1,9 +1,10 @@
-//! A real container runtime over CRI v1: what a kubelet does with sandboxes, containers and volumes.
+//! A real container runtime over CRI v1, with the kubelet's handling of sandboxes, containers and
+//! volumes.
 //!
-//! A node's root folder holds what is at the same paths on a node: the runtime's socket, the
-//! kubelet's folder of pods, logs. Pods have the machine's network, each with an address of its own
-//! in 127.0.0.0/8. Probes are not run: a container is ready when its delays are over. What ends by
-//! itself is found by listing, many times within one relist of the kubelet.
+//! A node's root folder has the same layout as a node: the runtime's socket, the kubelet's folder
+//! of pods, logs. Pods use the machine's network, each with a separate address in 127.0.0.0/8.
+//! Probes are not run: a container is ready after its delays. Containers that end by themselves are
+//! found by listing, many times within one relist of the kubelet.
 
 #![expect(
     clippy::disallowed_methods,
@@ -51,14 +52,14 @@ pub mod api {
 const SOCKET: &str = "run/containerd/containerd.sock";
 const PODS: &str = "var/lib/kubelet/pods";
 const LOGS: &str = "var/log/pods";
-/// How often running containers are listed.
+/// Period of listing running containers.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The runtime of one node.
+/// The runtime of a node.
 #[derive(Debug)]
 pub struct Cri {
     shared: Arc<Shared>,
-    /// Everything under way; dropping the runtime ends it. Containers go on.
+    /// Tasks in progress, which end when the runtime is dropped. Containers continue.
     later: Later,
 }
 
@@ -85,14 +86,15 @@ struct Sandbox {
     config: PodSandboxConfig,
 }
 
-/// Why a container did not come to be: as waiting containers show it, and in full.
+/// Why a container was not created: the reason as in the status of waiting containers, and the full
+/// message.
 struct NotCreated {
     reason: &'static str,
     error: String,
 }
 
 impl Cri {
-    /// The runtime of a node with this root folder, whose socket is below it.
+    /// The runtime of a node with this root folder, which contains the socket.
     pub fn new(
         node: &str,
         root: &Path,
@@ -121,7 +123,7 @@ impl Cri {
 }
 
 impl Shared {
-    /// Finds out what has ended by itself, for ever.
+    /// Detects containers that ended by themselves, until dropped.
     async fn watch(&self) {
         loop {
             sleep(POLL).await;
@@ -152,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Notes how a container has ended, if it has; whether it has.
+    /// Records the end of a container. True if it has ended.
     async fn settle(&self, id: &str) -> Result<bool, Status> {
         let ended = match self.calls.status(id).await? {
             Some(status) if status.state() == ContainerState::ContainerExited => {
@@ -171,7 +173,7 @@ impl Shared {
         if let Err(error) = self.make_volumes(pod) {
             warn!(pod = pod.name, %error, "cannot make the volumes of a pod");
         }
-        // A sandbox that the runtime may have made before it broke off keeps its number.
+        // A sandbox that the runtime created before it was interrupted keeps its number.
         for attempt in 0.. {
             let config = config::sandbox(pod, &self.logs, attempt);
             match self.calls.run_pod(config.clone()).await {
@@ -190,7 +192,7 @@ impl Shared {
         self.table.set_sandbox(pod, SandboxView::Ready { ip });
     }
 
-    /// The folder of a pod and those of its own volumes, which any user may write to.
+    /// Creates the folder of a pod and the folders of its volumes, which all users can write to.
     fn make_volumes(&self, pod: &PodDesc) -> io::Result<()> {
         let own = self.pods.join(&pod.uid);
         fs::create_dir_all(&own)?;
@@ -227,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Creates and starts a container, which the table knows as `place` until the runtime has named
+    /// Creates and starts a container, which the table names `place` until the runtime has named
     /// it.
     async fn run(&self, pod: &PodDesc, container: &Container, place: &str, attempt: i32) {
         let made = self.create(pod, container, attempt).await;
@@ -247,7 +249,7 @@ impl Shared {
 
     async fn start(&self, id: &str) -> Result<(), NotCreated> {
         if let Err(error) = patiently(|| self.calls.start(id)).await {
-            // What could not be executed shows as a container that has ended.
+            // A program that could not be executed appears as a container that has ended.
             if matches!(patiently(|| self.settle(id)).await, Ok(true)) {
                 return Ok(());
             }
@@ -260,7 +262,7 @@ impl Shared {
             self.pids.lock().insert(id.to_owned(), pid);
         }
         if !self.table.started(id, self.clock.now()) {
-            // It was stopped while it was being made.
+            // It was stopped during its creation.
             self.stop(id, Duration::ZERO).await;
         }
         Ok(())
@@ -289,14 +291,14 @@ impl Shared {
             self.calls.create(&sandbox.id, own, pods)
         };
         let mut made = patiently(create).await;
-        // The answer of a runtime that broke off may have been lost.
+        // The answer of an interrupted runtime can be lost.
         if made.is_err() && self.remove_namesake(&sandbox.id, &config).await {
             made = patiently(create).await;
         }
         made.map_err(|error| refused(error.to_string()))
     }
 
-    /// Removes a container of the same name and number; whether there was one.
+    /// Removes a container of the same name and number. True if it existed.
     async fn remove_namesake(&self, sandbox: &str, config: &ContainerConfig) -> bool {
         let listed = patiently(|| self.calls.list()).await.unwrap_or_default();
         let mut same = listed
@@ -356,7 +358,7 @@ impl Shared {
     }
 }
 
-/// How long the preStop hook of a container sleeps.
+/// Sleep in the preStop hook of a container.
 fn pre_stop_sleep(pod: &PodDesc, container: &str) -> Duration {
     let spec = pod.containers().find(|(_, c)| c.name == container);
     let hook = spec.and_then(|(_, c)| c.lifecycle.as_ref()?.pre_stop.as_ref()?.sleep.as_ref());
@@ -377,7 +379,7 @@ fn ended(status: &ContainerStatus) -> Ended {
     }
 }
 
-/// A container of which the runtime knows nothing any more, as the kubelet shows it.
+/// End of a container that is unknown to the runtime, as shown by the kubelet.
 fn unknown() -> Ended {
     Ended {
         exit_code: 137,
