@@ -30,10 +30,29 @@ pub fn all() -> Vec<CustomResourceDefinition> {
                 .and_then(|s| s.open_api_v3_schema.as_mut())
             {
                 join_lines(schema);
+                declare_name(schema);
             }
         }
     }
     definitions
+}
+
+/// Declares `metadata.name` if rules of the root have a field path, which must be declared.
+fn declare_name(schema: &mut JSONSchemaProps) {
+    let mut rules = schema.x_kubernetes_validations.iter().flatten();
+    if rules.all(|rule| rule.field_path.is_none()) {
+        return;
+    }
+    let of_type = |name: &str| JSONSchemaProps {
+        type_: Some(name.to_owned()),
+        ..JSONSchemaProps::default()
+    };
+    let metadata = JSONSchemaProps {
+        properties: Some([("name".to_owned(), of_type("string"))].into()),
+        ..of_type("object")
+    };
+    let properties = schema.properties.get_or_insert_default();
+    properties.insert("metadata".to_owned(), metadata);
 }
 
 /// Joins the lines of each paragraph, because line breaks of doc comments are noise in `kubectl
@@ -64,5 +83,27 @@ fn join_lines(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
         join_lines(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_rules_at_the_root_name_a_declared_field() {
+        let definitions = all();
+        let versions = definitions.iter().flat_map(|d| &d.spec.versions);
+        for version in versions {
+            let schema = version.schema.as_ref().unwrap();
+            let root = schema.open_api_v3_schema.as_ref().unwrap();
+            for rule in root.x_kubernetes_validations.iter().flatten() {
+                let path = rule.field_path.as_deref().expect(&rule.rule);
+                let mut at = root;
+                for field in path.trim_start_matches('.').split('.') {
+                    at = &at.properties.as_ref().unwrap()[field];
+                }
+            }
+        }
     }
 }

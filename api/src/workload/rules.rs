@@ -3,6 +3,9 @@
 
 use kube::core::cel::Rule;
 
+/// Field of an error. Without one, errors of rules at the root name the field `<nil>`.
+const NAME: &str = ".metadata.name";
+
 /// Allows any change of a suspended workload, or of a workload that this change suspends.
 macro_rules! or_suspended {
     ($rule:literal) => {
@@ -14,6 +17,7 @@ pub(super) fn name_is_a_label() -> Rule {
     Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
         "metadata.name must be a DNS label that starts with a letter: it names the headless Service and the hostnames",
     )
+    .field_path(NAME)
 }
 
 /// Hostnames are `<workload>-<group>-<replica>-<index>`. The digits of the counts are an upper
@@ -23,6 +27,7 @@ pub(super) fn hostnames_fit() -> Rule {
         "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + size(string(g.size)) + 3 <= 63)",
     )
     .message("metadata.name is too long: hostnames <name>-<group>-<replica>-<index> are limited to 63 characters")
+    .field_path(NAME)
 }
 
 pub(super) fn member_limit() -> Rule {

@@ -86,7 +86,11 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
         422,
         "hostnames <name>-<group>-<replica>-<index> are limited to 63 characters",
     ),
-    ("09-dotted-name", 422, "metadata.name must be a DNS label"),
+    (
+        "09-dotted-name",
+        422,
+        "metadata.name: Invalid value: metadata.name must be a DNS label",
+    ),
     (
         "11-zero-deadline",
         422,
