@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,6 +53,8 @@ impl Process {
             command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         }
         let child = command
+            // Ctrl-C in the terminal is for this program, which ends its processes in order.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stderr(out.try_clone().context("log file")?)
             .stdout(out)
@@ -219,6 +222,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_process_is_not_in_the_process_group_of_the_terminal() {
+        let folder = tempfile::tempdir().unwrap();
+        let launch = Launch {
+            name: "sleep".into(),
+            program: "/bin/sleep".into(),
+            args: vec!["60".into()],
+            env: None,
+        };
+        let process = Process::start(&launch, folder.path()).unwrap();
+        let pid = Pid::from_child(&process.child);
+        assert_eq!(rustix::process::getpgid(Some(pid)).unwrap(), pid);
+    }
 
     #[test]
     fn no_port_is_given_out_twice() {

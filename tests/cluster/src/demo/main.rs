@@ -10,6 +10,7 @@ mod processes;
 mod training;
 
 use anyhow::{Context, Result, ensure};
+use lockstep_cluster::manifests::POOL;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::stage::Stage;
@@ -22,6 +23,8 @@ use crate::training::Trainings;
 /// The value 1 keeps the cluster until Ctrl-C.
 const KEEP: &str = "DEMO_KEEP";
 const MACHINES: i32 = 4;
+/// Pool of the nodes that run real processes.
+const PROCESSES: &str = "processes";
 const NODES: i32 = 64;
 
 #[tokio::main]
@@ -77,7 +80,7 @@ async fn first_act(
         args: trainings.node_args(),
         ..Shape::default()
     };
-    scenario(cluster, "processes", &shape, async |t| {
+    scenario(cluster, PROCESSES, &shape, async |t| {
         processes::perform(stage, t, &trainings).await;
         second_act(stage, cluster, observed).await
     })
@@ -112,6 +115,9 @@ async fn second_act(
 async fn finish(stage: &Stage, t: &Scenario<'_>, observed: Option<&Observed>) -> Result<()> {
     let all_seen = stage.summary();
     if keeps() {
+        // Containers on these nodes are processes of this machine, which has no images.
+        let selector = format!("{POOL}={PROCESSES}");
+        t.cluster.kubectl(&["cordon", "-l", &selector]).await?;
         look_around(t)?;
         match observed {
             Some(observed) => observed.tell(),
