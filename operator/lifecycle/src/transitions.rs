@@ -38,6 +38,9 @@ const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::FAILED, EventType::Warning, None),
 ];
 
+/// Reasons of Admitted=False that another condition reports at the same time.
+const REPORTED_ELSEWHERE: [&str; 2] = [reasons::SUSPENDED, reasons::PREEMPTED];
+
 fn ended(status: &TrainingWorkloadStatus) -> bool {
     is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED)
 }
@@ -76,7 +79,7 @@ pub fn transitions(
         };
         // Another event implies this one.
         let implied = (type_ == types::READY && recovered)
-            || (type_ == types::ADMITTED && new.reason == reasons::SUSPENDED)
+            || (type_ == types::ADMITTED && REPORTED_ELSEWHERE.contains(&new.reason.as_str()))
             || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
         let old = find(&before.conditions, type_);
         let when = if new.status == true.into() {

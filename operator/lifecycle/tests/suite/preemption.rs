@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
+use lockstep_lifecycle::transitions;
 use lockstep_sim::Solo;
 use lockstep_sim::pods::{condition, gated, leaving};
 use lockstep_sim::solo::{gang, gang_with};
@@ -259,4 +260,20 @@ fn a_preemption_is_followed_whatever_the_clock_of_the_leader_that_announces_it()
     });
     w.pass();
     assert_eq!(w.status().preemptions, 1);
+}
+
+#[test]
+fn a_preemption_is_one_event() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.preempt("workload");
+    w.settle();
+    let spec = w.workload().unwrap().spec;
+    let written = w.written();
+    let events = written
+        .windows(2)
+        .flat_map(|two| transitions(&spec, &two[0], &two[1]));
+    let preempted = events.filter(|event| event.note.contains("preempted by ns/boss"));
+    let reasons: Vec<String> = preempted.map(|event| event.reason).collect();
+    assert_eq!(reasons, ["PreemptionByScheduler"]);
 }
