@@ -182,6 +182,12 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 	tests/prometheus/dashboards.sh
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
+.PHONY: test-frameworks
+test-frameworks: build kubernetes ## JAX in a gang of real processes, started as docs/environment.md says (Python 3 and its package index)
+	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
+	target/frameworks/bin/python -m pip install -q -r tests/frameworks/requirements.txt
+	$(CARGO) test -p lockstep-e2e --features frameworks --test frameworks
+
 # Or google-chrome.
 CHROMIUM ?= chromium
 
@@ -226,6 +232,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-installations
 	$(MAKE) test-prometheus
+	$(MAKE) test-frameworks
 	$(MAKE) test-containers
 	LOCKSTEP_CONTAINERD=/usr/bin $(MAKE) test-containers
 	$(MAKE) test-kubelets
