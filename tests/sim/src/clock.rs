@@ -15,6 +15,8 @@ pub struct SimClock {
     origin: DateTime<Utc>,
     /// Monotonic time at the origin. Only differences matter.
     base: Instant,
+    /// How far the time of day is ahead where this clock is.
+    ahead: TimeDelta,
 }
 
 impl SimClock {
@@ -23,6 +25,15 @@ impl SimClock {
             now: Arc::new(Mutex::new(origin)),
             origin,
             base: SystemClock.monotonic(),
+            ahead: TimeDelta::zero(),
+        }
+    }
+
+    /// The clock of a machine whose time of day is ahead by this much.
+    pub fn ahead_by(&self, ahead: TimeDelta) -> Self {
+        Self {
+            ahead,
+            ..self.clone()
         }
     }
 
@@ -43,7 +54,7 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn wall(&self) -> DateTime<Utc> {
-        self.now()
+        self.now() + self.ahead
     }
 
     fn monotonic(&self) -> Instant {

@@ -410,6 +410,11 @@ impl SimCluster {
         self.line().cut_after = Some(writes);
     }
 
+    /// Sets how far the clock of the next manager process is ahead.
+    pub fn set_manager_clock(&mut self, ahead: TimeDelta) {
+        self.manager.clock_ahead = ahead;
+    }
+
     /// Adds a pod group of kube-scheduler. A new manager process does not know it.
     pub fn native_group(&mut self, key: &Key, group: NativeGroup) {
         self.manager.hear_native_group(key, group);
@@ -438,7 +443,7 @@ impl SimCluster {
 
     /// The plan of the next pass over a workload.
     pub fn plan(&mut self, key: &Key) -> Option<Plan> {
-        let now = self.now();
+        let now = self.manager.now();
         Some(decide(&self.view(key)?, now).plan)
     }
 
@@ -447,7 +452,7 @@ impl SimCluster {
         let Some(view) = self.view(key) else {
             return true;
         };
-        decide(&view, self.now()).plan == Plan::Idle(Box::new(view.status()))
+        decide(&view, self.manager.now()).plan == Plan::Idle(Box::new(view.status()))
     }
 
     /// The last writes, one per line.

@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use kube::runtime::watcher::Event;
 use lockstep_api::key::Key;
 use lockstep_lifecycle::WorkloadView;
-use lockstep_manager::clock::Random;
+use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
 use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
@@ -31,9 +31,13 @@ pub(crate) struct Manager {
     /// Time of the scheduler's next cycle without changes.
     wake: Option<DateTime<Utc>>,
     starts: u64,
+    /// How far the clock of the next process is ahead.
+    pub clock_ahead: TimeDelta,
     seed: u64,
     store: Arc<Mutex<Store>>,
     clock: SimClock,
+    /// As the process reads it.
+    own_clock: SimClock,
     lifecycle: Arc<lockstep_lifecycle::LifecycleSettings>,
     /// Last field, because its tasks are dropped first. Clients need a runtime; no task waits for
     /// time.
@@ -60,9 +64,11 @@ impl Manager {
             unlisted: BTreeSet::new(),
             wake: None,
             starts: 0,
+            clock_ahead: TimeDelta::zero(),
             seed,
             store: store.clone(),
             clock: clock.clone(),
+            own_clock: clock.clone(),
             lifecycle,
             runtime,
         };
@@ -78,11 +84,12 @@ impl Manager {
             (line.cut_after, line.lost_answers) = (None, 0);
         }
         let settings = self.scheduler_settings().clone();
+        self.own_clock = self.clock.ahead_by(self.clock_ahead);
         self.stepped = stepped(
             &self.runtime,
             &self.store,
             &self.line,
-            &self.clock,
+            &self.own_clock,
             self.seed.wrapping_add(self.starts),
             &self.lifecycle,
             settings,
@@ -205,6 +212,11 @@ impl Manager {
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
         self.stepped.scheduler_settings()
+    }
+
+    /// The time of day as the process reads it.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.own_clock.wall()
     }
 
     pub fn view(&self, key: &Key) -> Option<WorkloadView> {

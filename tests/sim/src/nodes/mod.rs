@@ -75,7 +75,7 @@ pub struct SimNode {
     pub faults: NodeFaults,
     /// Capabilities of its kubelet.
     pub config: KubeletConfig,
-    /// How far its clock is ahead. Must not change once containers run.
+    /// How far its clock is ahead. Must not change while containers run.
     pub clock_ahead: TimeDelta,
     pub runtime: Pretend,
     /// Training processes that report progress.

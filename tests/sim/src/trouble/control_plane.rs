@@ -13,6 +13,8 @@ fn kind(rng: &mut fastrand::Rng) -> WatchedKind {
 
 pub(super) fn crash(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     c.crash_after(rng.usize(..5));
+    let ahead = [0, 0, 120, -120][rng.usize(..4)];
+    c.set_manager_clock(TimeDelta::seconds(ahead));
     true
 }
 

@@ -1,10 +1,13 @@
 //! Pods of other controllers.
 
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
 
-use super::{TENANT, one_of};
+use super::users::any_workload;
+use super::{NAMESPACE, TENANT, one_of};
 use crate::SimCluster;
 use crate::api::merge;
 
@@ -127,15 +130,44 @@ pub(super) fn kueue_group(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     })
 }
 
-pub(super) fn gone(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    let all: Vec<Key> = {
-        let store = c.store();
-        let pods = store.all(WatchedKind::Pod);
-        pods.filter(|(_, pod)| !pod["metadata"]["labels"][FOREIGN].is_null())
-            .map(|(key, _)| key.clone())
-            .collect()
+/// A pod beside the members, which their label selectors include.
+pub(super) fn namesake(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(workload) = any_workload(c, rng) else {
+        return false;
     };
-    let Some(key) = one_of(all, rng) else {
+    let (node, labels) = (node(c, rng), json!({"app": &*workload.name}));
+    let meta = json!({"namespace": NAMESPACE, "labels": labels});
+    pod(c, rng, &json!({"metadata": meta, "spec": {"nodeName": node}}))
+}
+
+/// Keys of the foreign pods.
+fn all(c: &SimCluster) -> Vec<Key> {
+    let store = c.store();
+    let pods = store.all(WatchedKind::Pod);
+    pods.filter(|(_, pod)| !pod["metadata"]["labels"][FOREIGN].is_null())
+        .map(|(key, _)| key.clone())
+        .collect()
+}
+
+/// A pod gets another amount of CPU while it runs.
+pub(super) fn resize(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(key) = one_of(all(c), rng) else {
+        return false;
+    };
+    let cpu = ["1", "2", "16"][rng.usize(..3)];
+    c.edit::<Pod>(&key, |pod| {
+        let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+        for container in containers {
+            let resources = container.resources.get_or_insert_default();
+            let limits = resources.limits.get_or_insert_default();
+            limits.insert("cpu".into(), Quantity(cpu.into()));
+        }
+    });
+    true
+}
+
+pub(super) fn gone(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(key) = one_of(all(c), rng) else {
         return false;
     };
     c.remove(WatchedKind::Pod, &key);

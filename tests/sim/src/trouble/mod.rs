@@ -71,7 +71,7 @@ kinds! {
     DeletePod 2 users::delete_pod,
     /// A pod is evicted through the API, as a drain does.
     EvictPod 1 users::evict_pod,
-    /// A label of Lockstep is removed from a pod.
+    /// A label of Lockstep is removed from an object that a workload owns, or changed.
     EditLabels 2 users::edit_labels,
     /// A priority class is deleted.
     ClassGone 1 users::class_gone,
@@ -111,6 +111,10 @@ kinds! {
     ForeignGang 1 foreign::gang,
     /// Two pods of a Kueue group, which is evicted whole, run on nodes.
     KueueGroup 1 foreign::kueue_group,
+    /// A foreign pod has labels that constraints of a workload select.
+    Namesake 1 foreign::namesake,
+    /// A foreign pod is resized in place.
+    ResizePod 1 foreign::resize,
     /// A foreign object is deleted.
     ForeignGone 3 foreign::gone,
     /// A foreign pod has the labels of a member.
@@ -133,7 +137,7 @@ kinds! {
     Grow 3 nodes::grow,
     /// A node is cordoned, or uncordoned.
     Cordon 1 nodes::cordon,
-    /// A node reboots.
+    /// A node reboots, perhaps with another clock.
     Reboot 1 nodes::reboot,
     /// A kubelet restarts.
     RestartKubelet 1 nodes::restart_kubelet,
@@ -143,7 +147,8 @@ kinds! {
     AgentForgets 1 nodes::agent_forgets,
     /// An agent is silent or absent, or returns.
     AgentAway 2 nodes::agent_away,
-    /// The manager is lost after some writes, and another process takes over.
+    /// The manager is lost after some writes, and another process takes over, perhaps with another
+    /// clock.
     Crash 2 control_plane::crash,
     /// The response to the next write is lost.
     LostAnswer 1 control_plane::lost_answer,

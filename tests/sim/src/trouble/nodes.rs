@@ -1,5 +1,6 @@
 //! Faults of nodes, kubelets and agents.
 
+use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::key::Key;
@@ -8,7 +9,23 @@ use super::one_of;
 use crate::SimCluster;
 use crate::nodes::NodeFaults;
 
+/// How far clocks of nodes are ahead.
+const CLOCKS_AHEAD: [TimeDelta; 8] = [
+    TimeDelta::zero(),
+    TimeDelta::zero(),
+    TimeDelta::zero(),
+    TimeDelta::zero(),
+    TimeDelta::minutes(7),
+    TimeDelta::minutes(-7),
+    TimeDelta::hours(1),
+    TimeDelta::hours(-1),
+];
 const GPU: &str = "nvidia.com/gpu";
+
+/// How far the clock of a node is ahead.
+pub(super) fn any_clock(rng: &mut fastrand::Rng) -> TimeDelta {
+    CLOCKS_AHEAD[rng.usize(..CLOCKS_AHEAD.len())]
+}
 
 fn node(c: &SimCluster, rng: &mut fastrand::Rng) -> String {
     one_of(c.node_names(), rng).unwrap_or_default()
@@ -96,7 +113,9 @@ pub(super) fn cordon(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
 
 pub(super) fn reboot(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let name = node(c, rng);
-    c.node(&name).reboot();
+    let node = c.node(&name);
+    node.reboot();
+    node.clock_ahead = any_clock(rng);
     true
 }
 

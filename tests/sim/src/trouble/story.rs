@@ -7,7 +7,7 @@ use lockstep_lifecycle::LifecycleSettings;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
-use super::{CLASSES, Mix, Trouble, heal, report, training, users};
+use super::{CLASSES, Mix, Trouble, heal, nodes, report, training, users};
 use crate::SimCluster;
 use crate::nodes::node;
 use crate::oracle::{self, Oracles};
@@ -27,18 +27,6 @@ const TURN: TimeDelta = TimeDelta::seconds(5);
 
 /// Rounds until the first training process makes steps.
 const STARTS_IN: usize = 40;
-
-/// Clock offsets of nodes.
-const CLOCKS_AHEAD: [TimeDelta; 8] = [
-    TimeDelta::zero(),
-    TimeDelta::zero(),
-    TimeDelta::zero(),
-    TimeDelta::zero(),
-    TimeDelta::minutes(7),
-    TimeDelta::minutes(-7),
-    TimeDelta::hours(1),
-    TimeDelta::hours(-1),
-];
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -76,7 +64,7 @@ impl Story {
             let resources = [("nvidia.com/gpu", gpus.as_str()), ("rdma/hca", rdma)];
             let name = format!("n{at}");
             cluster.add_node(node(&name, &resources, &labels));
-            cluster.node(&name).clock_ahead = CLOCKS_AHEAD[clocks.usize(..CLOCKS_AHEAD.len())];
+            cluster.node(&name).clock_ahead = nodes::any_clock(&mut clocks);
         }
         for (name, value) in CLASSES {
             users::make_class(&mut cluster, name, value);

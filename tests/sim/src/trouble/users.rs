@@ -9,8 +9,18 @@ use serde_json::{Value, json};
 
 use super::{CLASSES, NAMESPACE, TENANT, one_of, workload};
 use crate::SimCluster;
+use crate::api::Patch;
 use crate::pods::leaving;
 
+/// Kinds of objects that workloads own.
+const OWNED: [WatchedKind; 6] = [
+    WatchedKind::Pod,
+    WatchedKind::Pod,
+    WatchedKind::Service,
+    WatchedKind::PodGroup,
+    WatchedKind::Workload,
+    WatchedKind::RestartOrder,
+];
 /// Most workloads at once.
 const MOST_WORKLOADS: usize = 4;
 
@@ -101,20 +111,20 @@ pub(super) fn evict_pod(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
 }
 
 pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    let Some(pod) = any_member(c, rng) else {
+    let kind = OWNED[rng.usize(..OWNED.len())];
+    let keys: Vec<Key> = c.store().all(kind).map(|(key, _)| key.clone()).collect();
+    let Some(key) = one_of(keys, rng).filter(|key| &*key.namespace != TENANT) else {
         return false;
     };
     let ours = [labels::WORKLOAD_UID, labels::GROUP, labels::REPLICA];
     let label = ours[rng.usize(..ours.len())];
-    let forged = rng.bool().then(|| "other".to_owned());
-    c.edit::<Pod>(&Key::of(&pod), |pod| {
-        let all = pod.metadata.labels.get_or_insert_default();
-        match forged {
-            Some(value) => drop(all.insert(label.to_owned(), value)),
-            None => drop(all.remove(label)),
-        }
-    });
-    true
+    let value = if rng.bool() {
+        json!("other")
+    } else {
+        Value::Null
+    };
+    let patch = Patch::Merge(json!({"metadata": {"labels": {label: value}}}));
+    c.store().patch("user", kind, &key, &patch, false).is_ok()
 }
 
 pub(super) fn class_gone(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {

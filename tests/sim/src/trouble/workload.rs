@@ -82,6 +82,9 @@ fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
             spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone",
                 "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy, "labelSelector": own}]);
         }
+        11 => {
+            spec["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+        }
         _ => {}
     }
     match rng.u8(..8) {
