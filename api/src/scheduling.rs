@@ -413,9 +413,13 @@ pub struct Preemption {
     /// Why these victims, for people.
     #[serde(default)]
     pub explanation: String,
-    /// Cost of the victims in accelerator-seconds.
+    /// Cost of the victims and of follow-on evictions in accelerator-seconds: lost work and
+    /// restarts.
     #[serde(default)]
     pub cost: i64,
+    /// Work of the victims since their last checkpoints, in accelerator-seconds. A part of `cost`.
+    #[serde(default)]
+    pub lost_work: i64,
     /// Lower bound for the cost of any set of victims that frees enough capacity, in
     /// accelerator-seconds.
     #[serde(default)]
@@ -470,9 +474,12 @@ pub struct Victim {
     /// Number of evicted pods.
     #[serde(default)]
     pub pods: i32,
-    /// Accelerator-seconds of lost work.
+    /// Cost of its eviction in accelerator-seconds: lost work and the restart.
     #[serde(default)]
     pub cost: i64,
+    /// Its work since the last checkpoint, in accelerator-seconds. A part of `cost`.
+    #[serde(default)]
+    pub lost_work: i64,
     /// Workload of another controller to which a single pod belongs and which is evicted as a
     /// whole: all its pods are victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ pub fn gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
 }
 
 /// GPU-hours with the exact amount: `1.6 GPU-hours (5760 accelerator-seconds)`.
-pub fn lost_work(accelerator_seconds: impl Into<i128>) -> String {
+pub fn exact_gpu_hours(accelerator_seconds: impl Into<i128>) -> String {
     let exact = accelerator_seconds.into();
     format!("{} ({exact} accelerator-seconds)", gpu_hours(exact))
 }
@@ -88,7 +88,7 @@ mod tests {
         let said = [0, 16, 36, 242, 3599, 5760, 3_600_000].map(gpu_hours);
         let expected = ["0", "<0.01", "0.01", "0.07", "1.00", "1.6", "1000.0"];
         assert_eq!(said, expected.map(|hours| format!("{hours} GPU-hours")));
-        assert_eq!(lost_work(5760), "1.6 GPU-hours (5760 accelerator-seconds)");
+        assert_eq!(exact_gpu_hours(5760), "1.6 GPU-hours (5760 accelerator-seconds)");
     }
 
     #[test]

@@ -1,10 +1,36 @@
 //! Cost of evicting running work.
 
+use std::iter::Sum;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::ACCELERATORS;
 
 use crate::pod::Pod;
 use crate::resources::{CPU, Resources};
+
+/// Cost of an eviction, in accelerator-seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VictimCost {
+    /// Work since the last checkpoint.
+    pub lost_work: u64,
+    /// Assumed cost of the restart.
+    pub restart: u64,
+}
+
+impl VictimCost {
+    pub fn total(self) -> u64 {
+        self.lost_work.saturating_add(self.restart)
+    }
+}
+
+impl Sum for VictimCost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), |sum, cost| Self {
+            lost_work: sum.lost_work.saturating_add(cost.lost_work),
+            restart: sum.restart.saturating_add(cost.restart),
+        })
+    }
+}
 
 /// Weights of lost work. Costs are whole accelerator-seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,63 +65,71 @@ impl CostModel {
             .sum()
     }
 
-    /// Accelerator-seconds lost by evicting a pod with these resources. `since`: time up to which
-    /// its work is safe, at most `now` (`None`: not started).
-    pub fn loss(
+    /// Cost of evicting a pod with these resources. `since`: when its work was last safe (`None`: it
+    /// has not run); if in the future, now.
+    pub fn cost(
         &self,
         resources: &Resources,
         since: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
-    ) -> u64 {
-        let Some(since) = since else { return 0 };
-        let seconds = (now - since).num_seconds().max(0) + self.restart_overhead_seconds;
+    ) -> VictimCost {
+        let Some(since) = since else {
+            return VictimCost::default();
+        };
         let weight_milli = match self.accelerators(resources) {
             0 => i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000,
             n => i128::from(n) * 1000,
         };
-        u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
+        let amount = |seconds: i64| {
+            let milli = weight_milli * i128::from(seconds.max(0));
+            u64::try_from(milli / 1000).unwrap_or(0)
+        };
+        VictimCost {
+            lost_work: amount((now - since).num_seconds()),
+            restart: amount(self.restart_overhead_seconds),
+        }
     }
 
-    /// Accelerator-seconds lost by evicting one pod of a gang, since the latest of: the gang's last
-    /// checkpoint, the end of its last incident (`resumed`), the pod's start.
-    pub fn loss_of_member(
+    /// Cost of evicting one pod of a gang. Counts from the latest of: the gang's last checkpoint,
+    /// the end of its last incident (`resumed`), the pod's start.
+    pub fn cost_of_member(
         &self,
         pod: &Pod,
         checkpoint: Option<DateTime<Utc>>,
         resumed: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
-    ) -> u64 {
-        let started = pod.bound.as_ref().and(pod.started);
-        let safe = self.safe_until(started, checkpoint, now);
+    ) -> VictimCost {
+        let safe = pod.bound.as_ref().and(self.safe_until(pod, checkpoint, now));
         let safe = safe.map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
-        self.loss(&pod.requests, safe, now)
+        self.cost(&pod.requests, safe, now)
     }
 
-    pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
-        self.loss(
-            &pod.requests,
-            self.safe_until(pod.started, pod.last_checkpoint, now),
-            now,
-        )
+    /// Cost of evicting a pod outside gangs.
+    pub fn cost_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> VictimCost {
+        let safe = self.safe_until(pod, pod.last_checkpoint, now);
+        self.cost(&pod.requests, safe, now)
     }
 
-    /// Time up to which a pod's work is safe: its last checkpoint or its start. If the last
-    /// checkpoint is missing, old or in the future, one is assumed.
+    /// Time up to which a pod's work is safe: its last checkpoint, or its start if later. Assumes a
+    /// checkpoint if the last one is missing, old or in the future. `None`: it has not run.
     fn safe_until(
         &self,
-        started: Option<DateTime<Utc>>,
+        pod: &Pod,
         checkpoint: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let assumed = now - TimeDelta::seconds(self.assumed_checkpoint_seconds);
         let reported = checkpoint.filter(|c| *c <= now);
         let safe = reported.map_or(assumed, |c| c.max(assumed));
+        let started = pod.started.filter(|_| !pod.pending);
         started.map(|start| safe.max(start))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lockstep_api::ids::NodeName;
+
     use super::*;
     use crate::test_support::mk_resources;
 
@@ -104,13 +138,28 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_accelerators_times_seconds_since_the_last_checkpoint_plus_a_restart() {
+    fn lost_work_and_restart_are_accelerators_times_seconds() {
         let model = CostModel::default();
         let gpus = mk_resources(&[("nvidia.com/gpu", "8"), ("cpu", "64")]);
-        assert_eq!(model.loss(&gpus, Some(at(0)), at(600)), 8 * (600 + 120));
+        let cost = model.cost(&gpus, Some(at(0)), at(600));
+        assert_eq!((cost.lost_work, cost.restart), (8 * 600, 8 * 120));
         let cpu = mk_resources(&[("cpu", "64")]);
-        assert_eq!(model.loss(&cpu, Some(at(0)), at(600)), 64 * 720 / 100);
-        assert_eq!(model.loss(&gpus, None, at(600)), 0);
+        let cost = model.cost(&cpu, Some(at(0)), at(600));
+        assert_eq!((cost.lost_work, cost.restart), (64 * 6, 64 * 120 / 100));
+        assert_eq!(model.cost(&gpus, None, at(600)).total(), 0);
+    }
+
+    #[test]
+    fn a_pod_whose_containers_have_not_run_has_lost_nothing() {
+        let model = CostModel::default();
+        let pod = Pod {
+            pending: true,
+            bound: NodeName::read(Some("n1")),
+            ..mk_pod("1", 0)
+        };
+        let none = VictimCost::default();
+        assert_eq!(model.cost_of_pod(&pod, at(600)), none);
+        assert_eq!(model.cost_of_member(&pod, None, None, at(600)), none);
     }
 
     fn mk_pod(gpus: &str, started: i64) -> Pod {
@@ -126,7 +175,7 @@ mod tests {
         let model = CostModel::default();
         let day = 24 * 3600;
         let silent = mk_pod("1", 0);
-        let lost = model.loss_of_pod(&silent, at(day));
+        let lost = model.cost_of_pod(&silent, at(day)).total();
         assert_eq!(lost, 30 * 60 + 120);
         for minutes in [10, 30] {
             let reports = Pod {

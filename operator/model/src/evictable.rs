@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_engine::NodeIx;
 use lockstep_engine::queue::within_min_runtime;
 
+use crate::cost::VictimCost;
 use crate::foreign_units::ForeignUnits;
 use crate::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
 use crate::pod::Pod;
@@ -108,15 +109,15 @@ impl<'a> Occupancy<'a> {
         if together && self.shielded(gang.started(), builder) {
             return;
         }
-        let losses = running.iter().map(|p| self.loss(gang, p));
-        let loss = losses.fold(0, u64::saturating_add);
-        let cascade = together.then(|| builder.cascade(loss));
+        let costs = running.iter().map(|p| self.cost(gang, p));
+        let cost: VictimCost = costs.sum();
+        let cascade = together.then(|| builder.cascade(cost.total()));
         for pod in running {
             if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(builder.node_of(pod));
             } else if together || !self.shielded(pod.started, builder) {
-                let (loss, eligible) = (self.loss(gang, pod), gang.eligible.clone());
-                builder.add_pod(pod, counts, loss, cascade, eligible);
+                let (cost, eligible) = (self.cost(gang, pod), gang.eligible.clone());
+                builder.add_pod(pod, counts, cost, cascade, eligible);
             }
         }
     }
@@ -141,9 +142,9 @@ impl<'a> Occupancy<'a> {
             } else if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(builder.node_of(pod));
             } else if !self.shielded(pod.started, builder) {
-                let loss = costs.loss_of_pod(pod, self.now);
+                let cost = costs.cost_of_pod(pod, self.now);
                 let cascade = together.cascade(pod, builder);
-                builder.add_pod(pod, pod.priority, loss, cascade, None);
+                builder.add_pod(pod, pod.priority, cost, cascade, None);
             }
         }
     }
@@ -192,8 +193,8 @@ impl<'a> Occupancy<'a> {
             builder.guarded(nodes(builder));
         } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
             let costs = &self.rules.costs;
-            let losses = pods.iter().map(|pod| costs.loss_of_pod(pod, self.now));
-            let cost = losses.fold(0, u64::saturating_add);
+            let cost = pods.iter().map(|pod| costs.cost_of_pod(pod, self.now));
+            let cost = cost.sum();
             builder.add_pods(&pods, highest.unwrap_or_default(), cost);
         }
     }
@@ -205,10 +206,8 @@ impl<'a> Occupancy<'a> {
                 .as_ref()
                 .is_none_or(|p| !gang.stray.contains(p.uid.as_str()))
         });
-        let losses = holds
-            .iter()
-            .filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
-        let cost = losses.fold(0, u64::saturating_add);
+        let pods = holds.iter().filter_map(|h| h.pod.as_ref());
+        let cost = pods.map(|pod| self.cost(gang, pod)).sum();
         let (preempts, eligible) = (gang.preempts, gang.eligible.clone());
         GangUnit {
             number,
@@ -220,10 +219,10 @@ impl<'a> Occupancy<'a> {
         }
     }
 
-    fn loss(&self, gang: &PlacedGang<'_>, pod: &Pod) -> u64 {
+    fn cost(&self, gang: &PlacedGang<'_>, pod: &Pod) -> VictimCost {
         self.rules
             .costs
-            .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
+            .cost_of_member(pod, gang.checkpoint, gang.resumed, self.now)
     }
 
     /// True if work with this start is within its guaranteed run time, whose end is recorded.

@@ -15,8 +15,8 @@ pub(crate) struct ForeignUnits<'a>(HashMap<(&'a str, &'a str), ForeignUnit>);
 #[derive(Default)]
 struct ForeignUnit {
     pods: usize,
-    /// Accelerator-seconds lost with all its pods, including unevictable ones.
-    loss: u64,
+    /// Cost of evicting all its pods, including unevictable ones, in accelerator-seconds.
+    cost: u64,
     /// Ordinal of its cascade, from the first evictable pod on.
     cascade: Option<usize>,
 }
@@ -35,9 +35,8 @@ impl<'a> ForeignUnits<'a> {
             }
             let unit = units.entry(key).or_default();
             unit.pods += 1;
-            unit.loss = unit
-                .loss
-                .saturating_add(costs.loss_of_pod(&listed.pod, now));
+            let cost = costs.cost_of_pod(&listed.pod, now).total();
+            unit.cost = unit.cost.saturating_add(cost);
         }
         Self(units)
     }
@@ -45,7 +44,7 @@ impl<'a> ForeignUnits<'a> {
     pub fn cascade(&mut self, pod: &'a Pod, builder: &mut UnitsBuilder<'_>) -> Option<usize> {
         let unit = self.0.get_mut(&key(pod)?)?;
         if unit.pods > 1 && unit.cascade.is_none() {
-            unit.cascade = Some(builder.cascade(unit.loss));
+            unit.cascade = Some(builder.cascade(unit.cost));
         }
         unit.cascade
     }

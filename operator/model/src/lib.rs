@@ -69,7 +69,7 @@ pub use admitted::{Admission, AdmittedPod, AdmittedPods};
 pub use attempt::{BackfillPlacement, Eviction, PlacementAttempt};
 pub use background::AskedAmounts;
 pub use cluster::{ClusterModel, Snapshot};
-pub use cost::CostModel;
+pub use cost::{CostModel, VictimCost};
 pub use dims::Dims;
 pub use eligibility::{Constraints, Verdicts};
 pub use gang::GangPhase;

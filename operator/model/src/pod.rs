@@ -75,6 +75,8 @@ pub struct Pod {
     pub disrupted: bool,
     /// Time at which the kubelet accepted the pod; before that, its creation.
     pub started: Option<DateTime<Utc>>,
+    /// True if none of its containers has run yet.
+    pub pending: bool,
     /// Last checkpoint that its user declared.
     pub last_checkpoint: Option<DateTime<Utc>>,
     /// True if it may end by itself: its restart policy is not `Always`.
@@ -121,6 +123,7 @@ impl Pod {
             terminating: None,
             disrupted: false,
             started: None,
+            pending: false,
             last_checkpoint: None,
             may_end: false,
             ends: None,
@@ -197,6 +200,7 @@ impl Pod {
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: status.condition(types::DISRUPTION_TARGET, "True").is_some(),
             started: status.start_time.as_ref().or(created).and_then(utc),
+            pending: status.phase.as_deref() == Some("Pending"),
             last_checkpoint: annotation(metadata, annotations::LAST_CHECKPOINT)
                 .and_then(checkpoint),
             may_end: spec

@@ -8,6 +8,7 @@ use lockstep_engine::{Amounts, NodeIx, NodeSet, PdbIx, Pods, Unit, Units};
 use smallvec::SmallVec;
 
 use crate::cluster::Snapshot;
+use crate::cost::VictimCost;
 use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::resources::Resources;
@@ -17,6 +18,8 @@ pub struct UnitTable {
     pub units: Units,
     /// By ordinal of the unit.
     pub sources: Vec<Source>,
+    /// Costs of eviction by unit ordinal.
+    pub costs: Vec<VictimCost>,
     /// Nodes of pods that [`crate::victims::VictimRules`] protect.
     pub out_of_reach: Vec<NodeIx>,
     /// Nodes of pods that disruption budgets protect.
@@ -43,8 +46,7 @@ pub struct GangUnit {
     pub preempts: bool,
     /// Occupants: pods, and reservations for missing pods.
     pub holds: Vec<Occupant>,
-    /// Accelerator-seconds lost by its eviction.
-    pub cost: u64,
+    pub cost: VictimCost,
     /// Nodes where the gang could restart. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
@@ -141,24 +143,25 @@ impl<'a> UnitsBuilder<'a> {
                     .collect(),
                 priority: gang.priority,
                 gang: true,
-                cost: gang.cost,
+                cost: gang.cost.total(),
                 pdbs: hits.into_iter().collect(),
                 start: start.unwrap_or(self.now).timestamp(),
                 cascade: None,
                 eligible: gang.eligible.clone(),
                 preempts: gang.preempts,
             },
+            gang.cost,
         );
     }
 
-    /// Adds a single pod. `priority`: of its gang, if any. `cost`: accelerator-seconds lost by its
-    /// eviction. `cascade`: from [`UnitsBuilder::cascade`] if a gang restarts with it. `eligible`:
-    /// nodes where it could restart, if known.
+    /// Adds a single pod. `priority`: of its gang, if any. `cascade`: from
+    /// [`UnitsBuilder::cascade`] if a gang restarts with it. `eligible`: nodes where it could
+    /// restart, if known.
     pub fn add_pod(
         &mut self,
         pod: &Arc<Pod>,
         priority: i32,
-        cost: u64,
+        cost: VictimCost,
         cascade: Option<usize>,
         eligible: Option<Arc<NodeSet>>,
     ) {
@@ -172,17 +175,17 @@ impl<'a> UnitsBuilder<'a> {
             }],
             priority,
             gang: false,
-            cost,
+            cost: cost.total(),
             pdbs: self.hits(pod),
             start: pod.started.unwrap_or(self.now).timestamp(),
             cascade,
             eligible,
             preempts: pod.preempts,
         };
-        self.push(Source::Pod(Arc::clone(pod)), unit);
+        self.push(Source::Pod(Arc::clone(pod)), unit, cost);
     }
 
-    pub fn add_pods(&mut self, pods: &[&Arc<Pod>], priority: i32, cost: u64) {
+    pub fn add_pods(&mut self, pods: &[&Arc<Pod>], priority: i32, cost: VictimCost) {
         let mut held: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
         for pod in pods {
@@ -202,7 +205,7 @@ impl<'a> UnitsBuilder<'a> {
                 .collect(),
             priority,
             gang: true,
-            cost,
+            cost: cost.total(),
             pdbs: hits.into_iter().collect(),
             start: start.unwrap_or(self.now).timestamp(),
             cascade: None,
@@ -210,13 +213,13 @@ impl<'a> UnitsBuilder<'a> {
             preempts: pods.iter().any(|p| p.preempts),
         };
         let all = pods.iter().map(|pod| Arc::clone(pod)).collect();
-        self.push(Source::Pods(all), unit);
+        self.push(Source::Pods(all), unit, cost);
     }
 
-    /// Adds the total loss of a gang that restarts when one of its pods is evicted. Returns its
-    /// ordinal.
-    pub fn cascade(&mut self, loss: u64) -> usize {
-        self.table.units.cascade_loss.push(loss);
+    /// Adds a gang that restarts when one of its pods is evicted, with the total cost in
+    /// accelerator-seconds. Returns its ordinal.
+    pub fn cascade(&mut self, cost: u64) -> usize {
+        self.table.units.cascade_loss.push(cost);
         self.table.units.cascade_loss.len() - 1
     }
 
@@ -251,7 +254,7 @@ impl<'a> UnitsBuilder<'a> {
             .collect()
     }
 
-    fn push(&mut self, source: Source, unit: Unit) {
+    fn push(&mut self, source: Source, unit: Unit, cost: VictimCost) {
         let allowed = &self.table.units.pdb_allowed;
         let beyond = |&(pdb, pods): &(PdbIx, u32)| pods > allowed.get(pdb).copied().unwrap_or(0);
         // The API server refuses to evict a pod with two budgets.
@@ -267,6 +270,7 @@ impl<'a> UnitsBuilder<'a> {
         }
         self.table.units.units.push(unit);
         self.table.sources.push(source);
+        self.table.costs.push(cost);
     }
 }
 
@@ -320,11 +324,14 @@ mod tests {
             priority: 5,
             preempts: true,
             holds,
-            cost: 9,
+            cost: VictimCost {
+                lost_work: 7,
+                restart: 2,
+            },
             eligible: None,
         };
         builder.add_gang(&unit);
-        builder.add_pod(&pods[0], 3, 1, None, None);
+        builder.add_pod(&pods[0], 3, VictimCost::default(), None, None);
         let table = builder.build();
         let [gang, single] = table.units.units.as_slice() else {
             panic!("two units")
@@ -339,11 +346,12 @@ mod tests {
         );
         assert_eq!(table.units.pdb_allowed, [1]);
         assert!(matches!(table.sources[0], Source::Gang(7)));
+        assert_eq!((gang.cost, table.costs[0]), (9, unit.cost));
         // The budget permits one of the two evictions.
         let mut strict =
             UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap(), false);
         strict.add_gang(&unit);
-        strict.add_pod(&pods[0], 3, 1, None, None);
+        strict.add_pod(&pods[0], 3, VictimCost::default(), None, None);
         let table = strict.build();
         assert!(matches!(table.sources.as_slice(), [Source::Pod(_)]));
         assert_eq!(table.guarded, [0, 0, 0]);

@@ -7,7 +7,7 @@ use lockstep_api::names::WHOLE;
 use lockstep_api::scheduling::{
     BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
 };
-use lockstep_api::words::{count, gpu_hours, lost_work, span, time};
+use lockstep_api::words::{count, exact_gpu_hours, gpu_hours, span, time};
 use lockstep_engine::Names;
 use lockstep_model::refusal::why_refused;
 
@@ -307,20 +307,21 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
     )
 }
 
-/// Reason for these victims. `beyond`: pods evicted beyond their budgets. `caused`: work lost by
-/// follow-on evictions.
+/// Reason for these victims. `beyond`: pods evicted beyond their budgets. `caused`: cost of follow-on
+/// evictions in accelerator-seconds.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
-        "{}; {} of work lost in total",
+        "{}; they cost {}: {} of lost work, and the restarts",
         named(&intent.victims, victim),
-        lost_work(intent.cost)
+        exact_gpu_hours(intent.cost),
+        gpu_hours(intent.lost_work)
     );
     if beyond > 0 {
         let pods = count(usize::try_from(beyond).unwrap_or(usize::MAX), "pod");
         text = format!("{text}, {pods} beyond disruption budgets");
     }
     if caused > 0 {
-        let caused = lost_work(i64::try_from(caused).unwrap_or(i64::MAX));
+        let caused = exact_gpu_hours(i64::try_from(caused).unwrap_or(i64::MAX));
         text = format!("{text}, {caused} of it in evictions by these victims");
     }
     text = format!("{text}; {}", verdict(intent));
@@ -328,7 +329,7 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
         Some(next) => format!(
             "{text}; the next best set, {}, costs {}",
             next.victims.join(", "),
-            lost_work(next.cost)
+            exact_gpu_hours(next.cost)
         ),
         None => format!("{text}; no other set was found"),
     }
@@ -343,7 +344,7 @@ fn verdict(intent: &Preemption) -> String {
     } else {
         format!(
             "no set that costs less than {} frees enough capacity",
-            lost_work(intent.at_least)
+            exact_gpu_hours(intent.at_least)
         )
     }
 }
@@ -364,8 +365,8 @@ pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     let victims = named(victims, victim);
     format!(
-        "{victims}; {} of work lost in total; other victims stay, because capacity became free",
-        lost_work(cost)
+        "{victims}; they cost {}; other victims stay, because capacity became free",
+        exact_gpu_hours(cost)
     )
 }
 
@@ -420,7 +421,7 @@ fn name(v: &Victim) -> String {
 fn victim(v: &Victim) -> String {
     let pods = count(v.pods.max(0) as usize, "pod");
     format!(
-        "{} (priority {}, {pods}, {})",
+        "{} (priority {}, {pods}, costs {})",
         name(v),
         v.priority,
         gpu_hours(v.cost)
@@ -429,16 +430,17 @@ fn victim(v: &Victim) -> String {
 
 /// Message for a victim, beginning with the words of kube-scheduler. Names no alternative victims,
 /// which can belong to other tenants.
-pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
+pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, victim: &Victim) -> String {
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(
         "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {} \
-         of work lost here, {} in total",
+         of work lost here; the cost with restarts is {} here, {} in total",
         key.namespace,
         key.name,
         intent.id,
-        lost_work(cost),
-        lost_work(intent.cost)
+        gpu_hours(victim.lost_work),
+        exact_gpu_hours(victim.cost),
+        exact_gpu_hours(intent.cost)
     );
     if intent.proven || intent.at_least > 0 {
         text = format!("{text}; {}", verdict(intent));
@@ -446,7 +448,7 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64
     match &intent.next_best {
         Some(next) => format!(
             "{text}; the next best choice costs {}",
-            lost_work(next.cost)
+            exact_gpu_hours(next.cost)
         ),
         None => text,
     }

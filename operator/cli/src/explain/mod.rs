@@ -63,8 +63,10 @@ pub struct Evicts {
     pub intent: String,
     pub decided_at: DateTime<Utc>,
     pub victims: Vec<Victim>,
-    /// Accelerator-seconds of lost work.
-    pub lost: i64,
+    /// Cost of the victims in accelerator-seconds: lost work and restarts.
+    pub cost: i64,
+    /// Work of the victims since their last checkpoints, in accelerator-seconds.
+    pub lost_work: i64,
     pub explanation: String,
     /// True if no cheaper set of victims frees enough capacity.
     pub proven: bool,
@@ -190,7 +192,8 @@ fn evicts(intent: &Preemption) -> Evicts {
         intent: intent.id.clone(),
         decided_at: intent.decided_at,
         victims: intent.victims.clone(),
-        lost: intent.cost,
+        cost: intent.cost,
+        lost_work: intent.lost_work,
         explanation: intent.explanation.clone(),
         proven: intent.proven,
         at_least: intent.at_least,

@@ -100,13 +100,14 @@ fn details(out: &mut String, gang: &GangStory, look: &Look) {
             "\n{name}: preempts since {ago} (intent {}): {}",
             evicts.intent, evicts.explanation
         );
-        let mut victims = Table::new(&["VICTIM", "PRIORITY", "PODS", "LOST WORK"]);
+        let mut victims = Table::new(&["VICTIM", "PRIORITY", "PODS", "COST", "LOST WORK"]);
         for v in &evicts.victims {
             victims.row([
                 format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name),
                 v.priority.to_string(),
                 v.pods.to_string(),
                 gpu_hours(v.cost),
+                gpu_hours(v.lost_work),
             ]);
         }
         out.push_str(&victims.render(look));

@@ -31,10 +31,10 @@ pub struct GangAnswer {
     pub placed: usize,
     pub nodes: Vec<OnNode>,
     pub victims: Vec<EvictedUnit>,
-    /// Accelerator-seconds of work that the victims lose.
-    pub lost: u64,
+    /// Cost of the victims in accelerator-seconds: lost work and restarts.
+    pub cost: u64,
     pub pods_beyond_budgets: u64,
-    /// Lower bound for the lost work of any set of victims under the rules.
+    /// Lower bound for the cost of any set of victims under the rules.
     pub at_least: u64,
     /// True if no better set exists.
     pub proven: bool,
@@ -73,8 +73,10 @@ pub struct EvictedUnit {
     pub uid: String,
     pub priority: i32,
     pub pods: u32,
-    /// Accelerator-seconds of work that it loses.
-    pub lost: u64,
+    /// Cost of its eviction in accelerator-seconds: lost work and the restart.
+    pub cost: u64,
+    /// Its work since the last checkpoint, in accelerator-seconds. A part of `cost`.
+    pub lost_work: u64,
     /// Nodes on which the gang takes its capacity.
     pub nodes: Vec<String>,
 }
@@ -82,8 +84,8 @@ pub struct EvictedUnit {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecondBest {
-    /// Accelerator-seconds of work that its victims would lose.
-    pub lost: u64,
+    /// Cost of its victims in accelerator-seconds.
+    pub cost: u64,
     /// Pods that would be evicted in violation of their disruption budgets.
     pub pods_beyond_budgets: u64,
     pub victims: Vec<EvictedUnit>,
@@ -99,7 +101,7 @@ impl GangAnswer {
             placed: 0,
             nodes: Vec::new(),
             victims: Vec::new(),
-            lost: 0,
+            cost: 0,
             pods_beyond_budgets: 0,
             at_least: 0,
             proven: false,

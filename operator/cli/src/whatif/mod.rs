@@ -92,17 +92,17 @@ fn note_victims(cluster: &Snapshot, preemption: &PreemptionDecision, answer: &mu
     answer.victims = victims
         .map(|ChosenVictim { victim, nodes }| shown(cluster, victim, nodes))
         .collect();
-    answer.lost = amount(preemption.lost);
+    answer.cost = amount(preemption.cost);
     answer.pods_beyond_budgets = preemption.pdb_excess;
     answer.proven = preemption.proven;
     answer.at_least = amount(preemption.at_least);
     answer.next_best = preemption.next_best.as_ref().map(
         |OtherVictims {
              victims,
-             lost,
+             cost,
              pdb_excess,
          }| SecondBest {
-            lost: amount(*lost),
+            cost: amount(*cost),
             pods_beyond_budgets: *pdb_excess,
             victims: victims.iter().map(|v| shown(cluster, v, &[])).collect(),
         },
@@ -121,7 +121,8 @@ fn shown(
         uid: victim.uid.clone(),
         priority: victim.priority,
         pods: victim.pods.unsigned_abs(),
-        lost: victim.cost.unsigned_abs(),
+        cost: victim.cost.unsigned_abs(),
+        lost_work: victim.lost_work.unsigned_abs(),
         nodes: nodes
             .iter()
             .filter_map(|&n| Some(cluster.node_name(n)?.to_string()))
@@ -155,6 +156,6 @@ fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<O
         .collect()
 }
 
-fn amount(lost: u128) -> u64 {
-    u64::try_from(lost).unwrap_or(u64::MAX)
+fn amount(cost: u128) -> u64 {
+    u64::try_from(cost).unwrap_or(u64::MAX)
 }

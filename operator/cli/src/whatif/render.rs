@@ -1,6 +1,6 @@
 use std::fmt;
 
-use lockstep_api::words::{count, gpu_hours, lost_work};
+use lockstep_api::words::{count, exact_gpu_hours, gpu_hours};
 
 use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
@@ -32,7 +32,7 @@ impl View for Answer {
             "NEEDED",
             "NODES",
             "VICTIMS",
-            "LOST WORK",
+            "COST",
         ]);
         let mut nodes = Table::new(&["GANG", "NODE", "DOMAIN", "MEMBERS"]);
         let mut victims = Table::new(&[
@@ -40,6 +40,7 @@ impl View for Answer {
             "VICTIM",
             "PRIORITY",
             "PODS",
+            "COST",
             "LOST WORK",
             "CAPACITY TAKEN ON",
         ]);
@@ -51,7 +52,7 @@ impl View for Answer {
                 gang.min_count.to_string(),
                 gang.nodes.len().to_string(),
                 gang.victims.len().to_string(),
-                gpu_hours(gang.lost),
+                gpu_hours(gang.cost),
             ]);
             for on in &gang.nodes {
                 let domain = on.domain.clone().unwrap_or_else(|| "-".to_owned());
@@ -68,7 +69,8 @@ impl View for Answer {
                     victim.named(),
                     victim.priority.to_string(),
                     victim.pods.to_string(),
-                    gpu_hours(victim.lost),
+                    gpu_hours(victim.cost),
+                    gpu_hours(victim.lost_work),
                     victim.nodes.join(","),
                 ]);
             }
@@ -120,14 +122,14 @@ impl fmt::Display for Remarks<'_> {
         let optimal = if gang.proven {
             "no cheaper set of victims frees enough capacity".to_owned()
         } else {
-            let least = lost_work(gang.at_least);
-            format!("no set of victims loses less than {least}")
+            let least = exact_gpu_hours(gang.at_least);
+            format!("no set of victims costs less than {least}")
         };
         writeln!(
             f,
-            "\n{}: {} of work lost; {optimal}",
+            "\n{}: the victims cost {}; {optimal}",
             gang.gang,
-            lost_work(gang.lost)
+            exact_gpu_hours(gang.cost)
         )?;
         if gang.pods_beyond_budgets > 0 {
             writeln!(
@@ -155,7 +157,7 @@ fn words(other: &SecondBest) -> String {
     if other.victims.len() > NAMED {
         text = format!("{text} and {} more", other.victims.len() - NAMED);
     }
-    text = format!("{text}; {}", lost_work(other.lost));
+    text = format!("{text}; {}", exact_gpu_hours(other.cost));
     if other.pods_beyond_budgets > 0 {
         text = format!(
             "{text}, {} beyond their disruption budgets",

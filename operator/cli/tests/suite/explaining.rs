@@ -104,7 +104,7 @@ fn a_preemptor_is_explained_by_its_intent() {
             "placement": {"id": "p", "members": 4, "nodes": [{"node": "n1", "members": ["workers/0/0-3"]}]},
             "preemption": {"id": "1a2b3c4d", "preemptorUID": "g", "decidedAt": "2026-11-18T10:06:40Z", "placement": "p",
                 "explanation": "the cheapest", "cost": 960, "victims": [{"kind": "PodGroup", "namespace": "ml",
-                    "name": "old-workload-9", "uid": "o", "priority": 10, "pods": 4, "cost": 960}]},
+                    "name": "old-workload-9", "uid": "o", "priority": 10, "pods": 4, "cost": 960, "lostWork": 480}]},
         }),
     );
     assert_eq!(
@@ -116,8 +116,8 @@ GANG       STATE      PRIORITY   QUEUED   MEMBERS   NODES
 workload   preempts   100        -        4         1
 
 workload: preempts since 60m (intent 1a2b3c4d): the cheapest
-VICTIM                       PRIORITY   PODS   LOST WORK
-podgroup ml/old-workload-9   10         4      0.27 GPU-hours
+VICTIM                       PRIORITY   PODS   COST             LOST WORK
+podgroup ml/old-workload-9   10         4      0.27 GPU-hours   0.13 GPU-hours
 
 no events
 "

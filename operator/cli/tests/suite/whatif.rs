@@ -36,16 +36,16 @@ fn the_lowest_priority_leaves_first_however_much_it_loses() {
         "\
 ml/new (priority 100): fits after evicting 1 victim
 
-GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
+GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   COST
 workload   preempts   1/1       1        1       1         4.3 GPU-hours
 
 GANG       NODE   DOMAIN   MEMBERS
 workload   n3     rack b   workers/0/0
 
-GANG       VICTIM       PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
-workload   pod ml/web   5          1      4.3 GPU-hours   n3
+GANG       VICTIM       PRIORITY   PODS   COST            LOST WORK       CAPACITY TAKEN ON
+workload   pod ml/web   5          1      4.3 GPU-hours   4.0 GPU-hours   n3
 
-workload: 4.3 GPU-hours (15360 accelerator-seconds) of work lost; no cheaper set of victims frees enough capacity
+workload: the victims cost 4.3 GPU-hours (15360 accelerator-seconds); no cheaper set of victims frees enough capacity
 workload: no other set of victims was found
 "
     );
@@ -65,16 +65,16 @@ fn by_least_work_the_youngest_gang_is_evicted_and_the_next_best_set_is_shown() {
         "\
 ml/new (priority 100): fits after evicting 1 victim
 
-GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
+GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   COST
 workload   preempts   1/1       1        1       1         1.6 GPU-hours
 
 GANG       NODE   DOMAIN   MEMBERS
 workload   n2     -        workers/0/0
 
-GANG       VICTIM                                PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
-workload   podgroup ml/young-workload-141843a7   10         1      1.6 GPU-hours   n2
+GANG       VICTIM                                PRIORITY   PODS   COST            LOST WORK       CAPACITY TAKEN ON
+workload   podgroup ml/young-workload-141843a7   10         1      1.6 GPU-hours   1.3 GPU-hours   n2
 
-workload: 1.6 GPU-hours (5760 accelerator-seconds) of work lost; no cheaper set of victims frees enough capacity
+workload: the victims cost 1.6 GPU-hours (5760 accelerator-seconds); no cheaper set of victims frees enough capacity
 workload: next best: podgroup ml/old-workload-7f027e5c; 4.3 GPU-hours (15360 accelerator-seconds)
 "
     );
@@ -137,7 +137,7 @@ fn a_gang_that_does_not_fit_gets_the_tightest_reason() {
         "\
 ml/new (priority 100): does not fit
 
-GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
+GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   COST
 workload   does not fit   0/2       2        0       0         0 GPU-hours
 
 workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not preempt: preemptionPolicy of the workload or its PriorityClass is Never
@@ -348,7 +348,7 @@ fn live(
             .collect();
         let cost = held
             .iter()
-            .map(|h| costs.loss_of_member(h.pod.as_ref().unwrap(), None, None, now()))
+            .map(|h| costs.cost_of_member(h.pod.as_ref().unwrap(), None, None, now()))
             .sum();
         let priority = group.spec.gang.priority;
         builder.add_gang(&GangUnit {
@@ -365,7 +365,7 @@ fn live(
         .flat_map(|n| snapshot.pods_on(n))
         .filter(|p| p.owner.is_none())
     {
-        builder.add_pod(pod, pod.priority, costs.loss_of_pod(pod, now()), None, None);
+        builder.add_pod(pod, pod.priority, costs.cost_of_pod(pod, now()), None, None);
         uids.push(pod.uid.to_string());
     }
     let request = snapshot
@@ -411,13 +411,13 @@ proptest! {
         let rank = |name: &str| hashed.nodes.iter().zip(&file.nodes).find(|(h, _)| h.name == name).unwrap().1.name.clone();
         let places: Vec<String> = other.gangs[0].nodes.iter().map(|on| rank(&on.node)).collect();
         prop_assert_eq!(places, found.nodes.iter().map(|on| on.node.clone()).collect::<Vec<_>>());
-        prop_assert_eq!(other.gangs[0].lost, found.lost);
-        if let Some((victims, nodes, lost)) = expected {
+        prop_assert_eq!(other.gangs[0].cost, found.cost);
+        if let Some((victims, nodes, cost)) = expected {
             prop_assert_eq!(found.victims.iter().map(|v| v.uid.clone()).collect::<BTreeSet<_>>(), victims);
             let count = |members: &[String]| lockstep_api::member::MemberSet::parse(members).unwrap().len();
             let placed = found.nodes.iter().map(|on| (on.node.clone(), count(&on.members)));
             prop_assert_eq!(placed.collect::<BTreeMap<_, _>>(), nodes);
-            prop_assert_eq!(u128::from(found.lost), lost);
+            prop_assert_eq!(u128::from(found.cost), cost);
         }
     }
 }

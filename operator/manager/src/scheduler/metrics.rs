@@ -202,7 +202,7 @@ impl SchedulerMetrics {
             self.victims.get_or_create(&VictimLabels { kind }).inc();
         }
         self.lost
-            .inc_by(u64::try_from(intent.cost).unwrap_or_default());
+            .inc_by(u64::try_from(intent.lost_work).unwrap_or_default());
     }
 
     /// Known label values start at zero.
@@ -273,7 +273,7 @@ impl SchedulerMetrics {
         );
         registry.register(
             "lockstep_preemption_lost_accelerator_seconds",
-            "Accelerator-seconds of work that decided preemptions destroy, estimated at the decision",
+            "Accelerator-seconds of work since the last checkpoints that decided preemptions destroy, without restarts",
             self.lost.clone(),
         );
     }

@@ -119,6 +119,9 @@ pub struct PodRecord {
     pub disrupted: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<DateTime<Utc>>,
+    /// True if none of its containers has run yet.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pending: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
     #[serde(default, skip_serializing_if = "is_false")]

@@ -1,8 +1,7 @@
 //! The intent of a preemption, from the result of a victim search.
 
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_engine::Unit;
-use lockstep_model::{Eviction, Pod, Source};
+use lockstep_model::{Eviction, VictimCost, Pod, Source};
 
 use super::outcome::DecidedPreemption;
 use super::turn::Turn;
@@ -28,15 +27,16 @@ impl Turn<'_> {
             preemptor_uid: gang.uid().to_owned(),
             decided_at: context.now,
             placement: placement().id,
+            cost: whole(decision.cost),
+            lost_work: lost_work(&victims),
             victims,
             explanation: String::new(),
-            cost: whole(decision.lost),
             at_least: whole(decision.at_least),
             proven: decision.proven,
             next_best: decision
                 .next_best
                 .as_ref()
-                .map(|next| messages::next_best(&next.victims, whole(next.lost))),
+                .map(|next| messages::next_best(&next.victims, whole(next.cost))),
             binding: None,
         };
         intent.id = intent_id(&intent);
@@ -63,14 +63,14 @@ impl Turn<'_> {
                 victims: units
                     .flat_map(|&unit| self.victims_of(eviction, unit))
                     .collect(),
-                lost: next.cost.lost,
+                cost: next.cost.lost,
                 pdb_excess: next.cost.pdb_excess,
             }
         });
         PreemptionDecision {
             nodes: self.request.assign(self.context.cluster, &answer.placement),
             victims,
-            lost: answer.cost.lost,
+            cost: answer.cost.lost,
             pdb_excess: answer.cost.pdb_excess,
             at_least: answer.bound.lost,
             proven: answer.proven,
@@ -81,24 +81,31 @@ impl Turn<'_> {
     /// Victims of a unit: a gang, a pod, or all pods of a foreign unit.
     fn victims_of(&self, eviction: &Eviction, unit: usize) -> Vec<Victim> {
         let (context, table) = (self.context, &eviction.table);
-        let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit))
-        else {
+        let (Some(source), Some(of), Some(&cost)) = (
+            table.sources.get(unit),
+            table.units.units.get(unit),
+            table.costs.get(unit),
+        ) else {
             return Vec::new();
         };
         match source {
             Source::Gang(number) => {
                 let gang = self.cycle.gangs.get(*number).into_iter();
-                gang.map(|gang| gang_victim(context, gang, of)).collect()
+                let victim = |gang| Victim {
+                    pods: of.pod_count() as i32,
+                    ..gang_victim(context, gang, cost)
+                };
+                gang.map(victim).collect()
             }
             Source::Pod(pod) => vec![Victim {
                 priority: of.priority,
-                ..pod_victim(pod, of.cost)
+                ..pod_victim(pod, cost)
             }],
             Source::Pods(pods) => {
                 let costs = &context.settings.rules.costs;
                 let victims = pods.iter().map(|pod| Victim {
                     unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
-                    ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
+                    ..pod_victim(pod, costs.cost_of_pod(pod, context.now))
                 });
                 victims.collect()
             }
@@ -106,20 +113,20 @@ impl Turn<'_> {
     }
 }
 
-fn gang_victim(context: &Context<'_>, gang: &GangState, unit: &Unit) -> Victim {
+fn gang_victim(context: &Context<'_>, gang: &GangState, cost: VictimCost) -> Victim {
     Victim {
         kind: "PodGroup".to_owned(),
         namespace: gang.input.key.namespace.to_string(),
         name: gang.input.key.name.to_string(),
         uid: gang.uid().to_owned(),
         priority: victim_priority(context, gang),
-        pods: unit.pod_count() as i32,
-        cost: i64::try_from(unit.cost).unwrap_or(i64::MAX),
+        cost: whole(cost.total()),
+        lost_work: whole(cost.lost_work),
         ..Victim::default()
     }
 }
 
-fn pod_victim(pod: &Pod, cost: u64) -> Victim {
+fn pod_victim(pod: &Pod, cost: VictimCost) -> Victim {
     Victim {
         kind: "Pod".to_owned(),
         namespace: pod.namespace.to_string(),
@@ -127,11 +134,19 @@ fn pod_victim(pod: &Pod, cost: u64) -> Victim {
         uid: pod.uid.to_string(),
         priority: pod.priority,
         pods: 1,
-        cost: i64::try_from(cost).unwrap_or(i64::MAX),
+        cost: whole(cost.total()),
+        lost_work: whole(cost.lost_work),
         ..Victim::default()
     }
 }
 
-fn whole(lost: u128) -> i64 {
-    i64::try_from(lost).unwrap_or(i64::MAX)
+/// Work of these victims since their last checkpoints, in accelerator-seconds.
+pub(super) fn lost_work(victims: &[Victim]) -> i64 {
+    let each = victims.iter().map(|v| v.lost_work);
+    each.fold(0, i64::saturating_add)
+}
+
+/// Accelerator-seconds as an API integer.
+fn whole(amount: impl TryInto<i64>) -> i64 {
+    amount.try_into().unwrap_or(i64::MAX)
 }

@@ -18,6 +18,7 @@ use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
 use super::budgets::{BudgetAnswer, guarded_pods};
+use super::intend::lost_work;
 use super::limits::GuardedPods;
 use super::place::place_in_free;
 use super::scheduler_timeout::is_unanswered;
@@ -341,7 +342,7 @@ impl Cycle<'_> {
 
     fn evict(&mut self, valid: &ValidIntent, found: &Found) {
         let (context, victim) = (&self.context, &found.victim);
-        let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim.cost);
+        let text = messages::preempted_by(&self.gangs[valid.at], &valid.intent, victim);
         let preemptor = self.gangs[valid.at].input.key.clone();
         // An eviction is repeated only if budgets refused it.
         let first = victim.eviction_requested_at.unwrap_or(context.now);
@@ -396,6 +397,7 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
 /// The intent without spared victims, for the next cycle.
 fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
     intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
+    intent.lost_work = lost_work(&victims);
     intent.explanation = messages::reduced(&victims, intent.cost);
     // The proof was for another set of victims.
     (intent.proven, intent.at_least, intent.next_best) = (false, 0, None);

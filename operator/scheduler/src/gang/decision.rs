@@ -19,9 +19,10 @@ pub enum Decision {
 pub struct PreemptionDecision {
     pub nodes: Assignments,
     pub victims: Vec<ChosenVictim>,
-    pub lost: u128,
+    /// Cost of the victims and of follow-on evictions in accelerator-seconds.
+    pub cost: u128,
     pub pdb_excess: u64,
-    /// Lower bound of the work that any set of victims loses, in accelerator-seconds.
+    /// Lower bound of the cost of any set of victims, in accelerator-seconds.
     pub at_least: u128,
     /// True if no cheaper set exists.
     pub proven: bool,
@@ -39,8 +40,8 @@ pub struct ChosenVictim {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OtherVictims {
     pub victims: Vec<Victim>,
-    /// Accelerator-seconds of work lost.
-    pub lost: u128,
+    /// Cost in accelerator-seconds.
+    pub cost: u128,
     /// Pods evicted beyond their disruption budgets.
     pub pdb_excess: u64,
 }
