@@ -10,7 +10,10 @@ mod determinism;
 mod messages;
 mod random;
 mod refusals;
+mod screens;
 mod troubles;
+
+use std::path::PathBuf;
 
 use lockstep_sim::{Gangs, Spec};
 
@@ -31,4 +34,23 @@ fn contested() -> Gangs {
     world.settle();
     world.gang("high", HIGH);
     world
+}
+
+/// Compares a page with a golden file, which `UPDATE_GOLDEN=1` writes.
+fn matches_golden(file: &str, page: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(file);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, page).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let (golden, page): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), page.lines().collect());
+    let new: Vec<&&str> = page.iter().filter(|l| !golden.contains(l)).collect();
+    let gone: Vec<&&str> = golden.iter().filter(|l| !page.contains(l)).collect();
+    assert!(
+        golden == page,
+        "UPDATE_GOLDEN=1 writes {}\nnew: {new:#?}\ngone: {gone:#?}",
+        path.display()
+    );
 }

@@ -14,7 +14,6 @@ mod victims;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
@@ -165,20 +164,7 @@ fn reasons() -> Vec<String> {
 
 #[test]
 fn what_people_read_is_what_the_golden_file_says() {
-    let page = said().page();
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    let (golden, page): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), page.lines().collect());
-    let new: Vec<&&str> = page.iter().filter(|l| !golden.contains(l)).collect();
-    let gone: Vec<&&str> = golden.iter().filter(|l| !page.contains(l)).collect();
-    assert!(
-        golden == page,
-        "UPDATE_GOLDEN=1 writes {}\nnew: {new:#?}\ngone: {gone:#?}",
-        path.display()
-    );
+    crate::matches_golden("messages.txt", &said().page());
 }
 
 #[test]
