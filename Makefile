@@ -192,7 +192,7 @@ test-frameworks: build kubernetes ## JAX in a gang of real processes, started as
 CHROMIUM ?= chromium
 
 .PHONY: pictures
-pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
+pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real Prometheus (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
 	@for tool in "$(CHROMIUM)" npm pngquant; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm pngquant, or CHROMIUM=path" >&2; exit 1; }; done
 	$(MAKE) build kubernetes prometheus static
 	$(CARGO) build --bin lockstep-agent

@@ -88,7 +88,10 @@ mod tests {
         let said = [0, 16, 36, 242, 3599, 5760, 3_600_000].map(gpu_hours);
         let expected = ["0", "<0.01", "0.01", "0.07", "1.00", "1.6", "1000.0"];
         assert_eq!(said, expected.map(|hours| format!("{hours} GPU-hours")));
-        assert_eq!(exact_gpu_hours(5760), "1.6 GPU-hours (5760 accelerator-seconds)");
+        assert_eq!(
+            exact_gpu_hours(5760),
+            "1.6 GPU-hours (5760 accelerator-seconds)"
+        );
     }
 
     #[test]

@@ -99,7 +99,10 @@ impl CostModel {
         resumed: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
     ) -> VictimCost {
-        let safe = pod.bound.as_ref().and(self.safe_until(pod, checkpoint, now));
+        let safe = pod
+            .bound
+            .as_ref()
+            .and(self.safe_until(pod, checkpoint, now));
         let safe = safe.map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
         self.cost(&pod.requests, safe, now)
     }
@@ -175,30 +178,32 @@ mod tests {
         let model = CostModel::default();
         let day = 24 * 3600;
         let silent = mk_pod("1", 0);
-        let lost = model.cost_of_pod(&silent, at(day)).total();
-        assert_eq!(lost, 30 * 60 + 120);
+        let cost = |pod: &Pod, now| model.cost_of_pod(pod, now).total();
+        let of_silent = cost(&silent, at(day));
+        assert_eq!(of_silent, 30 * 60 + 120);
         for minutes in [10, 30] {
             let reports = Pod {
                 last_checkpoint: Some(at(day - minutes * 60)),
                 ..silent.clone()
             };
-            assert!(model.loss_of_pod(&reports, at(day)) <= lost);
+            assert!(cost(&reports, at(day)) <= of_silent);
         }
         for hours in [1, 12, 24] {
             let old = Pod {
                 last_checkpoint: Some(at(day - hours * 3600)),
                 ..silent.clone()
             };
-            assert_eq!(model.loss_of_pod(&old, at(day)), lost, "{hours} h");
+            assert_eq!(cost(&old, at(day)), of_silent, "{hours} h");
         }
-        let young = model.loss_of_pod(&silent, at(600));
+        let young = cost(&silent, at(600));
         assert_eq!(young, 600 + 120, "nothing is lost from before its start");
     }
 
     #[test]
     fn checkpoints_in_the_future_and_before_the_start_do_not_count() {
         let model = CostModel::default();
-        let safe = |checkpoint, now| model.safe_until(Some(at(0)), Some(at(checkpoint)), at(now));
+        let pod = mk_pod("1", 0);
+        let safe = |checkpoint, now| model.safe_until(&pod, Some(at(checkpoint)), at(now));
         assert_eq!(safe(900, 600), Some(at(0)));
         assert_eq!(safe(90_000, 6000), Some(at(6000 - 1800)));
         assert_eq!(safe(5000, 6000), Some(at(5000)));

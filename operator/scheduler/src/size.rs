@@ -100,6 +100,7 @@ mod tests {
             priority: 1000,
             pods: 1,
             cost: 1_000_000,
+            lost_work: 1_000_000,
             unit: None,
             eviction_requested_at: None,
         };

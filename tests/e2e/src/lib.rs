@@ -1,7 +1,5 @@
 //! Common code of the scenarios: one cluster per test program, with one manager.
 
-pub mod wrapped;
-
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -35,7 +35,10 @@ fn documented(page: &str, framework: &str) -> Result<String> {
 async fn jax_starts_with_the_documented_call() -> Result<()> {
     let python = repository().join("target/frameworks/bin/python");
     let page = std::fs::read_to_string(repository().join("docs/environment.md"))?;
-    let program = format!("import os, jax\n{}\n{GATHERS_RANKS}", documented(&page, "JAX")?);
+    let program = format!(
+        "import os, jax\n{}\n{GATHERS_RANKS}",
+        documented(&page, "JAX")?
+    );
     let cluster = cluster().await?;
     let shape = Shape {
         args: processes(cluster.folder()),

@@ -26,13 +26,7 @@ impl View for Answer {
             tone.paint(&verdict, look)
         );
         let mut gangs = Table::new(&[
-            "GANG",
-            "VERDICT",
-            "MEMBERS",
-            "NEEDED",
-            "NODES",
-            "VICTIMS",
-            "COST",
+            "GANG", "VERDICT", "MEMBERS", "NEEDED", "NODES", "VICTIMS", "COST",
         ]);
         let mut nodes = Table::new(&["GANG", "NODE", "DOMAIN", "MEMBERS"]);
         let mut victims = Table::new(&[

@@ -1,98 +1,79 @@
-//! The pictures in `docs/pictures` are drawn by hand (`make pictures`). Their table headings must
-//! match the code's output.
+//! The pictures of screens in `docs/pictures`. `UPDATE_GOLDEN=1` draws them.
 
 use std::path::Path;
 
+use anstyle_svg::{Term, WIN10_CONSOLE};
+use lockstep_api::TrainingWorkload;
 use lockstep_cli::list::list;
 use lockstep_cli::status::status;
 use lockstep_cli::top::top;
+use lockstep_cli::view::{Look, View};
+use serde_json::{Value, json};
 
-use crate::queueing::{answer, waits};
-use crate::screens::{objects, restarting};
-use crate::support::{full_cluster, now, screen};
+use crate::queueing::{answer, reserves, waits};
+use crate::screens::{objects, restarting, with_status};
+use crate::support::{now, workload};
 
-fn said(verb: &str) -> Option<String> {
-    let all = full_cluster();
-    Some(match verb {
-        "list" => screen(&list(&all.workloads, None)),
-        "queue" => screen(&answer(&[("new", 5, waits("Unschedulable", ""))])),
-        "status" => screen(&status(&objects(&restarting()), now())),
-        "top" => screen(&top(&all.workloads, &all.groups, None)),
-        _ => return None,
-    })
+/// Columns of the terminal. Wider pictures are too small to read on a page.
+const COLUMNS: usize = 130;
+
+/// A restarting, a running and a waiting workload.
+fn workloads() -> [TrainingWorkload; 3] {
+    let running = json!({"phase": "Running", "reason": "AllMembersReady", "ready": "8/8", "attempt": 1,
+        "accounting": {"accelerators": 64}});
+    let waiting = json!({"phase": "Pending", "reason": "Unschedulable", "ready": "0/2"});
+    [
+        with_status("llama", 4, &restarting()),
+        with_status("segment", 8, &running),
+        with_status("tuning", 2, &waiting),
+    ]
+    .map(workload)
 }
 
-/// Headings of the first table in a text.
-fn headings(text: &str) -> Vec<&str> {
-    let is_heading = |line: &&str| {
-        let letter = |c: char| c.is_ascii_uppercase() || c == ' ';
-        line.contains("   ") && line.chars().all(letter)
+/// Each command with its screen.
+fn screens() -> [(&'static str, String); 4] {
+    let look = Look {
+        color: true,
+        width: Some(COLUMNS),
+        ..Look::plain(now())
     };
-    let first = text.lines().map(str::trim).find(is_heading);
-    let columns = first.unwrap_or_default().split("   ").map(str::trim);
-    columns.filter(|c| !c.is_empty()).collect()
+    let workloads = workloads();
+    let short = "insufficient nvidia.com/gpu: 1 pod needs 8 more";
+    let waiting: [(&str, i32, Value); 3] = [
+        ("segment", 500, reserves(&["n1"])),
+        ("tuning", 100, waits("Unschedulable", short)),
+        (
+            "ablation",
+            100,
+            waits("QuotaExceeded", "exceeded quota: compute"),
+        ),
+    ];
+    [
+        ("list", list(&workloads, None).screen(&look)),
+        ("queue", answer(&waiting).screen(&look)),
+        (
+            "status llama",
+            status(&objects(&restarting()), now()).screen(&look),
+        ),
+        ("top", top(&workloads, &[], Some(128)).screen(&look)),
+    ]
 }
 
-/// Text of a picture, one line per element.
-fn text(picture: &str) -> String {
-    let mut out = String::new();
-    for part in picture.split('<') {
-        // There is no text before the first tag.
-        out += part.split_once('>').map_or("", |(_, text)| text);
-    }
-    out
-}
-
-/// Pictures, named after a command, whose first table has other headings than the code's output.
-fn outdated(pictures: &[(String, String)]) -> Vec<String> {
-    let mut out = Vec::new();
-    for (verb, picture) in pictures {
-        let said = said(verb).unwrap_or_default();
-        let (drawn, now) = (text(picture), headings(&said));
-        let drawn = headings(&drawn);
-        if drawn != now || now.is_empty() {
-            out.push(format!("{verb}.svg has {drawn:?}, the code {now:?}"));
-        }
-    }
-    out
-}
-
-fn pictures() -> Vec<(String, String)> {
+#[test]
+fn pictures_of_screens_are_what_the_commands_print() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
-    let entries = std::fs::read_dir(folder).unwrap();
-    let paths = entries.map(|e| e.unwrap().path());
-    let screens = paths.filter(|p| p.extension().is_some_and(|e| e == "svg"));
-    let read = |path: std::path::PathBuf| {
-        let verb = path.file_stem().unwrap().to_string_lossy().into_owned();
-        (verb, std::fs::read_to_string(&path).unwrap())
-    };
-    screens.map(read).collect()
-}
-
-#[test]
-fn screens_in_the_documentation_have_the_headings_of_the_code() {
-    let pictures = pictures();
-    assert_eq!(pictures.len(), 4, "{pictures:?}");
-    assert_eq!(outdated(&pictures), [""; 0]);
-}
-
-#[test]
-fn a_screen_with_another_heading_is_found() {
-    for (verb, right, mistake) in [
-        ("list", "ACCELERATORS", "HELD"),
-        ("queue", "SHARE   ", ""),
-        ("status", "SUCCEEDED", "DONE"),
-        ("top", "RUNNING   ", "RUNNING   MORE   "),
-    ] {
-        let mut pictures = pictures();
-        pictures.retain(|(of, _)| of == verb);
-        for (_, picture) in &mut pictures {
-            *picture = picture.replace(right, mistake);
+    for (command, screen) in screens() {
+        let verb = command.split(' ').next().unwrap();
+        let path = folder.join(format!("{verb}.svg"));
+        let text = format!("$ kubectl lockstep {command}\n{screen}");
+        let drawn = Term::new().palette(WIN10_CONSOLE).render_svg(&text);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &drawn).unwrap();
         }
-        let found = outdated(&pictures);
+        let kept = std::fs::read_to_string(&path).unwrap();
         assert!(
-            found.len() == 1 && found[0].starts_with(&format!("{verb}.svg has ")),
-            "{verb}: {found:?}"
+            kept == drawn,
+            "{verb}.svg shows another screen: UPDATE_GOLDEN=1"
         );
     }
 }

@@ -36,7 +36,7 @@ pub fn waits(reason: &str, message: &str) -> Value {
         "message": message, "lastTransitionTime": "2026-11-21T10:00:00Z"}]})
 }
 
-fn reserves(nodes: &[&str]) -> Value {
+pub fn reserves(nodes: &[&str]) -> Value {
     let nodes: Vec<Value> = nodes
         .iter()
         .map(|node| json!({"node": node, "members": {"workers": 1}}))

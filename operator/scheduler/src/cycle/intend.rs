@@ -1,7 +1,7 @@
 //! The intent of a preemption, from the result of a victim search.
 
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_model::{Eviction, VictimCost, Pod, Source};
+use lockstep_model::{Eviction, Pod, Source, VictimCost};
 
 use super::outcome::DecidedPreemption;
 use super::turn::Turn;

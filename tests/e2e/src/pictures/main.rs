@@ -1,13 +1,11 @@
 //! `make pictures`: runs a small cluster for some minutes with a real Prometheus, and draws the
-//! dashboards with a browser and the output of `kubectl lockstep`. The dashboard of agents is drawn
-//! after a few minutes on real containers.
+//! dashboards with a browser, that of agents after a few minutes on real containers.
 //!
 //! `lockstep-pictures CHROMIUM UPLOT OUT`: the browser, the folder of uPlot, and the folder for the
 //! pictures.
 
 mod agents;
 mod draw;
-mod screens;
 mod story;
 
 use std::path::PathBuf;
@@ -60,7 +58,6 @@ async fn main() -> Result<()> {
     let story = Story::new(&cluster, &nodes).await?;
     story.play().await?;
 
-    screens::take(&cluster, &out).await?;
     let artist = Artist {
         chromium,
         uplot,

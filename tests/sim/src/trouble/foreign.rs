@@ -137,7 +137,11 @@ pub(super) fn namesake(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     };
     let (node, labels) = (node(c, rng), json!({"app": &*workload.name}));
     let meta = json!({"namespace": NAMESPACE, "labels": labels});
-    pod(c, rng, &json!({"metadata": meta, "spec": {"nodeName": node}}))
+    pod(
+        c,
+        rng,
+        &json!({"metadata": meta, "spec": {"nodeName": node}}),
+    )
 }
 
 /// Keys of the foreign pods.
