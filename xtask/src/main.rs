@@ -259,6 +259,10 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         PathBuf::from("docs/reference/configuration.md"),
         configuration::markdown(root)?,
     ));
+    out.push((
+        PathBuf::from("docs/reference/convert.md"),
+        lockstep_cli::convert::reference::page(),
+    ));
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
     out.push(Metrics::read(root)?.page());

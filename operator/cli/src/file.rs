@@ -59,13 +59,18 @@ pub struct Manifest {
     pub written: Value,
 }
 
-pub fn read_workload(path: &Path) -> Result<Manifest> {
+/// The text of a file, or of standard input.
+pub fn read_text(path: &Path) -> Result<String> {
     let text = if path.as_os_str() == DASH {
         std::io::read_to_string(std::io::stdin())
     } else {
         std::fs::read_to_string(path)
     };
-    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    text.with_context(|| format!("cannot read {}", path.display()))
+}
+
+pub fn read_workload(path: &Path) -> Result<Manifest> {
+    let text = read_text(path)?;
     parse_workload(&text).with_context(|| format!("manifest {}", path.display()))
 }
 

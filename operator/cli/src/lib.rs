@@ -9,6 +9,7 @@
 //! | [`objects`] | helpers for objects | no |
 //! | [`problem`] | errors of requests, in one sentence each | no |
 //! | [`record`], [`gangs`] | input as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
+//! | [`convert`] | conversion of jobs of other projects | no |
 //! | [`file`] | snapshot and manifest files | no |
 //! | [`whatif`] | the scheduler's answer for a manifest over a snapshot | no |
 //! | [`published`] | preemption rules of the manager's configuration | no |
@@ -30,6 +31,7 @@ pub mod args;
 pub mod change;
 pub mod cluster;
 pub mod commands;
+pub mod convert;
 pub mod doctor;
 pub mod doctor_facts;
 pub mod explain;

@@ -11,9 +11,9 @@ pub use connection::Connection;
 pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
-    AgentsArgs, CheckpointArgs, CompletionArgs, DoctorArgs, DryRunArg, ExplainArgs, ListArgs,
-    LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs, VersionArgs, WhatifArgs,
-    WriteArgs,
+    AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DoctorArgs, DryRunArg,
+    ExplainArgs, ListArgs, LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
+    VersionArgs, WhatifArgs, WriteArgs,
 };
 
 /// Show and control training jobs that are placed, restarted and preempted as gangs.
@@ -74,6 +74,17 @@ Examples:
   kubectl lockstep whatif -f gang.yaml
   kubectl lockstep whatif -f gang.yaml --snapshot cluster.json.zst --order least-work")]
     Whatif(WhatifArgs),
+    /// Convert jobs of other projects to TrainingWorkloads: PyTorchJob, TFJob, JAXJob, MPIJob, TrainJob
+    /// with its runtime, JobSet, Volcano Job, Indexed Job.
+    ///
+    /// Reads files only. A comment in the output names each field that has no equal, with what to do.
+    /// ConfigMaps, Secrets, Services, claims and service accounts of the input stay as they are.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep convert -f pytorchjob.yaml > workload.yaml
+  kubectl lockstep convert -f runtime.yaml -f trainjob.yaml
+  kubectl get jobsets -o yaml | kubectl lockstep convert -f -")]
+    Convert(ConvertArgs),
     /// Write the scheduling state of the cluster to a file, for `whatif --snapshot` and for bug reports.
     ///
     /// The file is compressed JSON. It has nodes with their labels and taints, resources of pods (no

@@ -186,6 +186,26 @@ pub enum DryRunArg {
     Server,
 }
 
+/// Flags of `convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Manifests of jobs and their runtimes, YAML or JSON; - reads standard input. May be repeated.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub filename: Vec<PathBuf>,
+    /// Format of the output. JSON has no comments: they are printed on standard error.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value = "yaml")]
+    pub output: ConvertFormat,
+}
+
+/// Formats of manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ConvertFormat {
+    /// With comments.
+    Yaml,
+    /// Without comments.
+    Json,
+}
+
 /// Flags of `checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {

@@ -1,6 +1,7 @@
 //! Commands, from arguments to exit code.
 
 mod complete;
+mod convert;
 mod engine;
 mod logs;
 mod look;
@@ -19,6 +20,9 @@ pub use show::WallClock;
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     if let Command::Completion(wanted) = &args.command {
         return complete::completion(wanted);
+    }
+    if let Command::Convert(wanted) = &args.command {
+        return convert::convert(wanted);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -52,6 +56,8 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Doctor(args) => look::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Handled before the connection.
-        Command::Whatif(_) | Command::Version(_) | Command::Completion(_) => Ok(Outcome::Done),
+        Command::Whatif(_) | Command::Version(_) | Command::Completion(_) | Command::Convert(_) => {
+            Ok(Outcome::Done)
+        }
     }
 }

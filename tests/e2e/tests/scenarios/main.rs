@@ -5,6 +5,7 @@ mod claims;
 mod components;
 mod connections;
 mod console;
+mod converting;
 mod elastic;
 mod elsewhere;
 mod explain;

@@ -1,0 +1,173 @@
+//! Indexed Job, and the parts of a Job that a JobSet has, too.
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::draft::{Draft, int, list, text};
+use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
+use super::kubeflow::OBJECT;
+use super::template;
+
+/// Fields of a Job's spec that mean the same in a Job and in a JobSet.
+pub const JOB_SPEC: &[Field] = &[
+    mapped("parallelism", "number of members"),
+    mapped(
+        "completions",
+        "must equal parallelism: a gang runs all members at the same time",
+    ),
+    mapped(
+        "completionMode",
+        "members have indexes; NonIndexed is refused with several members",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].action",
+        "FailJob: FailWorkload. Ignore: RestartGang, uncounted. Count: RestartGang",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].onExitCodes.containerName",
+        "`match.containers`",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].onExitCodes.operator",
+        "`match.exitCodes.operator`",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].onExitCodes.values",
+        "`match.exitCodes.values`, without 0",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].onPodConditions[].type",
+        "`match.podConditions[].type`",
+    ),
+    mapped(
+        "podFailurePolicy.rules[].onPodConditions[].status",
+        "`match.podConditions[].status`",
+    ),
+    noted(
+        "successPolicy",
+        "/spec",
+        "not converted. spec.successPolicy selects groups, not indexes: put the members that decide into a group of their own.",
+    ),
+    noted(
+        "backoffLimitPerIndex",
+        "/spec/failurePolicy",
+        "not converted. The restart budget is that of the workload, spec.failurePolicy.limits.",
+    ),
+    noted(
+        "maxFailedIndexes",
+        "/spec/failurePolicy",
+        "not converted. The restart budget is that of the workload, spec.failurePolicy.limits.",
+    ),
+    omitted(
+        "podReplacementPolicy",
+        "a replacement starts after the end of the pod it replaces",
+    ),
+    omitted("selector.**", "Lockstep selects its pods by owner"),
+    omitted("manualSelector", "Lockstep selects its pods by owner"),
+    noted(
+        "scheduling",
+        "/spec",
+        "not converted. Members are one gang; see spec.scheduling.",
+    ),
+];
+
+const FIELDS: &[Field] = &[
+    mapped(
+        "backoffLimit",
+        "`spec.failurePolicy.limits`: restarts of the whole workload, at most 100; default 6",
+    ),
+    copied("activeDeadlineSeconds", "/spec/activeDeadlineSeconds"),
+    copied("ttlSecondsAfterFinished", "/spec/ttlSecondsAfterFinished"),
+    copied("suspend", "/spec/suspend"),
+    noted(
+        "managedBy",
+        "/spec",
+        "not converted. Set spec.managedBy only for another controller of TrainingWorkloads.",
+    ),
+];
+
+pub const TABLE: &[FieldsAt] = &[
+    part("spec.template", template::FIELDS),
+    part("spec", FIELDS),
+    part("spec", JOB_SPEC),
+    part("", OBJECT),
+];
+
+/// Retries of a Job that sets no limit.
+const BACKOFF_LIMIT: i64 = 6;
+
+pub fn convert(draft: &mut Draft) -> Result<()> {
+    let spec = draft.origin["spec"].clone();
+    let members = members(&spec, "spec")?;
+    let source = "spec.template";
+    let template = template::convert(draft, &spec["template"], source, "/spec/groups/0", "")?;
+    let group = json!({"name": "worker", "replicas": members, "template": template});
+    draft.add_group("spec.template", group)?;
+    let limit = int(&spec, "spec", "backoffLimit")?.unwrap_or(BACKOFF_LIMIT);
+    draft.limit_restarts("spec.backoffLimit", limit);
+    add_rules(draft, &spec, "spec", None)
+}
+
+/// Number of pods of a Job, all of which must run at the same time.
+pub fn members(spec: &Value, shown: &str) -> Result<i64> {
+    let parallelism = int(spec, shown, "parallelism")?;
+    let completions = int(spec, shown, "completions")?;
+    let pods = parallelism.unwrap_or(1);
+    match completions {
+        Some(all) if all != pods => bail!(
+            "{shown}.completions: {all} differs from parallelism {pods}. A gang runs all members at the same time; set both to the same number"
+        ),
+        None if pods > 1 => bail!(
+            "{shown}.completions: missing. A work queue is no gang; set completions: {pods} if all pods train together"
+        ),
+        _ => Ok(pods),
+    }
+}
+
+/// Failure rules of a Job.
+pub fn add_rules(draft: &mut Draft, spec: &Value, shown: &str, group: Option<&str>) -> Result<()> {
+    for (n, (path, rule)) in list(spec, shown, "podFailurePolicy.rules")?
+        .into_iter()
+        .enumerate()
+    {
+        let mut matches = json!({});
+        if let Some(group) = group {
+            matches["groups"] = json!([group]);
+        }
+        if let Some(name) = text(rule, "onExitCodes.containerName") {
+            matches["containers"] = json!([name]);
+        }
+        if let Some(operator) = text(rule, "onExitCodes.operator") {
+            let values = rule["onExitCodes"]["values"].as_array();
+            let values = values.into_iter().flatten().filter(|v| **v != 0);
+            let values: Vec<&Value> = values.collect();
+            matches["exitCodes"] = json!({"operator": operator, "values": values});
+        }
+        if let Some(conditions) = rule["onPodConditions"].as_array().filter(|c| !c.is_empty()) {
+            matches["podConditions"] = json!(conditions);
+        }
+        let (action, counted) = match text(rule, "action") {
+            Some("FailJob") => ("FailWorkload", true),
+            Some("Ignore") => ("RestartGang", false),
+            Some("Count") => ("RestartGang", true),
+            other => {
+                let action = other.unwrap_or_default();
+                let text = "rule not converted. Failures of a member restart all members, or fail the workload.";
+                draft.note(
+                    "/spec/failurePolicy",
+                    &format!("{path}.action: {action}"),
+                    text,
+                );
+                continue;
+            }
+        };
+        let prefix = group.map(|g| format!("{g}-")).unwrap_or_default();
+        let mut out =
+            json!({"name": format!("{prefix}rule-{n}"), "match": matches, "action": action});
+        if !counted {
+            out["counted"] = json!(false);
+        }
+        draft.push("/spec/failurePolicy/rules", out);
+    }
+    Ok(())
+}
