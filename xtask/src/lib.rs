@@ -1,6 +1,7 @@
 //! Checks of the repository beyond clippy, and builds of artifacts beyond programs.
 
 pub mod bundle;
+pub mod chart;
 pub mod image;
 pub mod links;
 pub mod metrics;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use xtask::bundle::{self, Images};
+use xtask::bundle::{self, Images, PREFIX, TAG};
+use xtask::chart::chart;
 use xtask::image::{self, Built, Target};
 use xtask::metrics::Metrics;
 use xtask::plugin::plugin;
@@ -26,7 +27,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write crds/, docs/reference, bundle/ and the agent's CRI code.
+    /// Write crds/, docs/reference, bundle/, charts/ and the agent's CRI code.
     Generate {
         /// Write nothing; fail if a file is stale.
         #[arg(long)]
@@ -79,9 +80,6 @@ enum Command {
         out: PathBuf,
     },
 }
-
-const PREFIX: &str = "ghcr.io/lockstep-dev/";
-const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -266,7 +264,10 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
     out.push(Metrics::read(root)?.page());
-    let bundle = bundle::bundle(root, &Images::tagged(PREFIX, TAG))?;
+    let images = Images::tagged(PREFIX, TAG);
+    let chart = chart(root, &images)?.into_iter();
+    out.extend(chart.map(|(path, text)| (Path::new("charts/lockstep").join(path), text)));
+    let bundle = bundle::bundle(root, &images)?;
     out.extend(
         bundle::files(&bundle)?
             .into_iter()

@@ -24,7 +24,7 @@ use crate::{http, reaper};
 /// control plane. Not `KUBECONFIG`, which usually names clusters that are not for tests.
 const DEPLOYED_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
 /// The first build of the programs on a machine takes a quarter of an hour.
-const BUILD: Duration = Duration::from_hours(1);
+pub(crate) const BUILD: Duration = Duration::from_hours(1);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
 /// Namespaces are deleted after the grace periods of their pods.
@@ -219,10 +219,13 @@ impl Cluster {
                 let overlay = install::renamed_overlay(&repository(), &self.folder, names, &[])?;
                 self.apply(&overlay).await?;
             }
+            Method::Chart { .. } => self.install_chart(&options.config).await?,
             Method::Olm(namespace) => olm::install(self, namespace).await?,
         }
         self.established(&["--all", "crd"]).await?;
-        if options.config != json!({}) {
+        // The values of a chart contain the configuration.
+        let by_chart = matches!(options.method, Method::Chart { .. });
+        if options.config != json!({}) && !by_chart {
             self.merge_config(options.config.clone()).await?;
         }
         Ok(())

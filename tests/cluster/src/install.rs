@@ -47,6 +47,13 @@ pub enum Method {
         /// Namespace of the agents.
         agents: String,
     },
+    /// `charts/lockstep`, with the manager and the agents in these namespaces.
+    Chart {
+        /// Namespace of the release.
+        manager: String,
+        /// Namespace of the agents.
+        agents: String,
+    },
     /// Objects that OLM creates from `bundle/`, all in this namespace.
     Olm(String),
 }
@@ -74,6 +81,7 @@ impl Method {
                 manager,
                 agents,
             } => (prefix.as_str(), of(manager, agents)),
+            Self::Chart { manager, agents } => ("", of(manager, agents)),
             Self::Olm(namespace) => ("", namespace.as_str()),
         };
         Place {

@@ -3,7 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`cluster`] | the control plane with the operator installed and running |
-//! | [`install`], `olm` | `kubectl apply -k` or what OLM makes of the bundle, and what the applied Deployment and DaemonSet say about arguments, env and files |
+//! | [`install`], [`helm`], `olm` | `kubectl apply -k`, the chart, or what OLM makes of the bundle, and what the applied Deployment and DaemonSet say about arguments, env and files |
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
@@ -17,6 +17,7 @@
 pub mod audit;
 pub mod cluster;
 pub mod control_plane;
+pub mod helm;
 pub mod http;
 pub mod install;
 pub mod manifests;

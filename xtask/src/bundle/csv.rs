@@ -11,10 +11,18 @@ use serde_json::{Value, json};
 
 use super::{Images, PACKAGE, VERSION, read, without_namespace};
 
-const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
+pub(crate) const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 /// First minor version of Kubernetes with stable admission policies.
-const MIN_KUBE_VERSION: &str = "1.30.0";
-const SUMMARY: &str =
+pub(crate) const MIN_KUBE_VERSION: &str = "1.30.0";
+pub(crate) const KEYWORDS: [&str; 6] = [
+    "training",
+    "gang scheduling",
+    "pytorch",
+    "gpu",
+    "batch",
+    "preemption",
+];
+pub(crate) const SUMMARY: &str =
     "Gang-scheduled training jobs that restart in place and are preempted by cost.";
 /// Placeholder for the publisher's address. The domain is reserved, so no mail is delivered.
 pub const NOBODY: &str = "maintainers@lockstep.example";
@@ -99,7 +107,7 @@ pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
                 {"name": "Source", "url": REPOSITORY},
                 {"name": "Documentation", "url": format!("{REPOSITORY}/tree/main/docs")},
             ],
-            "keywords": ["training", "gang scheduling", "pytorch", "gpu", "batch", "preemption"],
+            "keywords": KEYWORDS,
             "icon": [{"base64data": icon, "mediatype": "image/svg+xml"}],
             "installModes": [
                 {"type": "OwnNamespace", "supported": false},

@@ -164,7 +164,7 @@ fn is_served(object: &str) -> bool {
 }
 
 /// Answer of the API server to these manifests in a dry run.
-async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
+pub async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
     let path = path.display().to_string();
     let args = [
         "apply",

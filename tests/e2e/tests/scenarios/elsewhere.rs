@@ -23,7 +23,7 @@ use serde_json::json;
 
 /// A gang runs, restarts in place, and is preempted by a more important gang. Only the manager
 /// writes its objects.
-async fn story(t: &Scenario<'_>) -> Result<()> {
+pub async fn story(t: &Scenario<'_>) -> Result<()> {
     t.create(gang("g", 2, 8, json!({}))).await?;
     let pods = t.running("g").await?;
     t.exit(pods.first().context("a pod")?, 3).await?;
@@ -75,7 +75,7 @@ async fn preempted(t: &Scenario<'_>) -> Result<()> {
     Ok(())
 }
 
-fn shape() -> Shape {
+pub fn shape() -> Shape {
     Shape {
         nodes: 2,
         ..Shape::default()
@@ -83,7 +83,7 @@ fn shape() -> Shape {
 }
 
 /// Output of `doctor` if managers are processes instead of pods, which is the only failed check.
-async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
+pub async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
     let said = cluster.lockstep(&["doctor"]).await.err();
     let said = said
         .context("a manager without pods is healthy")?
@@ -100,7 +100,7 @@ async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
 }
 
 /// Requests of the running accounts use existing priority levels.
-async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> Result<()> {
+pub async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> Result<()> {
     let client = cluster.client().await?;
     let levels: Api<PriorityLevelConfiguration> = Api::all(client.clone());
     let schemas: Api<FlowSchema> = Api::all(client);

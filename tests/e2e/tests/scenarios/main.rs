@@ -1,6 +1,7 @@
 //! Scenarios on a shared cluster, each with its own namespace and nodes.
 
 mod bad_input;
+mod chart;
 mod claims;
 mod components;
 mod connections;

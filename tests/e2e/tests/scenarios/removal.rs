@@ -84,7 +84,7 @@ async fn finds_what_is_installed(cluster: &Cluster, more: &[&str]) -> Result<()>
     Ok(())
 }
 
-async fn nothing_is_left(cluster: &Cluster, but: &[&str]) -> Result<()> {
+pub async fn nothing_is_left(cluster: &Cluster, but: &[&str]) -> Result<()> {
     eventually("nothing of ours to be left", PATIENCE, async || {
         let mut left = cluster.objects_of_lockstep().await?;
         left.retain(|o| !but.iter().any(|b| o.starts_with(b)));

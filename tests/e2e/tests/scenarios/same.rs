@@ -20,7 +20,7 @@ use crate::elsewhere::{BY_OLM, OVERLAYS};
 
 /// An intended difference: the object, the place in it (empty: the object is in only one of the
 /// installations), and the reason.
-type Meant = (&'static str, &'static str, &'static str);
+pub type Meant = (&'static str, &'static str, &'static str);
 
 /// Components that are in no overlay and have separate objects.
 const MORE: [&str; 2] = ["prometheus", "kube-state-metrics"];
@@ -98,16 +98,17 @@ const CLUSTER_WIDE: [&str; 4] = [
 ];
 
 /// Namespaces of the shipped overlays and their placeholders.
-const SHIPPED: [(&str, &str); 2] = [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
+pub const SHIPPED: [(&str, &str); 2] =
+    [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
 
 /// Objects by kind and name.
-type Objects = BTreeMap<String, Value>;
+pub type Objects = BTreeMap<String, Value>;
 
 /// Names of an installation.
-struct Names<'a> {
-    prefix: &'a str,
+pub struct Names<'a> {
+    pub prefix: &'a str,
     /// Namespaces and their placeholders.
-    namespaces: &'a [(&'a str, &'a str)],
+    pub namespaces: &'a [(&'a str, &'a str)],
 }
 
 impl Names<'_> {
@@ -167,7 +168,7 @@ impl Names<'_> {
 
     /// Objects by kind and name. Roles and bindings are replaced by the rights of each account,
     /// because an installer can name and divide roles.
-    fn objects(&self, all: Vec<Value>) -> Result<Objects> {
+    pub fn objects(&self, all: Vec<Value>) -> Result<Objects> {
         let mut objects = Objects::new();
         for mut object in all {
             self.normalise(&mut object, "");
@@ -235,7 +236,7 @@ fn differences(one: &Value, other: &Value, path: &str, out: &mut BTreeSet<String
 }
 
 /// Unintended differences, and intended differences that are absent.
-fn not_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Vec<String> {
+pub fn not_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for key in full.keys().chain(other.keys()) {
         let mut paths = BTreeSet::new();
@@ -262,7 +263,7 @@ async fn built(cluster: &Cluster, overlay: &Path) -> Result<Vec<Value>> {
 }
 
 /// The objects of an overlay with the shipped names.
-async fn shipped(
+pub async fn shipped(
     cluster: &Cluster,
     overlay: &Path,
     namespaces: &[(&str, &str)],
