@@ -85,6 +85,29 @@ bundle: image ## The bundle for OLM with those images, by digest, into target/bu
 test-bundle: ## The bundle under operator-framework's own validators, and spoilt bundles that the validators refuse (Go; minutes the first time)
 	cd tests/bundle && CGO_ENABLED=0 go test -count=1 .
 
+VERSION ?=
+RELEASE := target/release-$(VERSION)
+
+.PHONY: release
+release: ## All files of a release into target/release-VERSION: images, chart, manifests, bundle, plugin, bills of materials, checksums (VERSION=0.1.0, that of Cargo.toml; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER)
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml); [ "$(VERSION)" = "$$version" ] || { echo "VERSION is '$(VERSION)', but Cargo.toml has $$version" >&2; exit 1; }
+	rm -rf target/images target/plugin
+	$(MAKE) bundle plugin IMAGE_TAG=v$(VERSION) PLUGIN_ARCH=$(IMAGE_ARCH)
+	$(CARGO) run -q --bin xtask -- release --out $(RELEASE) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
+	cp -r target/bundle $(RELEASE)/bundle
+	kubectl=$$(tests/kubernetes/build.sh | tail -n 1)/kubectl; \
+	$$kubectl kustomize $(RELEASE)/config/overlays/full >$(RELEASE)/install.yaml; \
+	$$kubectl kustomize $(RELEASE)/config/overlays/default >$(RELEASE)/install-no-agents.yaml
+	xtask/sbom/write.sh $(RELEASE)/sbom $(subst $(comma), ,$(IMAGE_ARCH))
+	cd $(RELEASE) && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs sha256sum >../SHA256SUMS
+	mv target/SHA256SUMS $(RELEASE)
+
+.PHONY: release-test
+release-test: kubernetes ## The folder of `make release` under other programs, and installed from it by kustomize, one file and Helm on a real control plane (VERSION)
+	tests/release/check.sh $(RELEASE)
+	$(CARGO) build $(PROGRAMS) --features lockstep-e2e/release --test scenarios
+	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --features lockstep-e2e/release --test scenarios -- release:: --test-threads=2
+
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
 	$(CARGO) fmt --all -- --check
@@ -240,8 +263,8 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
 	$(MAKE) test-bundle
-	$(MAKE) bundle IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
-	$(MAKE) plugin PLUGIN_ARCH=amd64,arm64
+	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml); \
+	$(MAKE) release release-test VERSION=$$version IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
 	$(MAKE) demo
 
 .PHONY: bench

@@ -7,4 +7,5 @@ pub mod links;
 pub mod metrics;
 pub mod plugin;
 pub mod query;
+pub mod release;
 pub mod structure;

@@ -16,6 +16,7 @@ use xtask::chart::chart;
 use xtask::image::{self, Built, Target};
 use xtask::metrics::Metrics;
 use xtask::plugin::plugin;
+use xtask::release;
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 
 #[derive(Parser)]
@@ -53,6 +54,21 @@ enum Command {
         /// Publisher of the bundle.
         #[arg(long, value_name = "NAME <MAIL>")]
         maintainer: Option<String>,
+    },
+    /// Write the folder of a release from what `image` and `plugin` have built.
+    Release {
+        /// Folder of the image layouts and archives.
+        #[arg(long, default_value = "target/images")]
+        images: PathBuf,
+        /// Folder of the plugins.
+        #[arg(long, default_value = "target/plugin")]
+        plugins: PathBuf,
+        /// Folder for the release.
+        #[arg(long)]
+        out: PathBuf,
+        /// Prefix of the image names.
+        #[arg(long, default_value = PREFIX)]
+        prefix: String,
     },
     /// Build static programs and one OCI image each, with an index over the platforms. Prints sizes
     /// and digests.
@@ -101,6 +117,19 @@ fn main() -> Result<()> {
                 None => eprintln!("without a maintainer: mail goes to {}", bundle::NOBODY),
             }
             write_bundle(&bundle, &root.join(out))
+        }
+        Command::Release {
+            images,
+            plugins,
+            out,
+            prefix,
+        } => {
+            let built = release::Parts {
+                images: &root.join(images),
+                plugins: &root.join(plugins),
+                prefix: &prefix,
+            };
+            release::release(root, &built, &root.join(out))
         }
         Command::Image {
             arch,

@@ -9,7 +9,7 @@ use crate::image::{Dependencies, Target, build, check};
 
 const PACKAGE: &str = "lockstep-cli";
 /// Program name, by which kubectl finds the plugin.
-const PROGRAM: &str = "kubectl-lockstep";
+pub(crate) const PROGRAM: &str = "kubectl-lockstep";
 
 /// Builds the program into a folder for the target below `out`. Returns its path and size in bytes.
 pub fn plugin(root: &Path, target: Target, out: &Path) -> Result<(PathBuf, u64)> {

@@ -549,7 +549,7 @@ impl Cluster {
 
     /// Waits until definitions are served. Their conditions are null at first, which is an error
     /// for `kubectl wait`.
-    pub(crate) async fn established(&self, definitions: &[&str]) -> Result<()> {
+    pub async fn established(&self, definitions: &[&str]) -> Result<()> {
         let wait = ["wait", "--for=condition=Established", "--timeout=30s"];
         let wait = [&wait, definitions].concat();
         eventually("the definitions to be served", START, async || {

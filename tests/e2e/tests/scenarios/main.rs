@@ -25,6 +25,8 @@ mod placement;
 mod preemption;
 mod quick_start;
 mod readme;
+#[cfg(feature = "release")]
+mod release;
 mod removal;
 mod restart;
 mod runbooks;
