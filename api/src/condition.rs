@@ -161,6 +161,16 @@ pub mod reasons {
     /// A quota of the namespace does not allow the gang, so it is not placed. Or the quota refused
     /// a pod, and all pods of the gang were deleted.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// No node matches the nodeSelector, affinity, tolerations or volumes of a group, so the gang is
+    /// not placed.
+    pub const NO_NODE_MATCHES: &str = "NoNodeMatches";
+    /// A pod requests more of a resource than any matching node offers, so the gang is not placed.
+    pub const EXCEEDS_LARGEST_NODE: &str = "ExceedsLargestNode";
+    /// No node that could hold a pod has the label of the required topology, so the gang is not
+    /// placed.
+    pub const NO_TOPOLOGY_LABEL: &str = "NoTopologyLabel";
+    /// The cluster could not hold the gang even without other work, so the gang is not placed.
+    pub const EXCEEDS_CLUSTER: &str = "ExceedsCluster";
     /// A policy, Pod Security or RBAC refused a pod, and all pods of the gang were deleted.
     pub const FORBIDDEN: &str = "Forbidden";
     /// The API server refuses a pod of the template. The message contains the field path.

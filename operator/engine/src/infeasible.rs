@@ -69,7 +69,7 @@ impl Infeasible {
             } else {
                 "pods need"
             },
-            short.short_by,
+            names.amount(short.dim, short.short_by),
             if short.evicting {
                 "; preemption cannot free enough"
             } else {
@@ -88,6 +88,8 @@ impl Infeasible {
 pub trait Names {
     /// Name of a resource.
     fn resource(&self, dim: DimIx) -> String;
+    /// An amount of a resource, with its unit if it has one.
+    fn amount(&self, dim: DimIx, amount: i64) -> String;
     /// Name of a topology domain.
     fn domain(&self, key: KeyIx, domain: DomainIx) -> String;
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
 
 use crate::node::Node;
-use crate::resources::{CPU, MEMORY, PODS, Resources};
+use crate::resources::{CPU, MEMORY, PODS, Resources, with_unit};
 use crate::slots::{all_apart, described, is_slot};
 
 /// Resource dimensions and topology domains in use, with their names.
@@ -127,6 +127,10 @@ impl Names for Dims {
     fn resource(&self, dim: usize) -> String {
         let name = self.resources.get(dim).map_or("", String::as_str);
         described(name).unwrap_or_else(|| name.to_owned())
+    }
+
+    fn amount(&self, dim: usize, amount: i64) -> String {
+        with_unit(self.resources.get(dim).map_or("", String::as_str), amount)
     }
 
     fn domain(&self, key: KeyIx, domain: DomainIx) -> String {

@@ -10,10 +10,10 @@ use lockstep_api::scheduling::TopologyConstraint;
 use lockstep_api::workload::{TopologyMode, TopologyScope};
 use lockstep_engine as engine;
 use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Shape};
-use thiserror::Error;
 
 use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
+use crate::misfit::Misfit;
 use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
@@ -59,20 +59,9 @@ impl From<&PodSpec> for Template {
     }
 }
 
-/// Why the engine cannot evaluate a request.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unmet {
-    /// No node has ever offered the resource.
-    #[error("no node offers {0} (resources of the containers in template.spec)")]
-    Resource(String),
-    /// The topology key is not in use.
-    #[error("no node has the label {0} (scheduling.topology.key)")]
-    TopologyKey(String),
-}
-
 impl PlacementRequest {
     /// The engine's demand. Shapes are the templates in order.
-    pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Unmet> {
+    pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Misfit> {
         let topology = self
             .topology
             .as_ref()
@@ -84,7 +73,7 @@ impl PlacementRequest {
             .iter()
             .map(|template| {
                 if let Some(name) = snapshot.dims().unknown(&template.requests) {
-                    return Err(Unmet::Resource(name.to_owned()));
+                    return Err(Misfit::Resource(name.to_owned()));
                 }
                 let replicas = template.replicas();
                 let mut request = snapshot.dims().amounts(&template.requests);
@@ -202,11 +191,11 @@ impl TemplateMembers {
 fn topology(
     constraint: &TopologyConstraint,
     snapshot: &Snapshot,
-) -> Result<engine::TopologyDemand, Unmet> {
+) -> Result<engine::TopologyDemand, Misfit> {
     let key = snapshot
         .dims()
         .key(&constraint.key)
-        .ok_or_else(|| Unmet::TopologyKey(constraint.key.clone()))?;
+        .ok_or_else(|| Misfit::TopologyKey(constraint.key.clone()))?;
     Ok(engine::TopologyDemand {
         key,
         mode: match constraint.mode {
@@ -362,7 +351,7 @@ mod tests {
         r.topology = None;
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
-            "no node offers example.com/fpga (resources of the containers in template.spec)"
+            "no node offers example.com/fpga (resources of the containers in template.spec); devices of a DeviceClass (DRA) are not counted"
         );
     }
 }

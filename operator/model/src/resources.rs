@@ -15,6 +15,28 @@ pub const CPU: &str = "cpu";
 pub const MEMORY: &str = "memory";
 pub const PODS: &str = "pods";
 
+/// An amount of a resource with its unit: CPUs, and Gi or Mi of memory and storage.
+pub fn with_unit(name: &str, amount: i64) -> String {
+    const MIB: i64 = 1 << 20;
+    let bytes = name == MEMORY || name == "ephemeral-storage" || name.starts_with("hugepages-");
+    match name {
+        CPU if amount == 1000 => "1 CPU".to_owned(),
+        CPU => format!("{} CPUs", decimal(amount, 1000)),
+        _ if bytes && amount >= 1024 * MIB => format!("{}Gi", decimal(amount, 1024 * MIB)),
+        _ if bytes && amount >= MIB => format!("{}Mi", decimal(amount, MIB)),
+        _ if bytes => format!("{amount} bytes"),
+        _ => amount.to_string(),
+    }
+}
+
+/// The amount in a larger unit, with at most three decimals, rounded up.
+fn decimal(amount: i64, unit: i64) -> String {
+    let thousandths = (i128::from(amount) * 1000 + i128::from(unit) - 1) / i128::from(unit);
+    let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
+    let text = text.trim_end_matches('0');
+    text.trim_end_matches('.').to_owned()
+}
+
 /// Amounts by resource name: CPU in thousandths, other resources in whole units. Zero amounts are
 /// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +181,22 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PodSpec;
     use serde_json::{Value, json};
+
+    #[test]
+    fn amounts_have_the_units_that_users_write() {
+        let each = [
+            (CPU, 64_250, "64.25 CPUs"),
+            (CPU, 1000, "1 CPU"),
+            (MEMORY, 2 << 40, "2048Gi"),
+            (MEMORY, (1 << 30) + 1, "1.001Gi"),
+            ("hugepages-2Mi", 4 << 20, "4Mi"),
+            ("ephemeral-storage", 17, "17 bytes"),
+            ("nvidia.com/gpu", 8, "8"),
+        ];
+        for (name, amount, text) in each {
+            assert_eq!(with_unit(name, amount), text);
+        }
+    }
 
     fn count(spec: Value) -> BTreeMap<String, i64> {
         let spec: PodSpecView = serde_json::from_value(spec).unwrap();

@@ -68,7 +68,6 @@ const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.
 pub fn pending(pending: &Pending, names: &dyn Names) -> String {
     match pending {
         Pending::InvalidTemplate(invalid) => invalid.to_string(),
-        Pending::Unmet(unmet) => unmet.to_string(),
         Pending::Capacity(short) => short.describe(names),
         Pending::NoVictims {
             short,
@@ -183,6 +182,7 @@ pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> Str
 fn held(hold: &Hold) -> String {
     match hold {
         Hold::Volume(missing) => format!("not placed: {missing}"),
+        Hold::Misfit(misfit) => misfit.to_string(),
         Hold::Quota(excess) => {
             format!(
                 "{excess}; not placed until the quota allows all pods; no workload is preempted for quota"

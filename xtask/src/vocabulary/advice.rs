@@ -49,6 +49,22 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "raise the ResourceQuota, free some of it, or ask for less",
     ),
     (
+        r::NO_NODE_MATCHES,
+        "suspend the workload and correct the fields in the message, or label the nodes; `kubectl get nodes --show-labels`",
+    ),
+    (
+        r::EXCEEDS_LARGEST_NODE,
+        "suspend the workload and request less for each pod, or add larger nodes",
+    ),
+    (
+        r::NO_TOPOLOGY_LABEL,
+        "label the nodes, or correct `scheduling.topology.key`",
+    ),
+    (
+        r::EXCEEDS_CLUSTER,
+        "use fewer or smaller members, set a lower `minCount`, or add nodes",
+    ),
+    (
         r::FORBIDDEN,
         "change the template so that the policy in the message admits it, or the policy; it is tried again by itself",
     ),

@@ -9,8 +9,11 @@ use lockstep_api::scheduling::Reservation;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::share::fraction;
 use lockstep_model::{GangPhase, SnapshotFile};
+use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::snapshot::scheduling_input;
-use lockstep_scheduler::{GangState, Memory, SchedulerSettings, namespace_shares, schedule};
+use lockstep_scheduler::{
+    GangState, Memory, Pending, SchedulerSettings, namespace_shares, schedule,
+};
 use serde::Serialize;
 
 use crate::objects::{has_ended, owns};
@@ -92,7 +95,10 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
     let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
     let mut places: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
     for (place, position) in cycle.queue.iter().zip(1..) {
-        if let Some(gang) = cycle.gangs.get(place.gang) {
+        let gang = cycle.gangs.get(place.gang);
+        let misfit =
+            |gang: &GangState| matches!(gang.pending, Some(Pending::Held(Hold::Misfit(_))));
+        if let Some(gang) = gang.filter(|gang| !misfit(gang)) {
             places.insert(gang.uid(), (position, place.grows));
         }
     }

@@ -161,7 +161,7 @@ fn after_failure(
     }
 }
 
-/// Remedy for a template that keeps members from starting.
+/// Remedy for a spec that keeps members from starting.
 fn start_problem(reason: &str) -> Option<&'static str> {
     match reason {
         reasons::IMAGE_UNAVAILABLE => {
@@ -172,6 +172,18 @@ fn start_problem(reason: &str) -> Option<&'static str> {
         }
         reasons::NOT_BOUND => Some(
             "set schedulerName of the template to a running scheduler, or start that scheduler",
+        ),
+        reasons::NO_NODE_MATCHES => Some(
+            "waiting does not help: correct nodeSelector, affinity or tolerations of the template, or label the nodes",
+        ),
+        reasons::EXCEEDS_LARGEST_NODE => Some(
+            "waiting does not help: request less for each pod of the template, or add larger nodes",
+        ),
+        reasons::NO_TOPOLOGY_LABEL => {
+            Some("waiting does not help: label the nodes, or correct spec.scheduling.topology.key")
+        }
+        reasons::EXCEEDS_CLUSTER => Some(
+            "waiting does not help: use fewer or smaller members, set a lower minCount, or add nodes",
         ),
         _ => None,
     }

@@ -146,6 +146,22 @@ fn what_to_do_follows_the_phase_and_the_reason() {
             "`kubectl lockstep explain llama -n ml` shows the insufficient resources",
         ),
         (
+            json!({"phase": "Pending", "reason": "NoNodeMatches"}),
+            "waiting does not help: correct nodeSelector, affinity or tolerations",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "ExceedsLargestNode"}),
+            "waiting does not help: request less for each pod",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "NoTopologyLabel"}),
+            "waiting does not help: label the nodes",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "ExceedsCluster"}),
+            "or add nodes\nto change the spec: `kubectl lockstep suspend llama -n ml`",
+        ),
+        (
             json!({"phase": "Pending", "reason": "RejectedByNode"}),
             "Lockstep tries other nodes at the time in the message",
         ),

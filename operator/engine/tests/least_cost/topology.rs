@@ -110,6 +110,9 @@ fn a_preemptor_that_fits_nowhere_gets_the_rack_with_the_smallest_shortfall() {
         fn resource(&self, _: usize) -> String {
             "GPUs".to_owned()
         }
+        fn amount(&self, _: usize, amount: i64) -> String {
+            format!("{amount} whole")
+        }
         fn domain(&self, _: usize, domain: usize) -> String {
             format!("rack r{domain}")
         }
@@ -127,7 +130,7 @@ fn a_preemptor_that_fits_nowhere_gets_the_rack_with_the_smallest_shortfall() {
     .unwrap_err();
     assert_eq!(
         reason.describe(&Words),
-        "insufficient GPUs in rack r0: 2 pods need 16 more; preemption cannot free enough"
+        "insufficient GPUs in rack r0: 2 pods need 16 whole more; preemption cannot free enough"
     );
 }
 

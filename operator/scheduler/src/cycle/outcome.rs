@@ -69,6 +69,20 @@ pub(super) enum VictimSearch {
     NoResult(Option<DateTime<Utc>>),
 }
 
+impl NoCapacity {
+    pub fn without_search(pending: Pending) -> Self {
+        Self::new(pending, VictimSearch::NotDue)
+    }
+
+    pub fn new(pending: Pending, search: VictimSearch) -> Self {
+        Self {
+            pending,
+            search,
+            after_terminations: None,
+        }
+    }
+}
+
 impl Outcome {
     fn is_evaluated(&self) -> bool {
         !matches!(self, Self::NotEvaluated(_) | Self::Reused(_))

@@ -85,11 +85,13 @@ impl Turn<'_> {
         }
         let cache = &self.cycle.memory.inadmissible;
         if let Some(known) = cache.searched(&self.class, context.now) {
-            return Err(no_capacity(known.clone(), VictimSearch::Cached));
+            let known = NoCapacity::new(known.clone(), VictimSearch::Cached);
+            return Err(Box::new(known));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
             let pending = Pending::Capacity(short);
-            return Err(no_capacity(pending, VictimSearch::OverBudget));
+            let unsearched = NoCapacity::new(pending, VictimSearch::OverBudget);
+            return Err(Box::new(unsearched));
         }
         Ok(())
     }
@@ -229,20 +231,12 @@ impl Turn<'_> {
 }
 
 fn waits(pending: Pending) -> Box<NoCapacity> {
-    no_capacity(pending, VictimSearch::NotDue)
+    Box::new(NoCapacity::without_search(pending))
 }
 
 /// `until`: end of the validity of the search's result.
 fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<NoCapacity> {
-    no_capacity(pending, VictimSearch::NoResult(until))
-}
-
-fn no_capacity(pending: Pending, search: VictimSearch) -> Box<NoCapacity> {
-    Box::new(NoCapacity {
-        pending,
-        search,
-        after_terminations: None,
-    })
+    Box::new(NoCapacity::new(pending, VictimSearch::NoResult(until)))
 }
 
 struct NoVictimsFound {

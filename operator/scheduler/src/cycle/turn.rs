@@ -5,10 +5,11 @@ use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
 
-use super::outcome::{Outcome, Waiting};
+use super::outcome::{NoCapacity, Outcome, Waiting};
 use super::place::{attempt, capacity_for, is_evictable, placement_request};
 use super::state::Cycle;
 use crate::context::Context;
+use crate::gang::hold::Hold;
 use crate::gang::pending::{GangName, Pending};
 use crate::gang::state::{GangState, new_placement};
 use crate::memory::equivalence_class::{EquivalenceClass, Request};
@@ -46,7 +47,8 @@ impl<'c> Turn<'c> {
             return Err(pending);
         }
         let wanted = placement_request(context, cycle.memory, gang, request)?;
-        let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
+        let demand = wanted.demand(context.cluster);
+        let demand = demand.map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
         let (plain, ahead) = (cycle.is_plain(gang), &cycle.queue.ahead);
         let ends = gang.input.workload.ends.and_then(|e| e.from(context.now));
         let class = EquivalenceClass {
@@ -116,15 +118,26 @@ impl<'c> Turn<'c> {
             Err(_) if self.class.request == Request::Growth => return Outcome::KeepsSize,
             Err(short) => short,
         };
-        match self.make_capacity(short, left) {
-            Ok(preemption) => Outcome::Preempts(Box::new(preemption)),
-            Err(no_capacity) => Outcome::Waits(Box::new(Waiting {
-                no_capacity: *no_capacity,
-                reserved: self.kept_waiting_by(&attempt, &free),
-                reservation: self.reservation(),
+        let waits = |no_capacity, reserved, reservation| {
+            Outcome::Waits(Box::new(Waiting {
+                no_capacity,
+                reserved,
+                reservation,
                 class: self.class.clone(),
                 plain: self.plain,
-            })),
+            }))
+        };
+        let misfit = self.request.misfit(self.context.cluster, self.demand());
+        if let Some(misfit) = misfit {
+            let held = Pending::Held(Hold::Misfit(misfit));
+            return waits(NoCapacity::without_search(held), None, None);
+        }
+        match self.make_capacity(short, left) {
+            Ok(preemption) => Outcome::Preempts(Box::new(preemption)),
+            Err(no_capacity) => {
+                let reserved = self.kept_waiting_by(&attempt, &free);
+                waits(*no_capacity, reserved, self.reservation())
+            }
         }
     }
 

@@ -1,7 +1,8 @@
-//! Reasons to hold a gang: an object is missing, which neither free capacity nor preemption
-//! provides. A held gang takes no capacity, evicts no pod and blocks no gang.
+//! Reasons to hold a gang: neither free capacity nor preemption helps. A held gang takes no
+//! capacity, evicts no pod and blocks no gang.
 
 use lockstep_api::condition::reasons;
+use lockstep_model::misfit::Misfit;
 use lockstep_model::quota::QuotaExcess;
 use lockstep_model::volumes::MissingVolume;
 
@@ -9,6 +10,8 @@ use lockstep_model::volumes::MissingVolume;
 pub enum Hold {
     Volume(MissingVolume),
     Quota(QuotaExcess),
+    /// The cluster could not hold the gang even without other work.
+    Misfit(Misfit),
 }
 
 impl Hold {
@@ -16,6 +19,7 @@ impl Hold {
         match self {
             Self::Volume(_) => reasons::VOLUME_MISSING,
             Self::Quota(_) => reasons::QUOTA_EXCEEDED,
+            Self::Misfit(misfit) => misfit.reason(),
         }
     }
 }

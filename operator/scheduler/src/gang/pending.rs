@@ -5,7 +5,6 @@ use lockstep_api::condition::reasons;
 use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::Infeasible;
-use lockstep_model::Unmet;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
@@ -18,8 +17,6 @@ use crate::size::TooLarge;
 pub enum Pending {
     /// A quantity in a pod template cannot be read.
     InvalidTemplate(InvalidQuantity),
-    /// No node offers a resource, or has the topology label.
-    Unmet(Unmet),
     Capacity(Infeasible),
     NoVictims {
         /// Shortage after evicting all permitted work.
@@ -42,7 +39,7 @@ pub enum Pending {
         short: Infeasible,
         why: NoPreemption,
     },
-    /// An object is missing that no node offers. The gang is placed once the object exists.
+    /// An object is missing, or the nodes are too few or too small for the gang.
     Held(Hold),
     /// kube-scheduler refused the last placements for a reason other than capacity.
     BackingOff {
@@ -122,7 +119,7 @@ impl Pending {
     pub(crate) fn lasts(&self) -> bool {
         let disabled = |why: &NoPreemption| matches!(why, NoPreemption::Disabled);
         match self {
-            Self::Capacity(_) | Self::NoVictims { .. } => true,
+            Self::Capacity(_) | Self::NoVictims { .. } | Self::Held(Hold::Misfit(_)) => true,
             Self::NoPreemption { why, .. } => disabled(why),
             _ => false,
         }
@@ -131,7 +128,6 @@ impl Pending {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::InvalidTemplate(_) => "invalid_template",
-            Self::Unmet(_) => "unmet",
             Self::Capacity(_) => "capacity",
             Self::NoVictims { .. } => "no_victims",
             Self::Unknown { .. } => "unknown",

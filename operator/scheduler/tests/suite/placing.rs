@@ -1,8 +1,9 @@
 //! Which gangs are placed, in which order, and on which nodes.
 
+use k8s_openapi::api::core::v1::Node;
 use lockstep_api::condition::{ConditionStatus, reasons};
 use lockstep_api::workload::{Backoff, GroupStatus};
-use lockstep_sim::{Gangs, Spec, WatchedKind};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
 
 const SMALL: Spec = Spec {
@@ -24,7 +25,8 @@ fn a_gang_is_placed_whole_and_a_second_pass_changes_nothing() {
 
 #[test]
 fn a_waiting_gang_holds_nothing_and_says_what_is_short() {
-    let mut world = Gangs::new(&[("n1", 2), ("n2", 1)]);
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.foreign("other", "n2", 1000, 1);
     world.gang("a", SMALL);
     world.pass();
     assert_eq!(world.placement("a"), None);
@@ -51,6 +53,63 @@ fn a_waiting_gang_holds_nothing_and_says_what_is_short() {
         3,
         "what the waiting gang does not hold is there for others"
     );
+}
+
+#[test]
+fn a_gang_that_never_fits_says_so_reserves_nothing_and_preempts_nothing() {
+    let container =
+        |gpus: &str| json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}});
+    let selector = json!({"containers": [container("1")], "nodeSelector": {"gpu": "h200"}});
+    let taint = json!({"key": "nvidia.com/gpu", "effect": "NoSchedule"});
+    for (pod, topology, taints, reason) in [
+        (selector, json!({}), json!([]), reasons::NO_NODE_MATCHES),
+        (
+            json!({"containers": [container("1")]}),
+            json!({}),
+            json!([taint]),
+            reasons::NO_NODE_MATCHES,
+        ),
+        (
+            json!({"containers": [container("5")]}),
+            json!({}),
+            json!([]),
+            reasons::EXCEEDS_LARGEST_NODE,
+        ),
+        (
+            json!({"containers": [container("1")]}),
+            json!({"topology": {"key": "example.com/rack", "mode": "Required"}}),
+            json!([]),
+            reasons::NO_TOPOLOGY_LABEL,
+        ),
+        (
+            json!({"containers": [container("3")]}),
+            json!({}),
+            json!([]),
+            reasons::EXCEEDS_CLUSTER,
+        ),
+    ] {
+        let mut world = Gangs::new(&[("n1", 4)]);
+        world.cluster.edit::<Node>(&Key::new("", "n1"), |node| {
+            let spec = node.spec.get_or_insert_default();
+            spec.taints = serde_json::from_value(taints).unwrap();
+        });
+        let group = json!({"name": "g", "replicas": 2, "template": {"spec": pod}});
+        let high = Spec {
+            priority: 100,
+            ..SMALL
+        };
+        world.gang_with(
+            "never",
+            high,
+            &json!({"groups": [group], "scheduling": topology}),
+        );
+        world.pass();
+        world.later(1);
+        world.pass();
+        assert_eq!(world.condition("never").reason, reason);
+        let status = world.status("never");
+        assert_eq!((status.reservation, status.preemption), (None, None));
+    }
 }
 
 #[test]

@@ -204,8 +204,8 @@ async fn a_gang_with_a_volume_in_a_zone_without_nodes_evicts_no_pod_until_a_node
         let before = spares(
             t,
             with_claim(),
-            reasons::UNSCHEDULABLE,
-            "insufficient nvidia.com/gpu",
+            reasons::NO_NODE_MATCHES,
+            "did not match nodeSelector",
         )
         .await?;
         label_nodes(t, zone, &before[0]).await?;

@@ -26,9 +26,9 @@ async fn happens(t: &Scenario<'_>, block: usize) -> Result<()> {
         // 64 accelerators, and a gang that needs 72.
         0 => {
             t.create(gang("large", 9, GPUS, json!({}))).await?;
-            t.workload("large", "to wait for capacity", |w| {
+            t.workload("large", "to be refused", |w| {
                 let reason = w.status.as_ref().map(|s| s.reason.as_str());
-                ensure!(reason == Some("Unschedulable"), "{reason:?}");
+                ensure!(reason == Some("ExceedsCluster"), "{reason:?}");
                 Ok(())
             })
             .await

@@ -24,7 +24,7 @@ async fn a_gang_of_which_one_member_does_not_fit_has_no_pod_at_all() -> Result<(
     scenario(cluster().await?, "unfit", &shape, async |t| {
         t.create(gang("big", 4, 8, json!({}))).await?;
         let message = t
-            .condition_is("big", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .condition_is("big", types::ADMITTED, false, reasons::EXCEEDS_CLUSTER)
             .await?;
         ensure!(!message.is_empty(), "the condition says nothing");
         let created = t

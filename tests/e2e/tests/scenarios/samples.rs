@@ -125,7 +125,7 @@ async fn sample_topology_keeps_each_slice_in_a_rack_and_places_both_or_none() ->
         },
         async |t| {
             let name = apply(t, SAMPLES[1]).await?;
-            t.condition_is(&name, types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            t.condition_is(&name, types::ADMITTED, false, reasons::EXCEEDS_CLUSTER)
                 .await?;
             ensure!(
                 t.pods(&name).await?.is_empty(),

@@ -63,6 +63,20 @@ pub(super) const STORIES: &[Story] = &[
         lasts(&mut world, 5);
         world
     }),
+    ("has a pod that is larger than every node", || {
+        let mut large = group(&json!({}), 1);
+        large["name"] = json!("large");
+        large["template"]["spec"]["containers"][0]["resources"]["limits"] =
+            json!({"nvidia.com/gpu": "4"});
+        never_fits(&json!({"groups": [group(&json!({}), 1), large]}))
+    }),
+    ("is larger than the cluster", || {
+        never_fits(&json!({"groups": [group(&json!({}), 3)]}))
+    }),
+    ("wants a rack, and no node has one", || {
+        let topology = json!({"key": "example.com/rack", "mode": "Required"});
+        never_fits(&json!({"groups": [group(&json!({}), 2)], "scheduling": {"topology": topology}}))
+    }),
     ("has a claim that has lost its volume", || {
         claims(|world| {
             world.make_claim("data");
@@ -130,6 +144,14 @@ pub(super) const STORIES: &[Story] = &[
         },
     ),
 ];
+
+/// Waits beside a node of two accelerators.
+fn never_fits(spec: &Value) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang_with("other", LOW, spec);
+    lasts(&mut world, 5);
+    world
+}
 
 /// A group of this number of members with one accelerator each, and further fields of its pods.
 fn group(more: &Value, members: i32) -> Value {

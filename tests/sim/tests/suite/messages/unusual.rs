@@ -1,7 +1,8 @@
 //! Messages of the scheduler that would take thousands of nodes, or a race.
 
+use lockstep_model::Dims;
+use lockstep_model::misfit::Misfit;
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{Dims, Unmet};
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
@@ -36,7 +37,7 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
         Pending::TooLarge(too_large),
         rejecting(0),
         rejecting(2),
-        Pending::Unmet(Unmet::TopologyKey("example.com/rack".into())),
+        Pending::Held(Hold::Misfit(Misfit::TopologyKey("example.com/rack".into()))),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
         Pending::Reserved {
             gang: large("workload"),

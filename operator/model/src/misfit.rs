@@ -1,0 +1,396 @@
+//! Gangs that the cluster could not hold even without other work.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockstep_api::condition::reasons;
+use lockstep_api::workload::TopologyMode;
+use lockstep_engine::{Cluster, ClusterNode, Demand, Names, NodeIx, NodeSet, Shape, place};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::cluster::Snapshot;
+use crate::node::Node;
+use crate::request::PlacementRequest;
+
+/// Prefixes of taints that follow the state of a node.
+const TEMPORARY_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
+
+/// Why the cluster could not hold a gang even without other work.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Misfit {
+    /// No node has ever offered the resource.
+    #[error(
+        "no node offers {0} (resources of the containers in template.spec); devices of a DeviceClass (DRA) are not counted"
+    )]
+    Resource(String),
+    /// The topology key is not in use.
+    #[error("no node has the label {0} (scheduling.topology.key)")]
+    TopologyKey(String),
+    /// No node holds a pod of one group.
+    #[error("{0}")]
+    Pod(Box<UnsuitableNodes>),
+    /// The nodes together hold fewer pods than needed.
+    #[error("the cluster is too small even without other work: {0}")]
+    Cluster(String),
+}
+
+impl Misfit {
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Resource(_) => reasons::EXCEEDS_LARGEST_NODE,
+            Self::TopologyKey(_) => reasons::NO_TOPOLOGY_LABEL,
+            Self::Cluster(_) => reasons::EXCEEDS_CLUSTER,
+            Self::Pod(nodes) if nodes.unlabelled > 0 => reasons::NO_TOPOLOGY_LABEL,
+            Self::Pod(nodes) if nodes.too_small > 0 => reasons::EXCEEDS_LARGEST_NODE,
+            Self::Pod(_) => reasons::NO_NODE_MATCHES,
+        }
+    }
+}
+
+/// All nodes, by the first check that a pod of one group fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnsuitableNodes {
+    /// The group, if the gang has several.
+    group: Option<String>,
+    unmatched: usize,
+    too_small: usize,
+    /// What the smallest shortage of a node that is too small consists of.
+    nearest_miss: String,
+    unlabelled: usize,
+    /// Key of a required topology.
+    topology: Option<String>,
+}
+
+impl fmt::Display for UnsuitableNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(group) = &self.group {
+            write!(f, "group {group}: ")?;
+        }
+        let nodes = self.unmatched + self.too_small + self.unlabelled;
+        write!(f, "0/{nodes} nodes are available")?;
+        let mut causes = Vec::new();
+        if self.unmatched > 0 {
+            let text = "did not match nodeSelector, affinity, tolerations or volumes";
+            causes.push(format!("{} {text}", self.unmatched));
+        }
+        if self.too_small > 0 {
+            let miss = &self.nearest_miss;
+            causes.push(format!("{} too small ({miss})", self.too_small));
+        }
+        if let Some(key) = self.topology.as_ref().filter(|_| self.unlabelled > 0) {
+            let text = format!("without label {key} (scheduling.topology.key)");
+            causes.push(format!("{} {text}", self.unlabelled));
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        write!(f, ": {}", causes.join(", "))
+    }
+}
+
+impl PlacementRequest {
+    /// Why the cluster could not hold the gang even without other work, if that is certain. Cordons
+    /// and the state of nodes pass, so such nodes count as usable. `demand`: of this request.
+    pub fn misfit(&self, snapshot: &Snapshot, demand: &Demand) -> Option<Misfit> {
+        // Fixed members may be on nodes that admit no new members.
+        if !self.fixed.is_empty() {
+            return None;
+        }
+        let (empty, admitting) = (without_pods(snapshot), self.admitting(snapshot));
+        let mut shapes = demand.shapes.clone();
+        for (shape, nodes) in shapes.iter_mut().zip(admitting) {
+            shape.eligible = Some(Arc::new(nodes));
+        }
+        let alone = Demand {
+            shapes,
+            excluded: NodeSet::new(),
+            ..demand.clone()
+        };
+        let short = place(&empty, &alone).err()?;
+        let shortfall = short.shortfall()?;
+        let of_pod = self.unsuitable(snapshot, &empty, &alone, shortfall.shape);
+        Some(of_pod.map_or_else(
+            || Misfit::Cluster(short.describe(snapshot.dims())),
+            |nodes| Misfit::Pod(Box::new(nodes)),
+        ))
+    }
+
+    /// For each template, the nodes that may admit it at some time.
+    fn admitting(&self, snapshot: &Snapshot) -> Vec<NodeSet> {
+        let templates = self.templates.iter();
+        let sets = templates.map(|template| {
+            let nodes = nodes(snapshot).filter(|(ix, node)| {
+                template.eligible.contains(*ix) || is_temporarily_unusable(node)
+            });
+            nodes.map(|(ix, _)| ix).collect()
+        });
+        sets.collect()
+    }
+
+    /// Nodes by the check that a pod of a shape fails. `None` if some node holds such a pod.
+    fn unsuitable(
+        &self,
+        snapshot: &Snapshot,
+        empty: &Cluster,
+        demand: &Demand,
+        at: usize,
+    ) -> Option<UnsuitableNodes> {
+        let shape = &demand.shapes[at];
+        let required = self.topology.as_ref();
+        let required = required.filter(|t| t.mode == TopologyMode::Required);
+        let mut found = UnsuitableNodes {
+            topology: required.map(|t| t.key.clone()),
+            ..UnsuitableNodes::default()
+        };
+        let key = required.and_then(|t| snapshot.dims().key(&t.key));
+        let mut nearest: Option<(u128, String)> = None;
+        for (ix, _) in nodes(snapshot) {
+            if !demand.admits(shape, ix) {
+                found.unmatched += 1;
+            } else if let Some(miss) = shortage(snapshot, empty.allocatable(ix), shape) {
+                found.too_small += 1;
+                nearest = nearest.into_iter().chain([miss]).min();
+            } else if key.is_some_and(|key| empty.domain(ix, key).is_none()) {
+                found.unlabelled += 1;
+            } else {
+                return None;
+            }
+        }
+        found.nearest_miss = nearest.map(|(_, text)| text).unwrap_or_default();
+        let member = self.templates.get(at).and_then(|t| t.members.first());
+        let group = member.filter(|_| self.templates.len() > 1);
+        found.group = group.map(|member| member.group.to_string());
+        Some(found)
+    }
+}
+
+fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (NodeIx, &Node)> {
+    (0..snapshot.node_count()).filter_map(|ix| Some((ix, snapshot.node(ix)?)))
+}
+
+fn is_temporarily_unusable(node: &Node) -> bool {
+    let temporary = |key: &str| TEMPORARY_TAINTS.iter().any(|taint| key.starts_with(taint));
+    let mut taints = node.taints.iter();
+    !node.ready || node.unschedulable || taints.any(|taint| temporary(&taint.key))
+}
+
+/// The nodes of the cluster, with all their capacity free.
+fn without_pods(snapshot: &Snapshot) -> Cluster {
+    let now = snapshot.free_capacity();
+    let mut empty = Cluster::new(now.dims(), now.topology_keys());
+    for (ix, _) in nodes(snapshot) {
+        let domains = (0..now.topology_keys()).map(|key| now.domain(ix, key));
+        let node = ClusterNode {
+            allocatable: SmallVec::from_slice(now.allocatable(ix)),
+            domains: domains.collect(),
+            schedulable: true,
+        };
+        empty.upsert_node(ix, &node);
+    }
+    empty
+}
+
+/// What a node lacks for one pod of a shape, as a sum of parts per million of the requests, and as
+/// text. `None` if the node is large enough.
+fn shortage(snapshot: &Snapshot, offer: &[i64], shape: &Shape) -> Option<(u128, String)> {
+    let names = snapshot.dims();
+    let (mut missing, mut parts) = (0, Vec::new());
+    for (dim, (&offered, &requested)) in offer.iter().zip(&shape.request).enumerate() {
+        if offered >= requested {
+            continue;
+        }
+        let share = 1_000_000 * (requested - offered.max(0)).unsigned_abs() as u128
+            / requested.unsigned_abs() as u128;
+        missing += share;
+        let part = format!(
+            "{}: {} at most, {} requested",
+            names.resource(dim),
+            names.amount(dim, offered.max(0)),
+            names.amount(dim, requested)
+        );
+        parts.push(part);
+    }
+    (!parts.is_empty()).then(|| (missing, parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lockstep_api::member::Member;
+    use lockstep_api::scheduling::TopologyConstraint;
+    use lockstep_api::workload::TopologyScope;
+    use lockstep_engine::EvictionPolicy;
+
+    use super::*;
+    use crate::ClusterModel;
+    use crate::request::TemplateMembers;
+    use crate::test_support::{mk_node, mk_pod, mk_resources};
+
+    const RACK: &str = "topology.kubernetes.io/rack";
+
+    /// Nodes of so many accelerators, each with its rack.
+    fn model(nodes: &[(i64, Option<&str>)]) -> ClusterModel {
+        let mut model = ClusterModel::default();
+        model.use_topology_key(RACK);
+        for (at, (gpus, rack)) in nodes.iter().enumerate() {
+            let mut node = mk_node(&format!("n{at}"), *gpus);
+            node.labels
+                .extend(rack.map(|rack| (RACK.to_owned(), rack.to_owned())));
+            model.upsert_node(node);
+        }
+        model
+    }
+
+    fn cluster(nodes: &[(i64, Option<&str>)]) -> Snapshot {
+        model(nodes).snapshot()
+    }
+
+    fn template(
+        group: &str,
+        count: i32,
+        requests: &[(&str, &str)],
+        on: &[NodeIx],
+    ) -> TemplateMembers {
+        TemplateMembers {
+            members: (0..count).map(|ix| Member::new(group, 0, ix)).collect(),
+            requests: Arc::new(mk_resources(requests)),
+            eligible: Arc::new(on.iter().copied().collect()),
+            apart: None,
+        }
+    }
+
+    fn request(templates: Vec<TemplateMembers>) -> PlacementRequest {
+        PlacementRequest {
+            min_count: templates.iter().map(|t| t.members.len() as u32).sum(),
+            templates,
+            priority: 0,
+            preemption: EvictionPolicy::LowerPriority,
+            topology: None,
+            fixed: BTreeMap::new(),
+            excluded: NodeSet::new(),
+        }
+    }
+
+    fn in_racks(scope: TopologyScope, request: PlacementRequest) -> PlacementRequest {
+        let topology = Some(TopologyConstraint {
+            key: RACK.into(),
+            mode: TopologyMode::Required,
+            scope,
+        });
+        PlacementRequest {
+            topology,
+            ..request
+        }
+    }
+
+    /// Reason and message.
+    fn misfit(request: &PlacementRequest, snapshot: &Snapshot) -> Option<(&'static str, String)> {
+        let demand = request.demand(snapshot).unwrap();
+        let misfit = request.misfit(snapshot, &demand)?;
+        Some((misfit.reason(), misfit.to_string()))
+    }
+
+    fn gpus(count: &str) -> [(&str, &str); 2] {
+        [("cpu", "1"), ("nvidia.com/gpu", count)]
+    }
+
+    fn of(reason: &'static str, text: &str) -> Option<(&'static str, String)> {
+        Some((reason, text.to_owned()))
+    }
+
+    #[test]
+    fn a_pod_larger_than_the_largest_node_names_the_nearest_miss() {
+        let s = cluster(&[(0, None), (8, None), (4, None), (8, None)]);
+        let large = request(vec![template("w", 2, &gpus("9"), &[1, 2, 3])]);
+        let text = "0/4 nodes are available: 1 did not match nodeSelector, affinity, tolerations or volumes, 3 too small (nvidia.com/gpu: 8 at most, 9 requested)";
+        assert_eq!(misfit(&large, &s), of("ExceedsLargestNode", text));
+        let requests = [
+            ("cpu", "96500m"),
+            ("memory", "1Ti"),
+            ("nvidia.com/gpu", "8"),
+        ];
+        let text = "0/4 nodes are available: 4 too small (cpu: 64 CPUs at most, 96.5 CPUs requested; memory: 512Gi at most, 1024Gi requested)";
+        let large = request(vec![template("w", 1, &requests, &[0, 1, 2, 3])]);
+        assert_eq!(misfit(&large, &s), of("ExceedsLargestNode", text));
+        let fits = request(vec![template("w", 2, &gpus("8"), &[1, 2, 3])]);
+        assert_eq!(misfit(&fits, &s), None);
+    }
+
+    #[test]
+    fn a_group_without_a_matching_node_is_named() {
+        let s = cluster(&[(8, None), (8, None)]);
+        let two = request(vec![
+            template("w", 1, &gpus("8"), &[0]),
+            template("driver", 1, &[("cpu", "1")], &[]),
+        ]);
+        let text = "group driver: 0/2 nodes are available: 2 did not match nodeSelector, affinity, tolerations or volumes";
+        assert_eq!(misfit(&two, &s), of("NoNodeMatches", text));
+        let none = request(vec![template("w", 1, &[("cpu", "1")], &[])]);
+        let text = "0/0 nodes are available";
+        assert_eq!(misfit(&none, &cluster(&[])), of("NoNodeMatches", text));
+    }
+
+    #[test]
+    fn a_group_that_the_gang_can_do_without_is_no_misfit() {
+        let s = cluster(&[(8, None)]);
+        let mut elastic = request(vec![
+            template("w", 1, &gpus("8"), &[0]),
+            template("v", 1, &gpus("8"), &[]),
+        ]);
+        elastic.min_count = 1;
+        assert_eq!(misfit(&elastic, &s), None);
+    }
+
+    #[test]
+    fn work_and_the_state_of_nodes_pass() {
+        let mut model = model(&[(8, None)]);
+        model.upsert_node(Node {
+            ready: false,
+            ..mk_node("n1", 8)
+        });
+        model.upsert_pod(mk_pod("p", "n0", 8));
+        let s = model.snapshot();
+        let mut waits = request(vec![template("w", 2, &gpus("8"), &[0])]);
+        assert_eq!(misfit(&waits, &s), None);
+        waits.excluded = [0].into_iter().collect();
+        assert_eq!(misfit(&waits, &s), None);
+    }
+
+    #[test]
+    fn nodes_without_the_label_of_the_topology_are_counted() {
+        let s = cluster(&[(8, None), (4, Some("a")), (8, None)]);
+        let pods = || request(vec![template("w", 1, &gpus("8"), &[0, 1, 2])]);
+        let text = "0/3 nodes are available: 1 too small (nvidia.com/gpu: 4 at most, 8 requested), 2 without label topology.kubernetes.io/rack (scheduling.topology.key)";
+        let labelled = in_racks(TopologyScope::Gang, pods());
+        assert_eq!(misfit(&labelled, &s), of("NoTopologyLabel", text));
+        assert_eq!(misfit(&pods(), &s), None);
+    }
+
+    #[test]
+    fn a_gang_larger_than_the_cluster_or_than_every_rack_exceeds_it() {
+        let s = cluster(&[(8, Some("a")), (8, Some("a")), (8, Some("b"))]);
+        let pods = |count| request(vec![template("w", count, &gpus("8"), &[0, 1, 2])]);
+        assert_eq!(misfit(&pods(3), &s), None);
+        let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu: 1 pod needs 8 more";
+        assert_eq!(misfit(&pods(4), &s), of("ExceedsCluster", text));
+        let gang = |count| in_racks(TopologyScope::Gang, pods(count));
+        assert_eq!(misfit(&gang(2), &s), None);
+        let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu in rack a: 1 pod needs 8 more";
+        assert_eq!(misfit(&gang(3), &s), of("ExceedsCluster", text));
+        let replica = |size| in_racks(TopologyScope::Replica, pods(size));
+        assert_eq!(misfit(&replica(2), &s), None);
+        assert_eq!(misfit(&replica(3), &s).unwrap().0, "ExceedsCluster");
+    }
+
+    #[test]
+    fn groups_that_exceed_the_cluster_only_together_exceed_it() {
+        let s = cluster(&[(8, None), (8, None)]);
+        let two = request(vec![
+            template("w", 1, &gpus("8"), &[0, 1]),
+            template("v", 2, &gpus("8"), &[0, 1]),
+        ]);
+        assert_eq!(misfit(&two, &s).unwrap().0, "ExceedsCluster");
+    }
+}
