@@ -39,6 +39,9 @@ use crate::refusal::{
     why_no_preemption,
 };
 
+/// More than all work can hold.
+const UNLIMITED: i64 = i64::MAX / 2;
+
 /// A valid intent with its victims.
 struct ValidIntent {
     /// Index of the preemptor.
@@ -319,11 +322,16 @@ impl Cycle<'_> {
         Some((left, moved))
     }
 
-    /// Free capacity on these nodes after all terminations, as visible to the gang.
-    fn free_after_terminations(&self, at: usize, nodes: &Assignments) -> BTreeMap<NodeIx, Amounts> {
+    /// Free capacity on the nodes of these members after all terminations, as visible to the gang
+    /// here. Unlimited in resources that none of them requests: a node may be overcommitted there.
+    fn free_after_terminations(
+        &self,
+        at: usize,
+        members: &Assignments,
+    ) -> BTreeMap<NodeIx, Amounts> {
         let context = &self.context;
         let free = self.capacity.visible_to(context, self.gangs[at].priority());
-        let nodes = nodes.values();
+        let nodes = members.values();
         let nodes = nodes.filter_map(|n| context.cluster.ordinal(n.as_str()));
         let mut after: BTreeMap<NodeIx, Amounts> = nodes
             .map(|n| (n, free.free(n).iter().copied().collect()))
@@ -335,6 +343,14 @@ impl Cycle<'_> {
         for (node, amounts) in leaving.held {
             for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
                 *free += amount;
+            }
+        }
+        let input = &self.gangs[at].input;
+        let requests = members.keys().filter_map(|m| input.requests(&m.group));
+        let requests: Vec<Amounts> = requests.map(|r| context.amounts(r)).collect();
+        for (dim, free) in after.values_mut().flat_map(|a| a.iter_mut().enumerate()) {
+            if requests.iter().all(|amounts| amounts[dim] == 0) {
+                *free = UNLIMITED;
             }
         }
         after

@@ -1,7 +1,10 @@
 //! Preemption.
 
+use std::collections::BTreeSet;
+
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::annotations::LAST_CHECKPOINT;
 use lockstep_api::scheduling::Preemption;
@@ -484,4 +487,36 @@ fn an_intent_for_one_member_of_a_basic_group_stays_while_another_waits_to_be_bou
         world.decide();
     }
     assert_eq!(world.evicted(), ["low"]);
+}
+
+#[test]
+fn a_node_overcommitted_in_a_resource_that_the_gang_does_not_request_is_used() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let cpu = |world: &mut Gangs, amount: &str| {
+        let amount = Quantity(amount.to_owned());
+        world.cluster.edit::<Node>(&Key::new("", "n1"), |node| {
+            let status = node.status.get_or_insert_default();
+            let allocatable = status.allocatable.get_or_insert_default();
+            allocatable.insert("cpu".into(), amount);
+        });
+    };
+    cpu(&mut world, "64");
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}});
+    let other = json!({"spec": {"containers": [container]}});
+    world.foreign_with("other", "n1", 1000, 0, &other);
+    world.gang("low", LOW);
+    world.settle();
+    // As after a larger reservation of the kubelet.
+    cpu(&mut world, "1");
+    world.gang("high", HIGH);
+    let mut decided = BTreeSet::new();
+    for _ in 0..120 {
+        world.round();
+        decided.extend(world.intent("high").map(|intent| intent.decided_at));
+        world.later(1);
+    }
+    assert_eq!(
+        (decided.len(), world.running("high")),
+        (1, HIGH.members as usize)
+    );
 }
