@@ -35,6 +35,7 @@ struct Nodes {
     /// Domain per key, node after node.
     domains: Vec<Option<DomainIx>>,
     schedulable: NodeSet,
+    accelerators: Vec<DimIx>,
 }
 
 impl Cluster {
@@ -46,6 +47,17 @@ impl Cluster {
             free: Arc::default(),
             nodes: Arc::default(),
         }
+    }
+
+    /// Sets the resources for which nodes are spared: pods that request none of them prefer nodes
+    /// without free amounts of them.
+    pub fn set_accelerators(&mut self, dims: Vec<DimIx>) {
+        Arc::make_mut(&mut self.nodes).accelerators = dims;
+    }
+
+    /// See [`Cluster::set_accelerators`].
+    pub fn accelerators(&self) -> &[DimIx] {
+        &self.nodes.accelerators
     }
 
     /// Number of resource dimensions.
@@ -173,6 +185,7 @@ impl Cluster {
             part.domains
                 .extend((0..self.keys).map(|key| self.domain(node, key)));
         }
+        part.accelerators.clone_from(&self.nodes.accelerators);
         part.schedulable.grow(nodes.len());
         part.schedulable
             .extend((0..nodes.len()).filter(|&at| self.schedulable(nodes[at])));

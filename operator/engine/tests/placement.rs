@@ -415,6 +415,18 @@ fn an_undersized_preferred_rack_spreads_numbered_replicas_over_the_roomiest_rack
 }
 
 #[test]
+fn pods_without_accelerators_spare_nodes_with_free_ones() {
+    let mut nodes = cluster(&[(8, 4), (8, 4), (16, 0)], &[]);
+    nodes.set_accelerators(vec![3]);
+    nodes.add_pod(0, &[1_000, 1, 1, 4]);
+    let drivers = |count| placed(&nodes, &gang(vec![shape(2, 0, count)]));
+    assert_eq!(drivers(3), [(0, 3)], "its accelerators are in use");
+    assert_eq!(drivers(8), [(2, 8)]);
+    assert_eq!(drivers(12), [(0, 3), (1, 1), (2, 8)]);
+    assert_eq!(placed(&nodes, &gang(vec![shape(2, 1, 1)])), [(1, 1)]);
+}
+
+#[test]
 fn an_eligible_set_smaller_than_the_cluster_leaves_the_other_nodes_alone() {
     let nodes = cluster(&[(8, 8), (8, 1)], &[]);
     let mut demand = gang(vec![shape(1, 1, 3)]);

@@ -450,7 +450,9 @@ impl ClusterModel {
             .enumerate()
             .map(|(ix, e)| (e.name.clone(), ix))
             .collect();
-        self.now.engine = Arc::new(Cluster::new(dims.len(), dims.keys().len()));
+        let mut engine = Cluster::new(dims.len(), dims.keys().len());
+        engine.set_accelerators(dims.extended().map(|(dim, _)| dim).collect());
+        self.now.engine = Arc::new(engine);
         self.now.dims = Arc::new(dims);
         self.now.ordinals = Arc::new(ordinals);
         self.nodes_changed();

@@ -7,6 +7,7 @@ use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
 use crate::node::Node;
 use crate::resources::{CPU, MEMORY, PODS, Resources, with_unit};
 use crate::slots::{all_apart, described, is_slot};
+use crate::victims::is_extended;
 
 /// Resource dimensions and topology domains in use, with their names.
 ///
@@ -88,6 +89,12 @@ impl Dims {
     /// Ordinals of anti-affinity slots. They only separate members of one gang.
     pub fn apart_dims(&self) -> impl Iterator<Item = usize> {
         all_apart().filter_map(|slot| self.dim(&slot))
+    }
+
+    /// Extended resources, without slots.
+    pub(crate) fn extended(&self) -> impl Iterator<Item = (usize, &str)> {
+        let names = self.resources().enumerate();
+        names.filter(|(_, name)| is_extended(name) && !is_slot(name))
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

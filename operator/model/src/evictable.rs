@@ -12,6 +12,7 @@ use crate::foreign_units::ForeignUnits;
 use crate::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
 use crate::pod::Pod;
 use crate::pod_list::ListedPod;
+use crate::resources::Resources;
 use crate::rules::after;
 use crate::units::{GangUnit, UnitTable, UnitsBuilder};
 use crate::victims::VictimFilter;
@@ -79,8 +80,9 @@ impl<'a> Occupancy<'a> {
         builder: &mut UnitsBuilder<'_>,
     ) {
         let unit = self.unit(number, gang, counts);
-        let mut requests = unit.holds.iter().map(|h| &*h.requests);
-        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, &mut requests) {
+        // Accelerators of a node are useless to a gang that its other resources keep out.
+        let nodes = unit.holds.iter().map(|h| h.node);
+        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, self.offers(nodes)) {
             builder.out_of_reach(unit.holds.iter().map(|held| held.node));
             return;
         }
@@ -88,6 +90,10 @@ impl<'a> Occupancy<'a> {
         if !unit.holds.is_empty() && (overstays || !self.shielded(gang.started(), builder)) {
             builder.add_gang(&unit);
         }
+    }
+
+    fn offers(&self, nodes: impl Iterator<Item = NodeIx>) -> impl Iterator<Item = &Resources> {
+        nodes.filter_map(|node| Some(&self.cluster.node(node)?.allocatable))
     }
 
     /// Adds the members of a gang that can be evicted one by one.
@@ -99,10 +105,10 @@ impl<'a> Occupancy<'a> {
     ) {
         let pods = gang.pods.iter();
         let running: Vec<&Arc<Pod>> = pods.filter(|p| self.evictable(p)).collect();
-        let requests = running.iter().map(|p| &*p.requests);
-        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
-            let nodes = running.iter().filter_map(|p| builder.node_of(p));
-            builder.out_of_reach(nodes.collect::<Vec<_>>());
+        let nodes: Vec<NodeIx> = running.iter().filter_map(|p| builder.node_of(p)).collect();
+        let in_scope = filter.admits_gang(gang.namespace, self.offers(nodes.iter().copied()));
+        if gang.spared(filter.rules) || !in_scope {
+            builder.out_of_reach(nodes);
             return;
         }
         let together = gang.disruption == Disruption::Together;

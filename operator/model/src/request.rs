@@ -327,6 +327,13 @@ mod tests {
     }
 
     #[test]
+    fn members_without_accelerators_prefer_nodes_without_accelerators() {
+        let s = cluster(&[("n1", "a", 8), ("n2", "a", 0)]);
+        let got = placed(&request(&s, members(1, 2), "0"), &s);
+        assert_eq!(got, pairs(&[("w-0-0", "n2"), ("w-0-1", "n2")]));
+    }
+
+    #[test]
     fn an_elastic_gang_places_its_first_ranks() {
         let s = cluster(&[("n1", "a", 2)]);
         let mut r = request(&s, members(1, 4), "1");

@@ -13,8 +13,8 @@ const CONTROL_PLANE: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VictimScope {
-    /// Units with an extended resource that the preemptor requests; without such a request, gangs.
-    /// A training job thus never evicts databases.
+    /// Units with an extended resource that the preemptor requests, and gangs on nodes that offer
+    /// such a resource; without such a request, gangs. So a training job never evicts databases.
     #[default]
     Accelerators,
     /// Gangs and members of gangs.
@@ -90,15 +90,16 @@ pub struct VictimFilter<'a> {
 }
 
 impl VictimFilter<'_> {
-    /// True if a gang of the namespace with these resources may be a victim.
+    /// True if a gang of the namespace may be a victim. `reserves`: resources that its pods hold or
+    /// keep from other pods, by pod or node.
     pub fn admits_gang<'r>(
         &self,
         namespace: &str,
-        mut holds: impl Iterator<Item = &'r Resources>,
+        mut reserves: impl Iterator<Item = &'r Resources>,
     ) -> bool {
         let in_scope = match self.rules.scope {
             VictimScope::Accelerators => {
-                self.wanted.is_empty() || holds.any(|r| self.holds_wanted(r))
+                self.wanted.is_empty() || reserves.any(|r| self.holds_wanted(r))
             }
             VictimScope::Gangs | VictimScope::Any => true,
         };

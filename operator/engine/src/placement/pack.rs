@@ -245,6 +245,8 @@ impl Packing<'_> {
 /// Suitability of a node, compared field by field; smaller is better.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fit {
+    /// True if the node has free accelerators, and the pod requests none.
+    strands_accelerators: bool,
     /// Remaining amount of the scarcest resource if filled with pods.
     left_over: i64,
     /// Currently free amount. Among equal fits, the fuller node is used first.
@@ -272,6 +274,8 @@ impl Fits {
     fn on(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx], want: Want) -> Self {
         let shape = &instance.demand.shapes[want.shape];
         let dim = instance.scarce[want.shape].dim;
+        let accelerators = instance.cluster.accelerators();
+        let requests_any = accelerators.iter().any(|&dim| shape.request[dim] > 0);
         let mut fits = Self {
             want,
             nodes: Vec::new(),
@@ -282,9 +286,12 @@ impl Fits {
                 .slots_on(free, want.shape, shape, node)
                 .min(want.count);
             if slots > 0 {
-                let free = instance.free_on(free, node)[dim];
+                let all_free = instance.free_on(free, node);
+                let free = all_free[dim];
                 let left_over = free - i64::from(slots) * shape.request[dim];
                 let fit = Fit {
+                    strands_accelerators: !requests_any
+                        && accelerators.iter().any(|&dim| all_free[dim] > 0),
                     left_over,
                     free,
                     position,
@@ -317,7 +324,7 @@ impl Fits {
             } else {
                 // The last pods fill the node where the least capacity remains.
                 let roomy = self.nodes[at..].iter().filter(|(_, s)| *s >= missing);
-                let best = roomy.min_by_key(|(f, _)| (f.free, f.position));
+                let best = roomy.min_by_key(|(f, _)| (f.strands_accelerators, f.free, f.position));
                 (best.map_or(fit, |(fit, _)| fit), missing)
             };
             let node = nodes[fit.position];

@@ -72,6 +72,26 @@ fn a_gang_never_evicts_what_holds_no_accelerator() {
 }
 
 #[test]
+fn a_gang_without_accelerators_that_keeps_a_gang_off_their_nodes_may_be_evicted() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let of = |limits: serde_json::Value| {
+        let container = json!({"name": "c", "resources": {"limits": limits}});
+        let spec = json!({"containers": [container]});
+        json!({"groups": [{"name": "g", "replicas": 2, "template": {"spec": spec}}]})
+    };
+    world.gang_with("drivers", LOW, &of(json!({"cpu": "40"})));
+    world.settle();
+    assert_eq!(world.running("drivers"), 2);
+    world.gang_with(
+        "high",
+        HIGH,
+        &of(json!({"nvidia.com/gpu": "2", "cpu": "40"})),
+    );
+    world.settle();
+    assert_eq!((world.running("drivers"), world.running("high")), (0, 2));
+}
+
+#[test]
 fn a_pod_with_the_opt_out_label_is_not_evicted_and_the_condition_reports_it() {
     let mut world = Gangs::new(&[("n1", 4)]);
     let label = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}}});
