@@ -7,6 +7,10 @@ use lockstep_api::names::ACCELERATORS;
 
 use crate::pod::Pod;
 use crate::resources::{CPU, Resources};
+use crate::victims::is_extended;
+
+/// Compute slices of a GPU with MIG.
+const SLICES: i128 = 7;
 
 /// Cost of an eviction, in accelerator-seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +61,13 @@ impl Default for CostModel {
     }
 }
 
+/// Weight of a MIG slice, for example `nvidia.com/mig-3g.20gb`: three of seven parts of a GPU.
+fn slice_milli(name: &str) -> Option<i128> {
+    let slice = name.strip_prefix("nvidia.com/mig-")?;
+    let parts: i128 = slice.split_once('g')?.0.parse().ok()?;
+    (1..=SLICES).contains(&parts).then(|| parts * 1000 / SLICES)
+}
+
 impl CostModel {
     pub fn accelerators(&self, resources: &Resources) -> i64 {
         self.accelerators
@@ -76,10 +87,7 @@ impl CostModel {
         let Some(since) = since else {
             return VictimCost::default();
         };
-        let weight_milli = match self.accelerators(resources) {
-            0 => i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000,
-            n => i128::from(n) * 1000,
-        };
+        let weight_milli = self.weight_milli(resources);
         let amount = |seconds: i64| {
             let milli = weight_milli * i128::from(seconds.max(0));
             u64::try_from(milli / 1000).unwrap_or(0)
@@ -88,6 +96,21 @@ impl CostModel {
             lost_work: amount((now - since).num_seconds()),
             restart: amount(self.restart_overhead_seconds),
         }
+    }
+
+    /// Weight of a pod in thousandths of an accelerator: its accelerators and slices of such, else
+    /// its CPU. A pod with another extended resource weighs at least one accelerator.
+    fn weight_milli(&self, resources: &Resources) -> i128 {
+        let slices = resources.iter();
+        let slices = slices.filter_map(|(name, n)| Some(i128::from(n) * slice_milli(name)?));
+        let accelerators = i128::from(self.accelerators(resources)) * 1000;
+        let weight = accelerators + slices.sum::<i128>();
+        if weight > 0 {
+            return weight;
+        }
+        let cpu = i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000;
+        let other = resources.iter().any(|(name, _)| is_extended(name));
+        if other { cpu.max(1000) } else { cpu }
     }
 
     /// Cost of evicting one pod of a gang. Counts from the latest of: the gang's last checkpoint,
@@ -163,6 +186,30 @@ mod tests {
         let none = VictimCost::default();
         assert_eq!(model.cost_of_pod(&pod, at(600)), none);
         assert_eq!(model.cost_of_member(&pod, None, None, at(600)), none);
+    }
+
+    #[test]
+    fn mig_slices_count_as_parts_of_an_accelerator() {
+        let loss = |requests: &[(&str, &str)]| {
+            let resources = mk_resources(requests);
+            CostModel::default().loss(&resources, Some(at(0)), at(580))
+        };
+        let slices = [("nvidia.com/mig-3g.20gb", "14"), ("cpu", "100m")];
+        assert_eq!(loss(&slices), 14 * 428 * 700 / 1000);
+        assert_eq!(loss(&[("nvidia.com/mig-7g.40gb", "1")]), 700);
+    }
+
+    #[test]
+    fn a_pod_with_an_unknown_extended_resource_weighs_at_least_one_accelerator() {
+        let loss = |requests: &[(&str, &str)]| {
+            let resources = mk_resources(requests);
+            CostModel::default().loss(&resources, Some(at(0)), at(580))
+        };
+        assert_eq!(loss(&[("example.com/fpga", "4"), ("cpu", "8")]), 700);
+        assert_eq!(loss(&[("example.com/fpga", "1"), ("cpu", "200")]), 1_400);
+        assert_eq!(loss(&[("nvidia.com/gpu", "2"), ("rdma/hca", "1")]), 1_400);
+        let storage = [("ephemeral-storage", "1Gi"), ("cpu", "100")];
+        assert_eq!(loss(&storage), 700);
     }
 
     fn mk_pod(gpus: &str, started: i64) -> Pod {

@@ -7,9 +7,7 @@ use lockstep_api::names::annotations;
 
 use crate::cluster::Snapshot;
 use crate::quantity::milli;
-use crate::resources::Resources;
-use crate::slots::is_slot;
-use crate::victims::is_extended;
+use crate::resources::{CPU, Resources};
 
 /// Unit of shares: a namespace of weight 1 that holds all of a resource.
 const WHOLE: u128 = 1_000_000_000;
@@ -35,13 +33,20 @@ pub struct Shares<'w> {
 
 impl<'w> Shares<'w> {
     pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
-        let names = cluster.dims().resources().enumerate();
-        let names = names.filter(|(_, name)| is_extended(name) && !is_slot(name));
         let offered = |dim: usize| cluster.free_capacity().offered(dim);
+        let names = cluster.dims().extended();
+        let mut allocatable: BTreeMap<String, i128> = names
+            .map(|(dim, name)| (name.to_owned(), offered(dim)))
+            .filter(|(_, amount)| *amount > 0)
+            .collect();
+        // Of a cluster without accelerators, a share is a share of its CPU.
+        if allocatable.is_empty()
+            && let Some(dim) = cluster.dims().dim(CPU)
+        {
+            allocatable.insert(CPU.to_owned(), offered(dim));
+        }
         Self {
-            allocatable: names
-                .map(|(dim, name)| (name.to_owned(), offered(dim)))
-                .collect(),
+            allocatable,
             held: BTreeMap::new(),
             weights: Some(weights),
         }
@@ -49,12 +54,13 @@ impl<'w> Shares<'w> {
 
     pub fn add(&mut self, namespace: &str, requests: &Resources, pods: usize) {
         let held = self.held.entry(namespace.to_owned()).or_default();
-        for (name, amount) in requests.iter().filter(|(name, _)| is_extended(name)) {
+        let counted = |(name, _): &(&str, i64)| self.allocatable.contains_key(*name);
+        for (name, amount) in requests.iter().filter(counted) {
             *held.entry(name.to_owned()).or_default() += i128::from(amount) * pods as i128;
         }
     }
 
-    /// Dominant share of a namespace, in billionths: the largest fraction of an extended resource
+    /// Dominant share of a namespace, in billionths: the largest fraction of a counted resource
     /// that its gangs hold, divided by its weight. A namespace of weight 0 is last.
     pub fn of(&self, namespace: &str) -> u64 {
         let own = self.weights.and_then(|w| w.get(namespace));
@@ -103,6 +109,17 @@ mod tests {
         let of = |namespace: &str| fraction(shares.of(namespace));
         assert_eq!((of("one"), of("half")), (Some(0.25), Some(0.5)));
         assert_eq!((of("other"), of("none")), (Some(0.0), None));
+    }
+
+    #[test]
+    fn a_share_of_a_cluster_without_accelerators_is_the_part_of_its_cpu() {
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 0));
+        let cluster = model.snapshot();
+        let weights = Weights::new();
+        let mut shares = Shares::new(&cluster, &weights);
+        shares.add("one", &mk_resources(&[("cpu", "16")]), 2);
+        assert_eq!(fraction(shares.of("one")), Some(0.5));
     }
 
     #[test]

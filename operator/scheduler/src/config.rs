@@ -57,7 +57,8 @@ pub struct SchedulerConfig {
     /// How long an elastic gang runs without incident before it grows into free capacity. Growing
     /// restarts it once.
     pub grow_after: Span,
-    /// Extended resources that count as accelerators.
+    /// Extended resources that count as accelerators. MIG slices (`nvidia.com/mig-*`) count in
+    /// sevenths. A pod with another extended resource costs at least as much as one accelerator.
     pub accelerators: Vec<String>,
     /// Capacity reserved for waiting gangs.
     pub reservations: ReservationsConfig,
