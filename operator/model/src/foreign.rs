@@ -2,8 +2,9 @@
 //! evicted.
 //!
 //! The controller of a pod decides, within its namespace. Labels count only on pods of a Job.
-//! Labels of a `JobSet` count only if the Job has the name that the `JobSet` gives it. So labels
-//! alone do not raise the cost of a pod. Pods of plain Jobs and of services are independent.
+//! Labels of a `JobSet` count only if the Job has the name that the `JobSet` gives it, and labels of
+//! a `LeaderWorkerSet` only if the `StatefulSet` has such a name. So labels alone do not raise the
+//! cost of a pod. Pods of plain Jobs and of other services are independent.
 //!
 //! Two kinds of groups have no controller: `PodGroup`s of kube-scheduler (`scheduling.k8s.io`,
 //! named in the pod spec) and Kueue's groups of plain pods (named in a label). Their labels are
@@ -23,11 +24,16 @@ const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+/// On pods of a `LeaderWorkerSet`: its name, and the index of their group.
+const LWS_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
+const LWS_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-index";
 /// On pods of a Kueue group: its name, and whether Kueue manages them.
 const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const KUEUE_MANAGED: &str = "kueue.x-k8s.io/managed";
 /// API groups and kinds whose controllers run their pods together. `None`: all kinds of the group.
-const TOGETHER: [(&str, Option<&str>); 3] = [
+const TOGETHER: [(&str, Option<&str>); 4] = [
+    // Grove.
+    ("grove.io", Some("PodClique")),
     // Volcano.
     ("batch.volcano.sh", Some("Job")),
     // KubeRay: a RayJob has a RayCluster.
@@ -94,6 +100,9 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     if group == "batch" && owner.kind == "Job" {
         return of_job(metadata, owner);
     }
+    if group == "apps" && owner.kind == "StatefulSet" {
+        return leader_worker_group(metadata, owner);
+    }
     let known = TOGETHER
         .iter()
         .any(|(known, kind)| group == *known && kind.is_none_or(|kind| owner.kind == kind));
@@ -104,6 +113,15 @@ fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
 fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
     let indexed = label(metadata, COMPLETION_INDEX).map(|_| job.uid.as_str());
     jobset_of(metadata, job).or(indexed).map(Arc::from)
+}
+
+/// Group of a `LeaderWorkerSet` in the pod's labels, if the `StatefulSet` has the name of the
+/// `LeaderWorkerSet`, for a leader, or of the leader.
+fn leader_worker_group(metadata: &ObjectMeta, set: &OwnerReference) -> Option<Arc<str>> {
+    let (name, group) = (label(metadata, LWS_NAME)?, label(metadata, LWS_GROUP)?);
+    let leader = format!("{name}-{group}");
+    let is_named_by_it = set.name == name || set.name == leader;
+    is_named_by_it.then(|| format!("{LWS_NAME}/{leader}").into())
 }
 
 /// UID (or name) of the `JobSet` in the pod's labels, if the Job has the name that the `JobSet`
@@ -142,6 +160,7 @@ mod tests {
             ("ray.io/v1", "RayCluster", &plain, true),
             ("kubeflow.org/v1", "PyTorchJob", &plain, true),
             ("kubeflow.org/v1", "MPIJob", &plain, true),
+            ("grove.io/v1alpha1", "PodClique", &plain, true),
             ("apps/v1", "ReplicaSet", &index, false),
             ("apps/v1", "StatefulSet", &plain, false),
             ("v1", "ReplicationController", &index, false),
@@ -163,6 +182,18 @@ mod tests {
             let found = unit("batch/v1", "Job", &job, &of_jobset(index));
             assert_eq!(found.as_deref(), Some("uid-llama"));
         }
+    }
+
+    #[test]
+    fn leader_and_workers_of_a_group_of_a_leader_worker_set_belong_together() {
+        let of_set = |set: &str, group: &str| {
+            let labels = json!({LWS_NAME: "llama", LWS_GROUP: group});
+            unit("apps/v1", "StatefulSet", set, &labels)
+        };
+        let (leader, worker) = (of_set("llama", "1"), of_set("llama-1", "1"));
+        assert!(leader.is_some() && leader == worker);
+        assert_ne!(of_set("llama", "0"), leader);
+        assert_eq!(of_set("database", "1"), None);
     }
 
     #[test]
