@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer};
 use crate::gang::{preemption_policy, preemption_priority};
 use crate::node::{NodeSpecView, NodeStatusView};
 use crate::pdb::Budget;
-use crate::pod_view::{PodConditionView, PodSpecView, PodStatusView};
+use crate::pod_view::{ContainerStatusView, PodConditionView, PodSpecView, PodStatusView};
 use crate::priority_class::PriorityClass;
 use crate::unreadable::{Unreadable, present};
 use crate::{Node, Pod};
@@ -76,6 +76,10 @@ pub struct PartialContainer {
     pub container_id: Option<String>,
     pub state: PartialState,
     pub last_state: PartialState,
+    /// Requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Requests of the running container.
+    pub resources: Option<core::ResourceRequirements>,
 }
 
 /// State of a container; at most one field is set.
@@ -95,6 +99,8 @@ impl PartialPod {
             start_time: self.status.start_time.clone(),
             nominated_node_name: self.status.nominated_node_name.clone(),
             conditions: self.status.conditions.iter().map(condition).collect(),
+            container_statuses: containers(&self.status.container_statuses),
+            init_container_statuses: containers(&self.status.init_container_statuses),
         };
         Pod::new(&self.metadata, &self.spec, &status)
     }
@@ -104,6 +110,15 @@ impl PartialPod {
         let holds = |c: &PartialCondition| c.type_ == "Ready" && c.status == "True";
         self.metadata.deletion_timestamp.is_none() && self.status.conditions.iter().any(holds)
     }
+}
+
+fn containers(partial: &[PartialContainer]) -> Vec<ContainerStatusView> {
+    let each = partial.iter().map(|container| ContainerStatusView {
+        name: container.name.clone(),
+        allocated_resources: container.allocated_resources.clone(),
+        resources: container.resources.clone(),
+    });
+    each.collect()
 }
 
 fn condition(partial: &PartialCondition) -> PodConditionView {

@@ -17,7 +17,7 @@ use lockstep_api::time::utc;
 use crate::foreign::{PodUnit, unit_of};
 use crate::metadata::{annotation, label};
 use crate::pod_view::{PodSpecView, PodStatusView};
-use crate::resources::{Resources, pod_takes};
+use crate::resources::{Resources, resized_pod_takes};
 use crate::unreadable::{Unreadable, present};
 
 /// Annotation of mirror pods, whose static pods the API server cannot evict.
@@ -187,7 +187,7 @@ impl Pod {
                 .filter(|_| !held_back && owner.is_some_and(is_pinned_by_owner))
                 .and_then(pin),
             nominated: NodeName::read(status.nominated_node_name.as_deref()).filter(|_| !held_back),
-            requests: Arc::new(pod_takes(spec)?),
+            requests: Arc::new(resized_pod_takes(spec, status)?),
             claims: spec.claims(),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),

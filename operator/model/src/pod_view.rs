@@ -69,6 +69,7 @@ impl PodSpecView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResources {
+    pub name: String,
     pub resources: Option<ResourceRequirements>,
     /// `Always` on an init container makes it a sidecar.
     pub restart_policy: Option<String>,
@@ -92,9 +93,35 @@ pub struct PodStatusView {
     pub start_time: Option<Time>,
     pub nominated_node_name: Option<String>,
     pub conditions: Vec<PodConditionView>,
+    pub container_statuses: Vec<ContainerStatusView>,
+    pub init_container_statuses: Vec<ContainerStatusView>,
+}
+
+/// Fields of a container status.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatusView {
+    pub name: String,
+    /// Requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Requests of the running container.
+    pub resources: Option<ResourceRequirements>,
 }
 
 impl PodStatusView {
+    /// Status of a container or init container.
+    pub(crate) fn container(&self, name: &str) -> Option<&ContainerStatusView> {
+        let all = self.container_statuses.iter();
+        let mut all = all.chain(&self.init_container_statuses);
+        all.find(|container| container.name == name)
+    }
+
+    /// True if the node can never allocate the requests of the spec.
+    pub(crate) fn resize_is_infeasible(&self) -> bool {
+        let pending = self.condition("PodResizePending", "True");
+        pending.is_some_and(|c| c.reason.as_deref() == Some("Infeasible"))
+    }
+
     pub(crate) fn condition(&self, type_: &str, status: &str) -> Option<&PodConditionView> {
         let mut all = self.conditions.iter();
         all.find(|c| c.type_ == type_ && c.status == status)
@@ -114,6 +141,7 @@ pub struct PodConditionView {
 impl From<&Container> for ContainerResources {
     fn from(c: &Container) -> Self {
         Self {
+            name: c.name.clone(),
             resources: c.resources.clone(),
             restart_policy: c.restart_policy.clone(),
             ports: c.ports.iter().flatten().map(PortView::from).collect(),

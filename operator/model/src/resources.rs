@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::pod_view::PodSpecView;
+use crate::pod_view::{ContainerResources, PodSpecView, PodStatusView};
 use crate::quantity::{InvalidQuantity, MAX_AMOUNT, milli, units};
 use crate::slots::host_ports;
 
@@ -102,7 +102,14 @@ impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
 /// requests replace that sum, and overhead is added. A missing request defaults to the limit, as in
 /// the API server.
 pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
-    let mut out = counted(spec, requests)?;
+    requests_of(spec, |container| requests(container.resources.as_ref()))
+}
+
+fn requests_of(
+    spec: &PodSpecView,
+    of: impl Fn(&ContainerResources) -> Result<Resources, InvalidQuantity>,
+) -> Result<Resources, InvalidQuantity> {
+    let mut out = counted(spec, of, &requests(spec.resources.as_ref())?)?;
     out.add(&Resources::parse(&spec.overhead)?);
     out.set(PODS, 1);
     Ok(out)
@@ -110,34 +117,64 @@ pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
 
 /// Limits, counted as in [`pod_requests`].
 pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
-    counted(spec, |resources| {
+    let limits = |resources: Option<&ResourceRequirements>| {
         let limits = resources.and_then(|r| r.limits.as_ref());
         limits.map_or_else(|| Ok(Resources::default()), Resources::parse)
-    })
+    };
+    let whole = limits(spec.resources.as_ref())?;
+    counted(spec, |c| limits(c.resources.as_ref()), &whole)
 }
 
 /// Resources that a pod takes on its node: requests plus slots ([`crate::slots`]).
 pub(crate) fn pod_takes(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
-    let mut out = pod_requests(spec)?;
-    for port in host_ports(spec) {
-        out.set(&port, 1);
-    }
-    Ok(out)
+    Ok(with_ports(spec, pod_requests(spec)?))
 }
 
-/// Requests or limits over the containers of a pod.
+/// As [`pod_takes`], of a pod that may be resized in place, as kube-scheduler counts it: the largest
+/// of the requests of the spec, the allocated and the applied ones. A request that the node can
+/// never allocate does not count.
+pub(crate) fn resized_pod_takes(
+    spec: &PodSpecView,
+    status: &PodStatusView,
+) -> Result<Resources, InvalidQuantity> {
+    let infeasible = status.resize_is_infeasible();
+    let requests = requests_of(spec, |container| {
+        let mut out = Resources::default();
+        if let Some(status) = status.container(&container.name) {
+            let applied = status.resources.as_ref().and_then(|r| r.requests.as_ref());
+            for amounts in [Some(&status.allocated_resources), applied] {
+                out.raise(&amounts.map_or_else(|| Ok(Resources::default()), Resources::parse)?);
+            }
+        }
+        if out.0.is_empty() || !infeasible {
+            out.raise(&requests(container.resources.as_ref())?);
+        }
+        Ok(out)
+    })?;
+    Ok(with_ports(spec, requests))
+}
+
+fn with_ports(spec: &PodSpecView, mut requests: Resources) -> Resources {
+    for port in host_ports(spec) {
+        requests.set(&port, 1);
+    }
+    requests
+}
+
+/// Requests or limits over the containers of a pod. `whole`: those of the whole pod.
 fn counted(
     spec: &PodSpecView,
-    of: fn(Option<&ResourceRequirements>) -> Result<Resources, InvalidQuantity>,
+    of: impl Fn(&ContainerResources) -> Result<Resources, InvalidQuantity>,
+    whole: &Resources,
 ) -> Result<Resources, InvalidQuantity> {
     let mut running = Resources::default();
     for container in &spec.containers {
-        running.add(&of(container.resources.as_ref())?);
+        running.add(&of(container)?);
     }
     let mut sidecars = Resources::default();
     let mut starting = Resources::default();
     for container in &spec.init_containers {
-        let mut own = of(container.resources.as_ref())?;
+        let mut own = of(container)?;
         if container.restart_policy.as_deref() == Some("Always") {
             running.add(&own);
             sidecars.add(&own);
@@ -148,7 +185,6 @@ fn counted(
         }
     }
     running.raise(&starting);
-    let whole = of(spec.resources.as_ref())?;
     for (name, amount) in whole.iter().filter(|(name, _)| pod_level(name)) {
         running.set(name, amount);
     }
@@ -181,6 +217,30 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PodSpec;
     use serde_json::{Value, json};
+
+    #[test]
+    fn a_resize_in_place_counts_as_kube_scheduler_counts_it() {
+        let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu, "nvidia.com/gpu": "1"}}});
+        let takes = |cpu: &str, status: Value| {
+            let spec = json!({"containers": [container(cpu)]});
+            let spec: PodSpecView = serde_json::from_value(spec).unwrap();
+            let status: PodStatusView = serde_json::from_value(status).unwrap();
+            let all = resized_pod_takes(&spec, &status).unwrap();
+            (all.get(CPU), all.get("nvidia.com/gpu"))
+        };
+        let held = |cpu: &str| {
+            let amounts = json!({"cpu": cpu, "nvidia.com/gpu": "1"});
+            json!([{"name": "c", "allocatedResources": amounts, "resources": {"requests": amounts}}])
+        };
+        let waits = json!({"containerStatuses": held("4")});
+        assert_eq!(takes("2", waits.clone()), (4_000, 1));
+        assert_eq!(takes("8", waits.clone()), (8_000, 1));
+        let mut never = waits;
+        never["conditions"] =
+            json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        assert_eq!(takes("800", never), (4_000, 1));
+        assert_eq!(takes("2", json!({})), (2_000, 1));
+    }
 
     #[test]
     fn amounts_have_the_units_that_users_write() {
