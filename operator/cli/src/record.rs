@@ -34,6 +34,15 @@ pub fn record(
         .iter()
         .filter_map(|w| Some((w.metadata.uid.as_deref()?, w)))
         .collect();
+    let budgets: Vec<BudgetRecord> = budgets.iter().map(BudgetRecord::of).collect();
+    let mut label_keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for budget in &budgets {
+        label_keys
+            .entry(&budget.namespace)
+            .or_insert_with(|| keys.clone())
+            .extend(budget.label_keys());
+    }
+    let keys_in = |namespace: &str| label_keys.get(namespace).unwrap_or(keys);
     let mut recorded: Vec<GangRecord> = Vec::new();
     for group in &groups {
         let owners = group.metadata.owner_references.iter().flatten();
@@ -53,18 +62,10 @@ pub fn record(
         let Some(gang) = gang else {
             continue;
         };
-        match snapshot::record(&gang, &nodes) {
+        match snapshot::record(&gang, &nodes, keys_in(&gang.key.namespace)) {
             Ok(gang) => recorded.push(gang),
             Err(why) => unread.push(format!("podgroup {}: {why}", gang.key.name)),
         }
-    }
-    let budgets: Vec<BudgetRecord> = budgets.iter().map(BudgetRecord::of).collect();
-    let mut label_keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for budget in &budgets {
-        label_keys
-            .entry(&budget.namespace)
-            .or_insert_with(|| keys.clone())
-            .extend(budget.label_keys());
     }
     let file = SnapshotFile {
         version: VERSION,
@@ -73,7 +74,7 @@ pub fn record(
         nodes: nodes.iter().map(NodeRecord::of).collect(),
         pods: pods
             .iter()
-            .filter_map(|p| PodRecord::of(p, label_keys.get(&*p.namespace).unwrap_or(keys)))
+            .filter_map(|p| PodRecord::of(p, keys_in(&p.namespace)))
             .collect(),
         gangs: recorded,
         priority_classes: classes.into_iter().map(PriorityClassRecord::from).collect(),

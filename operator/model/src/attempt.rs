@@ -224,6 +224,7 @@ mod tests {
                     victim_priority: self.victim_priority,
                     evictable: self.evictable,
                     victims: &self.victims,
+                    replaces: false,
                     ends: self.ends.map(second),
                 },
                 ahead: &ahead,

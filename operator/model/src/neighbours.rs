@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
+use lockstep_engine::NodeIx;
 
 use crate::admitted::AdmittedPods;
+use crate::cluster::Snapshot;
 use crate::node_class::HOSTNAME;
 use crate::pdb::selects;
 use crate::slots::apart;
@@ -32,6 +35,13 @@ impl Neighbourly<'_> {
     fn keeps_from(&self, term: &PodAffinityTerm, other: &Self) -> bool {
         let selector = term.label_selector.as_ref();
         own_node_term(term, self.namespace) && selector.is_some_and(|s| selects(s, &other.labels))
+    }
+
+    /// Selectors of pods in the namespace with which its pods must not share a node.
+    pub fn avoided(&self) -> Vec<LabelSelector> {
+        let terms = self.anti_affinity();
+        let terms = terms.filter(|term| own_node_term(term, self.namespace));
+        terms.filter_map(|t| t.label_selector.clone()).collect()
     }
 
     fn anti_affinity(&self) -> impl Iterator<Item = &PodAffinityTerm> {
@@ -126,6 +136,25 @@ pub fn neighbours<'w>(
         }
     });
     each.collect()
+}
+
+/// Nodes with pods of other owners than this workload that a selector matches.
+pub fn nodes_of_matching<'c>(
+    cluster: &'c Snapshot,
+    namespace: &'c str,
+    workload: &'c str,
+    selectors: &'c [LabelSelector],
+) -> impl Iterator<Item = NodeIx> + 'c {
+    let there = cluster.listed_pods().filter(move |listed| {
+        let owner = listed.pod.owner.as_ref();
+        *listed.pod.namespace == *namespace && owner.is_none_or(|uid| uid.as_str() != workload)
+    });
+    let matches = |s: &LabelSelector, labels: &BTreeMap<String, String>| selects(s, labels);
+    let matching = there.filter(move |listed| {
+        let mut selectors = selectors.iter();
+        selectors.any(|s| matches(s, &listed.pod.labels))
+    });
+    matching.map(|listed| listed.node)
 }
 
 /// Slot of a group whose members must run on different nodes. Groups that avoid each other share

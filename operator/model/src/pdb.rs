@@ -17,11 +17,13 @@ pub struct Budget {
 
 impl Budget {
     pub fn guards(&self, pod: &Pod) -> bool {
-        *pod.namespace == *self.namespace
-            && self
-                .selector
-                .as_ref()
-                .is_some_and(|s| selects(s, &pod.labels))
+        self.guards_labels(&pod.namespace, &pod.labels)
+    }
+
+    /// True if it guards a pod of this namespace with these labels.
+    pub fn guards_labels(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.selector.as_ref();
+        namespace == self.namespace && selector.is_some_and(|s| selects(s, labels))
     }
 }
 

@@ -21,6 +21,8 @@ pub struct AskingGang<'a> {
     /// True if it can be evicted as soon as it runs.
     pub evictable: bool,
     pub victims: &'a VictimRules,
+    /// True if it replaces members of a gang that runs.
+    pub replaces: bool,
     /// Latest end of the gang. `None`: unknown.
     pub ends: Option<DateTime<Utc>>,
 }
@@ -96,12 +98,15 @@ impl ReservationsAhead {
         later.count()
     }
 
-    /// Reservations that bind the gang: it must not use their capacity.
+    /// Reservations that bind the gang: it must not use their capacity. A holder that may not
+    /// preempt yields to a running gang, which holds more capacity than it lacks.
     pub(crate) fn binding<'a>(
         &'a self,
         asking: &'a AskingGang<'a>,
     ) -> impl Iterator<Item = &'a QueueReservation> {
-        self.0.iter().filter(|r| !r.can_take_back(asking))
+        let yields = |r: &QueueReservation| asking.replaces && !r.preempts;
+        let all = self.0.iter();
+        all.filter(move |r| !yields(r) && !r.can_take_back(asking))
     }
 
     /// Binding reservations: usable before the gang's end, and usable only after it.

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_engine::{Amounts, Blocker, NodeIx, NodeSet};
 
 use crate::occupancy::{ByRequests, Occupancy, PlacedGang};
+use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::victims::VictimFilter;
@@ -20,7 +21,9 @@ pub struct PassingWork {
     gang: Option<usize>,
     end: WorkEnd,
     pod: Option<Arc<Pod>>,
-    /// Node that its pod waits for. `None`: the pod is bound or missing.
+    /// True if a disruption budget does not permit the eviction of its pod now.
+    guarded: bool,
+    /// Node for which its pod waits. `None`: the pod is bound, or does not exist.
     waits: Option<AwaitedNode>,
 }
 
@@ -70,10 +73,13 @@ impl Occupancy<'_> {
                     end: self.end_of_member(gang, pod),
                     waits: pod.and_then(waits),
                     pod: None,
+                    guarded: false,
                 });
             }
         }
         let is_evicted = self.is_evicted();
+        let spent = self.budgets.iter().filter(|budget| budget.allowed <= 0);
+        let spent: Vec<&Arc<Budget>> = spent.collect();
         for listed in self.cluster.listed_pods() {
             let (node, pod) = (listed.node, &listed.pod);
             if listed.endless && !is_evicted(listed) {
@@ -94,6 +100,7 @@ impl Occupancy<'_> {
                 end: self.end_of_pod(pod),
                 waits: waits(pod),
                 pod: Some(Arc::clone(pod)),
+                guarded: listed.endless && spent.iter().any(|budget| budget.guards(pod)),
             });
         }
         out.sort_by_cached_key(|work| work.node);
@@ -156,7 +163,8 @@ impl PassingWork {
             WorkEnd::ByEviction => {
                 let pod = self.pod.as_deref()?;
                 let filter = blocked.victims?;
-                if pod.priority >= blocked.priority || !filter.admits_pod(pod) {
+                let guarded = self.guarded && !filter.beyond_budgets;
+                if pod.priority >= blocked.priority || guarded || !filter.admits_pod(pod) {
                     return None;
                 }
                 None

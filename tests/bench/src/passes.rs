@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -274,12 +275,14 @@ impl World {
         let template = TemplateInput {
             group: "w".to_owned(),
             labels: BTreeMap::new(),
+            grace: Duration::from_secs(30),
             requests: Ok(Arc::clone(holds)),
             nodes: TemplateNodes::Satisfying(Constraints::default()),
             volumes: VolumeNeeds::default(),
             storage: VolumeAnswer::default(),
             charge: None,
             apart: None,
+            avoids: Vec::new(),
             not_modelled: None,
             scheduler_name: String::new(),
             not_admitted: None,

@@ -234,6 +234,7 @@ impl TemplateRecord {
         Self {
             group: group.to_owned(),
             labels: BTreeMap::new(),
+            grace_seconds: 0,
             requests: amounts(requests),
             eligible: runs,
             apart: None,

@@ -247,9 +247,11 @@ pub struct ReplacementRecord {
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRecord {
     pub group: String,
-    /// Its opt-out label of preemption, if any.
+    /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub grace_seconds: u64,
     pub requests: AmountsByName,
     /// Eligible nodes as runs of positions (first, last) in [`SnapshotFile::nodes`].
     pub eligible: Vec<(usize, usize)>,

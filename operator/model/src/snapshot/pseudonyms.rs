@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
+use lockstep_api::names::labels::EVICTABLE;
+
 use super::{GangRecord, SnapshotFile};
 
 /// Kind of name. Names are ranked within their kind.
@@ -98,9 +100,7 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
         pod.member
             .iter_mut()
             .for_each(|range| visit_range(range, see));
-        pod.labels
-            .values_mut()
-            .for_each(|value| see(Kind::Value, value));
+        visit_labels(&mut pod.labels, see);
     }
     for gang in &mut file.gangs {
         see(Kind::Namespace, &mut gang.namespace);
@@ -131,9 +131,16 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
     }
 }
 
+/// Leaves out the opt-out label, whose value has a meaning.
+fn visit_labels(labels: &mut BTreeMap<String, String>, see: &mut impl FnMut(Kind, &mut String)) {
+    let named = labels.iter_mut().filter(|(key, _)| *key != EVICTABLE);
+    named.for_each(|(_, value)| see(Kind::Value, value));
+}
+
 fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
     for template in &mut gang.templates {
         see(Kind::Group, &mut template.group);
+        visit_labels(&mut template.labels, see);
     }
     for domain in &mut gang.domains {
         visit_ranges(&mut domain.members, see);

@@ -1,14 +1,17 @@
 //! The request of a gang, and its placement in free capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::TopologyConstraint;
 use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
+use lockstep_model::neighbours::nodes_of_matching;
 use lockstep_model::{
-    AskingGang, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources, TemplateMembers,
+    AskingGang, Budget, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
+    TemplateMembers,
 };
 
 use crate::capacity::Capacity;
@@ -109,7 +112,8 @@ pub(super) fn capacity_for(
     free
 }
 
-/// Takes the anti-affinity slots on nodes with members of the same group.
+/// Takes the anti-affinity slots on nodes with members of the same group, or with other pods that
+/// the group avoids.
 fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
     for template in gang.input.workload.templates.iter() {
         let slot = template.apart.as_deref();
@@ -127,7 +131,11 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
             .filter(|(m, _)| m.group == template.group)
             .map(|(_, node)| node)
             .collect();
-        for node in nodes.into_iter().filter_map(|n| context.cluster.ordinal(n)) {
+        let own = nodes.into_iter().filter_map(|n| context.cluster.ordinal(n));
+        let (namespace, workload) = (&gang.input.key.namespace, &gang.input.workload.uid);
+        let avoids = &template.avoids;
+        let others = nodes_of_matching(context.cluster, namespace, workload.as_str(), avoids);
+        for node in own.chain(others) {
             free.add_pod(node, &taken);
         }
     }
@@ -150,6 +158,9 @@ pub(super) fn attempt<'d>(
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
             evictable: is_evictable(context, input),
             victims: &rules.victims,
+            replaces: !input.gang.basic
+                && !request.fixed.is_empty()
+                && request.min_count as usize > request.fixed.len(),
             ends: input.workload.ends.and_then(|e| e.from(context.now)),
         },
         ahead,
@@ -160,9 +171,18 @@ pub(super) fn attempt<'d>(
 
 /// True if the holder of a reservation may evict the gang as soon as it runs.
 pub(super) fn is_evictable(context: &Context<'_>, input: &GangInput) -> bool {
-    let rules = &context.settings.rules;
+    let Context {
+        settings, budgets, ..
+    } = context;
+    let rules = &settings.rules;
     let mut templates = input.workload.templates.iter();
-    let spared = templates.any(|template| rules.victims.spare(&template.labels));
+    let spared = templates.any(|template| {
+        // Whether a budget permits all evictions at once is not known in advance.
+        let guards = |b: &Arc<Budget>| b.guards_labels(&input.key.namespace, &template.labels);
+        rules.victims.spare(&template.labels)
+            || template.grace > rules.victims.longest_grace_period
+            || (settings.delete_after.is_none() && budgets.iter().any(guards))
+    });
     rules.evictable_at_once() && !spared
 }
 

@@ -18,6 +18,7 @@ use super::state::Cycle;
 use super::turn::Turn;
 use crate::capacity::reservations::{amounts, may_preempt, wanted};
 use crate::context::Context;
+use crate::gang::state::GangState;
 use crate::refusal::may_never_run;
 use crate::size::fits;
 
@@ -30,8 +31,13 @@ impl Turn<'_> {
             return None;
         }
         let ahead = queue.ahead.iter();
-        let equals = ahead.filter(|r| r.priority == gang.priority()).count();
-        if equals >= context.settings.rules.reservations_per_priority {
+        let equals = ahead.filter(|r| r.priority == gang.priority());
+        let equals: Vec<&GangState> = equals.map(|r| &self.cycle.gangs[r.gang]).collect();
+        let namespace = &gang.input.key.namespace;
+        let most = context.settings.rules.reservations_per_priority;
+        // Otherwise one namespace could hold all of them.
+        let first = !equals.iter().any(|g| g.input.key.namespace == *namespace);
+        if most == 0 || (equals.len() >= most && !first) {
             return None;
         }
         let mut free = capacity_for(context, &self.cycle.capacity, gang);
@@ -69,11 +75,11 @@ impl Turn<'_> {
         let (context, gang) = (self.context, self.gang);
         let wanted = wanted(gang);
         let nobody = BTreeSet::new();
-        // Budgets change with every pod, so their current state is ignored.
+        // Otherwise capacity would stay idle behind a budget that never permits an eviction.
         let victims = may_preempt(context, gang).then_some(VictimFilter {
             rules: &context.settings.rules.victims,
             wanted: &wanted,
-            beyond_budgets: true,
+            beyond_budgets: context.settings.delete_after.is_some(),
             refused: &nobody,
         });
         let blocked = BlockedGang {

@@ -133,7 +133,7 @@ impl<'c> Turn<'c> {
             return waits(NoCapacity::without_search(held), None, None);
         }
         match self.make_capacity(short, left) {
-            Ok(preemption) => Outcome::Preempts(Box::new(preemption)),
+            Ok(outcome) => outcome,
             Err(no_capacity) => {
                 let reserved = self.kept_waiting_by(&attempt, &free);
                 waits(*no_capacity, reserved, self.reservation())
@@ -141,7 +141,7 @@ impl<'c> Turn<'c> {
         }
     }
 
-    fn placed(&self, placement: &GangPlacement, backfill: Option<Backfill>) -> Outcome {
+    pub(super) fn placed(&self, placement: &GangPlacement, backfill: Option<Backfill>) -> Outcome {
         let nodes = self.request.assign(self.context.cluster, placement);
         let placement = || new_placement(self.gang.uid(), &nodes, self.context.now);
         match size::check(nodes.len(), placement, &[], self.context.now) {

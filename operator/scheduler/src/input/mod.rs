@@ -10,6 +10,7 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
@@ -18,6 +19,7 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::AvoidedNode;
+use lockstep_model::neighbours::LabelSelector;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
 use lockstep_model::{
@@ -117,6 +119,7 @@ pub struct TemplateInput {
     pub labels: BTreeMap<String, String>,
     /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
+    pub grace: Duration,
     pub nodes: TemplateNodes,
     pub volumes: VolumeNeeds,
     pub storage: VolumeAnswer,
@@ -124,6 +127,8 @@ pub struct TemplateInput {
     pub charge: Option<Arc<QuotaCharge>>,
     /// Slot that each pod takes on its node, if anti-affinity separates members of the gang.
     pub apart: Option<String>,
+    /// Pods in the namespace with which the pods must not share a node.
+    pub avoids: Vec<LabelSelector>,
     /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
     pub scheduler_name: String,

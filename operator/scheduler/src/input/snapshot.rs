@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
@@ -29,8 +30,14 @@ use crate::input::{
 /// Id of all placements from a file. Ids are only compared for equality.
 const RECORDED: &str = "recorded";
 
-/// Record of a gang. Nodes are positions in the file.
-pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQuantity> {
+/// Record of a gang. Refers to nodes by their positions in the file.
+///
+/// `label_keys`: labels of its templates that disruption budgets select by.
+pub fn record(
+    gang: &GangInput,
+    nodes: &[Node],
+    label_keys: &BTreeSet<&str>,
+) -> Result<GangRecord, InvalidQuantity> {
     let GangInput {
         key,
         group,
@@ -42,7 +49,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
     let templates: Result<Vec<TemplateRecord>, InvalidQuantity> = workload
         .templates
         .iter()
-        .map(|template| template_record(template, nodes))
+        .map(|template| template_record(template, nodes, label_keys))
         .collect();
     let domains = shape.domains.iter();
     let domains = domains.map(|domain| domain_record(domain, ledger));
@@ -150,17 +157,20 @@ fn held(status: &PodGroupStatus) -> bool {
 fn template_record(
     template: &TemplateInput,
     nodes: &[Node],
+    label_keys: &BTreeSet<&str>,
 ) -> Result<TemplateRecord, InvalidQuantity> {
     let positions = nodes.iter().enumerate();
     let positions = positions.filter(|(_, node)| template.nodes.admit(node));
     let eligible = positions.map(|(at, _)| at).collect();
     let requests = template.requests.clone()?;
-    let opted_out = template.labels.get_key_value(labels::EVICTABLE);
+    let kept = template
+        .labels
+        .iter()
+        .filter(|(key, _)| *key == labels::EVICTABLE || label_keys.contains(key.as_str()));
+    let kept = kept.map(|(key, value)| (key.clone(), value.clone()));
     Ok(TemplateRecord {
-        labels: opted_out
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .into_iter()
-            .collect(),
+        labels: kept.collect(),
+        grace_seconds: template.grace.as_secs(),
         apart: template.apart.clone(),
         not_modelled: template.not_modelled.clone(),
         ..TemplateRecord::of(&template.group, &requests, &eligible)
@@ -216,12 +226,14 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
     let templates = record.templates.iter().map(|template| TemplateInput {
         group: template.group.clone(),
         labels: template.labels.clone(),
+        grace: Duration::from_secs(template.grace_seconds),
         requests: Ok(Arc::new(template.to_requests())),
         nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
         volumes: VolumeNeeds::default(),
         storage: VolumeAnswer::default(),
         charge: None,
         apart: template.apart.clone(),
+        avoids: Vec::new(),
         not_modelled: template.not_modelled.clone(),
         scheduler_name: String::new(),
         not_admitted: None,

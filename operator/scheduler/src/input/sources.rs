@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{is_true, reasons, types};
@@ -155,6 +156,7 @@ impl<'a> PodSource<'a> {
             TemplateInput {
                 group: group.name.clone(),
                 labels: self.labels(group),
+                grace: Duration::from_secs(grace(group).unsigned_abs()),
                 requests,
                 nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
                 not_modelled: not_modelled
@@ -165,6 +167,7 @@ impl<'a> PodSource<'a> {
                 storage,
                 charge: charge.ok().map(Arc::new),
                 apart: apart_from(pods, &neighbours),
+                avoids: pods.avoided(),
                 scheduler_name: pods
                     .spec
                     .scheduler_name

@@ -1,7 +1,7 @@
 //! Pods that need a host port, or a node without another member, and constraints that only
 //! kube-scheduler evaluates.
 
-use lockstep_sim::Gangs;
+use lockstep_sim::{Gangs, Spec};
 use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
@@ -144,4 +144,28 @@ fn constraints_that_only_kube_scheduler_evaluates_evict_no_pod() {
         let message = world.condition("high").message;
         assert!(message.contains(words), "{message}");
     }
+}
+
+#[test]
+fn nodes_with_pods_of_another_workload_that_the_gang_avoids_are_not_used() {
+    let group = |gpus: &str| {
+        let mut spec = keeping_from("llama");
+        let pod = &mut spec["groups"][0]["template"]["spec"];
+        pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = json!(gpus);
+        spec
+    };
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    world.gang_with("first", HIGH, &group("1"));
+    world.settle();
+    let low = Spec { gpus: 3, ..LOW };
+    world.gang("low", low);
+    world.settle();
+    world.gang_with("second", HIGH, &group("2"));
+    run(&mut world, 300);
+    assert_eq!((world.preemptions("second"), world.running("low")), (0, 2));
+    for node in ["n3", "n4"] {
+        world.node(node, 4, true);
+    }
+    world.settle();
+    assert_eq!(world.nodes("second"), ["n3", "n4"]);
 }

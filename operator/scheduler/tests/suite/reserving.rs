@@ -205,6 +205,71 @@ fn only_the_first_gangs_of_a_priority_reserve_nodes() {
 }
 
 #[test]
+fn each_namespace_may_hold_one_reservation_of_a_priority() {
+    let mut world = busy(&[2, 2], &ends());
+    world.scheduler_settings().rules.reservations_per_priority = 1;
+    later(&mut world, "a", whole_nodes(1));
+    world.later(1);
+    world.gang_in("other", "b", whole_nodes(1), &json!({}));
+    world.settle();
+    for name in ["c", "d"] {
+        later(&mut world, name, Spec { gpus: 2, ..SMALL });
+    }
+    assert_eq!(["c", "d"].map(|name| world.running(name)), [0, 0]);
+}
+
+#[test]
+fn work_that_its_holder_could_not_evict_stays_off_reserved_nodes() {
+    for (guarded, grace, runs) in [(false, 30, 1), (false, 7200, 0), (true, 30, 0)] {
+        let mut world = busy(&[2, 2], &ends());
+        if guarded {
+            world.node("n2", 1, true);
+            world.guarded("web", "n2");
+        }
+        later(&mut world, "waits", whole_nodes(2));
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}});
+        let pod = json!({"containers": [container], "terminationGracePeriodSeconds": grace});
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": pod});
+        let group = json!({"name": "g", "replicas": 1, "template": template});
+        let low = Spec {
+            priority: 10,
+            ..SMALL
+        };
+        world.later(1);
+        world.gang_with("low", low, &json!({"groups": [group]}));
+        world.settle();
+        assert_eq!(world.running("low"), runs, "{guarded} {grace}");
+    }
+}
+
+#[test]
+fn a_gang_that_waits_for_a_service_behind_a_budget_delays_no_other_gang() {
+    let mut world = busy(&[0], &json!({}));
+    world.guarded("web", "n0");
+    later(&mut world, "never", whole_nodes(1));
+    later(&mut world, "small", SMALL);
+    assert_eq!((world.running("never"), world.running("small")), (0, 1));
+}
+
+#[test]
+fn a_member_of_a_running_gang_may_use_what_a_gang_that_never_preempts_has_reserved() {
+    let mut world = busy(&[0, 0], &json!({}));
+    let low = Spec {
+        priority: 10,
+        ..whole_nodes(2)
+    };
+    later(&mut world, "runs", low);
+    world.node("n2", 4, true);
+    let never = json!({"scheduling": {"preemptionPolicy": "Never"}});
+    world.gang_with("waits", whole_nodes(2), &never);
+    world.settle();
+    assert!(reserved(&world, "waits").contains(&"n2".to_owned()));
+    world.node("n1", 4, false);
+    crate::run(&mut world, 300);
+    assert_eq!(world.nodes("runs"), ["n0", "n2"]);
+}
+
+#[test]
 fn a_gang_refused_for_a_reason_other_than_capacity_reserves_nothing() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.obstructed_gang("broken", whole_nodes(1));

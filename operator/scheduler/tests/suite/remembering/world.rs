@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -303,12 +304,14 @@ impl World {
         TemplateInput {
             group: group.to_owned(),
             labels: BTreeMap::new(),
+            grace: Duration::from_secs(30),
             requests: Ok(Arc::new(requests)),
             nodes: TemplateNodes::Satisfying(constraints),
             volumes: VolumeNeeds::default(),
             storage: VolumeAnswer::default(),
             charge: QuotaCharge::new(&spec, None).ok().map(Arc::new),
             apart: None,
+            avoids: Vec::new(),
             not_modelled: (self.dice.roll(12) == 0).then(|| "a pod nearby".to_owned()),
             scheduler_name: String::new(),
             not_admitted: (self.dice.roll(12) == 0).then(|| "a quota".to_owned()),
