@@ -7,6 +7,7 @@ pub mod instance;
 pub mod mixed;
 pub mod passes;
 pub mod questions;
+pub mod racks;
 pub mod ratio;
 pub mod scenes;
 

@@ -7,7 +7,7 @@ use lockstep_engine::{
 use smallvec::smallvec;
 
 /// Nodes of a rack.
-const RACK: usize = 16;
+pub const RACK: usize = 16;
 /// Small pods in addition to the training pods on every node: a cluster of 5,000 nodes has 100,000
 /// pods.
 const SMALL_PODS: usize = 19;
