@@ -394,7 +394,7 @@ fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_orde
 }
 
 #[test]
-fn an_undersized_preferred_rack_spreads_numbered_replicas_over_the_roomiest_racks() {
+fn an_undersized_preferred_rack_spreads_numbered_replicas_over_few_racks() {
     let racks = cluster(&[(8, 1), (8, 2), (8, 4), (8, 4)], &[0, 1, 2, 2]);
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 9)]));
     demand.shapes[0].replica_size = 3;
@@ -410,8 +410,16 @@ fn an_undersized_preferred_rack_spreads_numbered_replicas_over_the_roomiest_rack
     };
     assert_eq!(
         (of(0), of(1), of(2)),
-        (vec![(1, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)])
+        (vec![(0, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)])
     );
+}
+
+#[test]
+fn the_last_pods_of_a_spread_gang_fill_the_smallest_rack_that_holds_them() {
+    let racks = cluster(&[(8, 8), (8, 7), (8, 2), (8, 1)], &[0, 1, 2, 3]);
+    let mut demand = within_racks(Scope::Gang, gang(vec![shape(1, 1, 10)]));
+    demand.topology.as_mut().unwrap().mode = TopologyStrictness::Preferred;
+    assert_eq!(placed(&racks, &demand), [(0, 8), (2, 2)]);
 }
 
 #[test]

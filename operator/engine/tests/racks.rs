@@ -72,10 +72,10 @@ fn lost(gangs: u64, held: Held) -> u64 {
 
 #[test]
 fn planted_gangs_in_racks_are_placed_in_free_capacity() {
-    lost(300, Held::No);
+    assert!(lost(300, Held::No) <= 6);
 }
 
 #[test]
 fn planted_gangs_in_racks_are_placed_by_preemption() {
-    lost(300, Held::ByPods);
+    assert!(lost(300, Held::ByPods) <= 6);
 }

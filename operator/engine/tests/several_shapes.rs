@@ -2,8 +2,9 @@
 //! construction, and in almost no other way.
 
 use lockstep_engine::{
-    Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionAnswer, PreemptionOptions,
-    Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units, place, place_within, preempt,
+    Amounts, Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, Pods, PreemptionAnswer,
+    PreemptionOptions, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units, place,
+    place_within, preempt,
 };
 use smallvec::smallvec;
 
@@ -140,7 +141,7 @@ fn hard() -> Planted {
 }
 
 #[test]
-fn no_unit_is_evicted_for_a_gang_with_an_unfinished_placement_search() {
+fn an_unfinished_placement_search_forbids_no_preemption_and_proves_nothing() {
     let mut question = hard();
     // A free node held by worthless work: it would suffice, but is not needed.
     let node = question.cluster.node_count();
@@ -157,7 +158,14 @@ fn no_unit_is_evicted_for_a_gang_with_an_unfinished_placement_search() {
         work_budget: 1,
         ..PreemptionOptions::default()
     };
-    let answer = preempt(&question.cluster, &units, &question.demand, &options);
+    let answer = preempt(&question.cluster, &units, &question.demand, &options).unwrap();
+    assert_eq!(answer.proven, answer.victims.is_empty(), "{answer:?}");
+    assert_eq!(answer.bound.lost, 0);
+    let never = Demand {
+        preemption: EvictionPolicy::Never,
+        ..question.demand.clone()
+    };
+    let answer = preempt(&question.cluster, &units, &never, &options);
     assert!(
         matches!(answer, Err(Infeasible::GaveUp { .. })),
         "{answer:?}"

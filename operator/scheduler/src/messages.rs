@@ -142,8 +142,8 @@ fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
     let next_try = time(next_try);
     format!(
         "unknown whether all pods fit: {steps} search steps found neither a placement nor a proof that none \
-         exists; the gang keeps its place in the queue and preempts no workload; next search, with 10 times \
-         the steps, at {next_try}"
+         exists; the gang keeps its place in the queue; next search, with 10 times the steps and then among \
+         victims, at {next_try}"
     )
 }
 

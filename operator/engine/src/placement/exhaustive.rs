@@ -12,7 +12,7 @@ use super::patterns::{Kind, KindIx, Pattern, worth};
 /// the missing pods, so each such state is visited once.
 pub(super) struct Exhaustive<'k> {
     kinds: &'k [Rc<Kind>],
-    /// Kind of each node. Kinds with few patterns come last.
+    /// Kind of each node; kinds with few patterns first.
     pub order: Vec<KindIx>,
     /// For each price vector: upper bound of the value of the nodes from each position on.
     bounds: Vec<(Pattern, Vec<i64>)>,
@@ -29,7 +29,7 @@ impl<'k> Exhaustive<'k> {
         let holds = |k: &KindIx| kinds[*k].pattern(0).iter().any(|&c| c > 0);
         let mut used: Vec<KindIx> = (0..nodes.len()).filter(|&k| nodes[k] > 0).collect();
         used.retain(holds);
-        used.sort_by_key(|&k| (Reverse(kinds[k].len), k));
+        used.sort_by_key(|&k| (kinds[k].len, k));
         let order: Vec<KindIx> = used
             .iter()
             .flat_map(|&k| std::iter::repeat_n(k, nodes[k] as usize))
@@ -76,18 +76,29 @@ impl<'k> Exhaustive<'k> {
             return false;
         }
         let kind = &self.kinds[self.order[at]];
-        let prices = &self.bounds[0].0;
-        let mut tries: Vec<(Reverse<i64>, usize)> = Vec::new();
+        let (prices, behind) = &self.bounds[0];
+        // Among equal patterns, the one that leaves the mix of missing pods as it is.
+        let (here, all) = (behind[at] - behind[at + 1], behind[at]);
+        let unbalance = |pattern: &[i64]| -> i128 {
+            let each = prices.iter().zip(pattern).zip(&missing);
+            each.map(|((&price, &pods), &missing)| {
+                let uneven =
+                    i128::from(pods) * i128::from(all) - i128::from(missing) * i128::from(here);
+                uneven.abs() * i128::from(price)
+            })
+            .sum()
+        };
+        let mut tries: Vec<(Reverse<i64>, i128, usize)> = Vec::new();
         for (ix, pattern) in kind.patterns().enumerate() {
             let useful: Pattern = pattern
                 .iter()
                 .zip(&missing)
                 .map(|(p, m)| *p.min(m))
                 .collect();
-            tries.push((Reverse(worth(prices, &useful)), ix));
+            tries.push((Reverse(worth(prices, &useful)), unbalance(pattern), ix));
         }
         tries.sort_unstable();
-        for (_, pattern) in tries {
+        for (_, _, pattern) in tries {
             let left = missing.iter().zip(kind.pattern(pattern));
             let left = left
                 .map(|(missing, held)| (missing - held).max(0))

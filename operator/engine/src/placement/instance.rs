@@ -26,6 +26,8 @@ pub(crate) struct PlacementInstance<'a> {
     /// Step limit of the search over several shapes, for all placements of this instance.
     pub steps: Steps,
     pub kinds: RefCell<KindTable>,
+    /// Kinds of domains that this search has computed.
+    pub domain_kinds: RefCell<KindTable>,
 }
 
 /// The resource by which the fit of a shape is judged.
@@ -70,6 +72,7 @@ impl<'a> PlacementInstance<'a> {
             scarce,
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
+            domain_kinds: RefCell::default(),
         }
     }
 
@@ -90,6 +93,7 @@ impl<'a> PlacementInstance<'a> {
             scarce: self.scarce.clone(),
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
+            domain_kinds: RefCell::default(),
         }
     }
 

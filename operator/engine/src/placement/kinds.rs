@@ -8,7 +8,7 @@ use super::instance::PlacementInstance;
 use super::patterns::{Kind, KindIx, NodeState, Pattern};
 use super::slots::slots;
 use super::want::{Want, largest_first, wants};
-use crate::problem::NodeIx;
+use crate::problem::{NodeIx, Scope};
 
 /// Steps for one lookup of a kind.
 const LOOKUP: u64 = 4;
@@ -16,7 +16,10 @@ const LOOKUP: u64 = 4;
 #[derive(Clone)]
 pub(super) struct Kinds<'a> {
     pub instance: &'a PlacementInstance<'a>,
-    /// Needed pods, hardest shape first. Equal in every search of an instance.
+    /// Shapes of the patterns, hardest first, and upper bounds of their pods. Equal in every search
+    /// of an instance.
+    most: Vec<Want>,
+    /// Pods to place, in the order of the patterns.
     pub wanted: Vec<Want>,
     /// Kinds of the instance's table, as of the last lookup.
     pub all: Vec<Rc<Kind>>,
@@ -24,10 +27,25 @@ pub(super) struct Kinds<'a> {
 }
 
 impl<'a> Kinds<'a> {
-    pub fn new(instance: &'a PlacementInstance<'a>) -> Self {
+    /// Kinds for these pods, of shapes with needed pods.
+    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[Want]) -> Self {
+        let demand = instance.demand;
+        let mut most = largest_first(instance, &wants(&demand.needed()));
+        let wanted = most.iter().map(|most| {
+            let wanted = pods.iter().find(|want| want.shape == most.shape);
+            wanted.copied().unwrap_or(Want { count: 0, ..*most })
+        });
+        let wanted = wanted.collect();
+        if demand.topology.is_some_and(|t| t.scope == Scope::Replica) {
+            // A replica is placed whole, although fewer pods may be needed.
+            let all = demand.wanted();
+            most.iter_mut()
+                .for_each(|want| want.count = all[want.shape]);
+        }
         Self {
             instance,
-            wanted: largest_first(instance, &wants(&instance.demand.needed())),
+            most,
+            wanted,
             all: Vec::new(),
             steps: 0,
         }
@@ -38,7 +56,7 @@ impl<'a> Kinds<'a> {
         let instance = self.instance;
         let admits = |want: &Want| instance.admits[want.shape].contains(node);
         let bits = |bits: i64, want: &Want| bits << 1 | i64::from(admits(want));
-        let admitted = self.wanted.chunks(64).map(|w| w.iter().fold(0, bits));
+        let admitted = self.most.chunks(64).map(|w| w.iter().fold(0, bits));
         let state: NodeState = admitted.chain(free.iter().copied()).collect();
         let mut table = instance.kinds.borrow_mut();
         let kind = table.kind(state, || self.new_kind(node, free));
@@ -49,16 +67,16 @@ impl<'a> Kinds<'a> {
 
     fn new_kind(&mut self, node: NodeIx, free: &[i64]) -> Kind {
         let shapes = &self.instance.demand.shapes;
-        let wanted = self.wanted.iter();
-        let requests: SmallVec<[&[i64]; 4]> = wanted.map(|w| &*shapes[w.shape].request).collect();
-        let wanted = self.wanted.iter();
-        let most: Pattern = wanted.map(|want| self.most_of(want, node, free)).collect();
+        let each = self.most.iter();
+        let requests: SmallVec<[&[i64]; 4]> = each.map(|w| &*shapes[w.shape].request).collect();
+        let each = self.most.iter();
+        let most: Pattern = each.map(|want| self.most_of(want, node, free)).collect();
         let (kind, looked_at) = Kind::new(&requests, &most, free);
         self.steps += looked_at;
         kind
     }
 
-    /// How many pods of a shape fit on a node with this free capacity, at most the wanted number.
+    /// How many pods of a shape fit on a node with this free capacity, at most the upper bound.
     fn most_of(&self, want: &Want, node: NodeIx, free: &[i64]) -> i64 {
         if self.instance.admits[want.shape].contains(node) {
             let request = &self.instance.demand.shapes[want.shape].request;

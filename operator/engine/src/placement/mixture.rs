@@ -12,8 +12,9 @@ use super::exchange::Rated;
 use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
 use super::kinds::Kinds;
-use super::patterns::{KindIx, Pattern, worth};
+use super::patterns::{KindIx, KindTable, Pattern, worth};
 use super::prices::{even, tightest};
+use super::want::Want;
 use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
 /// Most price vectors to try, with full and with little effort.
@@ -99,15 +100,31 @@ enum Change {
 }
 
 impl<'a> Mixture<'a> {
-    /// Starts without nodes, with the needed pods.
-    pub fn new(instance: &'a PlacementInstance<'a>) -> Self {
-        let kinds = Kinds::new(instance);
+    /// Starts without nodes, with these pods.
+    pub fn new(instance: &'a PlacementInstance<'a>, pods: &[Want]) -> Self {
+        let nodes = instance.cluster.node_count();
+        Self::over(Kinds::new(instance, pods), nodes)
+    }
+
+    /// A search over domains instead of nodes, and replicas instead of pods. Their kinds are passed
+    /// to [`Mixture::learn`].
+    pub(super) fn of_domains(
+        instance: &'a PlacementInstance<'a>,
+        replicas: &[Want],
+        domains: usize,
+    ) -> Self {
+        let mut kinds = Kinds::new(instance, &[]);
+        kinds.wanted = replicas.to_vec();
+        Self::over(kinds, domains)
+    }
+
+    fn over(kinds: Kinds<'a>, nodes: usize) -> Self {
         let wanted = kinds.wanted.iter();
         let missing: Pattern = wanted.map(|w| i64::from(w.count)).collect();
         Self {
             prices: even(&missing),
             kinds,
-            kind_of: vec![None; instance.cluster.node_count()],
+            kind_of: vec![None; nodes],
             nodes: Vec::new(),
             chosen: Vec::new(),
             dearest: Vec::new(),
@@ -179,6 +196,13 @@ impl<'a> Mixture<'a> {
             };
         }
         *known
+    }
+
+    /// Adds the kinds that are new in a table of domains.
+    pub(super) fn learn(&mut self, table: &KindTable) {
+        let new = &table.all[self.kinds.all.len()..];
+        self.kinds.all.extend_from_slice(new);
+        self.learn_kinds();
     }
 
     pub fn kind(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
@@ -411,21 +435,35 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// Pods of each node; `None` if the gang does not fit. Among nodes of a kind, fuller nodes get
-    /// larger patterns. Drops surplus pods from the emptiest nodes.
+    /// Pods of each node; `None` if the gang does not fit.
     pub fn assignments(&self, free: &[i64], order: &[NodeIx]) -> Option<Vec<Assignment>> {
         let instance = self.kinds.instance;
         let first = self.kinds.wanted.first().filter(|_| self.is_complete())?;
         let dim = instance.scarce[first.shape].dim;
-        let mut nodes: Vec<(i64, usize, NodeIx)> = order
-            .iter()
-            .enumerate()
-            .map(|(position, &node)| (instance.free_on(free, node)[dim], position, node))
-            .collect();
-        nodes.sort_unstable();
+        let mut nodes = order.to_vec();
+        nodes.sort_by_key(|&node| instance.free_on(free, node)[dim]);
+        let mut assigned = Vec::new();
+        for (node, pattern) in self.pattern_by_node(&nodes) {
+            for (want, count) in self.kinds.wanted.iter().zip(pattern) {
+                if count > 0 {
+                    assigned.push(Assignment {
+                        shape: want.shape,
+                        replica: 0,
+                        node,
+                        count: count as u32,
+                    });
+                }
+            }
+        }
+        Some(assigned)
+    }
+
+    /// Pods of each node, after a search that found patterns. Among nodes of a kind, the first get
+    /// larger patterns. Drops surplus pods from the last nodes.
+    pub fn pattern_by_node(&self, order: &[NodeIx]) -> Vec<(NodeIx, Pattern)> {
         let mut left = self.chosen.clone();
         let mut held: Vec<(NodeIx, Pattern)> = Vec::new();
-        for (_, _, node) in nodes {
+        for &node in order {
             let Some(kind) = self.kind_of[node] else {
                 continue;
             };
@@ -446,19 +484,6 @@ impl<'a> Mixture<'a> {
                 *over -= less;
             }
         }
-        let mut assigned = Vec::new();
-        for (node, pattern) in held {
-            for (want, count) in self.kinds.wanted.iter().zip(pattern) {
-                if count > 0 {
-                    assigned.push(Assignment {
-                        shape: want.shape,
-                        replica: 0,
-                        node,
-                        count: count as u32,
-                    });
-                }
-            }
-        }
-        Some(assigned)
+        held
     }
 }

@@ -14,6 +14,8 @@ pub(crate) mod pack;
 mod patterns;
 mod prices;
 mod repair;
+mod replica_patterns;
+mod replicas;
 mod slots;
 mod steps;
 pub(crate) mod want;

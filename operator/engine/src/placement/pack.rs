@@ -142,7 +142,7 @@ pub(super) fn pack(
         }
         Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
         Some((shape, missing)) => {
-            let mut mixture = Mixture::new(instance);
+            let mut mixture = Mixture::new(instance, wanted);
             for &node in nodes {
                 let kind = mixture.kind(node, instance.free_on(free, node));
                 mixture.set(node, kind);

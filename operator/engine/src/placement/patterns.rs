@@ -45,15 +45,35 @@ impl Kind {
             pattern: &mut pattern,
             looked_at: 0,
             found: Self {
-                counts: Vec::new(),
                 shapes: most.len(),
                 most: Pattern::from_elem(0, most.len()),
-                len: 0,
-                complete: false,
+                ..Self::of(&[], false)
             },
         };
         all.found.complete = all.extend(0);
         (all.found, all.looked_at as u64)
+    }
+
+    /// Kind with these maximal patterns in descending order.
+    pub fn of(patterns: &[Pattern], complete: bool) -> Self {
+        let shapes = patterns.first().map_or(0, SmallVec::len);
+        let mut kind = Self {
+            counts: Vec::new(),
+            shapes,
+            most: Pattern::from_elem(0, shapes),
+            len: 0,
+            complete,
+        };
+        patterns.iter().for_each(|pattern| kind.keep(pattern));
+        kind
+    }
+
+    fn keep(&mut self, pattern: &[i64]) {
+        self.len += 1;
+        self.counts.extend_from_slice(pattern);
+        for (most, &count) in self.most.iter_mut().zip(pattern) {
+            *most = count.max(*most);
+        }
     }
 
     pub fn pattern(&self, at: usize) -> &[i64] {
@@ -103,13 +123,19 @@ pub(crate) struct KindTable {
 pub(super) type NodeState = SmallVec<[i64; 8]>;
 
 impl KindTable {
-    /// Kind of a node. `make` computes a new kind.
+    pub(super) fn known(&self, state: &NodeState) -> Option<KindIx> {
+        self.by_node.get(state).copied()
+    }
+
+    /// Kind of a node or domain. `make` computes a new kind.
     pub(super) fn kind(&mut self, state: NodeState, make: impl FnOnce() -> Kind) -> KindIx {
-        if let Some(&known) = self.by_node.get(&state) {
+        if let Some(known) = self.known(&state) {
             return known;
         }
         let (kind, next) = (make(), self.all.len());
-        let ix = *self.by_counts.entry(kind.counts.clone()).or_insert(next);
+        let mut counts = kind.counts.clone();
+        counts.push(i64::from(kind.complete));
+        let ix = *self.by_counts.entry(counts).or_insert(next);
         if ix == next {
             self.all.push(Rc::new(kind));
         }
@@ -163,7 +189,7 @@ impl Enumeration<'_> {
         }
         if at == self.most.len() {
             self.looked_at += 1;
-            self.keep();
+            self.found.keep(self.pattern);
             return true;
         }
         let here = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
@@ -172,7 +198,7 @@ impl Enumeration<'_> {
             self.looked_at += 1;
             self.pattern[at] = here;
             if !self.takes_more(at, here) {
-                self.keep();
+                self.found.keep(self.pattern);
             }
             return true;
         }
@@ -204,14 +230,6 @@ impl Enumeration<'_> {
                 && amounts
                     .all(|((left, amount), last)| *amount == 0 || left - last * held >= *amount)
         })
-    }
-
-    fn keep(&mut self) {
-        self.found.len += 1;
-        self.found.counts.extend_from_slice(self.pattern);
-        for (most, &count) in self.found.most.iter_mut().zip(&*self.pattern) {
-            *most = count.max(*most);
-        }
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn tightest(
         let part = 3 + 2 * round as i128;
         for ((price, missing), &wanted) in prices.iter_mut().zip(&missing).zip(wanted) {
             let missing = (*missing).clamp(-wanted, wanted);
-            let by = i128::from(*price) * i128::from(missing) / (i128::from(wanted) * part);
+            let by = i128::from(*price) * i128::from(missing) / (i128::from(wanted.max(1)) * part);
             *price = (*price + by as i64).max(1);
         }
         normalise(&mut prices, wanted);

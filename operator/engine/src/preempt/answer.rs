@@ -80,6 +80,15 @@ impl PreemptionAnswer {
             explanation: Explanation::default(),
         }
     }
+
+    /// The same answer, if unknown sets may be better.
+    pub(super) fn without_proof(self) -> Self {
+        Self {
+            bound: Bound::default(),
+            proven: self.victims.is_empty(),
+            ..self
+        }
+    }
 }
 
 /// Context of the choice, for events, status and the command line.

@@ -33,6 +33,9 @@ use crate::{
     problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
 };
 
+/// Budgets of steps for the decision whether replicas fit at all.
+const REPLICAS: u64 = 4;
+
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
 
@@ -40,26 +43,31 @@ pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let topology = instance
-        .demand
-        .topology
-        .filter(|t| t.mode == TopologyStrictness::Required && t.scope == Scope::Gang);
-    if let Some(topology) = topology {
-        return in_best_domain(instance, options, topology.key);
+    let topology = instance.demand.topology;
+    let topology = topology.filter(|t| t.mode == TopologyStrictness::Required);
+    let steps = &instance.placement.steps;
+    match topology {
+        Some(topology) if topology.scope == Scope::Gang => {
+            return in_best_domain(instance, options, topology.key);
+        }
+        Some(_) => steps.grant(REPLICAS * options.work_budget),
+        None => {}
     }
-    let PriorityBound { level, unknown } = priority_bound(instance, options.order)?;
-    let mut solution = solve(instance, level, options.work_budget);
-    if unknown.is_some() {
+    let before = steps.spent();
+    let bound = priority_bound(instance, options.order)?;
+    let budget = options.work_budget + steps.spent() - before;
+    let mut solution = solve(instance, &bound, budget);
+    if bound.unknown.is_some() {
         solution.prove_nothing();
     }
     let placement = place_after(instance, &solution, options.work_budget)?;
-    Ok(solution.into_preemption(instance, placement, level))
+    Ok(solution.into_preemption(instance, placement, bound.level))
 }
 
 /// The gang in one domain, with the candidates and the lowest priority bound there.
 struct DomainQuestion<'a> {
     domain: usize,
-    priority_bound: Option<i32>,
+    priority_bound: PriorityBound,
     instance: PreemptionInstance<'a>,
 }
 
@@ -88,11 +96,11 @@ fn in_best_domain(
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
         match priority_bound(&instance, options.order) {
-            Ok(PriorityBound { level, unknown }) => {
-                unknown_levels.extend(unknown);
+            Ok(priority_bound) => {
+                unknown_levels.extend(priority_bound.unknown);
                 questions.push(DomainQuestion {
                     domain,
-                    priority_bound: level,
+                    priority_bound,
                     instance,
                 });
             }
@@ -101,16 +109,16 @@ fn in_best_domain(
             Err(_) => {}
         }
     }
-    let Some(bound) = questions.iter().map(|q| q.priority_bound).min() else {
+    let Some(bound) = questions.iter().map(|q| q.priority_bound.level).min() else {
         return Err(shortfall_of_all_domains(instance));
     };
-    questions.retain(|q| q.priority_bound <= bound);
+    questions.retain(|q| q.priority_bound.level <= bound);
     // An answer with more important victims is not better.
     all_known &= unknown_levels.iter().all(|level| Some(*level) > bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solutions: Vec<Solution> = questions
         .iter()
-        .map(|q| solve(&q.instance, bound, budget))
+        .map(|q| solve(&q.instance, &q.priority_bound, budget))
         .collect();
     let (bounds, all_proven) = bound_over_domains(&solutions);
     let best = solutions
@@ -201,9 +209,9 @@ impl Solution {
 
 /// Best victim set among candidates up to a priority. First tries without candidates that exceed a
 /// budget alone. If the result has no excess, the best set contains none of them.
-fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> Solution {
+fn solve(instance: &PreemptionInstance<'_>, bound: &PriorityBound, budget: u64) -> Solution {
     let fit = FitCondition::new(instance.placement);
-    let pool = instance.candidates_up_to(bound);
+    let pool = instance.candidates_up_to(bound.level);
     let within_budgets: Vec<bool> = (0..pool.len())
         .map(|c| pool[c] && instance.excess_alone(c) == 0)
         .collect();
@@ -222,6 +230,7 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
     for candidate in (0..pool.len()).filter(|&c| pool[c] && !within_budgets[c]) {
         state.evict(candidate);
     }
+    state.adopt(&bound.placement);
     // The bound for the whole pool is valid for the better of both sets.
     let mut solution = solve_pool(state, &pool, budget);
     if let Some(other) = without_excess

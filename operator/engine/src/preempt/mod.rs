@@ -39,13 +39,13 @@ use instance::PreemptionInstance;
 
 /// Finds capacity for a gang, and evicts units of lower priority if necessary.
 ///
-/// Evicts nothing unless the gang then fits, and no unit that could stay.
+/// Evicts nothing unless the gang then fits, and no unit that could stay. If the search in free
+/// capacity ends without an answer, victims are searched, but not proven best.
 ///
 /// # Errors
 ///
 /// [`Infeasible`] if the gang does not fit even after evicting all candidates, may not preempt, or
-/// is inconsistent. [`Infeasible::GaveUp`] if the budget ends before that, or before it is known
-/// whether evictions are needed.
+/// is inconsistent. [`Infeasible::GaveUp`] if the budget ends before that.
 pub fn preempt(
     cluster: &Cluster,
     units: &Units,
@@ -94,8 +94,6 @@ fn decide(
     placing.steps = Steps::new(work_budget);
     let short = match place_in_free(&placing) {
         Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
-        // A gang that may fit without evictions must not preempt.
-        Err(unknown @ Infeasible::GaveUp { .. }) => return Err(unknown),
         Err(reason) => reason,
     };
     if demand.preemption == EvictionPolicy::Never {
@@ -104,5 +102,10 @@ fn decide(
             other => other,
         });
     }
-    algorithm(PreemptionInstance::new(&placing, units))
+    let answer = algorithm(PreemptionInstance::new(&placing, units))?;
+    Ok(match short {
+        // Fewer evictions may suffice.
+        Infeasible::GaveUp { .. } => answer.without_proof(),
+        _ => answer,
+    })
 }

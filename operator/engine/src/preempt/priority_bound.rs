@@ -11,6 +11,8 @@ pub(super) struct PriorityBound {
     pub level: Option<i32>,
     /// Lowest priority for which the search ended without an answer.
     pub unknown: Option<i32>,
+    /// Placement of the gang after the eviction of all candidates up to the bound.
+    pub placement: GangPlacement,
 }
 
 /// The lowest priority up to which units must be candidates for the gang to fit.
@@ -18,10 +20,10 @@ pub(super) fn priority_bound(
     instance: &PreemptionInstance<'_>,
     order: VictimOrder,
 ) -> Result<PriorityBound, Infeasible> {
-    fits_without(instance, None).map_err(after_evicting)?;
     let mut bound = PriorityBound {
         level: None,
         unknown: None,
+        placement: fits_without(instance, None).map_err(after_evicting)?,
     };
     if order == VictimOrder::LeastWork {
         return Ok(bound);
@@ -35,8 +37,8 @@ pub(super) fn priority_bound(
     bound.level = levels.pop();
     for level in levels {
         match fits_without(instance, Some(level)) {
-            Ok(_) => {
-                bound.level = Some(level);
+            Ok(placement) => {
+                (bound.level, bound.placement) = (Some(level), placement);
                 break;
             }
             Err(Infeasible::GaveUp { .. }) => drop(bound.unknown.get_or_insert(level)),

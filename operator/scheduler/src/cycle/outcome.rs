@@ -150,6 +150,7 @@ impl Cycle<'_> {
         self.capacity.evicting.extend(victims);
         gang.status_mut().preemption = Some(intent);
         gang.decision = Decision::Preempts(Box::new(decision));
+        self.memory.unknown.settle(gang.uid());
         self.queue.searches += 1;
         self.capacity_changed();
         self.queue.leaving.take();

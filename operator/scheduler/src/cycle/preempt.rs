@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_engine::{Cluster, EvictionPolicy, Infeasible, NodeIx, place};
+use lockstep_engine::{Cluster, EvictionPolicy, GangPlacement, Infeasible, NodeIx, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
     Eviction, Occupancy, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };
 
-use super::outcome::{DecidedPreemption, NoCapacity, VictimSearch};
+use super::outcome::{NoCapacity, Outcome, VictimSearch};
 use super::state::Cycle;
 use super::turn::Turn;
 use crate::capacity::occupancy::occupancy_with_nodes;
@@ -36,37 +36,51 @@ impl Turn<'_> {
         &self,
         short: Infeasible,
         left: Cluster,
-    ) -> Result<DecidedPreemption, Box<NoCapacity>> {
+    ) -> Result<Outcome, Box<NoCapacity>> {
         let leaving = &self.cycle.leaving().held;
         let (free, soon) = self.attempt().after_terminations(left, leaving);
-        if let Some(placement) = soon {
-            let nodes = self.request.assign(self.context.cluster, &placement);
-            return Err(Box::new(NoCapacity {
+        let terminations = |placement: &GangPlacement| {
+            let nodes = self.request.assign(self.context.cluster, placement);
+            Box::new(NoCapacity {
                 after_terminations: Some(nodes),
                 ..*waits(Pending::Terminations { short })
-            }));
+            })
+        };
+        if let Some(placement) = soon {
+            return Err(terminations(&placement));
         }
         self.may_search(short, &free)?;
         let eviction = self.search(short, &free)?;
+        let answer = &eviction.answer;
+        // A longer search may find a placement without victims.
+        match (answer.victims.is_empty(), leaving.is_empty()) {
+            (true, true) => return Ok(self.placed(&answer.placement, None)),
+            (true, false) => return Err(terminations(&answer.placement)),
+            (false, _) => {}
+        }
         if let Err(reached) = self.within_limit(&eviction) {
             let why = NoPreemption::Paced(reached);
             let pending = Pending::NoPreemption { short, why };
             return Err(no_result(pending, Some(reached.next_try)));
         }
-        self.intend(&eviction).map_err(|too_large| {
+        let preemption = self.intend(&eviction).map_err(|too_large| {
             let until = self.context.now + TOO_LARGE_HOLDS;
             no_result(Pending::TooLarge(too_large), Some(until))
-        })
+        })?;
+        Ok(Outcome::Preempts(Box::new(preemption)))
     }
 
     /// Whether the gang may search for victims now.
     fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
         let Self { context, gang, .. } = *self;
-        // A gang that may fit without evictions must not preempt.
-        if let Infeasible::GaveUp { steps } = short {
+        let never = self.demand().preemption == EvictionPolicy::Never && !gang.input.group.preempts;
+        // A longer search comes first, because the gang may fit without evictions.
+        if let Infeasible::GaveUp { steps } = short
+            && (never || self.effort == 1)
+        {
             return Err(waits(self.unknown(steps)));
         }
-        if self.demand().preemption == EvictionPolicy::Never && !gang.input.group.preempts {
+        if never {
             return Err(waits(Pending::Capacity(may_not_preempt(short))));
         }
         let retried = without_rejections(context, gang, &self.request);

@@ -30,7 +30,8 @@ pub enum Pending {
         /// enough; else 0.
         guarded: usize,
     },
-    /// A search ended without an answer whether all pods fit together. No work is preempted.
+    /// A search ended without an answer whether all pods fit together. The next search is longer,
+    /// and may preempt.
     Unknown {
         steps: u64,
         next_try: DateTime<Utc>,

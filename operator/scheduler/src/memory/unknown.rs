@@ -1,8 +1,8 @@
 //! Gangs whose placement search ended without an answer.
 //!
 //! The search for a placement of several shapes has a step limit. A gang without an answer may fit,
-//! so no work is preempted for it. A search with ten times the steps follows after an exponential
-//! back-off, one per cycle.
+//! so no work is preempted for it at first. A search with ten times the steps follows after an
+//! exponential back-off, one per cycle. If that has no answer either, it searches victims.
 
 use std::collections::HashMap;
 

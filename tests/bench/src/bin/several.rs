@@ -1,6 +1,6 @@
 //! Prints how many planted gangs of two to four shapes are placed, and the times of their decisions
 //! and of decisions for gangs of one shape in the same run. Then the same for gangs whose replicas
-//! must each share a rack, with the reasons for the victims.
+//! must each share a rack, with the reasons for the victims, and for planted gangs of that kind.
 //!
 //! `bench-several [NODES [GANGS]]`
 
@@ -10,20 +10,26 @@ use anyhow::Result;
 use lockstep_bench::{
     mixed::{Room, planted},
     questions::preempt_beside,
+    racks::{Held, planted_in_racks},
     scenes::{fragmented, replicas_in_racks},
     timed,
 };
 use lockstep_engine::{Infeasible, PreemptionOptions, explain, place, preempt};
 
 /// Nodes, and the numbers of replicas of eight and of four nodes.
-const REPLICAS: [(usize, u32, u32); 6] = [
+const REPLICAS: [(usize, u32, u32); 8] = [
     (1_000, 25, 12),
     (2_000, 50, 25),
     (2_000, 16, 8),
     (3_000, 75, 37),
     (4_800, 16, 8),
     (4_800, 120, 60),
+    (5_000, 16, 8),
+    (5_000, 125, 62),
 ];
+
+/// Racks of planted gangs: up to 5,000 nodes.
+const RACKS: [usize; 4] = [8, 40, 128, 312];
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -65,7 +71,32 @@ fn main() -> Result<()> {
     for depth in [0, 1] {
         replicas(gangs, depth);
     }
+    planted_replicas(gangs);
     Ok(())
+}
+
+/// Places planted gangs whose replicas must each share a rack, and preempts for such.
+fn planted_replicas(gangs: u64) {
+    println!("\n| planted replicas | found | not known | p50 | max |\n|---|---|---|---|---|");
+    for held in [Held::No, Held::ByPods] {
+        for racks in RACKS {
+            let (mut found, mut unknown, mut times) = (0, 0, Vec::new());
+            for seed in 0..gangs {
+                let (scene, demand) = planted_in_racks(seed, racks, held);
+                let options = PreemptionOptions::default();
+                let (answer, time) =
+                    timed(|| preempt(&scene.cluster, &scene.units, &demand, &options));
+                found += u32::from(answer.is_ok());
+                unknown += u32::from(matches!(answer, Err(Infeasible::GaveUp { .. })));
+                times.push(time);
+            }
+            let max = times.iter().max().copied().unwrap_or_default();
+            println!(
+                "| {racks} racks, held: {held:?} | {found} of {gangs} | {unknown} | {:.1?} | {max:.1?} |",
+                median(times)
+            );
+        }
+    }
 }
 
 /// Preempts for gangs of two groups whose replicas must each share a rack.

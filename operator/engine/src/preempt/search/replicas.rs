@@ -16,6 +16,8 @@ use crate::{
 
 /// Steps per node of a placement of all replicas.
 const PLACING: u64 = 4;
+/// One placement of all replicas may take one part in so many of the steps.
+const AGAIN: u64 = 16;
 
 #[derive(Clone)]
 struct PlacedReplica {
@@ -117,12 +119,19 @@ impl<'a> ReplicaPlacement<'a> {
     /// then remains.
     pub fn place_again(&mut self, free: &[i64]) -> bool {
         self.steps += self.placement.nodes.len() as u64 * PLACING;
-        let Ok(found) = place_in(self.placement, free.to_vec()) else {
+        let steps = &self.placement.steps;
+        let place = || place_in(self.placement, free.to_vec());
+        let Ok(found) = steps.share(steps.left() / AGAIN, place) else {
             return false;
         };
-        self.set(self.needed_of(&found));
-        self.unchecked.clear();
+        self.adopt(&found);
         true
+    }
+
+    /// Replaces the placement with one that is valid in this free capacity.
+    pub fn adopt(&mut self, found: &GangPlacement) {
+        self.set(self.needed_of(found));
+        self.unchecked.clear();
     }
 
     /// Drops the placement, and returns the needed replicas, largest first. `None` if running

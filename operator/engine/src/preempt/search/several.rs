@@ -6,7 +6,10 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::{
-    placement::mixture::{Effort, Mixture, MixtureFit, OneMore},
+    placement::{
+        mixture::{Effort, Mixture, MixtureFit, OneMore},
+        want::wants,
+    },
     preempt::instance::{CandidateIx, PreemptionInstance},
     problem::{Amounts, Assignment, NodeIx},
 };
@@ -55,7 +58,7 @@ impl<'a> SeveralShapes<'a> {
         };
         Self {
             instance,
-            mixture: Mixture::new(instance.placement),
+            mixture: Mixture::new(instance.placement, &wants(&instance.demand.needed())),
             changed: Vec::new(),
             is_changed: vec![false; nodes],
             at_begin: None,

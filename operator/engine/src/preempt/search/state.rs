@@ -226,6 +226,13 @@ impl<'a> VictimState<'a> {
         self.total[shape]
     }
 
+    /// Starts the placement of replicas with this one, which is valid for the present victims.
+    pub fn adopt(&mut self, placement: &GangPlacement) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.adopt(placement);
+        }
+    }
+
     /// True if the gang fits: by counting, or by a trial placement if counting is not exact.
     pub fn fits(&mut self) -> bool {
         if self.still_fits() {
