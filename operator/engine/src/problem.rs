@@ -120,8 +120,8 @@ pub struct TopologyDemand {
 pub struct Demand {
     /// Pods by request.
     pub shapes: Vec<Shape>,
-    /// Pods that the gang needs over all shapes, including running ones. Any excess over the sum of
-    /// the shapes' minima is taken from the shapes in order.
+    /// Pods that the gang needs over all shapes, including running ones. Pods of any shapes count
+    /// beyond the shapes' minima.
     pub min_count: u32,
     /// Priority. Only units of strictly lower priority may be evicted.
     pub priority: i32,
@@ -146,8 +146,8 @@ impl Demand {
         }
     }
 
-    /// New pods per shape that the gang needs: the minima minus running members, then the rest of
-    /// `min_count` from the shapes in order.
+    /// New pods per shape that the gang needs: the minima minus running members, and the rest of
+    /// `min_count` from the shapes in order. Placements and evictions may divide the rest otherwise.
     pub fn needed(&self) -> Vec<u32> {
         let mut target: Vec<u32> = self
             .shapes

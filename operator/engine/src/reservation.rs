@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     cluster::{Cluster, ClusterNode},
-    placement::{PLACEMENT_STEPS, place, place_if_it_fits},
+    infeasible::Infeasible,
+    placement::{PLACEMENT_STEPS, min_count::MinCount, place, place_if_it_fits},
     problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
 };
 
@@ -29,13 +30,12 @@ pub struct Blocker {
 ///
 /// `cluster`: capacity that is free for the gang, less the reservations of other gangs.
 pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Option<GangPlacement> {
-    let demand = needed_only(demand);
     let mut order: Vec<&Blocker> = blockers
         .iter()
         .filter(|b| demand.shapes.iter().any(|s| demand.admits(s, b.node)))
         .collect();
-    let mut found = place_without(cluster, &order, &demand)?;
-    let unknown = held_for_long(cluster, &order, &demand);
+    let mut found = place_without(cluster, &order, demand)?;
+    let unknown = held_for_long(cluster, &order, demand);
     order.sort_by_key(|b| match b.ends {
         Some(ends) => (false, ends, 0, b.node),
         None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
@@ -45,7 +45,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
     let (mut too_few, mut enough) = (0, order.len());
     while too_few < enough {
         let middle = too_few + (enough - too_few) / 2;
-        if let Some(placement) = place_without(cluster, &order[..middle], &demand) {
+        if let Some(placement) = place_without(cluster, &order[..middle], demand) {
             (found, enough) = (placement, middle);
         } else {
             too_few = middle + 1;
@@ -59,7 +59,14 @@ fn place_without(cluster: &Cluster, gone: &[&Blocker], demand: &Demand) -> Optio
     for blocker in gone {
         free.remove_pod(blocker.node, &blocker.request);
     }
-    place_if_it_fits(&free, demand, PLACEMENT_STEPS)
+    let place = |demand: &Demand| place_if_it_fits(&free, &needed_only(demand), PLACEMENT_STEPS);
+    match MinCount::of(demand) {
+        None => place(demand),
+        Some(min_count) => {
+            let place = |d: &Demand| place(d).ok_or(Infeasible::GaveUp { steps: 0 });
+            min_count.first(place).ok()
+        }
+    }
 }
 
 /// True if the reservation covers the needed members, on nodes that admit them, and fits without
@@ -72,7 +79,8 @@ pub fn is_possible(
     demand: &Demand,
     reserved: &GangPlacement,
 ) -> bool {
-    let demand = needed_only(demand);
+    let divided = MinCount::of(demand).map(|min_count| min_count.as_placed(reserved));
+    let demand = needed_only(divided.as_ref().unwrap_or(demand));
     let admitted = reserved.assignments.iter().all(|a| {
         demand
             .shapes

@@ -104,13 +104,17 @@ fn check_placement(
             "node {node} is overcommitted"
         );
     }
-    for (ix, (needed, wanted)) in demand.needed().into_iter().zip(demand.wanted()).enumerate() {
+    let mut members = 0;
+    for (ix, (shape, wanted)) in demand.shapes.iter().zip(demand.wanted()).enumerate() {
         let placed = count_of(placement, ix);
+        let all = placed + shape.running_count();
+        members += all;
         prop_assert!(
-            placed >= needed && placed <= wanted,
+            all >= shape.min && placed <= wanted,
             "{placed} pods of shape {ix}"
         );
     }
+    prop_assert!(members >= demand.min_count, "{members} members");
     for assignment in &placement.assignments {
         let shape = &demand.shapes[assignment.shape];
         prop_assert!(

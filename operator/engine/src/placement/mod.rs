@@ -9,6 +9,7 @@ mod exchange;
 mod exhaustive;
 mod instance;
 mod kinds;
+pub(crate) mod min_count;
 pub(crate) mod mixture;
 pub(crate) mod pack;
 mod patterns;
@@ -26,11 +27,16 @@ pub(crate) use steps::Steps;
 
 pub use steps::PLACEMENT_STEPS;
 
+use min_count::MinCount;
+
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     problem::{Assignment, Demand, GangPlacement, Scope, TopologyStrictness},
 };
+
+/// Each division of `minCount` among the shapes may take one part in so many of the steps.
+const TRIAL_PART: u64 = 4;
 
 /// Places a gang in free capacity, or returns the shortage.
 ///
@@ -57,14 +63,23 @@ pub fn place_within(
     steps: u64,
 ) -> Result<GangPlacement, Infeasible> {
     check(cluster, demand)?;
-    let mut instance = PlacementInstance::new(cluster, demand);
-    instance.steps = Steps::new(steps);
-    place_in_free(&instance)
+    let place = |demand: &Demand, steps| {
+        let mut instance = PlacementInstance::new(cluster, demand);
+        instance.steps = Steps::new(steps);
+        place_in_free(&instance)
+    };
+    match MinCount::of(demand) {
+        None => place(demand, steps),
+        Some(min_count) => min_count.first(|demand| place(demand, steps / TRIAL_PART)),
+    }
 }
 
 /// As [`place_within`], without computing the shortage.
 pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Option<GangPlacement> {
     check(cluster, demand).ok()?;
+    if MinCount::of(demand).is_some() {
+        return place_within(cluster, demand, steps).ok();
+    }
     let mut instance = PlacementInstance::new(cluster, demand);
     if demand.topology.is_none() && !pack::has_slots(&instance, cluster.free_table()) {
         return None;

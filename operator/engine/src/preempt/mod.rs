@@ -32,7 +32,9 @@ pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    placement::{PlacementInstance, Steps, check, place_in_free},
+    placement::{
+        PlacementInstance, Steps, check, min_count::MinCount, place_if_it_fits, place_in_free,
+    },
     problem::{Demand, EvictionPolicy, NodeIx, Units},
 };
 use instance::PreemptionInstance;
@@ -40,7 +42,7 @@ use instance::PreemptionInstance;
 /// Finds capacity for a gang, and evicts units of lower priority if necessary.
 ///
 /// Evicts nothing unless the gang then fits, and no unit that could stay. If the search in free
-/// capacity ends without an answer, victims are searched, but not proven best.
+/// capacity ends without a result, evictions are searched, but are not proven best.
 ///
 /// # Errors
 ///
@@ -53,12 +55,22 @@ pub fn preempt(
     options: &PreemptionOptions,
 ) -> Result<PreemptionAnswer, Infeasible> {
     let budget = options.work_budget;
-    decide(cluster, units, demand, budget, |instance| {
-        match options.algorithm {
+    decide(
+        cluster,
+        units,
+        demand,
+        budget,
+        |instance, work_budget| match options.algorithm {
             Algorithm::Kep => kep::preempt(&instance, None),
-            Algorithm::LeastCost => follow_on::preempt(instance, options),
-        }
-    })
+            Algorithm::LeastCost => {
+                let options = PreemptionOptions {
+                    work_budget,
+                    ..options.clone()
+                };
+                follow_on::preempt(instance, &options)
+            }
+        },
+    )
 }
 
 /// As [`preempt`] with [`Algorithm::Kep`]. Without a topology constraint, members are placed one by
@@ -75,21 +87,58 @@ pub fn preempt_kep_in_order(
     node_order: &[NodeIx],
 ) -> Result<PreemptionAnswer, Infeasible> {
     let budget = PreemptionOptions::default().work_budget;
-    decide(cluster, units, demand, budget, |instance| {
+    decide(cluster, units, demand, budget, |instance, _| {
         kep::preempt(&instance, Some(node_order))
     })
 }
 
 /// Places the gang in free capacity. Otherwise `algorithm` chooses victims, if the gang may
-/// preempt.
+/// preempt. If `minCount` can be divided among the shapes in several ways, compares divisions.
 fn decide(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
     work_budget: u64,
-    algorithm: impl FnOnce(PreemptionInstance<'_>) -> Result<PreemptionAnswer, Infeasible>,
+    algorithm: impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
 ) -> Result<PreemptionAnswer, Infeasible> {
     check(cluster, demand)?;
+    let Some(min_count) = MinCount::of(demand) else {
+        return decide_divided(cluster, units, demand, work_budget, &algorithm);
+    };
+    if let Some(placement) = place_if_it_fits(cluster, demand, work_budget) {
+        return Ok(PreemptionAnswer::without_victims(placement));
+    }
+    let free = place_if_it_fits(cluster, &min_count.least(), work_budget);
+    let (divisions, complete) = min_count.alternatives(free.as_ref());
+    let each = work_budget / divisions.len().max(1) as u64;
+    let answers = divisions.iter();
+    let answers = answers.map(|demand| decide_divided(cluster, units, demand, each, &algorithm));
+    let answers: Vec<Result<PreemptionAnswer, Infeasible>> = answers.collect();
+    let known = |answer: &Result<PreemptionAnswer, Infeasible>| match answer {
+        Ok(answer) => answer.proven,
+        Err(reason) => !matches!(reason, Infeasible::GaveUp { .. }),
+    };
+    let proven = complete && answers.iter().all(known);
+    let answers = answers.into_iter().flatten();
+    let best = answers.min_by_key(|a| (a.explanation.priority_bound, a.cost));
+    match best {
+        Some(best) if proven => Ok(best),
+        Some(best) => Ok(best.without_proof()),
+        None => {
+            let decide = |d: &Demand| decide_divided(cluster, units, d, each, &algorithm);
+            min_count.first(decide).map(PreemptionAnswer::without_proof)
+        }
+    }
+}
+
+/// As [`decide`], for one division of `minCount`.
+fn decide_divided(
+    cluster: &Cluster,
+    units: &Units,
+    demand: &Demand,
+    work_budget: u64,
+    algorithm: &impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
+) -> Result<PreemptionAnswer, Infeasible> {
     let mut placing = PlacementInstance::new(cluster, demand);
     placing.steps = Steps::new(work_budget);
     let short = match place_in_free(&placing) {
@@ -102,7 +151,7 @@ fn decide(
             other => other,
         });
     }
-    let answer = algorithm(PreemptionInstance::new(&placing, units))?;
+    let answer = algorithm(PreemptionInstance::new(&placing, units), work_budget)?;
     Ok(match short {
         // Fewer evictions may suffice.
         Infeasible::GaveUp { .. } => answer.without_proof(),

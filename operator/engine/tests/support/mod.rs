@@ -288,7 +288,7 @@ fn demand(
     elastic: u32,
     priority: i32,
 ) -> Demand {
-    let shapes: Vec<Shape> = shapes
+    let mut shapes: Vec<Shape> = shapes
         .into_iter()
         .map(|raw| {
             let mut shape = Shape::new([raw.cpus, raw.gpus].as_slice(), raw.replicas * raw.size);
@@ -302,8 +302,13 @@ fn demand(
             shape
         })
         .collect();
+    let min_count = shapes.iter().map(|s| s.min).sum();
+    if elastic == 2 {
+        // Any members count.
+        shapes.iter_mut().for_each(|shape| shape.min = 0);
+    }
     Demand {
-        min_count: shapes.iter().map(|s| s.min).sum(),
+        min_count,
         shapes,
         priority,
         preemption: if preempts {

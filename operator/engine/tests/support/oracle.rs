@@ -10,8 +10,34 @@ struct Lot {
     domain: Option<usize>,
 }
 
-/// True if the needed members fit.
+/// True if the needed members fit, whichever these are.
 pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
+    let divisions = divisions(demand, 0);
+    divisions
+        .iter()
+        .any(|divided| fits_divided(cluster, divided))
+}
+
+/// The demand with each choice of needed members as minima of the shapes, from a shape on.
+fn divisions(demand: &Demand, shape: usize) -> Vec<Demand> {
+    let minimum = |s: &Shape| s.min.max(s.running_count());
+    let needed: u32 = demand.shapes.iter().map(minimum).sum();
+    let Some(spec) = demand.shapes.get(shape) else {
+        let enough = needed >= demand.min_count;
+        return enough.then(|| demand.clone()).into_iter().collect();
+    };
+    let missing = demand.min_count.saturating_sub(needed);
+    let counts = minimum(spec)..=spec.count.min(minimum(spec) + missing);
+    let with = counts.map(|count| {
+        let mut divided = demand.clone();
+        divided.shapes[shape].min = count;
+        divided
+    });
+    with.flat_map(|divided| divisions(&divided, shape + 1))
+        .collect()
+}
+
+fn fits_divided(cluster: &Cluster, demand: &Demand) -> bool {
     let key = demand
         .topology
         .filter(|t| t.mode == TopologyStrictness::Required)

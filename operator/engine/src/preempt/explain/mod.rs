@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cluster::Cluster,
-    placement::{PlacementInstance, Steps},
+    placement::{PlacementInstance, Steps, min_count::MinCount},
     problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
 };
 
@@ -34,6 +34,9 @@ pub fn explain(
     options: &PreemptionOptions,
     answer: &PreemptionAnswer,
 ) -> Reasons {
+    // Compares sets for the same division of `minCount`.
+    let divided = MinCount::of(demand).map(|min_count| min_count.as_placed(&answer.placement));
+    let demand = divided.as_ref().unwrap_or(demand);
     let mut reasons = compare_in_domain(cluster, units, demand, options, answer);
     if options.algorithm == Algorithm::LeastCost
         && let Some(next) = &mut reasons.runner_up

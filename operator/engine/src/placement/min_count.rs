@@ -1,0 +1,291 @@
+//! Division of `minCount` among the shapes of an elastic gang.
+//!
+//! Any members count, so a gang fits if it fits under one *division*: a number of needed pods for
+//! each shape. A gang that fits also fits with fewer needed pods, which limits the divisions to try.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    infeasible::Infeasible,
+    problem::{Demand, GangPlacement, ShapeIx},
+};
+
+/// Most divisions to try.
+const TRIALS: usize = 64;
+/// Number of divisions up to which [`MinCount::alternatives`] are all divisions.
+const ALTERNATIVES: usize = 6;
+
+/// A gang whose needed pods can be divided in several ways.
+pub(crate) struct MinCount<'d> {
+    demand: &'d Demand,
+    /// Pods of each shape that every division needs, including running ones.
+    least: Vec<u32>,
+    /// Shapes with optional pods.
+    optional: Vec<ShapeIx>,
+    /// Needed pods beyond `least`.
+    more: u32,
+}
+
+/// Pods of each shape beyond the least.
+type Division = Vec<u32>;
+
+impl<'d> MinCount<'d> {
+    /// `None` if there is only one division.
+    pub fn of(demand: &'d Demand) -> Option<Self> {
+        let each = demand.shapes.iter();
+        let least: Vec<u32> = each
+            .map(|s| s.min.min(s.count).max(s.running_count()))
+            .collect();
+        let more = demand.min_count.saturating_sub(least.iter().sum());
+        let all: u32 = demand.shapes.iter().map(|s| s.count).sum();
+        let room = |s: &ShapeIx| demand.shapes[*s].count > least[*s];
+        let optional: Vec<ShapeIx> = (0..least.len()).filter(room).collect();
+        (more > 0 && demand.min_count < all && optional.len() > 1).then_some(Self {
+            demand,
+            least,
+            optional,
+            more,
+        })
+    }
+
+    fn room(&self, shape: ShapeIx) -> u32 {
+        self.demand.shapes[shape].count - self.least[shape]
+    }
+
+    /// The demand with a division as minima.
+    fn divided(&self, division: &[u32]) -> Demand {
+        let mut demand = self.demand.clone();
+        for ((shape, least), more) in demand.shapes.iter_mut().zip(&self.least).zip(division) {
+            shape.min = least + more;
+        }
+        demand.min_count = demand.shapes.iter().map(|s| s.min).sum();
+        demand
+    }
+
+    /// Division of `more` pods, from the shapes in this order. With `most`, at most so many of each
+    /// shape at first.
+    fn in_order(&self, order: &[ShapeIx], most: Option<&Division>) -> Division {
+        let mut division = vec![0; self.least.len()];
+        let mut missing = self.more;
+        let limits = most.into_iter().map(|most| most.as_slice());
+        let unlimited: Division = (0..self.least.len()).map(|s| self.room(s)).collect();
+        for most in limits.chain([unlimited.as_slice()]) {
+            for &shape in order {
+                let more = most[shape].min(self.room(shape)) - division[shape].min(most[shape]);
+                let more = more.min(missing);
+                division[shape] += more;
+                missing -= more;
+            }
+        }
+        division
+    }
+
+    /// The demand with the division of this placement, as far as it goes.
+    pub fn as_placed(&self, placement: &GangPlacement) -> Demand {
+        let placed = self.placed_beyond_least(placement);
+        self.divided(&self.in_order(&self.optional, Some(&placed)))
+    }
+
+    fn placed_beyond_least(&self, placement: &GangPlacement) -> Division {
+        let each = self.demand.shapes.iter().zip(&self.least).enumerate();
+        each.map(|(ix, (shape, least))| {
+            let members = shape.running_count() + placement.count_of(ix);
+            members.saturating_sub(*least)
+        })
+        .collect()
+    }
+
+    /// Demands with divisions that probably need the fewest evictions, and whether these are all.
+    /// `free`: a placement in free capacity of the pods that every division needs, with as many
+    /// optional pods as fit.
+    pub fn alternatives(&self, free: Option<&GangPlacement>) -> (Vec<Demand>, bool) {
+        let mut divisions: BTreeSet<Division> = BTreeSet::new();
+        let complete = self.all(0, &mut vec![0; self.least.len()], self.more, &mut divisions);
+        if !complete {
+            let nothing = GangPlacement::default();
+            let placed = self.placed_beyond_least(free.unwrap_or(&nothing));
+            divisions = (0..self.optional.len().min(ALTERNATIVES))
+                .map(|at| {
+                    let mut order = self.optional.clone();
+                    order.rotate_left(at);
+                    self.in_order(&order, Some(&placed))
+                })
+                .collect();
+        }
+        let demands = divisions.iter().map(|division| self.divided(division));
+        (demands.collect(), complete)
+    }
+
+    /// Collects all divisions. False if they are too many.
+    fn all(
+        &self,
+        at: usize,
+        division: &mut Division,
+        missing: u32,
+        found: &mut BTreeSet<Division>,
+    ) -> bool {
+        let Some(&shape) = self.optional.get(at) else {
+            if missing == 0 {
+                found.insert(division.clone());
+            }
+            return found.len() <= ALTERNATIVES;
+        };
+        let behind: u32 = self.optional[at + 1..].iter().map(|&s| self.room(s)).sum();
+        let complete =
+            (missing.saturating_sub(behind)..=missing.min(self.room(shape))).all(|more| {
+                division[shape] = more;
+                self.all(at + 1, division, missing - more, found)
+            });
+        division[shape] = 0;
+        complete
+    }
+
+    /// The demand without the pods that only some divisions need.
+    pub fn least(&self) -> Demand {
+        self.divided(&vec![0; self.least.len()])
+    }
+
+    /// Result of `place` for the first division for which it succeeds. `place` must succeed for
+    /// fewer needed pods if it succeeds for more.
+    ///
+    /// # Errors
+    ///
+    /// The error for the first division if it fails for all, and [`Infeasible::GaveUp`] if that is
+    /// unknown for some.
+    pub fn first<T>(
+        &self,
+        place: impl FnMut(&Demand) -> Result<T, Infeasible>,
+    ) -> Result<T, Infeasible> {
+        let mut search = DivisionSearch {
+            min_count: self,
+            place,
+            found: None,
+            trials: 0,
+            reason: None,
+            unknown: None,
+        };
+        search.run();
+        match (search.found, search.unknown, search.reason) {
+            (Some(found), _, _) => Ok(found),
+            (None, Some(unknown), _) => Err(unknown),
+            (None, None, reason) => Err(reason.unwrap_or(Infeasible::GaveUp { steps: 0 })),
+        }
+    }
+}
+
+struct DivisionSearch<'s, 'd, P, T> {
+    min_count: &'s MinCount<'d>,
+    place: P,
+    /// Result for a division that fits.
+    found: Option<T>,
+    trials: usize,
+    /// Error of the first division.
+    reason: Option<Infeasible>,
+    /// Set if it is unknown whether some division fits.
+    unknown: Option<Infeasible>,
+}
+
+impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T> {
+    fn run(&mut self) {
+        let MinCount {
+            optional,
+            more,
+            least,
+            ..
+        } = self.min_count;
+        let first = self.min_count.in_order(optional, None);
+        if self.fits(&first) {
+            return;
+        }
+        // Most pods of each shape if only that shape has more than the least.
+        let mut most = vec![0; least.len()];
+        for &shape in optional {
+            let room = self.min_count.room(shape).min(*more);
+            let mut division = vec![0; least.len()];
+            most[shape] = match self.most(&mut division, shape, room + 1) {
+                Some(most) => most,
+                None => return,
+            };
+        }
+        let mut division = vec![0; least.len()];
+        self.search(0, &mut division, *more, &most);
+    }
+
+    /// Tries all divisions of the missing pods among the shapes from a position on. `most`: upper
+    /// bound of each shape.
+    fn search(&mut self, at: usize, division: &mut Division, missing: u32, most: &[u32]) {
+        let optional = &self.min_count.optional;
+        let shape = optional[at];
+        let behind: u32 = optional[at + 1..].iter().map(|&s| most[s]).sum();
+        let mut more = missing.saturating_sub(behind);
+        while more <= missing.min(most[shape]) && self.is_open() {
+            division[shape] = more;
+            if at + 2 < optional.len() {
+                self.search(at + 1, division, missing - more, most);
+                more += 1;
+                continue;
+            }
+            let last = optional[at + 1];
+            division[last] = missing - more;
+            if self.fits(division) {
+                return;
+            }
+            // With more pods of this shape, at most as many of the last fit.
+            match self.most(division, last, missing - more) {
+                Some(fit) => more = missing - fit,
+                None => break,
+            }
+        }
+        division[shape] = 0;
+        division[optional[at + 1]] = 0;
+    }
+
+    /// Most pods of a shape that fit beside the others of a division, below a bound. `None` if not
+    /// even none fits.
+    fn most(&mut self, division: &mut Division, shape: ShapeIx, below: u32) -> Option<u32> {
+        let (mut fit, mut too_many) = (None, below);
+        while fit.map_or(0, |fit| fit + 1) < too_many {
+            let next = fit.map_or(0, |fit| fit + (too_many - fit) / 2);
+            division[shape] = next;
+            if self.is_possible(division) {
+                fit = Some(next);
+            } else {
+                too_many = next;
+            }
+        }
+        division[shape] = 0;
+        fit
+    }
+
+    fn is_open(&self) -> bool {
+        self.found.is_none() && self.trials < TRIALS
+    }
+
+    /// Tries a division, which is a result if it fits.
+    fn fits(&mut self, division: &[u32]) -> bool {
+        match self.try_division(division) {
+            Ok(found) => self.found = Some(found),
+            Err(reason) => drop(self.reason.get_or_insert(reason)),
+        }
+        self.found.is_some()
+    }
+
+    /// Tries a part of a division.
+    fn is_possible(&mut self, division: &[u32]) -> bool {
+        self.try_division(division).is_ok()
+    }
+
+    fn try_division(&mut self, division: &[u32]) -> Result<T, Infeasible> {
+        self.trials += 1;
+        if self.trials > TRIALS {
+            let unknown = Infeasible::GaveUp { steps: 0 };
+            self.unknown.get_or_insert(unknown);
+            return Err(unknown);
+        }
+        let result = (self.place)(&self.min_count.divided(division));
+        if let Err(unknown @ Infeasible::GaveUp { .. }) = result {
+            self.unknown.get_or_insert(unknown);
+        }
+        result
+    }
+}
