@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn the_notes_are_the_section_of_the_version_with_whole_links() {
         let section = format!(
-            "# C\n\n## Unreleased ({VERSION})\n\n- [a](docs/a.md), [b](https://b)\n\n## 0.0.9\n\n- old\n"
+            "# C\n\n## Unreleased ({VERSION})\n\n- [a](docs/install.md), [b](https://b)\n\n## 0.0.9\n\n- old\n"
         );
         let expected = format!(
-            "# Lockstep {VERSION}\n\n- [a]({REPOSITORY}/blob/{TAG}/docs/a.md), [b](https://b)\n"
+            "# Lockstep {VERSION}\n\n- [a]({REPOSITORY}/blob/{TAG}/docs/install.md), [b](https://b)\n"
         );
         assert_eq!(notes(&section).unwrap(), expected);
         let refused = notes("# C\n\n## 0.0.9\n").unwrap_err().to_string();

@@ -263,9 +263,9 @@ const TROUBLES: &[Trouble] = &[
             let limits = json!({"limits": {"nvidia.com/gpu": "17"}});
             after(template(2, "resources", &limits), 10)
         },
-        reason: "Unschedulable",
+        reason: "ExceedsLargestNode",
         cause: "nvidia.com/gpu",
-        remedy: "kubectl lockstep explain w -n ns",
+        remedy: "request less for each pod of the template",
     },
     Trouble {
         title: "No node matches the node selector",
@@ -274,9 +274,9 @@ const TROUBLES: &[Trouble] = &[
             spec["groups"][0]["template"]["spec"]["nodeSelector"] = json!({"gpu": "h200"});
             after(spec, 10)
         },
-        reason: "Unschedulable",
-        cause: "nvidia.com/gpu",
-        remedy: "kubectl lockstep explain w -n ns",
+        reason: "NoNodeMatches",
+        cause: "nodes",
+        remedy: "correct nodeSelector",
     },
     Trouble {
         title: "No node has the topology label",
@@ -284,16 +284,16 @@ const TROUBLES: &[Trouble] = &[
             let topology = json!({"scheduling": {"topology": {"key": "example.com/rack"}}});
             after(gang_with(2, &topology), 10)
         },
-        reason: "Unschedulable",
-        cause: "",
-        remedy: "kubectl lockstep explain w -n ns",
+        reason: "NoTopologyLabel",
+        cause: "example.com/rack",
+        remedy: "label the nodes",
     },
     Trouble {
         title: "The gang is larger than the cluster",
         play: || after(gang(20), 10),
-        reason: "Unschedulable",
-        cause: "insufficient nvidia.com/gpu",
-        remedy: "kubectl lockstep explain w -n ns",
+        reason: "ExceedsCluster",
+        cause: "nvidia.com/gpu",
+        remedy: "add nodes",
     },
 ];
 
