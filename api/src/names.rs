@@ -154,7 +154,14 @@ pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> Str
     format!("{workload}-{key}-{hash}")
 }
 
-/// Common prefix of the names of a workload's PodGroups, truncated or not. The longest key has 46
+/// Name of a workload's native `Workload`. Its templates are immutable, so other templates need
+/// another name.
+pub fn native_workload_name(workload: &str, workload_uid: &str, templates: &str) -> String {
+    let hash = short_hash(&[workload_uid, templates]);
+    format!("{}-{hash}", cut(workload, 0))
+}
+
+/// Common prefix of the names of a workload's PodGroups and native groups, truncated or not. The longest key has 46
 /// characters. Hostnames contain name and key, so at most 12 characters are truncated.
 pub fn pod_group_prefix(workload: &str) -> &str {
     let shortest = MAX_LABEL_VALUE - 46 - HASH - 2;

@@ -5,6 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::names::short_hash;
+
 /// API group of the native kinds.
 pub const NATIVE_GROUP: &str = "scheduling.k8s.io";
 /// The version of native groups that Lockstep creates. In `v1alpha2` of Kubernetes 1.36, `minCount`
@@ -59,11 +61,11 @@ impl PodField {
 impl NativeSupport {
     /// Why Lockstep can create no native groups. `None` if it can.
     pub fn missing(&self) -> Option<String> {
+        if self.versions.is_empty() {
+            return Some(format!("{NATIVE_GROUP} serves no pod groups"));
+        }
         if !self.versions.iter().any(|v| v == NATIVE_VERSION) {
-            let served = match self.versions.as_slice() {
-                [] => "no version".to_owned(),
-                versions => versions.join(", "),
-            };
+            let served = self.versions.join(", ");
             return Some(format!(
                 "{NATIVE_GROUP} serves pod groups in {served}, and Lockstep creates them in {NATIVE_VERSION}"
             ));
@@ -80,6 +82,13 @@ impl NativeSupport {
             ),
         }
     }
+}
+
+/// Name of the native pod group of a gang, from the name of the gang's `PodGroup`. A deleted native
+/// pod group keeps its name until its pods have ended, so each set of pods needs another name.
+pub fn native_pod_group_name(pod_group: &str, placement: &str, attempt: i64) -> String {
+    let hash = short_hash(&[placement, &attempt.to_string()]);
+    format!("{pod_group}-{hash}")
 }
 
 /// A pod for a dry run that shows whether the API server keeps `spec.schedulingGroup`. It meets the
@@ -124,7 +133,7 @@ mod tests {
         let both = &["v1alpha3", "v1beta1"];
         assert_eq!(support(both, PodField::Kept).missing(), None);
         for (versions, field, part) in [
-            (&[][..], PodField::Unknown, "in no version, and"),
+            (&[][..], PodField::Unknown, "serves no pod groups"),
             (&["v1alpha2"], PodField::Kept, "in v1alpha2, and"),
             (&["v1alpha3"], PodField::Kept, "in v1alpha3, and"),
             (&["v1beta1"], PodField::Dropped, "GenericWorkload is off"),

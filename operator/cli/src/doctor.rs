@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
-use lockstep_api::native_group::{NativeSupport, PodField};
+use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_VERSION};
 use lockstep_api::words::count;
 use serde::Serialize;
 
@@ -368,24 +368,19 @@ fn names(facts: &InstallFacts) -> Finding {
 }
 
 fn native(facts: &InstallFacts) -> Finding {
-    let NativeSupport {
-        versions,
-        pod_field,
-    } = &facts.native;
-    if versions.is_empty() {
-        return ok("scheduling.k8s.io serves no pod groups");
+    let both = facts.backend_both == Some(true);
+    match facts.native.missing() {
+        Some(why) if both => warn(format!(
+            "scheduling.backend is Both, but gangs get no native groups: {why}"
+        )),
+        Some(why) => ok(why),
+        None if both => ok(format!(
+            "each gang gets a native group ({NATIVE_GROUP}/{NATIVE_VERSION})"
+        )),
+        None => ok(format!(
+            "{NATIVE_GROUP}/{NATIVE_VERSION} is served and pods keep spec.schedulingGroup: scheduling.backend Both would create native groups"
+        )),
     }
-    let field = match pod_field {
-        PodField::Kept => "pods keep spec.schedulingGroup",
-        PodField::Dropped => {
-            "the API server drops spec.schedulingGroup of pods, because feature gate GenericWorkload is off"
-        }
-        PodField::Unknown => "no dry run shows whether pods keep spec.schedulingGroup",
-    };
-    ok(format!(
-        "scheduling.k8s.io serves pod groups ({}) and {field}: Lockstep creates none and reads the pod groups of other controllers",
-        versions.join(", ")
-    ))
 }
 
 fn kueue(facts: &InstallFacts) -> Finding {

@@ -17,7 +17,14 @@ pub struct PublishedRules {
 #[serde(default)]
 struct ManagerConfig {
     scheduler: SchedulerConfig,
+    scheduling: SchedulingPart,
     agents: AgentsPart,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SchedulingPart {
+    backend: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -26,14 +33,25 @@ struct AgentsPart {
     namespace: String,
 }
 
+impl ManagerConfig {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let first_line = |why: String| why.lines().next().unwrap_or_default().trim().to_owned();
+        serde_saphyr::from_str(text).map_err(|why| first_line(why.to_string()))
+    }
+}
+
+/// True if the configuration of a manager requests native groups; `None` if it cannot be parsed.
+pub fn creates_native_groups(text: &str) -> Option<bool> {
+    let config = ManagerConfig::parse(text).ok()?;
+    Some(config.scheduling.backend == "Both")
+}
+
 /// Parses the configuration of a manager in this namespace.
 pub fn published(text: &str, namespace: &str) -> Result<PublishedRules, String> {
-    let config: ManagerConfig = if text.trim().is_empty() {
-        ManagerConfig::default()
-    } else {
-        let first_line = |why: String| why.lines().next().unwrap_or_default().trim().to_owned();
-        serde_saphyr::from_str(text).map_err(|why| first_line(why.to_string()))?
-    };
+    let config = ManagerConfig::parse(text)?;
     let settings = SchedulerSettings::from(&config.scheduler);
     let mut rules = settings.rules;
     // As in the manager, Lockstep's own pods are never victims.
@@ -66,6 +84,14 @@ mod tests {
             evicts: true,
         };
         assert_eq!(published(SHIPPED, "lockstep-system"), Ok(expected));
+    }
+
+    #[test]
+    fn native_groups_are_requested_by_backend_both() {
+        assert_eq!(creates_native_groups(SHIPPED), Some(false));
+        let both = creates_native_groups("scheduling: {backend: Both}");
+        assert_eq!(both, Some(true));
+        assert_eq!(creates_native_groups("scheduling: 3"), None);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
 use crate::view::{
-    DryRun, FailedRequest, Held, Priority, RefusedRequest, ServiceContent, WorkloadId, WorkloadView,
+    DryRun, FailedRequest, Held, NativeView, Priority, RefusedRequest, ServiceContent, WorkloadId,
+    WorkloadView,
 };
 use crate::zones::ZoneInfo;
 
@@ -77,6 +78,10 @@ impl<'a> Observed<'a> {
 
     pub fn scheduling(self) -> Option<&'a Held<WorkloadSpec>> {
         self.view.scheduling.as_ref()
+    }
+
+    pub fn native(self) -> &'a NativeView {
+        &self.view.native
     }
 
     pub fn service(self) -> Option<&'a Held<ServiceContent>> {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::scheduling::v1beta1;
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
@@ -79,8 +80,9 @@ pub enum Action {
         member: Member,
         pod: Box<Pod>,
     },
-    /// Delete the pod group of a removed gang.
-    DeletePodGroup {
+    /// Delete a scheduling object that no gang needs.
+    DeleteSurplus {
+        surplus: Surplus,
         name: String,
         uid: Uid,
     },
@@ -114,7 +116,7 @@ impl Action {
             | Self::Publish { .. } => ("update", "Pod"),
             Self::CreatePod { .. } => ("create", "Pod"),
             Self::DeletePod { .. } => ("delete", "Pod"),
-            Self::DeletePodGroup { .. } => ("delete", "PodGroup"),
+            Self::DeleteSurplus { surplus, .. } => ("delete", surplus.kind()),
             Self::DeleteWorkload { .. } => ("delete", "TrainingWorkload"),
             Self::DryRun { .. } => ("validate", "Pod"),
         }
@@ -131,18 +133,42 @@ impl Action {
             Self::RemoveGate { .. } => 6,
             Self::Publish { .. } => 7,
             Self::CreatePod { .. } => 8,
-            Self::DeletePodGroup { .. } => 9,
+            Self::DeleteSurplus { .. } => 9,
             Self::DeleteWorkload { .. } => 10,
             Self::DryRun { .. } => 11,
         }
     }
 }
 
+/// Kind of a scheduling object that no gang needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surplus {
+    PodGroup,
+    NativePodGroup,
+    NativeWorkload,
+}
+
+impl Surplus {
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::PodGroup => POD_GROUP,
+            Self::NativePodGroup => NATIVE_POD_GROUP,
+            Self::NativeWorkload => NATIVE_WORKLOAD,
+        }
+    }
+}
+
+const POD_GROUP: &str = "PodGroup";
+const NATIVE_POD_GROUP: &str = "podgroups.scheduling.k8s.io";
+const NATIVE_WORKLOAD: &str = "workloads.scheduling.k8s.io";
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     Service(Box<Service>),
     Workload(Box<Workload>),
     PodGroup(Box<PodGroup>),
+    NativeWorkload(Box<v1beta1::Workload>),
+    NativePodGroup(Box<v1beta1::PodGroup>),
     RestartOrder(Box<RestartOrder>),
 }
 
@@ -151,7 +177,9 @@ impl Object {
         match self {
             Self::Service(_) => "Service",
             Self::Workload(_) => "Workload",
-            Self::PodGroup(_) => "PodGroup",
+            Self::PodGroup(_) => POD_GROUP,
+            Self::NativeWorkload(_) => NATIVE_WORKLOAD,
+            Self::NativePodGroup(_) => NATIVE_POD_GROUP,
             Self::RestartOrder(_) => "RestartOrder",
         }
     }
@@ -161,6 +189,8 @@ impl Object {
             Self::Service(o) => &o.metadata,
             Self::Workload(o) => &o.metadata,
             Self::PodGroup(o) => &o.metadata,
+            Self::NativeWorkload(o) => &o.metadata,
+            Self::NativePodGroup(o) => &o.metadata,
             Self::RestartOrder(o) => &o.metadata,
         }
         .name

@@ -107,6 +107,8 @@ pub struct Identity {
     /// Attempt of its restart domain at its creation.
     pub attempt: i64,
     pub placement: String,
+    /// Name of its native pod group, from the spec.
+    pub native_group: Option<String>,
 }
 
 impl Identity {
@@ -124,6 +126,7 @@ impl Identity {
                 .parse()
                 .unwrap_or_default(),
             placement: text_of(pod_annotations, annotations::PLACEMENT).to_owned(),
+            native_group: None,
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct LifecycleSettings {
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
     pub accelerators: Vec<String>,
+    /// True if gangs get native groups where the API server supports them.
+    pub native_groups: bool,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
     /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
@@ -58,6 +60,7 @@ impl Default for LifecycleSettings {
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
+            native_groups: false,
             supervisor_image: None,
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
         }

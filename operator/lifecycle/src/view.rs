@@ -30,6 +30,8 @@ pub struct WorkloadView {
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
     /// The Workload of this name, of any owner.
     pub scheduling: Option<Held<WorkloadSpec>>,
+    /// Native groups of the workload, and others with similar names.
+    pub native: NativeView,
     /// The Service named like the subdomain, of any owner.
     pub service: Option<Held<ServiceContent>>,
     /// The `RestartOrder` of this name, of any owner.
@@ -119,6 +121,25 @@ pub struct Held<T> {
     /// True if the workload is its controller, by UID.
     pub owned: bool,
     pub content: T,
+}
+
+/// Native groups (`scheduling.k8s.io`), by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NativeView {
+    /// True if the API server supports native groups. `None`: not tested yet.
+    pub supported: Option<bool>,
+    pub workloads: BTreeMap<String, Held<()>>,
+    pub pod_groups: BTreeMap<String, Held<NativePodGroup>>,
+}
+
+/// The parts of a native pod group that change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativePodGroup {
+    pub min_count: i32,
+    /// True once kube-scheduler has placed `min_count` members together. Never reverts.
+    pub scheduled: bool,
+    /// True if it was deleted. It stays until its pods have ended.
+    pub terminating: bool,
 }
 
 /// The specified parts of a Service.

@@ -217,10 +217,9 @@ impl Wiring {
         watch_all(&self.index, &watching, tasks);
         let read = self.clients.read.clone();
         let discovery = Discovery {
-            client: read.clone(),
+            watching,
             namespace,
             period: self.config.resync_period(),
-            random: self.random.clone(),
         };
         tasks.spawn(discovery.follow(self.index.clone(), self.metrics.native.clone()));
         tasks.spawn(server_version::follow(

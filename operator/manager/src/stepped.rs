@@ -125,6 +125,11 @@ impl SteppedManager {
         self.feeds.handle(&self.index, kind, event)
     }
 
+    /// In a process, a separate task tests the API server.
+    pub fn hear_native_support(&mut self, supported: bool) {
+        self.index.set_native_support(supported);
+    }
+
     /// In a process, a separate task watches these groups.
     pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
         self.index.set_native_group(key, Some(group));

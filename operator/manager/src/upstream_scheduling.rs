@@ -18,7 +18,9 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use lockstep_api::key::Key;
-use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_POD_GROUPS, NativeSupport, PodField, probe};
+use lockstep_api::native_group::{
+    NATIVE_GROUP, NATIVE_POD_GROUPS, NATIVE_VERSION, NativeSupport, PodField, probe,
+};
 use lockstep_model::foreign::NativeGroup;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -27,8 +29,7 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use crate::clock::Random;
-use crate::index::Index;
+use crate::index::{Index, Watching, watch_native};
 
 /// Longest time between two tests of the API server.
 const INTERVAL: Duration = Duration::from_mins(10);
@@ -82,18 +83,17 @@ impl NativeMetrics {
 
 /// The API server under test.
 pub struct Discovery {
-    pub client: Client,
+    pub watching: Watching,
     /// Namespace of the dry run.
     pub namespace: String,
     /// Time between two tests; zero: [`INTERVAL`].
     pub period: Duration,
-    pub random: Random,
 }
 
 impl Discovery {
     pub async fn follow(self, index: Arc<Index>, metrics: NativeMetrics) {
         let mut known = None;
-        let mut watching = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let period = match self.period {
             Duration::ZERO => INTERVAL,
             period => period.min(INTERVAL),
@@ -109,16 +109,13 @@ impl Discovery {
                             pod_field, "support of {NATIVE_GROUP} by the API server"
                         );
                         metrics.set(&support);
-                        watching.shutdown().await;
-                        // The server lists its preferred version first.
-                        match support.versions.first() {
-                            Some(version) => {
-                                let (client, random) = (self.client.clone(), self.random.clone());
-                                let version = version.clone();
-                                watching.spawn(watch(client, version, index.clone(), random));
-                            }
-                            None => index.keep_native_groups(&HashSet::new()),
+                        let versions_before = known.as_ref().map(|s: &NativeSupport| &s.versions);
+                        if versions_before != Some(&support.versions) {
+                            tasks.shutdown().await;
+                            index.forget_native_groups();
+                            self.watch(&support.versions, &index, &mut tasks);
                         }
+                        index.set_native_support(support.missing().is_none());
                         known = Some(support);
                     }
                     period
@@ -128,12 +125,22 @@ impl Discovery {
                     period.min(RETRY)
                 }
             };
-            tokio::time::sleep(self.random.jittered(wait)).await;
+            tokio::time::sleep(self.watching.random.jittered(wait)).await;
+        }
+    }
+
+    /// The server lists its preferred version first.
+    fn watch(&self, versions: &[String], index: &Arc<Index>, tasks: &mut JoinSet<()>) {
+        if versions.iter().any(|v| v == NATIVE_VERSION) {
+            watch_native(index, &self.watching, tasks);
+        } else if let Some(version) = versions.first() {
+            let (watching, version) = (self.watching.clone(), version.clone());
+            tasks.spawn(watch_modes(watching, version, index.clone()));
         }
     }
 
     async fn support(&self) -> kube::Result<NativeSupport> {
-        let versions = served(&self.client).await?;
+        let versions = served(&self.watching.client).await?;
         let pod_field = if versions.is_empty() {
             PodField::Unknown
         } else {
@@ -146,7 +153,7 @@ impl Discovery {
     }
 
     async fn pod_field(&self) -> kube::Result<PodField> {
-        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        let pods = Api::<Pod>::namespaced(self.watching.client.clone(), &self.namespace);
         let dry = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -163,7 +170,9 @@ impl Discovery {
     }
 }
 
-async fn watch(client: Client, version: String, index: Arc<Index>, random: Random) {
+/// Watches pod groups of a version in which Lockstep creates none, for their disruption modes.
+async fn watch_modes(watching: Watching, version: String, index: Arc<Index>) {
+    let Watching { client, random, .. } = watching;
     let kind = GroupVersionKind::gvk(NATIVE_GROUP, &version, "PodGroup");
     let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
     let mut listed = HashSet::new();
@@ -192,13 +201,8 @@ async fn watch(client: Client, version: String, index: Arc<Index>, random: Rando
 fn read(group: &DynamicObject) -> NativeGroup {
     let spec = &group.data["spec"];
     let mode = &spec["disruptionMode"];
-    if spec["schedulingPolicy"]["gang"].is_null() {
-        NativeGroup::Basic
-    } else if !mode["all"].is_null() || *mode == "PodGroup" {
-        NativeGroup::All
-    } else {
-        NativeGroup::Single
-    }
+    let gang = !spec["schedulingPolicy"]["gang"].is_null();
+    NativeGroup::of(gang, !mode["all"].is_null() || *mode == "PodGroup")
 }
 
 async fn served(client: &Client) -> kube::Result<Vec<String>> {
@@ -248,5 +252,7 @@ mod tests {
         }
         let basic = json!({"schedulingPolicy": {"basic": {}}});
         assert_eq!(said(&basic), NativeGroup::Basic);
+        let whole = json!({"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}});
+        assert_eq!(said(&whole), NativeGroup::All);
     }
 }

@@ -74,8 +74,20 @@ pub enum NativeGroup {
     Basic,
     /// A gang whose pods are evicted one by one.
     Single,
-    /// A gang that is evicted whole.
+    /// Pods that are evicted together.
     All,
+}
+
+impl NativeGroup {
+    /// `gang`: the group has policy gang. `all`: its disruption mode evicts all pods together, which
+    /// kube-scheduler honours for basic groups too.
+    pub fn of(gang: bool, all: bool) -> Self {
+        match (all, gang) {
+            (true, _) => Self::All,
+            (false, true) => Self::Single,
+            (false, false) => Self::Basic,
+        }
+    }
 }
 
 /// Unit of a pod. `None`: independent. `group`: `PodGroup` in the pod spec.

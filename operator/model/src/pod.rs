@@ -17,6 +17,7 @@ use lockstep_api::time::utc;
 use crate::foreign::{PodUnit, unit_of};
 use crate::metadata::{annotation, label};
 use crate::pod_view::{PodSpecView, PodStatusView};
+use crate::refusal::concerns_group;
 use crate::resources::{Resources, resized_pod_takes};
 use crate::unreadable::{Unreadable, present};
 
@@ -151,6 +152,9 @@ impl Pod {
         let unscheduled = status.condition("PodScheduled", "False");
         let unscheduled = unscheduled.filter(|_| bound.is_none());
         let not_scheduled_for = unscheduled.and_then(|c| c.reason.as_deref());
+        // The node is not to blame: another member of the native group does not fit.
+        let message = unscheduled.and_then(|c| c.message.as_deref());
+        let waits_for_group = message.is_some_and(concerns_group);
         let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             Stage::Ended
         } else if spec
@@ -159,7 +163,7 @@ impl Pod {
             .any(|g| g.name == PREEMPTION_GATE)
         {
             Stage::Gated
-        } else if not_scheduled_for == Some(reasons::UNSCHEDULABLE) {
+        } else if not_scheduled_for == Some(reasons::UNSCHEDULABLE) && !waits_for_group {
             Stage::Refused
         } else {
             Stage::Open
@@ -176,7 +180,10 @@ impl Pod {
             name: name.as_str().into(),
             labels: Arc::new(shared_labels(metadata)),
             owner: workload_of(metadata).and_then(|o| Uid::read(Some(&o.uid))),
-            unit: unit_of(metadata, spec.group()),
+            // Members are units of their gang.
+            unit: (!owner.is_some_and(is_workload))
+                .then(|| unit_of(metadata, spec.group()))
+                .flatten(),
             pod_group: label(metadata, labels::POD_GROUP).map(Arc::from),
             member: metadata.labels.as_ref().and_then(member_of),
             placement: annotation(metadata, annotations::PLACEMENT).map(Arc::from),

@@ -53,7 +53,8 @@ pub struct SchedulingGroupView {
 }
 
 impl PodSpecView {
-    pub(crate) fn group(&self) -> Option<&str> {
+    /// Name of the native pod group.
+    pub fn group(&self) -> Option<&str> {
         let group = self.scheduling_group.as_ref()?;
         group.pod_group_name.as_deref()
     }

@@ -25,6 +25,12 @@ const HELD: [&str; 7] = [
     "node(s) didn't match pod anti-affinity rules",
 ];
 
+/// True if kube-scheduler has a node for the pod, but not for enough members of its native group. The
+/// member without a node has a message of its own.
+pub fn concerns_group(message: &str) -> bool {
+    message.starts_with("minCount (")
+}
+
 /// True if a pinned pod was refused only for capacity, which an eviction can free. False for
 /// unknown reasons.
 pub fn lacks_capacity_only(message: &str) -> bool {

@@ -3,11 +3,12 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::merge;
-use lockstep_cluster::{Cluster, Options};
+use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::{Cluster, Options, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -42,12 +43,50 @@ pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
 
 /// Like [`fresh`], installed with this method.
 pub async fn installed(name: &str, config: Value, method: Method) -> Result<Cluster> {
+    let options = Options {
+        method,
+        ..Options::named(name)
+    };
+    started(options, config).await
+}
+
+/// Feature gate of native groups.
+pub const NATIVE_GATE: &str = "GenericWorkload=true";
+
+/// Argument by which the API server serves a version of native groups.
+pub fn native_version(version: &str) -> String {
+    format!("--runtime-config=scheduling.k8s.io/{version}=true")
+}
+
+/// The same on a control plane with native groups. The manager tests the API server every second.
+pub async fn native(name: &str, config: Value) -> Result<Cluster> {
+    let options = Options {
+        gates: NATIVE_GATE.into(),
+        api_server: vec![native_version("v1beta1")],
+        ..Options::named(name)
+    };
+    let mut merged = json!({"resyncPeriod": "1s"});
+    merge(&mut merged, config);
+    started(options, merged).await
+}
+
+/// Waits until the scenario has no native objects.
+pub async fn no_native_groups(t: &Scenario<'_>) -> Result<()> {
+    eventually("no native objects", PATIENCE, async || {
+        let all = "workloads.scheduling.k8s.io,podgroups.scheduling.k8s.io";
+        let left = t.kubectl(&["get", all, "-o", "name"]).await?;
+        ensure!(left.trim().is_empty(), "{left}");
+        Ok(())
+    })
+    .await
+}
+
+async fn started(options: Options, config: Value) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
     let cluster = Cluster::start(&Options {
         config: merged,
-        method,
-        ..Options::named(name)
+        ..options
     })
     .await?;
     for (class, value) in CLASSES

@@ -20,7 +20,7 @@ use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::proxy::{Fault, Proxy};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
 use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::fresh;
+use lockstep_e2e::{fresh, native};
 use serde_json::{Value, json};
 
 /// Limit of the time from the end state to the last event.
@@ -40,6 +40,10 @@ enum Sweep {
     Restart,
     /// A gang of higher priority needs the capacity of another.
     Preempt,
+    /// A gang with a native group is created.
+    CreateNative,
+    /// All pods of a gang with a native group are replaced.
+    RecreateNative,
 }
 
 impl Sweep {
@@ -48,13 +52,21 @@ impl Sweep {
             Self::Create => "create",
             Self::Restart => "restart",
             Self::Preempt => "preempt",
+            Self::CreateNative => "create-native",
+            Self::RecreateNative => "recreate-native",
         }
+    }
+
+    fn is_native(self) -> bool {
+        matches!(self, Self::CreateNative | Self::RecreateNative)
     }
 
     /// Workloads and their final phases.
     fn ends(self) -> &'static [(&'static str, Phase)] {
         match self {
-            Self::Create | Self::Restart => &[("g", Phase::Running)],
+            Self::Create | Self::Restart | Self::CreateNative | Self::RecreateNative => {
+                &[("g", Phase::Running)]
+            }
             Self::Preempt => &[("g", Phase::Pending), ("vip", Phase::Running)],
         }
     }
@@ -62,7 +74,9 @@ impl Sweep {
     /// Preparation before the counted writes.
     async fn prepare(self, t: &Scenario<'_>) -> Result<()> {
         let spec = match self {
-            Self::Create => return Ok(()),
+            Self::Create | Self::CreateNative => return Ok(()),
+            Self::RecreateNative => json!({"failurePolicy": {"rules": [
+                {"name": "three", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "RecreateGang"}]}}),
             Self::Restart => json!({}),
             Self::Preempt => json!({"priorityClassName": "low"}),
         };
@@ -73,11 +87,11 @@ impl Sweep {
     /// The cause of the counted writes.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
         match self {
-            Self::Create => t
+            Self::Create | Self::CreateNative => t
                 .create(gang("g", members()?, 8, json!({})))
                 .await
                 .map(drop),
-            Self::Restart => {
+            Self::Restart | Self::RecreateNative => {
                 t.exit(t.pods("g").await?.first().context("a pod")?, 3)
                     .await
             }
@@ -127,6 +141,9 @@ impl Sweep {
         for (workload, _) in self.ends() {
             t.no_pods(workload).await?;
         }
+        if self.is_native() {
+            lockstep_e2e::no_native_groups(t).await?;
+        }
         Ok((end, writes))
     }
 
@@ -148,7 +165,8 @@ impl Sweep {
                         "an incident is open"
                     );
                     ensure!(
-                        self != Self::Restart || status.restarts.total == 1,
+                        !matches!(self, Self::Restart | Self::RecreateNative)
+                            || status.restarts.total == 1,
                         "no restart yet"
                     );
                     Ok(())
@@ -213,7 +231,11 @@ impl Sweep {
     }
 
     async fn sweep(self) -> Result<()> {
-        let cluster = fresh(self.name(), json!({})).await?;
+        let cluster = if self.is_native() {
+            native(self.name(), json!({"scheduling": {"backend": "Both"}})).await?
+        } else {
+            fresh(self.name(), json!({})).await?
+        };
         if !cluster.is_ours(self.name()) {
             return Ok(());
         }
@@ -283,6 +305,16 @@ async fn a_crash_at_any_write_of_a_restart_changes_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
     Sweep::Preempt.sweep().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_creation_with_native_groups_changes_nothing() -> Result<()> {
+    Sweep::CreateNative.sweep().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_recreation_with_native_groups_changes_nothing() -> Result<()> {
+    Sweep::RecreateNative.sweep().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

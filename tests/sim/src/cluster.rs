@@ -415,6 +415,12 @@ impl SimCluster {
         self.manager.clock_ahead = ahead;
     }
 
+    /// Tells the manager process whether the API server supports native groups. A new process tests
+    /// the API server itself.
+    pub fn native_support(&mut self, supported: bool) {
+        self.manager.hear_native_support(supported);
+    }
+
     /// Adds a pod group of kube-scheduler. A new manager process does not know it.
     pub fn native_group(&mut self, key: &Key, group: NativeGroup) {
         self.manager.hear_native_group(key, group);

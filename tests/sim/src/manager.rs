@@ -94,6 +94,8 @@ impl Manager {
             &self.lifecycle,
             settings,
         );
+        self.stepped
+            .hear_native_support(self.lifecycle.native_groups);
         let mut store = self.store.lock();
         for kind in WatchedKind::ALL {
             store.relist(kind);
@@ -114,6 +116,11 @@ impl Manager {
                 .hear(kind, event)
                 .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
         }
+    }
+
+    /// Tells this process whether the API server supports native groups.
+    pub fn hear_native_support(&mut self, supported: bool) {
+        self.stepped.hear_native_support(supported);
     }
 
     /// Adds a pod group of kube-scheduler. A new process does not know it.

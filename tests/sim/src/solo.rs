@@ -88,6 +88,15 @@ impl Solo {
         Self::with_settings(0, spec, settings)
     }
 
+    /// The same in an installation whose gangs get native groups, on an API server that supports them.
+    pub fn native(spec: Value) -> Self {
+        let settings = LifecycleSettings {
+            native_groups: true,
+            ..LifecycleSettings::default()
+        };
+        Self::with_settings(0, spec, settings)
+    }
+
     fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {
         let mut cluster = SimCluster::with_settings(seed, settings);
         for name in ["n0", "n1", "n2", "n3"] {

@@ -33,6 +33,7 @@ use crate::doctor_facts::{
 use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
+use crate::published::creates_native_groups;
 
 /// Default namespace of the manager.
 const NAMESPACE: &str = "lockstep-system";
@@ -108,6 +109,7 @@ impl ClusterReader {
             rights: self.rights(namespace).await?,
             namespace: namespace.to_owned(),
             native,
+            backend_both: self.backend_both().await?,
             kueue: self.kueue(&groups).await?,
             objects: self.object_facts().await?,
         })
@@ -226,6 +228,11 @@ impl ClusterReader {
             versions,
             pod_field,
         })
+    }
+
+    async fn backend_both(&self) -> Result<Option<bool>, Problem> {
+        let config = permitted(self.manager_config(None).await)?.flatten();
+        Ok(config.and_then(|(_, text)| creates_native_groups(&text)))
     }
 
     async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use chrono::TimeDelta;
+use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
 use lockstep_cli::doctor::{CheckLevel, diagnose};
 use lockstep_cli::doctor_facts::{
@@ -116,6 +117,74 @@ ok       kueue         not installed                                            
 ok       objects       workloads (5) and all other objects can be read            -
 "
     );
+}
+
+#[test]
+fn the_doctor_names_what_native_groups_lack() {
+    let native = |versions: &[&str], pod_field, both| {
+        found("native", |facts| {
+            facts.native = NativeSupport {
+                versions: versions.iter().map(|&v| v.to_owned()).collect(),
+                pod_field,
+            };
+            facts.backend_both = both;
+        })
+    };
+    for (versions, field, both, level, part) in [
+        (
+            &["v1beta1"][..],
+            PodField::Kept,
+            Some(true),
+            CheckLevel::Ok,
+            "each gang gets a native group",
+        ),
+        (
+            &["v1beta1"],
+            PodField::Kept,
+            Some(false),
+            CheckLevel::Ok,
+            "Both would create native groups",
+        ),
+        (
+            &["v1beta1"],
+            PodField::Kept,
+            None,
+            CheckLevel::Ok,
+            "Both would create native groups",
+        ),
+        (
+            &["v1beta1"],
+            PodField::Dropped,
+            Some(true),
+            CheckLevel::Warn,
+            "GenericWorkload is off",
+        ),
+        (
+            &["v1alpha2"],
+            PodField::Kept,
+            Some(true),
+            CheckLevel::Warn,
+            "in v1alpha2, and Lockstep creates",
+        ),
+        (
+            &["v1alpha2"],
+            PodField::Kept,
+            Some(false),
+            CheckLevel::Ok,
+            "in v1alpha2, and Lockstep creates",
+        ),
+        (
+            &[],
+            PodField::Unknown,
+            Some(true),
+            CheckLevel::Warn,
+            "serves no pod groups",
+        ),
+    ] {
+        let (is, message) = native(versions, field, both);
+        assert_eq!(is, level, "{message}");
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 /// Level and message of a check after a change of a healthy installation.

@@ -2,6 +2,7 @@
 //!
 //! | module | requests |
 //! | --- | --- |
+//! | [`native_groups`] | native groups of `scheduling.k8s.io` |
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`end`] | after the end of the workload |
@@ -9,6 +10,7 @@
 //! | [`refused`] | recently refused requests |
 
 mod end;
+mod native_groups;
 mod objects;
 mod pods;
 mod refused;
@@ -25,6 +27,7 @@ use crate::ledger::{GangLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::plan::Action;
 use crate::wake::Wake;
+use native_groups::NativeGroups;
 use objects::DryRunFor;
 use pods::{Creations, GangPods};
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
@@ -34,10 +37,12 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
     let mut out = Vec::new();
     let mut wake = Wake::NEVER;
     if ledger.ended.is_some() {
+        NativeGroups::default().delete_surplus(facts, &mut out);
         end::clean_up(facts, ledger, &mut out, &mut wake);
     } else if facts.spec().suspend {
         let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
         out.extend(leaving.filter_map(delete));
+        NativeGroups::default().delete_surplus(facts, &mut out);
     } else if ledger.applied.is_none() {
         out.extend(objects::dry_run(facts, DryRunFor::Pods, &mut wake));
     } else {
@@ -57,6 +62,8 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     }
     let membership = ledger.membership(facts.spec());
     let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
+    let native = NativeGroups::wanted(facts, ledger, &membership);
+    let complete = native.ensure(facts, out, wake) && complete;
     delete_surplus(facts, applied, out);
     let mut creates = Creations::default();
     let mut waits = false;
@@ -76,9 +83,10 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                     entry,
                     membership: &membership,
                     placement,
+                    native_group: native.name(&gang.key),
                 };
                 placed.repair(out, wake);
-                if complete && entry.started && entry.backoff.is_none() {
+                if complete && entry.may_have_pods() {
                     placed.create(&mut creates, wake);
                 }
             }

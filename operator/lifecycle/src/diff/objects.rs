@@ -12,14 +12,14 @@ use crate::objects::hash::spec_hash;
 use crate::objects::pod::dry_run_pods;
 use crate::objects::scheduling as build;
 use crate::orders;
-use crate::plan::{Action, Object};
+use crate::plan::{Action, Object, Surplus};
 use crate::tier::Tier;
 use crate::view::{Held, Priority, Target};
 use crate::wake::Wake;
 
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ensured {
+pub(super) enum Ensured {
     Same,
     Requested,
     /// Another owner's object has the name, or the API server has recently refused the request.
@@ -105,7 +105,7 @@ pub(super) fn ensure_all(
 }
 
 /// `same`: the present object has the wanted content.
-fn ensure<T>(
+pub(super) fn ensure<T>(
     facts: &Facts<'_>,
     object: Object,
     present: Option<&Held<T>>,
@@ -189,7 +189,8 @@ fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     for (key, group) in facts.view.pod_groups() {
         let uid = Uid::read(group.metadata.uid.as_deref());
         if let (None, Some(name), Some(uid)) = (facts.gang(key), &group.metadata.name, uid) {
-            out.push(Action::DeletePodGroup {
+            out.push(Action::DeleteSurplus {
+                surplus: Surplus::PodGroup,
                 name: name.clone(),
                 uid,
             });

@@ -52,6 +52,8 @@ pub(super) struct GangPods<'v, 'a> {
     pub entry: &'v GangLedger,
     pub membership: &'v Membership<'a>,
     pub placement: &'a PlacementView,
+    /// Native pod group that new pods join.
+    pub native_group: Option<&'v str>,
 }
 
 impl GangPods<'_, '_> {
@@ -194,6 +196,7 @@ impl GangPods<'_, '_> {
                         tier: Tier::Plain,
                         supervised: may_have_supervisors(self.gang).then_some(Delivery::Copied),
                         has_peers: has_peers(domain),
+                        native_group: self.native_group,
                     };
                     if let Some(pod) = self.new_pod(plan, wake) {
                         out.add(member.clone(), pod);

@@ -173,6 +173,13 @@ impl Ledger {
     }
 }
 
+impl GangLedger {
+    /// True if pods may be created on the gang's nodes.
+    pub fn may_have_pods(&self) -> bool {
+        self.started && self.backoff.is_none()
+    }
+}
+
 impl DomainLedger {
     /// True if all members have run at this placement, or are being restarted.
     pub fn under_way(&self) -> bool {

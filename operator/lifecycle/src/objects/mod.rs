@@ -2,6 +2,7 @@ mod affinity;
 pub(crate) mod env;
 pub(crate) mod hash;
 mod metadata;
+pub(crate) mod native_group;
 pub(crate) mod pod;
 mod restart;
 pub(crate) mod scheduling;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSchedulingGroup, PodSpec};
 use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::Member;
 use lockstep_api::names::{
@@ -37,6 +37,8 @@ pub(crate) struct PodPlan<'a> {
     /// `None`: without a supervisor.
     pub supervised: Option<Delivery>,
     pub has_peers: bool,
+    /// Name of its native pod group.
+    pub native_group: Option<&'a str>,
 }
 
 /// `None` if the member does not run.
@@ -150,6 +152,11 @@ fn identify(view: Observed<'_>, plan: &PodPlan<'_>, spec: &mut PodSpec) {
         .clone_from(&view.spec().priority_class_name);
     spec.scheduler_name
         .get_or_insert_with(|| DEFAULT_SCHEDULER.into());
+    if let Some(name) = plan.native_group {
+        spec.scheduling_group = Some(PodSchedulingGroup {
+            pod_group_name: Some(name.to_owned()),
+        });
+    }
     if plan.gated {
         let gate = PodSchedulingGate {
             name: PREEMPTION_GATE.into(),
@@ -240,6 +247,7 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
                 tier,
                 supervised: Some(Delivery::Copied),
                 has_peers: true,
+                native_group: None,
             };
             pod(view, &membership, plan)
         })

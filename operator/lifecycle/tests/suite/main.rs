@@ -18,6 +18,7 @@ mod incidents;
 mod late_agents;
 mod meetings;
 mod mixed;
+mod native_groups;
 mod objects;
 mod one_member;
 mod outages;

@@ -7,7 +7,7 @@ use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::time;
 
-use super::{Config, Span};
+use super::{Backend, Config, Span};
 use crate::api::clients::Deadlines;
 use crate::index::AgentSelector;
 use crate::lease::Timing;
@@ -94,6 +94,7 @@ impl Config {
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
             accelerators: self.scheduler.accelerators.clone(),
+            native_groups: self.scheduling.backend == Backend::Both,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
             ..LifecycleSettings::default()

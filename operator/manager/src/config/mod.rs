@@ -42,6 +42,8 @@ pub struct Config {
     pub resync_period: Span,
     /// Workload controller.
     pub workloads: WorkloadConfig,
+    /// Objects by which gangs are scheduled.
+    pub scheduling: SchedulingConfig,
     /// Placement and preemption of gangs.
     pub scheduler: SchedulerConfig,
     /// Selection of the node agents' pods.
@@ -60,6 +62,7 @@ impl Default for Config {
             client: ClientConfig::default(),
             resync_period: secs(600),
             workloads: WorkloadConfig::default(),
+            scheduling: SchedulingConfig::default(),
             scheduler: SchedulerConfig::default(),
             agents: AgentConfig::default(),
             supervisor: SupervisorConfig::default(),
@@ -238,6 +241,26 @@ impl Default for WorkloadConfig {
             recreate_takes: span(settings.recreate_takes),
         }
     }
+}
+
+/// Objects by which gangs are scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SchedulingConfig {
+    /// `Lockstep`: gangs have Lockstep's own scheduling objects only. `Both`: kube-scheduler also gets
+    /// a native group for each gang, where the API server supports it. A change affects the next
+    /// placement of a gang.
+    pub backend: Backend,
+}
+
+/// Objects by which gangs are scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Backend {
+    /// Lockstep's own objects.
+    #[default]
+    Lockstep,
+    /// Lockstep's own objects, and native groups.
+    Both,
 }
 
 /// Selection of the node agents' pods.
@@ -528,6 +551,10 @@ mod tests {
             (
                 "scheduler: {preemption: {minRuntimeSeconds: -5}}",
                 "scheduler.preemption.minRuntimeSeconds: Invalid value: -5: ",
+            ),
+            (
+                "scheduling: {backend: Kubernetes}",
+                "scheduling.backend: Invalid value: \"Kubernetes\": unknown variant `Kubernetes`, expected `Lockstep` or `Both`",
             ),
             (
                 "scheduler: {preemption: {victims: {scope: All}}}",

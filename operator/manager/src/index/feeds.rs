@@ -4,8 +4,9 @@ use kube::runtime::watcher::Event;
 use serde_json::{Error, Value, from_value};
 
 use super::kinds::{
-    Agents, Budgets, Claims, Namespaces, Nodes, Orders, PodGroups, Pods, PriorityClasses, Quotas,
-    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
+    Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
+    PodGroups, Pods, PriorityClasses, Quotas, SchedulingWorkloads, Services, StorageClasses,
+    Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchedKind};
 
@@ -15,6 +16,8 @@ pub struct Feeds {
     agents: Feed<Agents>,
     scheduling: Feed<SchedulingWorkloads>,
     pod_groups: Feed<PodGroups>,
+    native_workloads: Feed<NativeWorkloads>,
+    native_pod_groups: Feed<NativePodGroups>,
     services: Feed<Services>,
     pods: Feed<Pods>,
     nodes: Feed<Nodes>,
@@ -35,6 +38,8 @@ impl Default for Feeds {
             agents: Feed::new(),
             scheduling: Feed::new(),
             pod_groups: Feed::new(),
+            native_workloads: Feed::new(),
+            native_pod_groups: Feed::new(),
             services: Feed::new(),
             pods: Feed::new(),
             nodes: Feed::new(),
@@ -66,6 +71,8 @@ impl Feeds {
             WatchedKind::NodeAgent => handle(&mut self.agents, index, event),
             WatchedKind::Workload => handle(&mut self.scheduling, index, event),
             WatchedKind::PodGroup => handle(&mut self.pod_groups, index, event),
+            WatchedKind::NativeWorkload => handle(&mut self.native_workloads, index, event),
+            WatchedKind::NativePodGroup => handle(&mut self.native_pod_groups, index, event),
             WatchedKind::Service => handle(&mut self.services, index, event),
             WatchedKind::Pod => handle(&mut self.pods, index, event),
             WatchedKind::Node => handle(&mut self.nodes, index, event),

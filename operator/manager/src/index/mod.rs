@@ -36,12 +36,12 @@ pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::Known;
 pub use views::member;
-pub use watch::{Watching, watch_all};
+pub use watch::{Watching, watch_all, watch_native};
 pub use watched_kind::WatchedKind;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
-use kinds::Watched;
+use kinds::{NativePodGroups, NativeWorkloads, Watched};
 use progress::{Seen, version};
 use state::Touched;
 
@@ -64,7 +64,12 @@ impl Index {
             queue,
             clock,
             scheduler: Notify::new(),
-            pending: signal::Sender::new(WatchedKind::ALL.into_iter().collect()),
+            pending: signal::Sender::new(
+                WatchedKind::ALL
+                    .into_iter()
+                    .filter(|kind| !WatchedKind::OPTIONAL.contains(kind))
+                    .collect(),
+            ),
         })
     }
 
@@ -92,6 +97,36 @@ impl Index {
 
     pub(crate) fn wake_scheduler(&self) {
         self.scheduler.notify_one();
+    }
+
+    /// Stores whether the API server supports native groups, which every workload reads.
+    pub(crate) fn set_native_support(&self, supported: bool) {
+        let mut state = self.state.write();
+        let known = state.native_supported.replace(supported);
+        let workloads = match known {
+            Some(known) if known == supported => BTreeSet::new(),
+            _ => state.workloads.keys().cloned().collect(),
+        };
+        drop(state);
+        self.tell(Touched {
+            workloads,
+            ..Touched::default()
+        });
+    }
+
+    /// Forgets all native groups, before another version of them is watched.
+    pub(crate) fn forget_native_groups(&self) {
+        let mut state = self.state.write();
+        let mut touched = Touched::default();
+        for key in NativePodGroups::keys(&state) {
+            NativePodGroups::delete(&mut state, &key, &mut touched);
+        }
+        for key in NativeWorkloads::keys(&state) {
+            NativeWorkloads::delete(&mut state, &key, &mut touched);
+        }
+        drop(state);
+        self.tell(touched);
+        self.keep_native_groups(&HashSet::new());
     }
 
     /// Stores a pod group of kube-scheduler. `None` deletes it.

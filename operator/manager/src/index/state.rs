@@ -8,7 +8,7 @@ use lockstep_api::scheduling::NodePlacement;
 use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
-use lockstep_lifecycle::view::{Held, ServiceContent};
+use lockstep_lifecycle::view::{Held, NativePodGroup, ServiceContent};
 use lockstep_lifecycle::zones::ZoneInfo;
 use lockstep_model::{AdmittedPods, Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
 use lockstep_scheduler::GangInput;
@@ -68,6 +68,12 @@ pub struct State {
     /// With the UIDs of their controllers.
     pub(super) services: BTreeMap<Key, (Option<Uid>, Held<ServiceContent>)>,
     pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
+    /// True if the API server supports native groups. `None`: not tested yet.
+    pub native_supported: Option<bool>,
+    /// With the UIDs of their controllers.
+    pub(super) native_workloads: BTreeMap<Key, (Option<Uid>, Held<()>)>,
+    /// With the UIDs of their controllers.
+    pub(super) native_pod_groups: BTreeMap<Key, (Option<Uid>, Held<NativePodGroup>)>,
     pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
     pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// True if a node has changed since the last computation of `zones`.
@@ -132,6 +138,8 @@ impl State {
                 WatchedKind::NodeAgent => self.agents.len(),
                 WatchedKind::Workload => self.scheduling.len(),
                 WatchedKind::PodGroup => self.pod_groups.len(),
+                WatchedKind::NativeWorkload => self.native_workloads.len(),
+                WatchedKind::NativePodGroup => self.native_pod_groups.len(),
                 WatchedKind::Service => self.services.len(),
                 WatchedKind::Pod => self.pods.len(),
                 WatchedKind::Node => self.nodes.len(),

@@ -6,7 +6,9 @@ use lockstep_api::names::pod_group_prefix;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
-use lockstep_lifecycle::view::{DryRun, FailedRequest, Held, Priority, RefusedRequest, WorkloadId};
+use lockstep_lifecycle::view::{
+    DryRun, FailedRequest, Held, NativeView, Priority, RefusedRequest, WorkloadId,
+};
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 use lockstep_model::PriorityClass;
 
@@ -43,6 +45,11 @@ impl State {
                 .orders
                 .get(key)
                 .map(|o| held(o, &id.uid, o.object.spec.clone())),
+            native: NativeView {
+                supported: self.native_supported,
+                workloads: named(&self.native_workloads, &id),
+                pod_groups: named(&self.native_pod_groups, &id),
+            },
             service: self.services.get(&Key::new(&key.namespace, service)).map(
                 |(owner, service)| Held {
                     owned: owner.as_ref() == Some(&id.uid),
@@ -75,14 +82,8 @@ impl State {
         })
     }
 
-    /// Names of pod groups start with the workload's name, so the groups are adjacent in the table.
     fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<GangKey, Arc<PodGroup>> {
-        let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
-        self.pod_groups
-            .range(first.clone()..)
-            .take_while(|(key, _)| {
-                key.namespace == first.namespace && key.name.starts_with(&*first.name)
-            })
+        with_prefix(&self.pod_groups, id)
             .filter(|(_, group)| controller_uid(&***group) == Some(id.uid.as_str()))
             .filter_map(|(_, g)| Some((GangKey::read(Some(&g.spec.gang_key))?, Arc::clone(g))))
             .collect()
@@ -98,6 +99,33 @@ impl State {
             preemption: class.map_or(PreemptionPolicy::PreemptLowerPriority, |c| c.preemption),
         }
     }
+}
+
+/// Names of pod groups start with the workload's name, so the groups are adjacent in the table.
+fn with_prefix<'t, V>(
+    table: &'t BTreeMap<Key, V>,
+    id: &WorkloadId,
+) -> impl Iterator<Item = (&'t Key, &'t V)> {
+    let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
+    table.range(first.clone()..).take_while(move |(key, _)| {
+        key.namespace == first.namespace && key.name.starts_with(&*first.name)
+    })
+}
+
+/// Native groups with the workload's prefix, of any owner.
+fn named<T: Clone>(
+    table: &BTreeMap<Key, (Option<Uid>, Held<T>)>,
+    id: &WorkloadId,
+) -> BTreeMap<String, Held<T>> {
+    let named = with_prefix(table, id).map(|(key, (owner, held))| {
+        let owned = owner.as_ref() == Some(&id.uid);
+        let held = Held {
+            owned,
+            ..held.clone()
+        };
+        (key.name.to_string(), held)
+    });
+    named.collect()
 }
 
 fn held<K: kube::Resource, T>(object: &Identified<K>, workload: &Uid, content: T) -> Held<T> {

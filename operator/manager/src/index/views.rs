@@ -30,7 +30,10 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
         name: pod.name.to_string(),
         uid: pod.uid.clone(),
         owner_uid: workload.clone(),
-        identity: Identity::read(pod_labels, annotations),
+        identity: Identity {
+            native_group: partial.spec.group().map(str::to_owned),
+            ..Identity::read(pod_labels, annotations)
+        },
         node: pod.bound.clone().map(String::from),
         pinned: pod.pinned.clone().map(String::from),
         nominated: pod.nominated.clone().map(String::from),

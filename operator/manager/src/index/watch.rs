@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::kinds::{
-    Agents, Budgets, Claims, Namespaces, Nodes, Orders, PodGroups, Pods, PriorityClasses, Quotas,
-    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
+    Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
+    PodGroups, Pods, PriorityClasses, Quotas, SchedulingWorkloads, Services, StorageClasses,
+    Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
@@ -49,6 +50,18 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
         Namespaces,
     );
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
+}
+
+/// Watches native groups, until the tasks are dropped.
+pub fn watch_native(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
+    let all = watcher::Config::default();
+    let (index, watching) = (index.clone(), watching.clone());
+    tasks.spawn(watch::<NativeWorkloads>(
+        index.clone(),
+        watching.clone(),
+        all.clone(),
+    ));
+    tasks.spawn(watch::<NativePodGroups>(index, watching, all));
 }
 
 /// Each iteration is one list and the watch after it. Lists are streamed (KEP-3157) unless the

@@ -7,6 +7,10 @@ pub enum WatchedKind {
     Workload,
     /// `PodGroup` of Lockstep's API group.
     PodGroup,
+    /// `Workload` of `scheduling.k8s.io`.
+    NativeWorkload,
+    /// `PodGroup` of `scheduling.k8s.io`.
+    NativePodGroup,
     Service,
     Pod,
     Node,
@@ -20,12 +24,17 @@ pub enum WatchedKind {
 }
 
 impl WatchedKind {
-    pub const ALL: [Self; 15] = [
+    /// Kinds that are watched only where the API server serves them.
+    pub const OPTIONAL: [Self; 2] = [Self::NativeWorkload, Self::NativePodGroup];
+
+    pub const ALL: [Self; 17] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
         Self::NodeAgent,
         Self::Workload,
         Self::PodGroup,
+        Self::NativeWorkload,
+        Self::NativePodGroup,
         Self::Service,
         Self::Pod,
         Self::Node,
@@ -45,6 +54,8 @@ impl WatchedKind {
             Self::NodeAgent => "NodeAgent",
             Self::Workload => "Workload",
             Self::PodGroup => "PodGroup",
+            Self::NativeWorkload => "NativeWorkload",
+            Self::NativePodGroup => "NativePodGroup",
             Self::Service => "Service",
             Self::Pod => "Pod",
             Self::Node => "Node",

@@ -14,7 +14,7 @@ use lockstep_api::names::labels;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
 use lockstep_lifecycle::tier::Tier;
-use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
+use lockstep_lifecycle::view::{NativeView, Priority, RefusalKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::api::{Actor, Pace};
@@ -40,6 +40,7 @@ fn view() -> WorkloadView {
         gangs: BTreeMap::new(),
         pod_groups: BTreeMap::new(),
         scheduling: None,
+        native: NativeView::default(),
         service: None,
         order: None,
         nodes: BTreeMap::new(),

@@ -1,27 +1,69 @@
-//! What the API server supports of native groups is discovered, also after a restart.
+//! Native groups: discovery, also after a restart of the API server, and gangs in backend Both.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use lockstep_api::condition::types;
+use lockstep_api::workload::Phase;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::Scenario;
 use lockstep_cluster::{Cluster, Options, eventually, http, scenario};
+use lockstep_e2e::{NATIVE_GATE, native, native_version, no_native_groups};
 use serde_json::{Value, json};
 
-/// Feature gate of native groups.
-const GATE: &str = "GenericWorkload=true";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn served(version: &str) -> String {
-    format!("--runtime-config=scheduling.k8s.io/{version}=true")
-}
-
 /// A separate cluster, whose manager tests the API server every second.
-async fn cluster(options: Options) -> Result<Cluster> {
+async fn cluster(options: Options, backend: &str) -> Result<Cluster> {
     Cluster::start(&Options {
-        config: json!({"resyncPeriod": "1s"}),
+        config: json!({"resyncPeriod": "1s", "scheduling": {"backend": backend}}),
         ..options
     })
+    .await
+}
+
+/// A cluster with native groups.
+async fn with_groups(name: &str, backend: &str) -> Result<Cluster> {
+    native(name, json!({"scheduling": {"backend": backend}})).await
+}
+
+/// Native pod groups of a scenario.
+async fn groups(t: &Scenario<'_>) -> Result<Vec<PodGroup>> {
+    let groups: Api<PodGroup> = Api::namespaced(t.client.clone(), &t.name);
+    Ok(groups.list(&ListParams::default()).await?.items)
+}
+
+/// Waits until one native pod group is left, which these pods have joined and of which kube-scheduler
+/// needs one member.
+async fn joined(t: &Scenario<'_>, pods: &[Pod]) -> Result<PodGroup> {
+    eventually(
+        "one native pod group with minCount 1",
+        PATIENCE,
+        async || {
+            let groups = groups(t).await?;
+            let [group] = groups.as_slice() else {
+                bail!("{} groups", groups.len());
+            };
+            for pod in pods {
+                let joined = pod.spec.as_ref().and_then(|s| s.scheduling_group.as_ref());
+                let joined = joined.and_then(|g| g.pod_group_name.clone());
+                ensure!(joined.as_deref() == Some(&*group.name_any()), "{joined:?}");
+            }
+            let gang = group.spec.scheduling_policy.gang.as_ref();
+            ensure!(gang.is_some_and(|g| g.min_count == 1), "{gang:?}");
+            let status = group.status.iter();
+            let mut conditions = status.flat_map(|s| s.conditions.iter().flatten());
+            let scheduled =
+                conditions.any(|c| c.type_ == "PodGroupInitiallyScheduled" && c.status == "True");
+            ensure!(scheduled, "kube-scheduler has not placed the group");
+            Ok(group.clone())
+        },
+    )
     .await
 }
 
@@ -64,7 +106,7 @@ async fn doctor(cluster: &Cluster) -> Result<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_api_server_with_other_gates_is_noticed() -> Result<()> {
-    let mut cluster = cluster(Options::named("native")).await?;
+    let mut cluster = cluster(Options::named("native"), "Lockstep").await?;
     if !cluster.is_ours("native groups") {
         return Ok(());
     }
@@ -72,28 +114,30 @@ async fn a_restart_of_the_api_server_with_other_gates_is_noticed() -> Result<()>
     shows(&manager.metrics, &[], "unknown").await?;
     ensure!(doctor(&cluster).await? == "scheduling.k8s.io serves no pod groups");
     cluster
-        .restart_api_server(GATE, &[served("v1beta1")])
+        .restart_api_server(NATIVE_GATE, &[native_version("v1beta1")])
         .await?;
     shows(&manager.metrics, &["v1beta1"], "kept").await?;
     let message = doctor(&cluster).await?;
     ensure!(
-        message.contains("(v1beta1) and pods keep spec.schedulingGroup"),
+        message.contains("pods keep spec.schedulingGroup"),
         "{message}"
     );
     // Without the gate, the version is served without pod groups.
-    cluster.restart_api_server("", &[served("v1beta1")]).await?;
+    cluster
+        .restart_api_server("", &[native_version("v1beta1")])
+        .await?;
     shows(&manager.metrics, &[], "unknown").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gangs_run_where_the_api_server_of_1_36_serves_alpha_groups() -> Result<()> {
-    let cluster = cluster(Options {
+    let options = Options {
         kubernetes: "1.36.3".into(),
-        gates: GATE.into(),
-        api_server: vec![served("v1alpha2")],
+        gates: NATIVE_GATE.into(),
+        api_server: vec![native_version("v1alpha2")],
         ..Options::named("native-alpha")
-    })
-    .await?;
+    };
+    let cluster = cluster(options, "Both").await?;
     if !cluster.has_nodes("alpha groups") {
         return Ok(());
     }
@@ -105,7 +149,257 @@ async fn gangs_run_where_the_api_server_of_1_36_serves_alpha_groups() -> Result<
     };
     scenario(&cluster, "alpha", &shape, async |t| {
         t.create(gang("g", 2, 8, json!({}))).await?;
+        let pods = t.running("g").await?;
+        let ungrouped = |pod: &Pod| pod.spec.as_ref().is_some_and(|s| s.scheduling_group.is_none());
+        ensure!(pods.iter().all(ungrouped));
+        let message = doctor(t.cluster).await?;
+        let why = "scheduling.backend is Both, but gangs get no native groups: scheduling.k8s.io serves pod groups \
+                   in v1alpha2, and Lockstep creates them in v1beta1";
+        ensure!(message == why, "{message}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_scheduler_binds_a_gang_of_backend_both_by_its_native_group() -> Result<()> {
+    let cluster = with_groups("native-both", "Both").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "both", &Shape::default(), async |t| {
+        let recreate = json!({"priorityClassName": "low", "failurePolicy": {"rules": [
+            {"name": "three", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "RecreateGang"}]}});
+        t.create(gang("g", 2, 8, recreate)).await?;
+        let pods = t.running("g").await?;
+        let group = joined(t, &pods).await?;
+        let spec = &group.spec;
+        ensure!(
+            spec.priority == Some(100) && spec.priority_class_name.as_deref() == Some("low"),
+            "{spec:?}"
+        );
+        let all = spec
+            .disruption_mode
+            .as_ref()
+            .is_some_and(|m| m.all.is_some());
+        ensure!(all, "{spec:?}");
+
+        // A tenant raises minCount: it is lowered again.
+        let raised = r#"{"spec":{"schedulingPolicy":{"gang":{"minCount":7}}}}"#;
+        let name = group.name_any();
+        let kind = "podgroups.scheduling.k8s.io";
+        t.kubectl(&["patch", kind, &name, "--type=merge", "-p", raised])
+            .await?;
+        joined(t, &pods).await?;
+
+        // A tenant deletes the group: its finalizer keeps it while pods run.
+        t.kubectl(&["delete", kind, &name, "--wait=false"]).await?;
+
+        // New pods get another group, and the old one goes with its pods.
+        t.exit(pods.first().context("a pod")?, 3).await?;
+        t.restarted("g", 1).await?;
+        let pods = t.running("g").await?;
+        let second = joined(t, &pods).await?;
+        ensure!(second.name_any() != name, "{name} again");
+
+        t.kubectl(&["delete", "tw", "g"]).await?;
+        t.no_pods("g").await?;
+        no_native_groups(t).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_native_gang_with_finished_and_lost_members_completes() -> Result<()> {
+    let cluster = with_groups("native-lost", "Both").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "lost", &Shape::default(), async |t| {
+        // One member of the group is lost alone, while another has finished and a third runs.
+        let alone = json!({"scheduling": {"gang": {"minCount": 1}, "disruptionMode": "Single"}});
+        t.create(gang("g", 3, 8, alone)).await?;
+        let pods = t.running("g").await?;
+        joined(t, &pods).await?;
+        t.exit(&pods[0], 0).await?;
+        t.workload("g", "to have a finished member", |w| {
+            let status = w.status.as_ref().context("status")?;
+            let succeeded: i32 = status.groups.iter().map(|g| g.succeeded).sum();
+            ensure!(succeeded == 1, "{succeeded} succeeded");
+            Ok(())
+        })
+        .await?;
+        t.kubectl(&["delete", "pod", &pods[1].name_any()]).await?;
+        let lost = pods[1].uid();
+        let pods = eventually("the lost member to run again", PATIENCE, async || {
+            let pods = t.running("g").await?;
+            ensure!(pods.len() == 3 && pods[1].uid() != lost, "not yet");
+            Ok(pods)
+        })
+        .await?;
+        for pod in &pods[1..] {
+            t.exit(pod, 0).await?;
+        }
+        t.workload("g", "to succeed", |w| {
+            let phase = w.status.as_ref().and_then(|s| s.phase);
+            ensure!(phase == Some(Phase::Succeeded), "{phase:?}");
+            Ok(())
+        })
+        .await?;
+        no_native_groups(t).await
+    })
+    .await
+}
+
+/// Members of a gang on two nodes that kube-scheduler preempts for one pod of higher priority.
+async fn preempted(backend: &str) -> Result<Option<usize>> {
+    let name = format!("victims-{}", backend.to_lowercase());
+    let cluster = with_groups(&name, backend).await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(None);
+    }
+    let _manager = cluster.start_manager("a").await?;
+    let shape = Shape {
+        nodes: 2,
+        ..Shape::default()
+    };
+    let mut preempted = 0;
+    scenario(&cluster, &name, &shape, async |t| {
+        t.create(gang("g", 2, 8, json!({"priorityClassName": "low"})))
+            .await?;
+        let pods = t.running("g").await?;
+        t.create(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vip"},
+            "spec": {"priorityClassName": "high", "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "trainer", "image": "registry.example/service:1",
+                    "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}}),
+        )
+        .await?;
+        eventually("the pod to be bound", PATIENCE, async || {
+            let vip = t.all_pods().get("vip").await?;
+            let node = vip.spec.and_then(|s| s.node_name);
+            node.context("not bound").map(drop)
+        })
+        .await?;
+        // The gang releases its other node too, and waits for both.
+        t.workload("g", "to wait for capacity", |w| {
+            let phase = w.status.as_ref().and_then(|s| s.phase);
+            ensure!(phase == Some(Phase::Pending), "{phase:?}");
+            Ok(())
+        })
+        .await?;
+        for pod in &pods {
+            let reasons = t.event_reasons(&pod.name_any()).await?;
+            preempted += usize::from(reasons.iter().any(|r| r == "Preempted"));
+        }
+        t.kubectl(&["delete", "pod", "vip"]).await?;
         t.running("g").await.map(drop)
+    })
+    .await?;
+    Ok(Some(preempted))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_takes_a_single_member_of_a_gang_of_backend_lockstep() -> Result<()> {
+    let preempted = preempted("Lockstep").await?;
+    ensure!(preempted.is_none_or(|n| n == 1), "{preempted:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_takes_a_gang_of_backend_both_whole() -> Result<()> {
+    let preempted = preempted("Both").await?;
+    ensure!(preempted.is_none_or(|n| n == 2), "{preempted:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lockstep_preempts_for_a_gang_of_backend_both() -> Result<()> {
+    let cluster = with_groups("native-preempt", "Both").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    let shape = Shape {
+        nodes: 2,
+        ..Shape::default()
+    };
+    scenario(&cluster, "preempt-both", &shape, async |t| {
+        t.create(gang("g", 2, 8, json!({"priorityClassName": "low"})))
+            .await?;
+        let victims = t.running("g").await?;
+        t.create(gang("vip", 2, 8, json!({"priorityClassName": "high"})))
+            .await?;
+        let pods = t.running("vip").await?;
+        joined(t, &pods).await?;
+        // kube-scheduler has preempted for no pod: Lockstep decided, and both gangs stayed whole.
+        for pod in &victims {
+            let reasons = t.event_reasons(&pod.name_any()).await?;
+            let by_kube_scheduler = reasons.iter().filter(|r| *r == "Preempted").count();
+            ensure!(by_kube_scheduler == 0, "{reasons:?}");
+        }
+        let status = t.workloads().get("g").await?.status.context("status")?;
+        ensure!(
+            status.preemptions == 1,
+            "{} preemptions",
+            status.preemptions
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_group_of_the_name_is_reported_and_never_used() -> Result<()> {
+    let cluster = with_groups("native-forged", "Both").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "forged", &Shape::default(), async |t| {
+        t.create(gang("g", 2, 8, json!({}))).await?;
+        let pods = t.running("g").await?;
+        let group = joined(t, &pods).await?;
+        // The tenant takes the finalizer off, and makes a group of the name that needs more members.
+        let (name, kind) = (group.name_any(), "podgroups.scheduling.k8s.io");
+        let bare = r#"{"metadata":{"finalizers":null}}"#;
+        t.kubectl(&["delete", kind, &name, "--wait=false"]).await?;
+        let groups: Api<PodGroup> = Api::namespaced(t.client.clone(), &t.name);
+        let forged: PodGroup = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 9}}},
+        }))?;
+        let taken = async {
+            t.kubectl(&["patch", kind, &name, "--type=merge", "-p", bare])
+                .await?;
+            anyhow::Ok(groups.create(&PostParams::default(), &forged).await?)
+        };
+        // The manager may be faster; then its own group is there again.
+        if taken.await.is_ok() {
+            let (reason, message) = t.condition("g", types::STALLED).await?;
+            ensure!(
+                reason == "NameConflict" && message.contains(&name),
+                "{reason}: {message}"
+            );
+            t.kubectl(&["delete", kind, &name, "--wait=false"]).await?;
+            t.kubectl(&["patch", kind, &name, "--type=merge", "-p", bare])
+                .await?;
+        }
+        let pods = t.running("g").await?;
+        eventually("the workload's own group", PATIENCE, async || {
+            let group = groups.get(&name).await?;
+            let owner = group.metadata.owner_references.unwrap_or_default();
+            ensure!(
+                owner.iter().any(|o| o.kind == "TrainingWorkload"),
+                "{owner:?}"
+            );
+            Ok(())
+        })
+        .await?;
+        ensure!(pods.len() == 2, "members were disturbed");
+        Ok(())
     })
     .await
 }

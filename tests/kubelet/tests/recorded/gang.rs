@@ -17,7 +17,7 @@ use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::tier::Tier;
-use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
+use lockstep_lifecycle::view::{DryRun, Held, NativeView, Priority, ServiceContent, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_manager::stepped::read_member;
 use lockstep_model::partial::PartialPod;
@@ -280,6 +280,7 @@ impl Gang {
                 }
                 Object::Workload(w) => view.scheduling = Some(held(w.spec)),
                 Object::RestartOrder(o) => view.order = Some(held(o.spec)),
+                Object::NativeWorkload(_) | Object::NativePodGroup(_) => {}
                 Object::PodGroup(mut g) => {
                     let key = g.spec.gang_key.parse().expect("a key");
                     g.metadata.uid = Some("pg".into());
@@ -310,7 +311,7 @@ impl Gang {
             | Action::DeletePod { .. }
             | Action::EndPod { .. }
             | Action::RemoveGate { .. }
-            | Action::DeletePodGroup { .. }
+            | Action::DeleteSurplus { .. }
             | Action::DeleteWorkload { .. } => {}
         }
         self.view = Some(view);
@@ -325,6 +326,7 @@ impl Gang {
             gangs: BTreeMap::new(),
             pod_groups: BTreeMap::new(),
             scheduling: None,
+            native: NativeView::default(),
             service: None,
             order: None,
             nodes: BTreeMap::new(),

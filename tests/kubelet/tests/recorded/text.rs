@@ -86,7 +86,7 @@ fn actions(actions: &[Action]) -> String {
         Action::EndPod { uid, .. } => format!("EndPod {uid}"),
         Action::RemoveGate { uid, .. } => format!("RemoveGate {uid}"),
         Action::CreatePod { member, .. } => format!("CreatePod {member}"),
-        Action::DeletePodGroup { .. } => "DeletePodGroup".to_owned(),
+        Action::DeleteSurplus { .. } => "DeleteSurplus".to_owned(),
         Action::DeleteWorkload { .. } => "DeleteWorkload".to_owned(),
     };
     actions.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::scheduling::v1beta1;
 use k8s_openapi::api::storage::v1::StorageClass;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_manager::stepped::WatchedKind;
@@ -41,6 +42,14 @@ stored!(
     Namespace
 );
 
+impl Stored for v1beta1::Workload {
+    const KIND: WatchedKind = WatchedKind::NativeWorkload;
+}
+
+impl Stored for v1beta1::PodGroup {
+    const KIND: WatchedKind = WatchedKind::NativePodGroup;
+}
+
 /// API version of a kind, as in its objects.
 pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
     match kind {
@@ -48,6 +57,7 @@ pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
             "training.lockstep.dev/v1alpha1"
         }
         WatchedKind::Workload | WatchedKind::PodGroup => "scheduling.lockstep.dev/v1alpha1",
+        WatchedKind::NativeWorkload | WatchedKind::NativePodGroup => "scheduling.k8s.io/v1beta1",
         WatchedKind::Service
         | WatchedKind::Pod
         | WatchedKind::Node
@@ -68,6 +78,15 @@ pub(crate) fn served(version: &str, resource: &str) -> Option<WatchedKind> {
         .find(|kind| api_version(*kind) == version && plural(*kind) == resource)
 }
 
+/// Kind in the objects themselves.
+pub(crate) fn kind_name(kind: WatchedKind) -> &'static str {
+    match kind {
+        WatchedKind::NativeWorkload => "Workload",
+        WatchedKind::NativePodGroup => "PodGroup",
+        other => other.name(),
+    }
+}
+
 pub(crate) fn namespaced(kind: WatchedKind) -> bool {
     !matches!(
         kind,
@@ -83,6 +102,8 @@ pub(crate) fn namespaced(kind: WatchedKind) -> bool {
 fn plural(kind: WatchedKind) -> String {
     let name = kind.name().to_lowercase();
     match kind {
+        WatchedKind::NativeWorkload => "workloads".into(),
+        WatchedKind::NativePodGroup => "podgroups".into(),
         WatchedKind::PriorityClass | WatchedKind::StorageClass => name + "es",
         WatchedKind::TrainingWorkload
         | WatchedKind::RestartOrder

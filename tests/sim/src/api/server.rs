@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
 use super::answer::Refused;
-use super::kinds::{api_version, served};
+use super::kinds::{api_version, kind_name, served};
 use super::log::Verb;
 use super::removal::DeleteOptions;
 use super::store::{Patch, Store};
@@ -170,7 +170,7 @@ fn list<'q>(store: &Store, target: &Target, asked: &impl Fn(&str) -> Option<&'q 
         })
         .map(|(_, object)| &**object)
         .collect();
-    json!({"kind": format!("{}List", target.kind.name()), "apiVersion": api_version(target.kind),
+    json!({"kind": format!("{}List", kind_name(target.kind)), "apiVersion": api_version(target.kind),
         "metadata": {"resourceVersion": store.version().to_string()}, "items": items})
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::admission::Admission;
 use super::answer::Refused;
-use super::kinds::{Stored, api_version, namespaced};
+use super::kinds::{Stored, api_version, kind_name, namespaced};
 use super::log::{Author, Verb, Write};
 use super::patch::{merge, strategic};
 use super::watches::Watches;
@@ -106,7 +106,7 @@ impl Store {
         meta["creationTimestamp"] = json!(api_time(self.clock.now()));
         meta["generation"] = json!(1);
         object["apiVersion"] = json!(api_version(kind));
-        object["kind"] = json!(kind.name());
+        object["kind"] = json!(kind_name(kind));
         if dry_run {
             return Ok(Arc::new(object));
         }

@@ -31,6 +31,8 @@ pub(super) fn judge(
         WatchedKind::Pod
         | WatchedKind::PodGroup
         | WatchedKind::Workload
+        | WatchedKind::NativeWorkload
+        | WatchedKind::NativePodGroup
         | WatchedKind::Service
         | WatchedKind::RestartOrder => {
             owned || write.kind == WatchedKind::Pod && removes && is_victim(&write.uid, groups)

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod limits;
+mod native;
 mod ours;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};
 pub(super) use limits::{Claims, Namespaces, Quotas, StorageClasses, Volumes};
+pub(super) use native::{NativePodGroups, NativeWorkloads};
 pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, Workloads};
 
 use super::state::{Identified, Key, State, Touched};

@@ -1,11 +1,13 @@
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::scheduling::v1beta1;
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ids::Uid;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::pods::END_AT_ONCE;
 use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
@@ -65,9 +67,8 @@ impl ActionSender {
                 self.create(view, WatchedKind::Pod, Target::Pod(member), &*pod, now)
                     .await
             }
-            Action::DeletePodGroup { name, uid } => {
-                self.delete::<PodGroup>(view, &name, &uid, background, WatchedKind::PodGroup)
-                    .await
+            Action::DeleteSurplus { surplus, name, uid } => {
+                self.delete_surplus(view, surplus, &name, &uid).await
             }
             Action::DeleteWorkload { uid } => {
                 let (name, kind) = (view.name(), WatchedKind::TrainingWorkload);
@@ -149,6 +150,14 @@ impl ActionSender {
             }
             Object::PodGroup(o) => {
                 self.create(view, WatchedKind::PodGroup, target, &*o, now)
+                    .await
+            }
+            Object::NativeWorkload(o) => {
+                self.create(view, WatchedKind::NativeWorkload, target, &*o, now)
+                    .await
+            }
+            Object::NativePodGroup(o) => {
+                self.create(view, WatchedKind::NativePodGroup, target, &*o, now)
                     .await
             }
             Object::RestartOrder(o) => {
@@ -277,6 +286,26 @@ impl ActionSender {
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
+            // Everything else of it is immutable.
+            Object::NativeWorkload(_) => return ActionResult::Nothing,
+            Object::NativePodGroup(o) => {
+                let old = view.native.pod_groups.get(name);
+                let min_count =
+                    |n: Option<i32>| json!({"schedulingPolicy": {"gang": {"minCount": n}}});
+                let gang = o.spec.scheduling_policy.gang.as_ref();
+                let api: Api<v1beta1::PodGroup> = self.actor.writes(namespace);
+                (
+                    WatchedKind::NativePodGroup,
+                    patch_spec(
+                        &api,
+                        name,
+                        on,
+                        &min_count(old.map(|held| held.content.min_count)),
+                        &min_count(gang.map(|gang| gang.min_count)),
+                    )
+                    .await,
+                )
+            }
             Object::RestartOrder(o) => {
                 let old = json!(view.order.as_ref().map(|s| &s.content));
                 let api: Api<RestartOrder> = self.actor.writes(namespace);
@@ -290,6 +319,32 @@ impl ActionSender {
         match answer {
             Ok(written) => accepted(target, kind, written),
             Err(error) => refused(target, error, None, now),
+        }
+    }
+
+    async fn delete_surplus(
+        &self,
+        view: &WorkloadView,
+        surplus: Surplus,
+        name: &str,
+        uid: &Uid,
+    ) -> ActionResult {
+        let background = DeleteParams::background();
+        match surplus {
+            Surplus::PodGroup => {
+                self.delete::<PodGroup>(view, name, uid, background, WatchedKind::PodGroup)
+                    .await
+            }
+            Surplus::NativePodGroup => {
+                let kind = WatchedKind::NativePodGroup;
+                self.delete::<v1beta1::PodGroup>(view, name, uid, background, kind)
+                    .await
+            }
+            Surplus::NativeWorkload => {
+                let kind = WatchedKind::NativeWorkload;
+                self.delete::<v1beta1::Workload>(view, name, uid, background, kind)
+                    .await
+            }
         }
     }
 
