@@ -228,7 +228,7 @@ fn each_how_to_page_shows_its_example_and_the_result() {
             let mut new = parts.next().unwrap().to_owned();
             for (part, block) in parts.zip(&expected) {
                 let rest = part.split_once("```").unwrap().1;
-                new.push_str(&format!("```yaml\n{block}```{rest}"));
+                new.extend(["```yaml\n", block.as_str(), "```", rest]);
             }
             std::fs::write(&path, new).unwrap();
         } else {

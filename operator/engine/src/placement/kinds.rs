@@ -39,8 +39,9 @@ impl<'a> Kinds<'a> {
         if demand.topology.is_some_and(|t| t.scope == Scope::Replica) {
             // A replica is placed whole, although fewer pods may be needed.
             let all = demand.wanted();
-            most.iter_mut()
-                .for_each(|want| want.count = all[want.shape]);
+            for want in &mut most {
+                want.count = all[want.shape];
+            }
         }
         Self {
             instance,

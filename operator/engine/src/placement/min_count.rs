@@ -67,7 +67,7 @@ impl<'d> MinCount<'d> {
     fn in_order(&self, order: &[ShapeIx], most: Option<&Division>) -> Division {
         let mut division = vec![0; self.least.len()];
         let mut missing = self.more;
-        let limits = most.into_iter().map(|most| most.as_slice());
+        let limits = most.into_iter().map(Vec::as_slice);
         let unlimited: Division = (0..self.least.len()).map(|s| self.room(s)).collect();
         for most in limits.chain([unlimited.as_slice()]) {
             for &shape in order {

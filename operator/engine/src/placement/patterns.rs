@@ -64,7 +64,9 @@ impl Kind {
             len: 0,
             complete,
         };
-        patterns.iter().for_each(|pattern| kind.keep(pattern));
+        for pattern in patterns {
+            kind.keep(pattern);
+        }
         kind
     }
 
