@@ -97,12 +97,14 @@ impl<'f> NativeGroups<'f> {
         if !self.gangs.is_empty() {
             let workload = native_workload(view, self.gangs.iter().map(|w| w.gang));
             let name = workload.metadata.name.clone().unwrap_or_default();
-            let present = native.workloads.get(&name);
+            // For an object of another owner, the refusal of the create names the conflict.
+            let present = native.workloads.get(&name).filter(|held| held.owned);
             let object = Object::NativeWorkload(Box::new(workload));
             let ensured = ensure(facts, object, present, true, out, wake);
             complete &= ensured == Ensured::Same;
             for wanted in &self.gangs {
                 let present = native.pod_groups.get(&wanted.name);
+                let present = present.filter(|held| held.owned);
                 let same = present.is_some_and(|h| h.content.min_count == wanted.min_count);
                 let group = native_pod_group(view, wanted, &name);
                 let object = Object::NativePodGroup(Box::new(group));
