@@ -192,7 +192,9 @@ mod tests {
     fn mig_slices_count_as_parts_of_an_accelerator() {
         let loss = |requests: &[(&str, &str)]| {
             let resources = mk_resources(requests);
-            CostModel::default().cost(&resources, Some(at(0)), at(580)).total()
+            CostModel::default()
+                .cost(&resources, Some(at(0)), at(580))
+                .total()
         };
         let slices = [("nvidia.com/mig-3g.20gb", "14"), ("cpu", "100m")];
         assert_eq!(loss(&slices), 14 * 428 * 700 / 1000);
@@ -203,7 +205,9 @@ mod tests {
     fn a_pod_with_an_unknown_extended_resource_weighs_at_least_one_accelerator() {
         let loss = |requests: &[(&str, &str)]| {
             let resources = mk_resources(requests);
-            CostModel::default().cost(&resources, Some(at(0)), at(580)).total()
+            CostModel::default()
+                .cost(&resources, Some(at(0)), at(580))
+                .total()
         };
         assert_eq!(loss(&[("example.com/fpga", "4"), ("cpu", "8")]), 700);
         assert_eq!(loss(&[("example.com/fpga", "1"), ("cpu", "200")]), 1_400);

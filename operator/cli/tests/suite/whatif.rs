@@ -147,7 +147,7 @@ workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not pre
     let reason = answer.gangs[0].reason.as_deref().unwrap();
     assert_eq!(
         reason,
-        "insufficient nvidia.com/gpu in rack a: 1 pod needs 8 more; preemption cannot free enough"
+        "the cluster is too small even without other work: insufficient nvidia.com/gpu in rack a: 1 pod needs 8 more"
     );
 }
 

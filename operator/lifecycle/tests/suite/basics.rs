@@ -33,7 +33,7 @@ fn a_gang_that_does_not_fit_has_no_pods() {
     let mut w = Solo::new(gang(9));
     w.settle();
     assert!(w.pods().is_empty());
-    assert_eq!(w.condition("Admitted"), "!Unschedulable");
+    assert_eq!(w.condition("Admitted"), "!ExceedsCluster");
     assert_eq!(w.status().phase, Some(Phase::Pending));
 }
 

@@ -68,7 +68,7 @@ fn a_gang_without_capacity_for_its_minimum_waits() {
     w.settle();
     assert_eq!(
         (w.condition("Admitted").as_str(), w.pods().len()),
-        ("!Unschedulable", 0)
+        ("!ExceedsCluster", 0)
     );
 }
 

@@ -491,7 +491,7 @@ fn a_queued_gang_reports_its_scheduling_timeout_without_any_other_event() {
         &json!({"scheduling": {"timeoutSeconds": 600, "onTimeout": "Wait"}}),
     ));
     w.settle();
-    assert_eq!(w.condition("Admitted"), "!Unschedulable");
+    assert_eq!(w.condition("Admitted"), "!ExceedsCluster");
     let wait = decide(&w.view(), w.now()).requeue_after.expect("a wake-up");
     w.advance(TimeDelta::from_std(wait).unwrap());
     w.control();

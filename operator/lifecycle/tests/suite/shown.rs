@@ -47,7 +47,7 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             Phase::Pending,
             "InProgress",
             "0/20",
-            "Unschedulable",
+            "ExceedsCluster",
             "insufficient nvidia.com/gpu",
         ),
         (

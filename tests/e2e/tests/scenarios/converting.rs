@@ -101,8 +101,10 @@ async fn every_converted_example_passes_strict_validation() -> Result<()> {
                 for object in converted(t, file.clone()).await? {
                     let name = object["metadata"]["name"].as_str().context("a name")?;
                     let strict = PatchParams::apply("convert").dry_run().validation_strict();
-                    let applied = t.workloads().patch(name, &strict, &Patch::Apply(&object));
-                    applied.await.with_context(|| file.display().to_string())?;
+                    t.workloads()
+                        .patch(name, &strict, &Patch::Apply(&object))
+                        .await
+                        .with_context(|| file.display().to_string())?;
                     seen += 1;
                 }
             }
