@@ -225,6 +225,8 @@ impl Sweep {
                 .list(&ListParams::default())
                 .await?
                 .iter()
+                // A replaced pod can exist until its grace period ends.
+                .filter(|pod| pod.metadata.deletion_timestamp.is_none())
                 .map(ResourceExt::name_any),
         );
         Ok(json!({"workloads": end, "incarnations": incarnations.len()}))
