@@ -259,11 +259,11 @@ pub(super) const ACCEPTED: &[(&str, Outcome)] = &[
     ),
     (
         "30-no-such-node",
-        Waits(types::ADMITTED, false, reasons::UNSCHEDULABLE, ""),
+        Waits(types::ADMITTED, false, reasons::NO_NODE_MATCHES, ""),
     ),
     (
         "30-nine-accelerators",
-        Waits(types::ADMITTED, false, reasons::UNSCHEDULABLE, ""),
+        Waits(types::ADMITTED, false, reasons::EXCEEDS_LARGEST_NODE, ""),
     ),
     (
         "31-limits-below-requests",
