@@ -226,7 +226,7 @@ async fn a_gang_that_requests_an_unknown_resource_evicts_no_pod_and_runs_without
         let odd = resources(json!({"nvidia.com/gpu": 8, "example.com/foo": 1}));
         t.create(vip(odd)).await?;
         let said = t
-            .condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .condition_is("vip", types::ADMITTED, false, reasons::EXCEEDS_LARGEST_NODE)
             .await?;
         ensure!(said.contains("example.com/foo"), "{said}");
         nobody_left(t, &before).await?;

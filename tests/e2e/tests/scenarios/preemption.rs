@@ -79,7 +79,7 @@ async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_u
             victim.status.context("status")?.restarts.counted == 0,
             "a preemption was counted"
         );
-        for (workload, needed) in [("vip", "Preempting"), (evicted, "Preempted")] {
+        for (workload, needed) in [("vip", "Preempting"), (evicted, "PreemptionByScheduler")] {
             let events = t.event_reasons(workload).await?;
             ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
         }

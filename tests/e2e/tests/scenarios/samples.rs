@@ -280,7 +280,10 @@ async fn sample_preemption_by_cost_evicts_one_gang_and_disables_kube_scheduler_p
             t.pods(evicted).await?.is_empty(),
             "{evicted} was not evicted whole"
         );
-        for (workload, needed) in [(name.as_str(), "Preempting"), (evicted, "Preempted")] {
+        for (workload, needed) in [
+            (name.as_str(), "Preempting"),
+            (evicted, "PreemptionByScheduler"),
+        ] {
             let events = t.event_reasons(workload).await?;
             ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
         }
