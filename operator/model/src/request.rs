@@ -13,10 +13,10 @@ use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Sh
 
 use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
-use crate::misfit::Misfit;
 use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
+use crate::unsuitable_nodes::Misfit;
 
 /// A gang that requests capacity, for all members or for members without a node.
 #[derive(Clone, Debug)]

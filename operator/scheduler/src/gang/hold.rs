@@ -2,7 +2,7 @@
 //! capacity, evicts no pod and blocks no gang.
 
 use lockstep_api::condition::reasons;
-use lockstep_model::misfit::Misfit;
+use lockstep_model::Misfit;
 use lockstep_model::quota::QuotaExcess;
 use lockstep_model::volumes::MissingVolume;
 

@@ -1,8 +1,7 @@
 //! Messages of the scheduler that would take thousands of nodes, or a race.
 
-use lockstep_model::Dims;
-use lockstep_model::misfit::Misfit;
 use lockstep_model::volumes::MissingVolume;
+use lockstep_model::{Dims, Misfit};
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
