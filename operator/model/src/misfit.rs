@@ -85,7 +85,7 @@ impl PlacementRequest {
         found.nearest_miss = nearest.map(|(_, text)| text).unwrap_or_default();
         let member = self.templates.get(at).and_then(|t| t.members.first());
         let group = member.filter(|_| self.templates.len() > 1);
-        found.group = group.map(|member| member.group.to_string());
+        found.group = group.map(|member| member.group.clone());
         Some(found)
     }
 }
@@ -125,9 +125,8 @@ fn shortage(snapshot: &Snapshot, offer: &[i64], shape: &Shape) -> Option<(u128, 
         if offered >= requested {
             continue;
         }
-        let share = 1_000_000 * (requested - offered.max(0)).unsigned_abs() as u128
-            / requested.unsigned_abs() as u128;
-        missing += share;
+        let lacking = u128::from((requested - offered.max(0)).unsigned_abs());
+        missing += 1_000_000 * lacking / u128::from(requested.unsigned_abs());
         let part = format!(
             "{}: {} at most, {} requested",
             names.resource(dim),
@@ -221,8 +220,8 @@ mod tests {
         [("cpu", "1"), ("nvidia.com/gpu", count)]
     }
 
-    fn of(reason: &'static str, text: &str) -> Option<(&'static str, String)> {
-        Some((reason, text.to_owned()))
+    fn of(reason: &'static str, text: &str) -> (&'static str, String) {
+        (reason, text.to_owned())
     }
 
     #[test]
@@ -230,7 +229,7 @@ mod tests {
         let s = cluster(&[(0, None), (8, None), (4, None), (8, None)]);
         let large = request(vec![template("w", 2, &gpus("9"), &[1, 2, 3])]);
         let text = "0/4 nodes are available: 1 did not match nodeSelector, affinity, tolerations or volumes, 3 too small (nvidia.com/gpu: 8 at most, 9 requested)";
-        assert_eq!(misfit(&large, &s), of("ExceedsLargestNode", text));
+        assert_eq!(misfit(&large, &s), Some(of("ExceedsLargestNode", text)));
         let requests = [
             ("cpu", "96500m"),
             ("memory", "1Ti"),
@@ -238,7 +237,7 @@ mod tests {
         ];
         let text = "0/4 nodes are available: 4 too small (cpu: 64 CPUs at most, 96.5 CPUs requested; memory: 512Gi at most, 1024Gi requested)";
         let large = request(vec![template("w", 1, &requests, &[0, 1, 2, 3])]);
-        assert_eq!(misfit(&large, &s), of("ExceedsLargestNode", text));
+        assert_eq!(misfit(&large, &s), Some(of("ExceedsLargestNode", text)));
         let fits = request(vec![template("w", 2, &gpus("8"), &[1, 2, 3])]);
         assert_eq!(misfit(&fits, &s), None);
     }
@@ -251,10 +250,13 @@ mod tests {
             template("driver", 1, &[("cpu", "1")], &[]),
         ]);
         let text = "group driver: 0/2 nodes are available: 2 did not match nodeSelector, affinity, tolerations or volumes";
-        assert_eq!(misfit(&two, &s), of("NoNodeMatches", text));
+        assert_eq!(misfit(&two, &s), Some(of("NoNodeMatches", text)));
         let none = request(vec![template("w", 1, &[("cpu", "1")], &[])]);
         let text = "0/0 nodes are available";
-        assert_eq!(misfit(&none, &cluster(&[])), of("NoNodeMatches", text));
+        assert_eq!(
+            misfit(&none, &cluster(&[])),
+            Some(of("NoNodeMatches", text))
+        );
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
         let pods = || request(vec![template("w", 1, &gpus("8"), &[0, 1, 2])]);
         let text = "0/3 nodes are available: 1 too small (nvidia.com/gpu: 4 at most, 8 requested), 2 without label topology.kubernetes.io/rack (scheduling.topology.key)";
         let labelled = in_racks(TopologyScope::Gang, pods());
-        assert_eq!(misfit(&labelled, &s), of("NoTopologyLabel", text));
+        assert_eq!(misfit(&labelled, &s), Some(of("NoTopologyLabel", text)));
         assert_eq!(misfit(&pods(), &s), None);
     }
 
@@ -299,11 +301,11 @@ mod tests {
         let pods = |count| request(vec![template("w", count, &gpus("8"), &[0, 1, 2])]);
         assert_eq!(misfit(&pods(3), &s), None);
         let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu: 1 pod needs 8 more";
-        assert_eq!(misfit(&pods(4), &s), of("ExceedsCluster", text));
+        assert_eq!(misfit(&pods(4), &s), Some(of("ExceedsCluster", text)));
         let gang = |count| in_racks(TopologyScope::Gang, pods(count));
         assert_eq!(misfit(&gang(2), &s), None);
         let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu in rack a: 1 pod needs 8 more";
-        assert_eq!(misfit(&gang(3), &s), of("ExceedsCluster", text));
+        assert_eq!(misfit(&gang(3), &s), Some(of("ExceedsCluster", text)));
         let replica = |size| in_racks(TopologyScope::Replica, pods(size));
         assert_eq!(misfit(&replica(2), &s), None);
         assert_eq!(misfit(&replica(3), &s).unwrap().0, "ExceedsCluster");

@@ -35,6 +35,9 @@ struct Group {
 }
 
 /// A gang of two or three groups over this many racks.
+///
+/// # Panics
+/// A planted replica does not fit.
 pub fn planted_in_racks(seed: u64, racks: usize, held: Held) -> (Scene, Demand) {
     let mut dice = Dice::new(seed * 7_919 + racks as u64);
     (0..8).for_each(|_| {
@@ -81,7 +84,7 @@ pub fn planted_in_racks(seed: u64, racks: usize, held: Held) -> (Scene, Demand) 
                 let free = scene.cluster.free(node).iter();
                 let planted: Amounts = free.zip(left).map(|(f, l)| f - l).collect();
                 if planted[3] > 0 {
-                    hold(&mut scene, &mut dice, node, planted);
+                    hold(&mut scene, &mut dice, node, &planted);
                 }
             }
         }
@@ -148,7 +151,7 @@ fn put(left: &mut [Amounts], group: &Group) -> Option<()> {
 }
 
 /// Two pods of lower priority hold the amounts on a node.
-fn hold(scene: &mut Scene, dice: &mut Dice, node: NodeIx, amounts: Amounts) {
+fn hold(scene: &mut Scene, dice: &mut Dice, node: NodeIx, amounts: &Amounts) {
     let half: Amounts = amounts.iter().map(|a| a / 2).collect();
     let rest: Amounts = amounts.iter().zip(&half).map(|(a, h)| a - h).collect();
     for request in [half, rest] {

@@ -30,6 +30,7 @@ impl SimClock {
     }
 
     /// The clock of a machine whose time of day is ahead by this much.
+    #[must_use]
     pub fn ahead_by(&self, ahead: TimeDelta) -> Self {
         Self {
             ahead,

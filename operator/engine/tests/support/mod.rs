@@ -305,7 +305,9 @@ fn demand(
     let min_count = shapes.iter().map(|s| s.min).sum();
     if elastic == 2 {
         // Any members count.
-        shapes.iter_mut().for_each(|shape| shape.min = 0);
+        for shape in &mut shapes {
+            shape.min = 0;
+        }
     }
     Demand {
         min_count,
