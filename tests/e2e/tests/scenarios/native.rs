@@ -129,6 +129,7 @@ async fn a_restart_of_the_api_server_with_other_gates_is_noticed() -> Result<()>
     shows(&manager.metrics, &[], "unknown").await
 }
 
+#[cfg(feature = "previous-minor")]
 #[tokio::test(flavor = "multi_thread")]
 async fn gangs_run_where_the_api_server_of_1_36_serves_alpha_groups() -> Result<()> {
     let options = Options {
