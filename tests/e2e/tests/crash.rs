@@ -206,8 +206,8 @@ impl Sweep {
                 json!({"conditions": conditions, "pods": pods, "history": history, "counters": counters}),
             );
         }
-        // A replacement of a pod has another name. The answer to a create that was interrupted is
-        // not in the log, but its pod exists.
+        // The answer to a create that was interrupted is not in the log, but its pod exists. Names
+        // do not distinguish pods: a replacement has the name of a pod that is already gone.
         let created = t
             .manager_writes()?
             .into_iter()
@@ -219,15 +219,13 @@ impl Sweep {
                     && w.code == 201
                     && !w.dry_run
             });
-        let mut incarnations: BTreeSet<String> = created.map(|w| w.name).collect();
+        let mut incarnations: BTreeSet<String> = created.map(|w| w.uid).collect();
         incarnations.extend(
             t.all_pods()
                 .list(&ListParams::default())
                 .await?
                 .iter()
-                // A replaced pod can exist until its grace period ends.
-                .filter(|pod| pod.metadata.deletion_timestamp.is_none())
-                .map(ResourceExt::name_any),
+                .filter_map(ResourceExt::uid),
         );
         Ok(json!({"workloads": end, "incarnations": incarnations.len()}))
     }

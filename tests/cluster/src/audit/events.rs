@@ -102,6 +102,7 @@ struct Answer {
 #[serde(rename_all = "camelCase", default)]
 struct Metadata {
     name: String,
+    uid: String,
     resource_version: String,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<u64>,
@@ -185,6 +186,7 @@ impl Versions {
             } else {
                 object.name
             },
+            uid: left.uid,
             code: status.code,
             reason: status.reason,
             dry_run,

@@ -19,6 +19,8 @@ pub struct Write {
     pub namespace: String,
     /// Name or empty.
     pub name: String,
+    /// UID of the object; empty if the answer is no object.
+    pub uid: String,
     /// HTTP status code.
     pub code: u16,
     /// Machine-readable reason of a refusal.
