@@ -94,6 +94,17 @@ impl Cluster {
         nodes.schedulable.set(node, spec.schedulable);
     }
 
+    /// The same nodes without pods, all of which accept new pods.
+    pub fn without_pods(&self) -> Self {
+        let mut nodes = Nodes::clone(&self.nodes);
+        nodes.schedulable = (0..self.node_count()).collect();
+        Self {
+            free: Arc::new(nodes.allocatable.clone()),
+            nodes: Arc::new(nodes),
+            ..*self
+        }
+    }
+
     /// Removes a node. Its pods count until they are removed, because the ordinal may be reused.
     pub fn remove_node(&mut self, node: NodeIx) {
         let gone = ClusterNode {
@@ -256,6 +267,29 @@ mod tests {
         assert_eq!(cluster.domain(4, 0), Some(3));
         cluster.remove_pod(4, &[100, 2]);
         assert_eq!(cluster.free(4), [1000, 8]);
+    }
+
+    #[test]
+    fn without_pods_all_offered_amounts_are_free_on_every_node() {
+        let mut cluster = Cluster::new(2, 1);
+        let not_ready = ClusterNode {
+            schedulable: false,
+            ..node(1000, 8)
+        };
+        cluster.upsert_node(0, &not_ready);
+        cluster.upsert_node(1, &node(500, 4));
+        cluster.add_pod(1, &[100, 4]);
+        let empty = cluster.without_pods();
+        assert_eq!(
+            (empty.free(0), empty.free(1)),
+            (&[1000, 8][..], &[500, 4][..])
+        );
+        assert!(empty.schedulable(0) && empty.schedulable(1));
+        assert_eq!(
+            (cluster.free(1), cluster.schedulable(0)),
+            (&[400, 0][..], false)
+        );
+        assert_eq!(empty.domain(1, 0), Some(3));
     }
 
     #[test]

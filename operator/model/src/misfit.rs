@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use lockstep_api::workload::TopologyMode;
-use lockstep_engine::{Cluster, ClusterNode, Demand, Names, NodeIx, NodeSet, Shape, place};
-use smallvec::SmallVec;
+use lockstep_engine::{Cluster, Demand, Names, NodeIx, NodeSet, Shape, place};
 
 use crate::cluster::Snapshot;
 use crate::node::Node;
@@ -22,7 +21,10 @@ impl PlacementRequest {
         if !self.fixed.is_empty() {
             return None;
         }
-        let (empty, admitting) = (without_pods(snapshot), self.admitting(snapshot));
+        let (empty, admitting) = (
+            snapshot.free_capacity().without_pods(),
+            self.admitting(snapshot),
+        );
         let mut shapes = demand.shapes.clone();
         for (shape, nodes) in shapes.iter_mut().zip(admitting) {
             shape.eligible = Some(Arc::new(nodes));
@@ -98,22 +100,6 @@ fn is_temporarily_unusable(node: &Node) -> bool {
     let temporary = |key: &str| TEMPORARY_TAINTS.iter().any(|taint| key.starts_with(taint));
     let mut taints = node.taints.iter();
     !node.ready || node.unschedulable || taints.any(|taint| temporary(&taint.key))
-}
-
-/// The nodes of the cluster, with all their capacity free.
-fn without_pods(snapshot: &Snapshot) -> Cluster {
-    let now = snapshot.free_capacity();
-    let mut empty = Cluster::new(now.dims(), now.topology_keys());
-    for (ix, _) in nodes(snapshot) {
-        let domains = (0..now.topology_keys()).map(|key| now.domain(ix, key));
-        let node = ClusterNode {
-            allocatable: SmallVec::from_slice(now.allocatable(ix)),
-            domains: domains.collect(),
-            schedulable: true,
-        };
-        empty.upsert_node(ix, &node);
-    }
-    empty
 }
 
 /// What a node lacks for one pod of a shape, as a sum of parts per million of the requests, and as
