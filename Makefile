@@ -85,6 +85,10 @@ bundle: image ## The bundle for OLM with those images, by digest, into target/bu
 test-bundle: ## The bundle under operator-framework's own validators, and spoilt bundles that the validators refuse (Go; minutes the first time)
 	cd tests/bundle && CGO_ENABLED=0 go test -count=1 .
 
+.PHONY: test-helm
+test-helm: ## The chart under Helm 3 and Helm 4: accepted by both, with the same objects (Go; minutes the first time)
+	tests/helm/same.sh
+
 VERSION ?=
 RELEASE := target/release-$(VERSION)
 
@@ -263,7 +267,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) demo-kubelets
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
-	$(MAKE) test-bundle
+	$(MAKE) test-bundle test-helm
 	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml); \
 	$(MAKE) release release-test VERSION=$$version IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
 	$(MAKE) demo
