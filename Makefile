@@ -77,12 +77,12 @@ image-twice: image ## The images of the last commit again, in another folder: di
 	tests/images/twice.sh
 
 .PHONY: bundle
-bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
+bundle: image ## The bundle for OLM with those images, by digest, and its catalog fragment into target/bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
 	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
-	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . $(CURDIR)/target/bundle
+	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . -catalog $(CURDIR)/target/bundle
 
 .PHONY: test-bundle
-test-bundle: ## The bundle under operator-framework's own validators, and spoilt bundles that the validators refuse (Go; minutes the first time)
+test-bundle: ## The bundle and its catalog fragment under operator-framework's own validators, and spoilt ones that the validators refuse (Go; minutes the first time)
 	cd tests/bundle && CGO_ENABLED=0 go test -count=1 .
 
 .PHONY: test-helm

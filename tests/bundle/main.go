@@ -1,9 +1,11 @@
 // Command bundle validates bundles for the Operator Lifecycle Manager with operator-framework's own validators. Arguments are
-// folders; each holds one bundle. A warning fails the command, like an error.
+// folders; each holds one bundle. A warning fails the command, like an error. With -catalog, the command then writes the fragment of a
+// file-based catalog into each folder.
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -28,9 +30,14 @@ var validators = validation.DefaultBundleValidators.WithValidators(
 )
 
 func main() {
-	failed := len(os.Args) == 1
-	for _, folder := range os.Args[1:] {
+	write := flag.Bool("catalog", false, "write "+catalogFile+" into each folder")
+	flag.Parse()
+	failed := flag.NArg() == 0
+	for _, folder := range flag.Args() {
 		found, err := validate(folder)
+		if err == nil && *write {
+			err = writeCatalog(folder)
+		}
 		if err != nil {
 			found = append(found, err.Error())
 		}

@@ -19,7 +19,7 @@ chart=$(echo lockstep-*.tgz)
 "$helm" template lockstep "$chart" --namespace lockstep-system >"$temporary/chart.yaml"
 while read -r image; do
   program=$(sed -E 's|.*/(lockstep-[a-z]+)@.*|\1|' <<<"$image")
-  for file in install.yaml "$temporary/chart.yaml" bundle/manifests/lockstep.clusterserviceversion.yaml; do
+  for file in install.yaml "$temporary/chart.yaml" bundle/manifests/lockstep.clusterserviceversion.yaml bundle/catalog.yaml; do
     grep -qF "$image" "$file" || fail "$file does not name $image"
   done
   tar -xOf "images/$program.tar" index.json | grep -qF "${image#*@}" || fail "images/$program.tar is not $image"
