@@ -92,7 +92,7 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
                 spec,
                 GangKey::whole(),
                 WHOLE.into(),
-                all(&spec.groups),
+                all(spec, &spec.groups),
                 spec.scheduling.gang.min_count,
             )]
         }
@@ -100,12 +100,12 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
             .groups
             .iter()
             .filter_map(|g| Some((g, GangKey::read(Some(&g.name))?)))
-            .map(|(g, key)| gang(spec, key, g.name.clone(), all([g]), g.min_count))
+            .map(|(g, key)| gang(spec, key, g.name.clone(), all(spec, [g]), g.min_count))
             .collect(),
         GangScope::Replica => spec
             .groups
             .iter()
-            .flat_map(|g| (0..g.replicas).map(move |r| (g, r)))
+            .flat_map(|g| (0..spec.replicas_of(g)).map(move |r| (g, r)))
             .map(|(g, r)| {
                 gang(
                     spec,
@@ -121,10 +121,13 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
     gangs
 }
 
-fn all<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Vec<(&'a Group, i32)> {
+fn all<'a>(
+    spec: &TrainingWorkloadSpec,
+    groups: impl IntoIterator<Item = &'a Group>,
+) -> Vec<(&'a Group, i32)> {
     groups
         .into_iter()
-        .flat_map(|g| (0..g.replicas).map(move |r| (g, r)))
+        .flat_map(|g| (0..spec.replicas_of(g)).map(move |r| (g, r)))
         .collect()
 }
 

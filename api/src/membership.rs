@@ -40,8 +40,7 @@ struct Part<'s> {
 impl<'s> Membership<'s> {
     /// The members that run according to the ledger.
     pub fn of(spec: &'s TrainingWorkloadSpec, ledger: &TrainingWorkloadStatus) -> Self {
-        let replicas: Vec<i32> = spec.groups.iter().map(|g| g.replicas).collect();
-        Self::with_replicas(spec, &replicas, ledger)
+        Self::with_replicas(spec, &spec.replica_counts(), ledger)
     }
 
     /// The same, with replica counts that differ from the current spec, in the order of its groups.

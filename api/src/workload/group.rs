@@ -29,11 +29,12 @@ pub struct Group {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Number of replicas (slices), 0 to 20000, default 1. A change while the gang runs restarts it
-    /// once, uncounted, with the new world. Growth never evicts other pods.
-    #[serde(default = "one")]
+    /// Number of replicas (slices), 0 to 20000. Default: `spec.replicas`, or 1 if that is absent. A
+    /// change while the gang runs restarts it once, uncounted, with the new world. Growth never
+    /// evicts other pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 20000))]
-    pub replicas: i32,
+    pub replicas: Option<i32>,
     /// Members (pods) per replica, 1 to 20000, default 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 20000))]
@@ -66,13 +67,6 @@ pub struct Group {
         validation = Rule::new("!has(self.spec.priorityClassName) && !has(self.spec.priority)").message("set spec.priorityClassName of the workload: all its pods have one priority")
     )]
     pub template: PodTemplate,
-}
-
-impl Group {
-    /// Number of members, replicas x size.
-    pub fn members(&self) -> i32 {
-        self.replicas.saturating_mul(self.size)
-    }
 }
 
 /// A dependency on another group.

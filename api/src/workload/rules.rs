@@ -5,11 +5,25 @@ use kube::core::cel::Rule;
 
 /// Field of an error. Without one, errors of rules at the root name the field `<nil>`.
 const NAME: &str = ".metadata.name";
+const REPLICAS: &str = ".replicas";
 
 /// Allows any change of a suspended workload, or of a workload that this change suspends.
 macro_rules! or_suspended {
     ($rule:literal) => {
         concat!("oldSelf.suspend || self.suspend || (", $rule, ")")
+    };
+}
+
+/// Expression for the number of replicas of a group `g`.
+macro_rules! replicas_of {
+    ($spec:literal) => {
+        concat!(
+            "(has(g.replicas) ? g.replicas : has(",
+            $spec,
+            ".replicas) ? ",
+            $spec,
+            ".replicas : 1)"
+        )
     };
 }
 
@@ -23,22 +37,40 @@ pub(super) fn name_is_a_label() -> Rule {
 /// Hostnames are `<workload>-<group>-<replica>-<index>`. The digits of the counts are an upper
 /// bound for replica and index.
 pub(super) fn hostnames_fit() -> Rule {
-    Rule::new(
-        "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + size(string(g.size)) + 3 <= 63)",
-    )
+    Rule::new(concat!(
+        "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(",
+        replicas_of!("self.spec"),
+        ")) + size(string(g.size)) + 3 <= 63)"
+    ))
     .message("metadata.name is too long: hostnames <name>-<group>-<replica>-<index> are limited to 63 characters")
     .field_path(NAME)
 }
 
+pub(super) fn replicas_count_a_group() -> Rule {
+    Rule::new("!has(self.replicas) || self.groups.exists(g, !has(g.replicas))")
+        .message("replicas counts the group without groups[].replicas, and all groups have them; remove them from the group to scale, or change groups[].replicas instead")
+        .field_path(REPLICAS)
+}
+
+pub(super) fn replicas_count_one_group() -> Rule {
+    Rule::new("!has(self.replicas) || size(self.groups.filter(g, !has(g.replicas))) <= 1")
+        .message("replicas counts one group, and several have no groups[].replicas; set them in all groups but the group to scale")
+        .field_path(REPLICAS)
+}
+
 pub(super) fn member_limit() -> Rule {
-    Rule::new("self.groups.map(g, g.replicas * g.size).sum() <= 20000")
-        .message("replicas x size over all groups must be at most 20000 members")
+    Rule::new(concat!(
+        "self.groups.map(g, ",
+        replicas_of!("self"),
+        " * g.size).sum() <= 20000"
+    ))
+    .message("replicas x size over all groups must be at most 20000 members")
 }
 
 /// Each gang and each restart domain has an entry in the status, and the size of an object is
 /// limited.
 pub(super) fn domain_limit() -> Rule {
-    Rule::new("(self.failurePolicy.restartScope != 'Replica' && (self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Replica')) || self.groups.map(g, g.replicas).sum() <= 500")
+    Rule::new(concat!("(self.failurePolicy.restartScope != 'Replica' && (self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Replica')) || self.groups.map(g, ", replicas_of!("self"), ").sum() <= 500"))
         .message("replicas over all groups must be at most 500 where each is a gang or restart domain of its own (scheduling.gang.scope or failurePolicy.restartScope Replica)")
 }
 
@@ -53,15 +85,21 @@ pub(super) fn progress_needs_gang() -> Rule {
 }
 
 pub(super) fn min_count_fits() -> Rule {
-    Rule::new(
-        "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, g.replicas * g.size).sum()",
-    )
+    Rule::new(concat!(
+        "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, ",
+        replicas_of!("self"),
+        " * g.size).sum()"
+    ))
     .message("scheduling.gang.minCount must be at most the number of members, replicas x size over all groups")
 }
 
 pub(super) fn group_min_count_fits() -> Rule {
-    Rule::new("self.groups.all(g, !has(g.minCount) || g.minCount <= g.replicas * g.size)")
-        .message("groups[].minCount must be at most replicas x size of the group")
+    Rule::new(concat!(
+        "self.groups.all(g, !has(g.minCount) || g.minCount <= ",
+        replicas_of!("self"),
+        " * g.size)"
+    ))
+    .message("groups[].minCount must be at most replicas x size of the group")
 }
 
 pub(super) fn min_count_scope() -> Rule {
@@ -103,7 +141,7 @@ pub(super) fn rule_groups_exist() -> Rule {
 }
 
 pub(super) fn coordinator_exists() -> Rule {
-    Rule::new("!has(self.network.coordinator) || self.groups.exists(g, g.name == self.network.coordinator.group && self.network.coordinator.replica < g.replicas && self.network.coordinator.index < g.size)")
+    Rule::new(concat!("!has(self.network.coordinator) || self.groups.exists(g, g.name == self.network.coordinator.group && self.network.coordinator.replica < ", replicas_of!("self"), " && self.network.coordinator.index < g.size)"))
         .message("network.coordinator must name a member: an entry of spec.groups, replica < replicas, index < size")
 }
 

@@ -24,6 +24,11 @@ use crate::names::MANAGED_BY;
     doc = "A training job: groups of identical members that are placed together, restarted together and preempted together.",
     validation = rules::name_is_a_label(),
     validation = rules::hostnames_fit(),
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     printcolumn(json_path = ".status.phase", name = "Status", type_ = "string"),
     printcolumn(json_path = ".status.ready", name = "Ready", type_ = "string"),
     printcolumn(json_path = ".status.restarts.total", name = "Restarts", type_ = "integer"),
@@ -38,6 +43,8 @@ use crate::names::MANAGED_BY;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
+    validation = rules::replicas_count_a_group(),
+    validation = rules::replicas_count_one_group(),
     validation = rules::member_limit(),
     validation = rules::domain_limit(),
     validation = rules::basic_is_single(),
@@ -80,6 +87,12 @@ pub struct TrainingWorkloadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
+    /// Replicas of the one group without `groups[].replicas`, 0 to 20000, for the scale subresource:
+    /// `kubectl scale` and autoscalers change this field. A change has the effect of a change of
+    /// `groups[].replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 20000))]
+    pub replicas: Option<i32>,
     /// The groups, 1 to 8. The sum of replicas x size over all groups is at most 20000.
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -108,6 +121,34 @@ pub struct TrainingWorkloadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i64>,
+}
+
+impl TrainingWorkloadSpec {
+    /// Number of replicas of a group of this spec.
+    pub fn replicas_of(&self, group: &Group) -> i32 {
+        group.replicas.or(self.replicas).unwrap_or(1)
+    }
+
+    /// Number of replicas of each group, in the order of the groups.
+    pub fn replica_counts(&self) -> Vec<i32> {
+        self.groups.iter().map(|g| self.replicas_of(g)).collect()
+    }
+
+    /// Number of members of a group of this spec, replicas x size.
+    pub fn members_of(&self, group: &Group) -> i32 {
+        self.replicas_of(group).saturating_mul(group.size)
+    }
+
+    /// Number of members of all groups.
+    pub fn members(&self) -> i32 {
+        self.groups.iter().map(|g| self.members_of(g)).sum()
+    }
+
+    /// The group that `replicas` counts.
+    pub fn scaled_group(&self) -> Option<&Group> {
+        self.replicas?;
+        self.groups.iter().find(|g| g.replicas.is_none())
+    }
 }
 
 /// When the workload is complete.

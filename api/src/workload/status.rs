@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use std::collections::BTreeSet;
 
-use super::{Group, HistoryEntry, Incident};
+use super::{Group, HistoryEntry, Incident, TrainingWorkloadSpec};
 use crate::condition::Condition;
 use crate::member::{Member, parse_indexes};
 
@@ -63,6 +63,13 @@ pub struct TrainingWorkloadStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<GroupStatus>,
+    /// With `spec.replicas`: replicas of its group whose first member has a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// With `spec.replicas`: selector of the pod of each first member in a replica of its group.
+    /// Autoscalers measure these pods, because they are as many as the replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
     /// Time since which a gang holds its nodes. Absent: all gangs are queued or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
@@ -89,21 +96,25 @@ pub struct TrainingWorkloadStatus {
 impl TrainingWorkloadStatus {
     /// Members that have succeeded, from the ledger. Indexes beyond the current size of a group are
     /// ignored.
-    pub fn completed(&self, groups: &[Group]) -> BTreeSet<Member> {
+    pub fn completed(&self, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
         let of = |group: &Group| {
             let ranges = self
                 .groups
                 .iter()
                 .find(|s| s.name == group.name)
                 .map_or("", |s| &s.completed_indexes);
-            let (name, size, members) = (group.name.clone(), group.size.max(1), group.members());
+            let (name, size, members) = (
+                group.name.clone(),
+                group.size.max(1),
+                spec.members_of(group),
+            );
             let indexes = parse_indexes(ranges).unwrap_or_default();
             indexes
                 .into_iter()
                 .filter(move |i| *i < members)
                 .map(move |i| Member::new(name.clone(), i / size, i % size))
         };
-        groups.iter().flat_map(of).collect()
+        spec.groups.iter().flat_map(of).collect()
     }
 }
 

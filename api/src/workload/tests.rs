@@ -128,6 +128,98 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
     }
 }
 
+/// A group without replicas of its own.
+fn uncounted(name: &str, size: i32) -> Value {
+    let mut group = group(name, 1, size);
+    if let Some(fields) = group.as_object_mut() {
+        fields.remove("replicas");
+    }
+    group
+}
+
+#[test]
+fn replicas_of_the_spec_count_the_one_group_without_its_own() {
+    let one = json!({"replicas": 3, "groups": [group("data", 1, 2), uncounted("workers", 8)]});
+    let one = workload(&one);
+    assert_eq!(refusals(&one), "");
+    assert_eq!(one.spec.replica_counts(), [1, 3]);
+    let name = one.spec.scaled_group().map(|g| g.name.as_str());
+    assert_eq!(name, Some("workers"));
+    for (groups, message) in [
+        (
+            json!([group("data", 1, 2), group("workers", 4, 8)]),
+            "replicas counts the group without groups[].replicas, and all groups have them",
+        ),
+        (
+            json!([uncounted("data", 2), uncounted("workers", 8)]),
+            "replicas counts one group, and several have no groups[].replicas",
+        ),
+    ] {
+        let found = refusals(&workload(&json!({"replicas": 3, "groups": groups})));
+        assert!(found.contains(message), "{groups}: {found}");
+    }
+    let none = workload(&json!({"groups": [uncounted("data", 2), uncounted("workers", 8)]}));
+    assert_eq!(
+        (refusals(&none), none.spec.replica_counts()),
+        (String::new(), vec![1, 1])
+    );
+    assert!(none.spec.scaled_group().is_none());
+}
+
+#[test]
+fn limits_of_replicas_include_the_replicas_of_the_spec() {
+    let elastic = json!({"gang": {"minCount": 9}});
+    let replica = json!({"gang": {"scope": "Replica"}});
+    let group_gangs = json!({"gang": {"scope": "Group"}});
+    let with_minimum = merged(uncounted("a", 4), &json!({"minCount": 9}));
+    let coordinator = json!({"coordinator": {"group": "a", "replica": 2}});
+    for (enough, other, rest, message) in [
+        (
+            5000,
+            5001,
+            json!({"groups": [uncounted("a", 4)]}),
+            "at most 20000 members",
+        ),
+        (
+            500,
+            501,
+            json!({"groups": [uncounted("a", 4)], "scheduling": replica}),
+            "at most 500",
+        ),
+        (
+            3,
+            2,
+            json!({"groups": [uncounted("a", 4)], "scheduling": elastic}),
+            "at most the number of members",
+        ),
+        (
+            3,
+            2,
+            json!({"groups": [with_minimum], "scheduling": group_gangs}),
+            "at most replicas x size",
+        ),
+        (
+            3,
+            2,
+            json!({"groups": [uncounted("a", 4)], "network": coordinator}),
+            "replica < replicas",
+        ),
+    ] {
+        let with = |n: i32| refusals(&workload(&merged(rest.clone(), &json!({"replicas": n}))));
+        assert_eq!(with(enough), "", "{rest}");
+        assert!(with(other).contains(message), "{rest}: {}", with(other));
+    }
+    let longest = "a".repeat(63 - "-workers-10-8".len());
+    let of = |n: i32| {
+        refusals(&named(
+            &longest,
+            &json!({"replicas": n, "groups": [uncounted("workers", 8)]}),
+        ))
+    };
+    assert_eq!(of(10), "");
+    assert!(of(100).contains("limited to 63 characters"));
+}
+
 fn merged(mut base: Value, parts: &Value) -> Value {
     merge(&mut base, parts);
     base
@@ -220,6 +312,7 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
     for allowed in [
         json!({"restartNonce": 1}),
         json!({"groups": [group("data", 1, 2), group("workers", 6, 8)]}),
+        json!({"replicas": 6, "groups": [group("data", 1, 2), uncounted("workers", 8)]}),
         json!({"scheduling": {"gang": {"minCount": 8}, "timeoutSeconds": 60}}),
         json!({"failurePolicy": {"limits": {"maxRestarts": 3}, "inPlace": {"deadlineSeconds": 5}, "nodeLostSeconds": 5}}),
         json!({"activeDeadlineSeconds": 100, "ttlSecondsAfterFinished": 0}),

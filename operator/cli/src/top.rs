@@ -84,15 +84,15 @@ pub fn top(
 /// Accelerators that the spec requests for all members. An unreadable template counts as 0: its
 /// workload is Stalled.
 fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
-    let groups = workload.spec.groups.iter();
-    groups.filter_map(|group| asked_by(group, costs)).sum()
+    let spec = &workload.spec;
+    let each = |group| Some(member_accelerators(group, costs)? * i64::from(spec.members_of(group)));
+    spec.groups.iter().filter_map(each).sum()
 }
 
-fn asked_by(group: &Group, costs: &CostModel) -> Option<i64> {
+fn member_accelerators(group: &Group, costs: &CostModel) -> Option<i64> {
     let spec = serde_json::to_value(&group.template.0.spec).ok()?;
     let spec: PodSpecView = serde_json::from_value(spec).ok()?;
-    let each = costs.accelerators(&pod_requests(&spec).ok()?);
-    Some(each * i64::from(group.members()))
+    Some(costs.accelerators(&pod_requests(&spec).ok()?))
 }
 
 impl View for AcceleratorUse {

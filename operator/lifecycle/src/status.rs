@@ -81,6 +81,10 @@ impl Ledger {
         gangs: &[Gang],
         summary: Summary,
     ) -> TrainingWorkloadStatus {
+        let replicas = spec.scaled_group().map(|group| {
+            let counts = summary.groups.get(&group.name);
+            counts.copied().unwrap_or_default().replicas
+        });
         let groups = spec
             .groups
             .iter()
@@ -111,6 +115,7 @@ impl Ledger {
             ready,
             mut conditions,
             groups: _,
+            selector,
             scheduled_time,
         } = summary;
         let (gangs, domains) = in_order_of_spec(gangs, gang_entries, domain_entries);
@@ -130,6 +135,8 @@ impl Ledger {
             restarts: restarts(budget),
             preemptions,
             groups,
+            replicas,
+            selector,
             start_time: started_at,
             scheduled_time,
             completion_time,
@@ -234,6 +241,7 @@ fn group_status(ledger: &Ledger, group: &Group, counts: Option<&Counts>) -> Grou
         active,
         succeeded,
         failed,
+        replicas: _,
     } = counts.copied().unwrap_or_default();
     let completed = ledger.completed.iter().filter(|m| m.group == group.name);
     let mut indexes: Vec<i32> = completed.map(|m| completion_index(group, m)).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use lockstep_api::workload::Group;
+use lockstep_api::workload::TrainingWorkloadSpec;
 
 use super::show::write;
 use crate::args::{Args, CompletionArgs, Connection};
@@ -185,25 +185,24 @@ async fn ask(live: Live, typed: &Typed) -> Result<Vec<String>> {
         }
         Live::Namespaces => cluster.namespaces().await?,
         Live::Groups => {
-            let groups = groups(&cluster, namespace, name).await?;
-            groups.into_iter().map(|g| g.name).collect()
+            let spec = spec(&cluster, namespace, name).await?;
+            spec.groups.into_iter().map(|g| g.name).collect()
         }
         Live::Ranks => {
-            let groups = groups(&cluster, namespace, name).await?;
-            let members: i32 = groups.iter().map(Group::members).sum();
+            let members = spec(&cluster, namespace, name).await?.members();
             (0..members).map(|rank| rank.to_string()).collect()
         }
         Live::Contexts | Live::Clusters | Live::Users => Vec::new(),
     })
 }
 
-async fn groups(
+async fn spec(
     cluster: &ClusterReader,
     namespace: &str,
     name: Option<&str>,
-) -> Result<Vec<Group>> {
+) -> Result<TrainingWorkloadSpec> {
     let name = name.context("no workload is named")?;
-    Ok(cluster.workload(namespace, name).await?.spec.groups)
+    Ok(cluster.workload(namespace, name).await?.spec)
 }
 
 pub fn asks_for_completion(words: &[OsString]) -> Option<&[OsString]> {

@@ -137,9 +137,14 @@ impl Ledger {
     }
 
     /// Sets the members of an elastic or resized group that run together.
-    pub fn set_running(&mut self, group: &Group, runs: impl Fn(&Member) -> bool) {
+    pub fn set_running(
+        &mut self,
+        spec: &TrainingWorkloadSpec,
+        group: &Group,
+        runs: impl Fn(&Member) -> bool,
+    ) {
         let mut running = BTreeSet::new();
-        for replica in 0..group.replicas {
+        for replica in 0..spec.replicas_of(group) {
             for index in 0..group.size {
                 let member = Member::new(group.name.as_str(), replica, index);
                 if runs(&member) {
@@ -147,7 +152,7 @@ impl Ledger {
                 }
             }
         }
-        if running.len() < group.members().max(0) as usize {
+        if running.len() < spec.members_of(group).max(0) as usize {
             self.running.insert(group.name.clone(), running);
         } else {
             self.running.remove(&group.name);

@@ -159,8 +159,7 @@ impl Ledger {
     }
 
     pub fn membership<'s>(&self, spec: &'s TrainingWorkloadSpec) -> Membership<'s> {
-        let replicas: Vec<i32> = spec.groups.iter().map(|g| g.replicas).collect();
-        Membership::new(spec, &replicas, &self.running)
+        Membership::new(spec, &spec.replica_counts(), &self.running)
     }
 
     /// The running members when the groups had these numbers of replicas.

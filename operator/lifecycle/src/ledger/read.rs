@@ -23,6 +23,8 @@ impl Ledger {
             observed_generation: _,
             phase: _,
             reason: _,
+            replicas: _,
+            selector: _,
             message: _,
             ready: _,
             attempt,

@@ -73,6 +73,7 @@ mod tests {
     fn what_may_change_while_running_does_not_change_the_hash() {
         let base = with(|_| {});
         assert_eq!(with(|v| v["groups"][0]["replicas"] = json!(5)), base);
+        assert_eq!(with(|v| v["replicas"] = json!(5)), base);
         assert_eq!(with(|v| v["suspend"] = json!(true)), base);
         assert_eq!(with(|v| v["restartNonce"] = json!(7)), base);
         assert_eq!(

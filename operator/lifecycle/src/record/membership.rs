@@ -27,7 +27,7 @@ pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
     for group in &spec.groups {
         if runs.keys().any(|m| m.group == group.name) {
-            ledger.set_running(group, |m| {
+            ledger.set_running(spec, group, |m| {
                 runs.get(m).copied().unwrap_or_else(|| was.contains(m))
             });
         }

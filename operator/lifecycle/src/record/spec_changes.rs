@@ -63,7 +63,7 @@ fn wanted(facts: &Facts<'_>) -> AppliedSpec {
     AppliedSpec {
         spec_hash: spec_hash(spec),
         restart_nonce: spec.restart_nonce,
-        replicas: spec.groups.iter().map(|g| g.replicas).collect(),
+        replicas: spec.replica_counts(),
     }
 }
 
@@ -107,9 +107,9 @@ fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
         .map(|m| m.group.as_str())
         .collect();
     for (group, before) in spec.groups.iter().zip(before) {
-        let joins_later = group.replicas > *before && placed.contains(group.name.as_str());
+        let joins_later = spec.replicas_of(group) > *before && placed.contains(group.name.as_str());
         if joins_later || ledger.running.contains_key(&group.name) {
-            ledger.set_running(group, |m| was.contains(m));
+            ledger.set_running(spec, group, |m| was.contains(m));
         }
     }
     let is = ledger.membership(spec);

@@ -22,7 +22,7 @@ const TO_BIND: TimeDelta = TimeDelta::minutes(1);
 
 /// False if all groups have 0 replicas.
 pub(super) fn has_members(facts: &Facts<'_>) -> bool {
-    facts.spec().groups.iter().any(|group| group.replicas > 0)
+    facts.spec().replica_counts().iter().any(|n| *n > 0)
 }
 
 pub(super) struct Admission<'v, 'a> {

@@ -14,6 +14,8 @@ pub(crate) struct Counts {
     pub active: i32,
     pub succeeded: i32,
     pub failed: i32,
+    /// Replicas whose first member has a pod.
+    pub replicas: i32,
 }
 
 pub(super) fn count_groups(facts: &Facts<'_>, ledger: &Ledger) -> BTreeMap<String, Counts> {
@@ -26,7 +28,7 @@ pub(super) fn count_groups(facts: &Facts<'_>, ledger: &Ledger) -> BTreeMap<Strin
 
 fn count(facts: &Facts<'_>, ledger: &Ledger, group: &Group) -> Counts {
     let mut out = Counts {
-        desired: group.members(),
+        desired: facts.spec().members_of(group),
         ..Counts::default()
     };
     for domain in facts.gangs.iter().flat_map(|g| &g.domains) {
@@ -39,6 +41,7 @@ fn count(facts: &Facts<'_>, ledger: &Ledger, group: &Group) -> Counts {
                 .filter(|p| !p.terminating());
             let Some(pod) = pod else { continue };
             out.created += 1;
+            out.replicas += i32::from(member.index == 0);
             out.ready += i32::from(!finished && facts.is_ready(&domain.key, pod));
             out.failed += i32::from(pod.phase == PodPhase::Failed);
             out.active += i32::from(!finished && !pod.terminal());

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::membership::Membership;
+use lockstep_api::names::labels;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
 use crate::facts::Facts;
@@ -34,6 +35,8 @@ pub(crate) struct Summary {
     /// Without the terminal conditions.
     pub conditions: Vec<Condition>,
     pub groups: BTreeMap<String, Counts>,
+    /// Of the group that `spec.replicas` counts.
+    pub selector: Option<String>,
     pub scheduled_time: Option<DateTime<Utc>>,
 }
 
@@ -58,6 +61,7 @@ pub(crate) fn summarize(
         ready,
         conditions,
         groups,
+        selector: scale_selector(facts),
         scheduled_time: placed_at(facts, ledger).or(before.scheduled_time),
     };
     (summary, wake)
@@ -78,6 +82,18 @@ fn ready(
         };
     }
     format!("{ready}/{wanted}")
+}
+
+/// As many pods as replicas: an autoscaler divides the total of the selected pods by their number.
+fn scale_selector(facts: &Facts<'_>) -> Option<String> {
+    let group = &facts.spec().scaled_group()?.name;
+    Some(format!(
+        "{}={},{}={group},{}=0",
+        labels::WORKLOAD,
+        facts.view.name(),
+        labels::GROUP,
+        labels::INDEX
+    ))
 }
 
 fn placed_at(facts: &Facts<'_>, ledger: &Ledger) -> Option<DateTime<Utc>> {

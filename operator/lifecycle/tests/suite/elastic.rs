@@ -213,7 +213,7 @@ fn added_replicas_join_once_they_have_capacity_and_running_members_continue() {
     let mut w = world(gang_with(2, &json!({})), [2, 0, 0, 0]);
     w.settle();
     let before = w.uids();
-    w.edit(|s| s.groups[0].replicas = 4);
+    w.edit(|s| s.groups[0].replicas = Some(4));
     w.settle();
     assert_eq!(
         (w.uids(), w.status().ready.as_str(), w.status().phase),
@@ -230,6 +230,34 @@ fn added_replicas_join_once_they_have_capacity_and_running_members_continue() {
         ("4/4", 0, 1)
     );
     assert_eq!(env(&w, "PET_NNODES"), ["4", "4", "4", "4"]);
+}
+
+#[test]
+fn replicas_of_the_spec_scale_their_group_and_the_status_counts_them() {
+    let counted = |w: &Solo| (w.status().replicas, w.status().ready);
+    let mut spec = gang(4);
+    spec["groups"][0]["size"] = json!(2);
+    let mut w = world(spec, [8, 0, 0, 0]);
+    w.settle();
+    assert_eq!((w.status().replicas, w.status().selector), (None, None));
+    let before = w.uids();
+    w.edit(|s| (s.replicas, s.groups[0].replicas) = (Some(4), None));
+    w.settle();
+    assert_eq!(counted(&w), (Some(4), "8/8".into()));
+    assert_eq!(w.uids(), before, "the same number in another field");
+    let selector = "training.lockstep.dev/workload=w,training.lockstep.dev/group=g,\
+                    training.lockstep.dev/index=0";
+    assert_eq!(w.status().selector.as_deref(), Some(selector));
+    w.edit(|s| s.replicas = Some(3));
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (counted(&w), s.restarts.counted, s.restarts.total),
+        ((Some(3), "6/6".into()), 0, 1)
+    );
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    assert_eq!(w.status().replicas, Some(0));
 }
 
 #[test]
@@ -362,12 +390,12 @@ fn a_replica_removed_and_added_again_at_once_gets_the_new_member_count() {
         &json!({"scheduling": {"gang": {"scope": "Replica"}}}),
     ));
     w.settle();
-    w.edit(|s| s.groups[0].replicas = 1);
+    w.edit(|s| s.groups[0].replicas = Some(1));
     w.crash_after(1);
     w.pass();
     w.crash();
     // Its pod from when three members ran still exists.
-    w.edit(|s| s.groups[0].replicas = 2);
+    w.edit(|s| s.groups[0].replicas = Some(2));
     w.settle();
     let pods = w.pods();
     let sizes = pods.iter().map(|p| pods::env(p, "PET_NNODES"));
@@ -379,7 +407,7 @@ fn a_replica_removed_and_added_again_at_once_gets_the_new_member_count() {
 fn a_workload_without_members_is_pending_until_it_is_scaled_up() {
     let mut w = Solo::new(gang(0));
     for replicas in [0, 2, 0] {
-        w.edit(|s| s.groups[0].replicas = replicas);
+        w.edit(|s| s.groups[0].replicas = Some(replicas));
         w.settle();
         let s = w.status();
         let expected = if replicas == 0 {

@@ -336,7 +336,7 @@ fn a_restart_requested_during_an_incident_still_recreates_the_pods_of_that_incid
     let mut w = Solo::new(gang(3));
     w.settle();
     let before = w.uids();
-    w.edit(|s| s.groups[0].replicas = 2);
+    w.edit(|s| s.groups[0].replicas = Some(2));
     w.crash_after(1);
     w.pass();
     assert_eq!(

@@ -328,7 +328,7 @@ fn a_gang_that_shrank_goes_through_a_barrier_when_it_is_placed_again() {
     let mut spec = denied(2, &json!({"network": {"world": "Replica"}}));
     spec["groups"][0]["size"] = json!(2);
     let mut w = running(spec);
-    w.edit(|s| s.groups[0].replicas = 1);
+    w.edit(|s| s.groups[0].replicas = Some(1));
     w.settle();
     assert_eq!(order(&w).peers, ["g/0/0-1"]);
     let before = order(&w).attempt;

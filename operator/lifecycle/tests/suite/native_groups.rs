@@ -167,7 +167,7 @@ fn other_templates_get_another_native_workload() {
     w.edit(|spec| spec.suspend = true);
     w.settle();
     w.edit(|spec| {
-        spec.groups[0].replicas = 1;
+        spec.groups[0].replicas = Some(1);
         spec.suspend = false;
     });
     w.settle();

@@ -353,7 +353,7 @@ fn a_wait_for_capacity_may_end_in_failure() {
 fn replicas_grow_and_shrink_with_one_uncounted_restart() {
     let mut w = Solo::new(gang(2));
     w.settle();
-    w.edit(|s| s.groups[0].replicas = 4);
+    w.edit(|s| s.groups[0].replicas = Some(4));
     w.settle();
     let nnodes = |w: &Solo| {
         let of = |p: &Pod| env(p, "PET_NNODES").unwrap();
@@ -363,7 +363,7 @@ fn replicas_grow_and_shrink_with_one_uncounted_restart() {
         (nnodes(&w), w.status().ready),
         (vec!["4".to_owned(); 4], "4/4".into())
     );
-    w.edit(|s| s.groups[0].replicas = 1);
+    w.edit(|s| s.groups[0].replicas = Some(1));
     w.settle();
     assert_eq!(
         (nnodes(&w), w.status().ready),

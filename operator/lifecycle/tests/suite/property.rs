@@ -228,7 +228,7 @@ fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
         }
         Step::Suspend(on) => w.edit(|s| s.suspend = *on),
         Step::Nonce => w.edit(|s| s.restart_nonce += 1),
-        Step::Resize(n) => w.edit(|s| s.groups[0].replicas = *n),
+        Step::Resize(n) => w.edit(|s| s.groups[0].replicas = Some(*n)),
         Step::Preempt => {
             for gang in w.groups().keys() {
                 // Only a placed gang is preempted, and a pass over one gang may end another.
@@ -356,7 +356,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
             let world = Membership::of(&spec, &status);
             let done = parse_indexes(&status.groups[0].completed_indexes);
             let done = done.expect("indexes");
-            let replicas = 0..spec.groups[0].replicas;
+            let replicas = 0..spec.replicas_of(&spec.groups[0]);
             let unfinished =
                 replicas.filter(|r| world.contains(&Member::new("g", *r, 0)) && !done.contains(r));
             // A sidecar added by a webhook keeps the pod of a finished member running.

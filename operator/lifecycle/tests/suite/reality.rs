@@ -84,7 +84,7 @@ fn a_resize_leaves_a_group_alone_that_has_succeeded() {
     w.exit("a", 0, 0);
     w.settle();
     let finished = w.pod("a", 0).metadata.uid;
-    w.edit(|s| s.groups[1].replicas = 2);
+    w.edit(|s| s.groups[1].replicas = Some(2));
     w.settle();
     let status = w.status();
     assert!(status.domains.iter().all(|d| d.incident.is_none()));
@@ -186,7 +186,7 @@ fn added_replicas_of_a_basic_group_restart_no_running_member() {
     let mut w = Solo::new(basic(3));
     w.settle();
     let before = w.uids();
-    w.edit(|s| s.groups[0].replicas = 4);
+    w.edit(|s| s.groups[0].replicas = Some(4));
     w.settle();
     let after = w.uids();
     assert_eq!(after.len(), 4);

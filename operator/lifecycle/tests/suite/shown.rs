@@ -252,11 +252,11 @@ fn a_gang_that_has_finished_is_not_said_to_lack_members() {
     w.exit("g", 1, 0);
     w.rounds(1);
     w.pass();
-    w.edit(|s| s.groups[0].replicas = 1);
+    w.edit(|s| s.groups[0].replicas = Some(1));
     w.pass();
     w.pass();
     // Its pod still exists when the group grows again.
-    w.edit(|s| s.groups[0].replicas = 4);
+    w.edit(|s| s.groups[0].replicas = Some(4));
     w.settle();
     assert_eq!(w.status().groups[0].completed_indexes, "1");
     let status = w.status();

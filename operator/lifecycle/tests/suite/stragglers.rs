@@ -289,7 +289,7 @@ fn a_domain_that_meets_at_the_coordinator_of_another_finds_it_after_scaling() {
     w.settle();
     w.exit("g", 0, 1);
     w.settle();
-    w.edit(|s| s.groups[0].replicas = 2);
+    w.edit(|s| s.groups[0].replicas = Some(2));
     w.settle();
     assert_eq!(meeting_points(&w).len(), 1, "{:?}", meeting_points(&w));
 }

@@ -54,6 +54,7 @@ pub(super) fn put_off(
 fn without_counts(status: &TrainingWorkloadStatus) -> TrainingWorkloadStatus {
     let mut status = TrainingWorkloadStatus {
         ready: String::new(),
+        replicas: None,
         ..status.clone()
     };
     for group in &mut status.groups {

@@ -46,12 +46,12 @@ impl MembersInput {
             return Self::default();
         };
         let membership = Membership::of(spec, status);
-        let completed = status.completed(&spec.groups);
+        let completed = status.completed(spec);
         let mut finished = completed.clone();
         for group in &spec.groups {
-            let partial = membership.size_of(&group.name) < group.members();
+            let partial = membership.size_of(&group.name) < spec.members_of(group);
             if partial && membership.complete(&group.name, &completed) {
-                finished.extend(all_members(group));
+                finished.extend(all_members(spec, group));
             }
         }
         let ours: BTreeSet<&Member> = gang.members().collect();
@@ -97,7 +97,11 @@ impl MembersInput {
     }
 }
 
-fn all_members(group: &Group) -> impl Iterator<Item = Member> {
-    let numbers = (0..group.replicas).flat_map(|r| (0..group.size).map(move |i| (r, i)));
+fn all_members<'g>(
+    spec: &TrainingWorkloadSpec,
+    group: &'g Group,
+) -> impl Iterator<Item = Member> + use<'g> {
+    let replicas = 0..spec.replicas_of(group);
+    let numbers = replicas.flat_map(|r| (0..group.size).map(move |i| (r, i)));
     numbers.map(|(replica, index)| Member::new(group.name.as_str(), replica, index))
 }

@@ -96,7 +96,7 @@ fn raised_replicas_and_min_count_evict_no_pod_and_take_no_partial_capacity() {
     world.gang("low", low);
     world.settle();
     assert!(healthy_since(&world).is_some());
-    world.edit("a", |w| w.spec.groups[0].replicas = 6);
+    world.edit("a", |w| w.spec.groups[0].replicas = Some(6));
     world.settle();
     let group = world.group("a").unwrap();
     let policy = group.spec.gang.scheduling_policy.gang.unwrap();

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use lockstep_api::names;
-use lockstep_api::workload::{Group, Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_cluster::eventually;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::proxy::{Fault, Proxy};
@@ -253,8 +253,7 @@ impl<'t> Bench<'t> {
     }
 
     async fn size_of(&self, name: &str) -> Result<i32> {
-        let groups = self.t.workloads().get(name).await?.spec.groups;
-        Ok(groups.iter().map(Group::members).sum())
+        Ok(self.t.workloads().get(name).await?.spec.members())
     }
 
     async fn uids(&self, name: &str) -> Result<BTreeSet<String>> {

@@ -1,16 +1,19 @@
 //! Gangs that can run with part of their members.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use chrono::TimeDelta;
+use kube::ResourceExt;
+use kube::api::ListParams;
 use lockstep_api::condition::types;
 use lockstep_api::workload::CauseKind;
-use lockstep_cluster::manifests::{gang, merge};
+use lockstep_cluster::manifests::{gang, merge, parse};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario;
-use lockstep_cluster::scenario::{Scenario, node, uids};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, node, uids};
+use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::{cluster, time_of_day};
 use serde_json::{Value, json};
 
+use crate::console::blocks;
 use crate::steering::env;
 
 /// A gang of four whole nodes that can run with two members.
@@ -124,6 +127,73 @@ async fn an_elastic_gang_grows_with_one_uncounted_restart_and_without_evictions(
         );
         let low = t.workloads().get("low").await?.status.context("status")?;
         ensure!(low.preemptions == 0, "a pod was evicted");
+        Ok(())
+    })
+    .await
+}
+
+/// Reads the scale of a workload, and checks that its selector selects as many pods as it counts.
+async fn scale_of(t: &Scenario<'_>, path: &str) -> Result<Value> {
+    eventually("the scale to count the pods", PATIENCE, async || {
+        let text = t.kubectl(&["get", "--raw", path, AUTOSCALER]).await?;
+        let scale: Value = serde_json::from_str(&text)?;
+        let selector = scale["status"]["selector"].as_str().context("a selector")?;
+        let pods = t.all_pods();
+        let pods = pods.list(&ListParams::default().labels(selector)).await?;
+        let (counted, wanted) = (&scale["status"]["replicas"], &scale["spec"]["replicas"]);
+        ensure!(counted == pods.items.len() && counted == wanted, "{scale}");
+        Ok(scale)
+    })
+    .await
+}
+
+/// The identity of Kubernetes' autoscaler, which every cluster allows to update all scales.
+const AUTOSCALER: &str = "--as=system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_scale_and_an_autoscaler_change_a_running_elastic_gang() -> Result<()> {
+    let shape = Shape {
+        nodes: 3,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "scale", &shape, async |t| {
+        let manifests = blocks("docs/how-to/scale.md", "yaml")?;
+        let [workload, autoscaler] = manifests.as_slice() else {
+            bail!("{} manifests", manifests.len());
+        };
+        let name = t.create(parse(workload)?).await?.name_any();
+        let pods = t.running(&name).await?;
+        ensure!(pods.len() == 3, "{} of 3 nodes in use", pods.len());
+        let refused = t.kubectl(&["scale", "tw", &name, "--replicas=1"]).await;
+        let refused = refused.err().context("scaled below minCount")?;
+        ensure!(
+            format!("{refused:#}").contains("minCount must be at most the number of members"),
+            "{refused:#}"
+        );
+        t.kubectl(&["scale", "tw", &name, "--replicas=2"]).await?;
+        let status = t.restarted(&name, 1).await?;
+        let pods = t.running(&name).await?;
+        ensure!(pods.len() == 2, "{} members of 2", pods.len());
+        ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
+
+        let autoscaler = t.create(parse(autoscaler)?).await?;
+        let target = &autoscaler.data["spec"]["scaleTargetRef"];
+        let kind = "trainingworkloads";
+        let api = target["apiVersion"].as_str().context("a version")?;
+        let path = format!("/apis/{api}/namespaces/{}/{kind}/{name}/scale", t.name);
+        ensure!(target["name"] == *name, "{target}");
+        let mut scale = scale_of(t, &path).await?;
+        scale["spec"]["replicas"] = json!(3);
+        let file = t.cluster.folder().join("scale.json");
+        std::fs::write(&file, scale.to_string())?;
+        let file = file.display().to_string();
+        t.kubectl(&["replace", "--raw", &path, "-f", &file, AUTOSCALER])
+            .await?;
+        let status = t.restarted(&name, 2).await?;
+        ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
+        scale_of(t, &path).await?;
+        let pods = t.running(&name).await?;
+        ensure!(pods.len() == 3, "{} members of 3", pods.len());
         Ok(())
     })
     .await

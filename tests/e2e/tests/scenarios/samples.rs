@@ -228,9 +228,7 @@ async fn sample_elastic_runs_with_fewer_and_restarts_once_with_other_replicas() 
         async |t| {
             let name = apply(t, SAMPLES[3]).await?;
             group_runs(t, &name, "workers", 3).await?;
-            let fewer = r#"[{"op": "replace", "path": "/spec/groups/0/replicas", "value": 2}]"#;
-            t.kubectl(&["patch", "tw", &name, "--type=json", "-p", fewer])
-                .await?;
+            t.kubectl(&["scale", "tw", &name, "--replicas=2"]).await?;
             let status = t.restarted(&name, 1).await?;
             ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
             ensure!(t.running(&name).await?.len() == 2, "not two members");

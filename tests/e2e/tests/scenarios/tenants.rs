@@ -90,6 +90,7 @@ pods: get list watch
 pods/log: get
 restartorders: get list watch
 trainingworkloads: create delete get list patch update watch
+trainingworkloads/scale: get list patch update watch
 trainingworkloads/status: get list watch
 workloads: get list watch
 ";
@@ -104,6 +105,7 @@ pods/log: get
 priorityclasses: get list watch
 restartorders: get list watch
 trainingworkloads: create delete deletecollection get list patch update watch
+trainingworkloads/scale: get list patch update watch
 trainingworkloads/status: get list watch
 workloads: get list watch
 ";

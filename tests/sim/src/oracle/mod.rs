@@ -191,8 +191,8 @@ impl Oracles {
 }
 
 fn sizes(workload: &TrainingWorkload) -> Vec<i32> {
-    let groups = workload.spec.groups.iter();
-    groups.map(lockstep_api::workload::Group::members).collect()
+    let spec = &workload.spec;
+    spec.groups.iter().map(|g| spec.members_of(g)).collect()
 }
 
 fn controls(uid: &str, group: &PodGroup) -> bool {

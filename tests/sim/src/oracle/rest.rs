@@ -103,12 +103,7 @@ fn partly_there(
     let broken = whole.filter_map(|w| {
         let status = w.status.clone().unwrap_or_default();
         let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
-        let wanted: i32 = w
-            .spec
-            .groups
-            .iter()
-            .map(lockstep_api::workload::Group::members)
-            .sum();
+        let wanted = w.spec.members();
         let done: i32 = status.groups.iter().map(|g| g.succeeded).sum();
         let there = there.get(w.metadata.uid.as_deref()?).copied().unwrap_or(0);
         let missing = (wanted - done) as usize > there;

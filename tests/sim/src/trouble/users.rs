@@ -95,7 +95,9 @@ pub(super) fn nonce(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
 }
 
 pub(super) fn resize(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    edit(c, rng, |w, rng| w.spec.groups[0].replicas = rng.i32(1..4))
+    edit(c, rng, |w, rng| {
+        w.spec.groups[0].replicas = Some(rng.i32(1..4))
+    })
 }
 
 pub(super) fn delete_pod(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {

@@ -172,7 +172,7 @@ const TROUBLES: &[Trouble] = &[
         title: "A running workload is shrunk to 0 replicas",
         play: || {
             let mut w = after(gang(2), 30);
-            w.edit(|spec| spec.groups[0].replicas = 0);
+            w.edit(|spec| spec.groups[0].replicas = Some(0));
             w.settle();
             w
         },

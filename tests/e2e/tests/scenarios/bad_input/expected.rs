@@ -194,6 +194,16 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
         422,
         "spec.groups[0].template.spec.containers[0].resources.requests.memory in body should match",
     ),
+    (
+        "33-replicas-of-no-group",
+        422,
+        "spec.replicas: Invalid value: replicas counts the group without groups[].replicas, and all groups have them",
+    ),
+    (
+        "33-replicas-of-two-groups",
+        422,
+        "spec.replicas: Invalid value: replicas counts one group, and several have no groups[].replicas",
+    ),
 ];
 
 /// The valid workload for the edits below.

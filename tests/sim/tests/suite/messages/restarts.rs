@@ -43,7 +43,7 @@ pub(super) const STORIES: &[Story] = &[
     }),
     ("has fewer replicas", || {
         let mut w = after(gang(4), 30);
-        w.edit(|spec| spec.groups[0].replicas = 2);
+        w.edit(|spec| spec.groups[0].replicas = Some(2));
         w.settle();
         w
     }),

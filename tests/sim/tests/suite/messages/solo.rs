@@ -165,7 +165,7 @@ fn restarted_by_its_owner() -> Solo {
     let mut w = after(gang(2), 30);
     w.edit(|spec| spec.restart_nonce += 1);
     w.settle();
-    w.edit(|spec| spec.groups[0].replicas = 3);
+    w.edit(|spec| spec.groups[0].replicas = Some(3));
     w.settle();
     w
 }
