@@ -5,6 +5,7 @@ pub mod chart;
 pub mod image;
 pub mod links;
 pub mod metrics;
+pub mod openvex;
 pub mod plugin;
 pub mod query;
 pub mod release;

@@ -10,7 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bundle::{Images, PACKAGE, PREFIX, REPOSITORY, SUMMARY, TAG};
 use crate::chart::chart;
-use crate::image::{Entry, Layer, names};
+use crate::image::{Commit, Entry, Layer, names};
+use crate::openvex::{document, ignored_advisories};
 use crate::plugin::PROGRAM;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -54,8 +55,26 @@ pub fn release(root: &Path, built: &Parts<'_>, out: &Path) -> Result<()> {
     }
     name_images(&out.join("config"), &images)?;
     write(&out.join("lockstep.yaml"), &plugins(built.plugins, out)?)?;
+    state_vulnerabilities(root, &named, out)?;
     let changes = fs::read_to_string(root.join("CHANGELOG.md")).context("the changelog")?;
     write(&out.join("RELEASE_NOTES.md"), notes(&changes)?.as_bytes())
+}
+
+/// Writes an OpenVEX document for each image if an advisory is ignored.
+fn state_vulnerabilities(root: &Path, images: &[&String], out: &Path) -> Result<()> {
+    let deny = fs::read_to_string(root.join("deny.toml")).context("deny.toml")?;
+    let ignored = ignored_advisories(&deny)?;
+    if ignored.is_empty() {
+        // The specification requires at least one statement.
+        return Ok(());
+    }
+    let time = Commit::of(root).time.context("the time of the commit")?;
+    for image in images {
+        let (name, document) = document(image, &ignored, &time)?;
+        let path = out.join(format!("vex/{name}.openvex.json"));
+        write(&path, format!("{document:#}\n").as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Replaces the tags in the overlays and the configuration by digests.

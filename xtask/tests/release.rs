@@ -11,6 +11,7 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use xtask::openvex::{IgnoredAdvisory, document, ignored_advisories};
 use xtask::release::{Parts, release};
 
 const PREFIX: &str = "registry.example/l/";
@@ -156,4 +157,56 @@ fn a_release_without_plugins_is_refused() {
         refused.to_string().contains("run `make plugin` first"),
         "{refused:#}"
     );
+}
+
+fn advisories(ignore: &str) -> anyhow::Result<Vec<IgnoredAdvisory>> {
+    ignored_advisories(&format!("[advisories]\nignore = [{ignore}]\n"))
+}
+
+#[test]
+fn an_ignored_advisory_is_a_statement_with_its_reason() {
+    let reason = "vulnerable_code_not_in_execute_path: no program parses such files";
+    let entries = format!(
+        r#"{{ id = "RUSTSEC-2026-0001", reason = "{reason}" }}, {{ crate = "old@1.0.0", reason = "yanked" }}"#
+    );
+    let ignored = advisories(&entries).unwrap();
+    let image = "registry.example/l/lockstep-run@sha256:0a";
+    let (name, document) = document(image, &ignored, "2026-11-27T00:00:00Z").unwrap();
+    assert_eq!(name, "lockstep-run");
+    let expected = json!([{
+        "vulnerability": {"name": "RUSTSEC-2026-0001"},
+        "products": [{"@id": "pkg:oci/lockstep-run@sha256%3A0a?repository_url=registry.example/l/lockstep-run"}],
+        "status": "not_affected",
+        "justification": "vulnerable_code_not_in_execute_path",
+        "status_notes": "no program parses such files",
+    }]);
+    assert_eq!(document["statements"], expected);
+    // The fields that the specification requires of a document.
+    for field in ["@context", "@id", "author", "timestamp", "version"] {
+        assert!(!document[field].is_null(), "{field}");
+    }
+}
+
+#[test]
+fn an_ignored_advisory_without_a_justification_is_refused() {
+    for (entry, expected) in [
+        (r#""RUSTSEC-2026-0001""#, "reason \"\" is not"),
+        (
+            r#"{ id = "RUSTSEC-2026-0001", reason = "unused" }"#,
+            "reason \"unused\" is not",
+        ),
+        (
+            r#"{ id = "RUSTSEC-2026-0001", reason = "unused: really" }"#,
+            "\"unused\" is none of component_not_present",
+        ),
+    ] {
+        let refused = advisories(entry).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
+fn the_shipped_settings_ignore_no_advisory() {
+    let deny = include_str!("../../deny.toml");
+    assert_eq!(ignored_advisories(deny).unwrap(), []);
 }
