@@ -200,6 +200,26 @@ impl Draft {
         }
     }
 
+    /// Makes `spec.replicas` count a group, so that autoscalers can change it. One replica of several
+    /// members becomes as many replicas of one member, because the size of replicas is fixed.
+    pub fn scale_group(&mut self, name: &str) -> Result<()> {
+        let mut groups = self.groups().iter();
+        let Some(at) = groups.position(|group| group["name"] == name) else {
+            return Ok(());
+        };
+        let mut replicas = self.replicas(&self.groups()[at]);
+        let group = &mut self.groups_mut()?[at];
+        if replicas == 1 {
+            replicas = size(group);
+            set(group, "/size", Value::Null);
+        }
+        if let Some(fields) = group.as_object_mut() {
+            fields.retain(|key, value| key != "replicas" && !value.is_null());
+        }
+        self.set("/spec/replicas", json!(replicas));
+        Ok(())
+    }
+
     /// Applies a table to a document: copies fields, and notes or refuses the others.
     pub fn report(&mut self, document: &Value, table: &[FieldsAt]) -> Result<()> {
         self.visit(&Path::default(), document, table)

@@ -8,6 +8,9 @@ use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
 use super::hosts::hosts;
 use super::template::{self, add_variables, training_container};
 
+/// Advice for the metrics of an elastic policy.
+pub const AUTOSCALER: &str = "not converted. Create a HorizontalPodAutoscaler with these metrics, whose scaleTargetRef names the TrainingWorkload, see docs/how-to/scale.md.";
+
 /// Metadata, status and type of every object.
 pub const OBJECT: &[Field] = &[
     omitted("apiVersion", "names the origin"),
@@ -65,7 +68,10 @@ pub const RUN_POLICY: &[Field] = &[
 
 /// A replica specification.
 pub const REPLICA_SPEC: &[Field] = &[
-    mapped("replicas", "`spec.groups[].replicas`"),
+    mapped(
+        "replicas",
+        "`spec.groups[].replicas`; `spec.replicas` for the workers of an elastic PyTorchJob",
+    ),
     mapped(
         "restartPolicy",
         "`Always`, `OnFailure`: the default, all members restart together. `Never`: a rule with FailWorkload. `ExitCode`: a rule with FailWorkload for codes 1 to 127",
@@ -83,8 +89,8 @@ const PYTORCH_FIELDS: &[Field] = &[
     ),
     noted(
         "elasticPolicy.maxReplicas",
-        "/spec/groups",
-        "not converted. Scale the group up to this number, see docs/how-to/scale.md.",
+        "/spec/replicas",
+        "not converted. `kubectl scale` raises replicas up to this number. It is maxReplicas of a HorizontalPodAutoscaler, see docs/how-to/scale.md.",
     ),
     mapped(
         "elasticPolicy.rdzvBackend",
@@ -112,11 +118,7 @@ const PYTORCH_FIELDS: &[Field] = &[
         "elasticPolicy.maxRestarts",
         "variable `PET_MAX_RESTARTS`: restarts within torchrun, before Lockstep sees a failure",
     ),
-    noted(
-        "elasticPolicy.metrics",
-        "/spec",
-        "not converted. Create a HorizontalPodAutoscaler for the TrainingWorkload, see docs/how-to/scale.md.",
-    ),
+    noted("elasticPolicy.metrics", "/spec/replicas", AUTOSCALER),
 ];
 
 const TF_FIELDS: &[Field] = &[
@@ -287,7 +289,11 @@ pub fn convert_pytorch(draft: &mut Draft) -> Result<()> {
         draft.set("/spec/network/world", json!("Workload"));
     }
     apply_run_policy(draft)?;
-    apply_elastic_policy(draft)
+    apply_elastic_policy(draft)?;
+    if draft.origin["spec"]["elasticPolicy"].is_object() {
+        draft.scale_group("worker")?;
+    }
+    Ok(())
 }
 
 fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {

@@ -55,6 +55,8 @@ pub const TABLE: &[FieldsAt] = &[
 /// Annotation of the launcher with the content of the hostfile.
 const HOSTFILE: &str = "mpi-hostfile";
 const FOLDER: &str = "/etc/mpi";
+/// Script of mpi-operator that lists the running workers.
+const DISCOVERY: &str = "/etc/mpi/discover_hosts.sh";
 
 /// How the processes of a job find each other.
 pub struct Mpi {
@@ -96,6 +98,13 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
             "/spec/groups/0/template",
             "apiVersion: kubeflow.org/v1",
             "version 1 starts processes with kubectl exec. Here mpirun uses ssh: the image needs ssh and sshd.",
+        );
+    }
+    if spec["mpiReplicaSpecs"].to_string().contains(DISCOVERY) {
+        draft.note(
+            "/spec/groups/0/template",
+            DISCOVERY,
+            "not written. A change of the members restarts all of them: start the program with the hostfile instead of --host-discovery-script.",
         );
     }
     let mpi = Mpi {

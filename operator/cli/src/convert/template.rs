@@ -35,6 +35,11 @@ pub const FIELDS: &[Field] = &[
         "/template",
         "left out. Set spec.suspend to hold the workload back.",
     ),
+    noted(
+        "spec.schedulingGroup",
+        "/template",
+        "left out. Members are one gang; see spec.scheduling.",
+    ),
     mapped(
         "spec.schedulerName",
         "left out with a comment: Lockstep places the gang, and kube-scheduler binds its pods",
@@ -55,10 +60,11 @@ pub const FIELDS: &[Field] = &[
     ),
 ];
 
-const LEFT_OUT: [&str; 7] = [
+const LEFT_OUT: [&str; 8] = [
     "hostname",
     "nodeName",
     "schedulingGates",
+    "schedulingGroup",
     "schedulerName",
     "subdomain",
     "priorityClassName",
@@ -97,6 +103,25 @@ const CONTROLLERS: [&str; 6] = [
     "batch.volcano.sh/",
 ];
 
+/// Fields that are null are absent, but would stay in the workload.
+fn without_nulls(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            for field in fields.values_mut() {
+                *field = without_nulls(field.take());
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                *item = without_nulls(item.take());
+            }
+        }
+        _ => {}
+    }
+    value
+}
+
 /// Converts a template. `path` is its path in the origin, `at` the pointer to its group, and
 /// `container` the framework's name of the training container.
 pub fn convert(
@@ -106,6 +131,7 @@ pub fn convert(
     at: &str,
     container: &str,
 ) -> Result<Value> {
+    let template = &without_nulls(template.clone());
     let mut spec = template["spec"].as_object().cloned().unwrap_or_default();
     let containers = spec.get("containers").and_then(Value::as_array);
     if containers.is_none_or(Vec::is_empty) {

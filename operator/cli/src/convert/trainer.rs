@@ -1,13 +1,13 @@
 //! TrainJob of Kubeflow Trainer, with its runtime.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::draft::{Draft, child, int, list, text};
 use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
 use super::job::JOB_SPEC;
 use super::jobset::{self, CHILD_JOB, JOBSET_SPEC, REPLICATED_JOB};
-use super::kubeflow::OBJECT;
+use super::kubeflow::{AUTOSCALER, OBJECT};
 use super::mpi::{self, Mpi};
 use super::template::{self, add_variables, append, training_container};
 
@@ -47,7 +47,10 @@ const FIELDS: &[Field] = &[
     mapped("trainer.command", "command of the training container"),
     mapped("trainer.args", "arguments of the training container"),
     mapped("trainer.env", "added to the training container"),
-    mapped("trainer.numNodes", "`spec.groups[].size` of the nodes"),
+    mapped(
+        "trainer.numNodes",
+        "`spec.groups[].size` of the nodes; `spec.replicas` if they are elastic",
+    ),
     mapped(
         "trainer.resourcesPerNode.**",
         "resources of the training container",
@@ -84,7 +87,7 @@ const FIELDS: &[Field] = &[
 const RUNTIME_FIELDS: &[Field] = &[
     mapped(
         "mlPolicy.numNodes",
-        "`spec.groups[].size` of the nodes, unless the TrainJob sets it",
+        "`spec.groups[].size` of the nodes, or `spec.replicas` if they are elastic, unless the TrainJob sets it",
     ),
     mapped(
         "mlPolicy.torch.numProcPerNode",
@@ -96,7 +99,7 @@ const RUNTIME_FIELDS: &[Field] = &[
     ),
     mapped(
         "mlPolicy.torch.elasticPolicy.maxNodes",
-        "`spec.groups[].size` of the nodes",
+        "`spec.replicas`, unless the TrainJob or `numNodes` sets it",
     ),
     mapped(
         "mlPolicy.torch.elasticPolicy.maxRestarts",
@@ -104,8 +107,8 @@ const RUNTIME_FIELDS: &[Field] = &[
     ),
     noted(
         "mlPolicy.torch.elasticPolicy.metrics",
-        "/spec",
-        "not converted. Create a HorizontalPodAutoscaler for the TrainingWorkload, see docs/how-to/scale.md.",
+        "/spec/replicas",
+        AUTOSCALER,
     ),
     mapped("mlPolicy.mpi.numProcPerNode", "slots in the hostfile"),
     mapped("mlPolicy.mpi.mpiImplementation", "form of the hostfile"),
@@ -117,15 +120,9 @@ const RUNTIME_FIELDS: &[Field] = &[
         "mlPolicy.mpi.runLauncherAsNode",
         "the launcher is in the hostfile, too",
     ),
-    omitted("mlPolicy.jax.**", "Lockstep sets the variables of JAX"),
-    refused(
-        "mlPolicy.flux",
-        "Flux schedules processes itself; write the TrainingWorkload by hand",
-    ),
-    refused(
-        "mlPolicy.flux.**",
-        "Flux schedules processes itself; write the TrainingWorkload by hand",
-    ),
+    omitted("mlPolicy.jax", "Lockstep sets the variables of JAX"),
+    refused("mlPolicy.flux", FLUX),
+    refused("mlPolicy.xgboost", XGBOOST),
     noted(
         "podGroupPolicy.coscheduling",
         "/spec",
@@ -142,6 +139,9 @@ const RUNTIME_FIELDS: &[Field] = &[
         "labels and annotations of the JobSet",
     ),
 ];
+
+const FLUX: &str = "Flux schedules processes itself; write the TrainingWorkload by hand";
+const XGBOOST: &str = "the processes need the tracker of XGBoost and its variables; write the TrainingWorkload by hand";
 
 pub const TABLE: &[FieldsAt] = &[part("spec", FIELDS), part("", OBJECT)];
 
@@ -174,6 +174,13 @@ pub fn runtime_of(job: &Value) -> (&str, &str) {
 pub fn convert(draft: &mut Draft, runtime: &Value) -> Result<()> {
     let job = draft.origin["spec"].clone();
     let policy = &runtime["spec"]["mlPolicy"];
+    // The report skips empty objects, and these policies may be empty.
+    for (name, why) in [("flux", FLUX), ("xgboost", XGBOOST)] {
+        ensure!(
+            policy[name].is_null(),
+            "runtime spec.mlPolicy.{name}: {why}"
+        );
+    }
     let mut patched = runtime.clone();
     let nodes = number_of_nodes(&job, policy)?;
     let jobs = patched.pointer_mut("/spec/template/spec/replicatedJobs");
@@ -193,6 +200,9 @@ pub fn convert(draft: &mut Draft, runtime: &Value) -> Result<()> {
     }
     if let Some(restarts) = int(elastic, "elasticPolicy", "maxRestarts")? {
         draft.limit_restarts("spec.mlPolicy.torch.elasticPolicy.maxRestarts", restarts);
+    }
+    if elastic.is_object() {
+        draft.scale_group(NODE)?;
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ async fn every_converted_example_passes_strict_validation() -> Result<()> {
                 }
             }
         }
-        ensure!(seen > 25, "{seen} workloads");
+        ensure!(seen >= 80, "{seen} workloads");
         Ok(())
     })
     .await
