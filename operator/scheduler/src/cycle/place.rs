@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::TopologyConstraint;
 use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
@@ -30,16 +29,12 @@ pub(super) fn placement_request(
     request: Request,
 ) -> Result<PlacementRequest, Pending> {
     let (group, spec) = (&gang.input.group, &gang.input.gang);
-    // Replicas in the engine have one size, so all their members are requested.
-    let whole = |t: &TopologyConstraint| t.scope == TopologyScope::Replica;
-    let by_replica = group.topology.as_ref().is_some_and(whole);
-    let is_requested = |m: &&Member| by_replica || !gang.finished().contains(*m);
-    let to_place = spec.members().filter(|m| by_replica || gang.places(m));
-    let (requested, finished): (Vec<&Member>, Vec<&Member>) = to_place.partition(is_requested);
+    let to_place = spec.members().filter(|m| gang.places(m));
+    let (finished, requested): (Vec<&Member>, Vec<&Member>) =
+        to_place.partition(|m| gang.finished().contains(*m));
     let templates = template_members(context, memory, gang, &requested)?;
     let fixed: BTreeMap<Member, NodeIx> = gang
-        .assigned_members()
-        .filter(|(m, _)| is_requested(m))
+        .unfinished_assigned()
         .filter_map(|(m, n)| Some((m.clone(), context.cluster.ordinal(n.as_str())?)))
         .collect();
     let min_count = usize::try_from(spec.min_count).unwrap_or_default();
@@ -68,13 +63,16 @@ pub(super) fn placement_request(
     })
 }
 
-/// Requested members by template.
+/// Requested members by template. Replicas with different numbers of requested members are
+/// separate, because the engine places replicas of one size.
 fn template_members(
     context: &Context<'_>,
     memory: &Memory,
     gang: &GangState,
     requested: &[&Member],
 ) -> Result<Vec<TemplateMembers>, Pending> {
+    let topology = gang.input.group.topology.as_ref();
+    let by_replica = topology.is_some_and(|t| t.scope == TopologyScope::Replica);
     let mut out = Vec::new();
     for template in gang.input.workload.templates.iter() {
         let members = requested.iter().filter(|m| m.group == template.group);
@@ -86,14 +84,32 @@ fn template_members(
             .requests
             .clone()
             .map_err(Pending::InvalidTemplate)?;
-        out.push(TemplateMembers {
+        let parts = if by_replica {
+            by_size_of_replica(members)
+        } else {
+            vec![members]
+        };
+        out.extend(parts.into_iter().map(|members| TemplateMembers {
             members,
-            requests,
+            requests: Arc::clone(&requests),
             eligible: memory.eligible(&gang.input, template, context.cluster),
             apart: template.apart.clone(),
-        });
+        }));
     }
     Ok(out)
+}
+
+/// Divides the members of a group by the number of members of their replica, the most first.
+fn by_size_of_replica(members: Vec<Member>) -> Vec<Vec<Member>> {
+    let mut replicas: BTreeMap<i32, Vec<Member>> = BTreeMap::new();
+    for member in members {
+        replicas.entry(member.replica).or_default().push(member);
+    }
+    let mut by_size: BTreeMap<usize, Vec<Member>> = BTreeMap::new();
+    for replica in replicas.into_values() {
+        by_size.entry(replica.len()).or_default().extend(replica);
+    }
+    by_size.into_values().rev().collect()
 }
 
 /// Free capacity for a gang, including its unbound pods on other nodes, which will be deleted.

@@ -9,7 +9,7 @@ use chrono::DateTime;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
-    Assignment, Blocker, Cluster, GangPlacement, NodeIx, NodeSet, is_possible, reserve, starts_at,
+    Assignment, Blocker, Cluster, GangPlacement, NodeSet, is_possible, reserve, starts_at,
 };
 use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 
@@ -111,33 +111,47 @@ impl Turn<'_> {
     }
 }
 
-/// The engine's placement of a reservation. `None` if a node or group is missing or duplicated.
+/// The engine's placement of a reservation. `None` if a node or group is missing, duplicated, or
+/// has more members than the request.
 fn placement(
     context: &Context<'_>,
     request: &PlacementRequest,
     reservation: &Reservation,
 ) -> Option<GangPlacement> {
-    let mut found: BTreeMap<(usize, NodeIx), u32> = BTreeMap::new();
+    let mut left: Vec<u32> = request
+        .templates
+        .iter()
+        .map(|t| t.members.len() as u32)
+        .collect();
+    let mut nodes = BTreeSet::new();
+    let mut assignments = Vec::new();
     for reserved in &reservation.nodes {
         let node = context.cluster.ordinal(&reserved.node)?;
+        if !nodes.insert(node) {
+            return None;
+        }
         for (group, &count) in &reserved.members {
-            let shape = group_names(request).position(|name| name == group)?;
-            let most = request.templates[shape].members.len();
-            let count = u32::try_from(count).ok().filter(|&c| c > 0)?;
-            if count as usize > most || found.insert((shape, node), count).is_some() {
+            let mut missing = u32::try_from(count).ok().filter(|&c| c > 0)?;
+            for (shape, name) in group_names(request).enumerate() {
+                let count = missing.min(left[shape]);
+                if name == group && count > 0 {
+                    left[shape] -= count;
+                    missing -= count;
+                    assignments.push(Assignment {
+                        shape,
+                        replica: 0,
+                        node,
+                        count,
+                    });
+                }
+            }
+            if missing > 0 {
                 return None;
             }
         }
     }
-    let assignments = found.into_iter().map(|((shape, node), count)| Assignment {
-        shape,
-        replica: 0,
-        node,
-        count,
-    });
-    Some(GangPlacement {
-        assignments: assignments.collect(),
-    })
+    assignments.sort_unstable();
+    Some(GangPlacement { assignments })
 }
 
 fn by_name(

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use lockstep_api::condition::{ConditionStatus, reasons};
+use lockstep_api::member::Member;
 use lockstep_api::workload::{Backoff, GroupStatus};
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
@@ -229,6 +230,32 @@ fn members_that_have_succeeded_need_no_capacity() {
     });
     world.schedule();
     assert_eq!(world.assigned("a").len(), 3);
+}
+
+#[test]
+fn members_of_replicas_that_have_succeeded_need_no_capacity() {
+    let mut world = Gangs::new(&[]);
+    world.zone("n1", 3, &json!({"rack": "a"}));
+    world.zone("n2", 2, &json!({"rack": "b"}));
+    let topology = json!({"key": "rack", "mode": "Required", "scope": "Replica"});
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let template = json!({"spec": {"containers": [container]}});
+    let group = json!({"name": "g", "replicas": 2, "size": 3, "template": template});
+    let more = json!({"groups": [group], "scheduling": {"topology": topology}});
+    world.gang_with("a", SMALL, &more);
+    world.control();
+    world.edit("a", |w| {
+        w.status.get_or_insert_default().groups = vec![GroupStatus {
+            name: "g".into(),
+            completed_indexes: "4".into(),
+            ..GroupStatus::default()
+        }];
+    });
+    world.schedule();
+    let placed = world.assigned("a");
+    let on = |node: &str| placed.values().filter(|n| *n == node).count();
+    assert_eq!((on("n1"), on("n2")), (3, 2));
+    assert!(!placed.contains_key(&Member::new("g", 1, 1)));
 }
 
 #[test]
