@@ -195,11 +195,13 @@ pub struct Network {
     /// The member at which the members rendezvous. Default: the first member of each world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<Coordinator>,
-    /// Port of the rendezvous, 1 to 65535, default 29500. Each time all pods of a restart domain
-    /// are replaced together, the next of eight ports from this one is used. Network policies must
-    /// allow these ports.
+    /// Port of the rendezvous, 1 to 65535. Default: 29500, and for a coordinator with `hostNetwork`
+    /// a port from 20000 to 27999 that differs between coordinators, because they share the ports
+    /// of a node. Each time all pods of a restart domain are replaced together, the next of eight
+    /// ports from this one is used. Network policies must allow these ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
-    pub port: i32,
+    pub port: Option<i32>,
 }
 
 impl Network {
@@ -216,7 +218,7 @@ impl Default for Network {
             publish_not_ready_addresses: true,
             world: WorldScope::Group,
             coordinator: None,
-            port: 29500,
+            port: None,
         }
     }
 }

@@ -153,10 +153,10 @@ fn after_failure(
             "the kubelet ends a pod after activeDeadlineSeconds of its template: raise or remove the field"
                 .to_owned(),
         ),
-        CauseKind::ContainerExit if host_network => Some(format!(
-            "members use the host network: if port {} is in use on a node, set another spec.network.port",
-            workload.spec.network.port
-        )),
+        CauseKind::ContainerExit if host_network => Some(
+            "members use the host network: if MASTER_PORT is in use on a node, set another spec.network.port"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

@@ -273,7 +273,7 @@ fn what_to_do_names_the_field_that_explains_the_last_failure() {
     };
     let said = last_of(cause(1, "Error", 5), true);
     assert!(
-        said.contains("if port 29500 is in use on a node, set another spec.network.port"),
+        said.contains("if MASTER_PORT is in use on a node, set another spec.network.port"),
         "{said}"
     );
     let ended = json!({"kind": "PodFailed", "reason": "DeadlineExceeded", "time": ago(5)});

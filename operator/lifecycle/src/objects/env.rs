@@ -1,11 +1,17 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
+use lockstep_api::membership::{Membership, Rank, address};
+use lockstep_api::names::short_hash;
 
 use crate::observed::Observed;
-use lockstep_api::membership::{Membership, Rank, address};
 
 /// Number of ports through which the coordinator rotates.
 const PORTS: i64 = 8;
+/// Port of the rendezvous, which is that of torchrun.
+const DEFAULT_PORT: i32 = 29500;
+/// First port and number of ranges for coordinators on the network of their nodes: below the ports
+/// of Services (30000) and ephemeral ports (32768).
+const HOST_PORTS: (i32, u32) = (20000, 1000);
 
 /// Environment variables of a member (docs/environment.md). They cannot change in place, so none
 /// depends on the attempt. When all members of a coordinator get new pods, port and rendezvous id
@@ -18,17 +24,13 @@ pub(super) fn variables(
     accelerators: i64,
     recreations: i64,
 ) -> Vec<EnvVar> {
-    let network = &view.spec().network;
-    let port = port(network.port, recreations).to_string();
+    let coordinator = membership.coordinator(member);
+    let port = port(first_port(view, &coordinator), recreations).to_string();
     let rendezvous_id = match recreations {
         0 => view.uid().to_owned(),
         n => format!("{}-{n}", view.uid()),
     };
-    let coordinator = address(
-        view.name(),
-        view.subdomain(),
-        &membership.coordinator(member),
-    );
+    let coordinator = address(view.name(), view.subdomain(), &coordinator);
     let (world, number) = (rank.world.to_string(), rank.rank.to_string());
     let mut all = vec![
         ("LOCKSTEP_WORKLOAD", view.name().to_owned()),
@@ -70,7 +72,28 @@ pub(super) fn variables(
     variables.collect()
 }
 
-/// Rotates through the spec's port and the next seven ports, or the previous seven near 65535.
+/// The spec's port. Coordinators on the network of their nodes share the ports of a node, so their
+/// default depends on the workload and the member.
+pub(crate) fn first_port(view: Observed<'_>, coordinator: &Member) -> i32 {
+    let spec = view.spec();
+    let mut groups = spec.groups.iter().filter(|g| g.name == coordinator.group);
+    let on_host = groups.any(|g| {
+        let pod = g.template.0.spec.as_ref();
+        pod.is_some_and(|pod| pod.host_network == Some(true))
+    });
+    let default = || {
+        if !on_host {
+            return DEFAULT_PORT;
+        }
+        let (first, ranges) = HOST_PORTS;
+        let hash = short_hash(&[view.uid(), &coordinator.to_string()]);
+        let range = u32::from_str_radix(&hash, 16).unwrap_or_default() % ranges;
+        first + range as i32 * PORTS as i32
+    };
+    spec.network.port.unwrap_or_else(default)
+}
+
+/// Rotates through the first port and the next seven ports, or the previous seven near 65535.
 pub(crate) fn port(first: i32, recreations: i64) -> i32 {
     let offset = recreations.rem_euclid(PORTS) as i32;
     let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);

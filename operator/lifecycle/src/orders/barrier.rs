@@ -14,7 +14,7 @@ use crate::domains::{has_own_coordinator, may_have_supervisors};
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::policy::is_left_to_kubelet;
 use crate::ledger::{DomainLedger, Ledger};
-use crate::objects::env::port;
+use crate::objects::env::{first_port, port};
 use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::Wake;
@@ -218,7 +218,7 @@ impl<'m> BarrierGroup<'m> {
         match &pod.pod_ip {
             Some(ip) if !ip.is_empty() => Place::At(CoordinatorAddress {
                 pod_ip: ip.clone(),
-                port: port(self.facts.spec().network.port, self.entry.attempt - 1),
+                port: port(first_port(self.facts.view, &first), self.entry.attempt - 1),
             }),
             _ => Place::Unknown,
         }

@@ -148,6 +148,32 @@ fn members_on_the_network_of_their_nodes_resolve_names_of_the_cluster() {
 }
 
 #[test]
+fn coordinators_that_share_the_ports_of_a_node_have_different_ports() {
+    let on_host = |network: Value| {
+        let mut spec = gang_with(2, &json!({"network": network}));
+        spec["groups"][0]["template"]["spec"]["hostNetwork"] = json!(true);
+        spec
+    };
+    let mut w = Solo::new(on_host(json!({})));
+    w.add_workload("replicas", on_host(json!({"world": "Replica"})));
+    w.add_workload("chosen", on_host(json!({"port": 31_000})));
+    w.settle();
+    let mut ports: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    for pod in w.pods() {
+        let name = env(&pod, "LOCKSTEP_WORKLOAD").unwrap();
+        let port = env(&pod, "MASTER_PORT").unwrap().parse().unwrap();
+        ports.entry(name).or_default().push(port);
+    }
+    assert_eq!(ports["chosen"], [31_000; 2]);
+    let (gang, replicas) = (&ports["w"], &ports["replicas"]);
+    assert_eq!(gang[0], gang[1]);
+    let mut own = [gang[0], replicas[0], replicas[1]];
+    own.sort_unstable();
+    assert!(own.windows(2).all(|pair| pair[1] - pair[0] >= 8), "{own:?}");
+    assert!(own[0] >= 20_000 && own[2] < 28_000, "{own:?}");
+}
+
+#[test]
 fn a_variable_that_the_docs_do_not_list_and_a_row_without_a_variable_are_noticed() {
     let mut w = Solo::new(gang(1));
     w.settle();
