@@ -14,6 +14,8 @@ pub const NATIVE_GROUP: &str = "scheduling.k8s.io";
 pub const NATIVE_VERSION: &str = "v1beta1";
 /// Resource of the native pod groups.
 pub const NATIVE_POD_GROUPS: &str = "podgroups";
+/// Resource of the native groups of pod groups.
+pub const NATIVE_COMPOSITES: &str = "compositepodgroups";
 
 /// What an API server supports of native groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

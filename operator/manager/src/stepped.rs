@@ -11,7 +11,7 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_lifecycle::WorkloadView;
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
@@ -131,8 +131,8 @@ impl SteppedManager {
     }
 
     /// In a process, a separate task watches these groups.
-    pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
-        self.index.set_native_group(key, Some(group));
+    pub fn hear_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
+        self.index.set_native_group(kind, key, Some(group));
     }
 
     /// `None` if no workload is due.

@@ -2,7 +2,7 @@
 //! the versions that serve them, and whether pods keep `spec.schedulingGroup`.
 //!
 //! Both facts are exported as metrics, and tested again periodically, because an administrator may
-//! restart the API server with other feature gates. Served pod groups are watched, because only they
+//! restart the API server with other feature gates. Served groups are watched, because only they
 //! report whether their pods can be evicted one by one (KEP-5710). Pods of an unknown group are
 //! evicted together.
 
@@ -19,9 +19,10 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use lockstep_api::key::Key;
 use lockstep_api::native_group::{
-    NATIVE_GROUP, NATIVE_POD_GROUPS, NATIVE_VERSION, NativeSupport, PodField, probe,
+    NATIVE_COMPOSITES, NATIVE_GROUP, NATIVE_POD_GROUPS, NATIVE_VERSION, NativeSupport, PodField,
+    probe,
 };
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -100,8 +101,8 @@ impl Discovery {
         };
         loop {
             let wait = match self.support().await {
-                Ok(support) => {
-                    if known.as_ref() != Some(&support) {
+                Ok((support, composites)) => {
+                    if known.as_ref() != Some(&(support.clone(), composites.clone())) {
                         let versions = support.versions.join(",");
                         let pod_field = support.pod_field.as_str();
                         info!(
@@ -109,14 +110,20 @@ impl Discovery {
                             pod_field, "support of {NATIVE_GROUP} by the API server"
                         );
                         metrics.set(&support);
-                        let versions_before = known.as_ref().map(|s: &NativeSupport| &s.versions);
-                        if versions_before != Some(&support.versions) {
+                        let before = known.as_ref();
+                        let before = before.map(|(s, c): &(NativeSupport, _)| (&s.versions, c));
+                        if before != Some((&support.versions, &composites)) {
                             tasks.shutdown().await;
                             index.forget_native_groups();
-                            self.watch(&support.versions, &index, &mut tasks);
+                            self.watch(
+                                &support.versions,
+                                composites.as_deref(),
+                                &index,
+                                &mut tasks,
+                            );
                         }
                         index.set_native_support(support.missing().is_none());
-                        known = Some(support);
+                        known = Some((support, composites));
                     }
                     period
                 }
@@ -129,27 +136,45 @@ impl Discovery {
         }
     }
 
-    /// The server lists its preferred version first.
-    fn watch(&self, versions: &[String], index: &Arc<Index>, tasks: &mut JoinSet<()>) {
+    /// The server lists its preferred version first. `composites`: version of composite pod groups.
+    fn watch(
+        &self,
+        versions: &[String],
+        composites: Option<&str>,
+        index: &Arc<Index>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let modes = |kind, version: &str| {
+            watch_modes(
+                self.watching.clone(),
+                kind,
+                version.to_owned(),
+                index.clone(),
+            )
+        };
         if versions.iter().any(|v| v == NATIVE_VERSION) {
             watch_native(index, &self.watching, tasks);
         } else if let Some(version) = versions.first() {
-            let (watching, version) = (self.watching.clone(), version.clone());
-            tasks.spawn(watch_modes(watching, version, index.clone()));
+            tasks.spawn(modes(NativeKind::PodGroup, version));
+        }
+        if let Some(version) = composites {
+            tasks.spawn(modes(NativeKind::CompositePodGroup, version));
         }
     }
 
-    async fn support(&self) -> kube::Result<NativeSupport> {
-        let versions = served(&self.watching.client).await?;
+    /// The support, and the version that serves composite pod groups.
+    async fn support(&self) -> kube::Result<(NativeSupport, Option<String>)> {
+        let (versions, composites) = served(&self.watching.client).await?;
         let pod_field = if versions.is_empty() {
             PodField::Unknown
         } else {
             self.pod_field().await?
         };
-        Ok(NativeSupport {
+        let support = NativeSupport {
             versions,
             pod_field,
-        })
+        };
+        Ok((support, composites))
     }
 
     async fn pod_field(&self) -> kube::Result<PodField> {
@@ -170,11 +195,15 @@ impl Discovery {
     }
 }
 
-/// Watches pod groups of a version in which Lockstep creates none, for their disruption modes.
-async fn watch_modes(watching: Watching, version: String, index: Arc<Index>) {
+/// Watches groups of a kind and version in which Lockstep creates none, for their disruption modes.
+async fn watch_modes(watching: Watching, kind: NativeKind, version: String, index: Arc<Index>) {
     let Watching { client, random, .. } = watching;
-    let kind = GroupVersionKind::gvk(NATIVE_GROUP, &version, "PodGroup");
-    let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
+    let name = match kind {
+        NativeKind::PodGroup => "PodGroup",
+        NativeKind::CompositePodGroup => "CompositePodGroup",
+    };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(NATIVE_GROUP, &version, name));
+    let api = Api::<DynamicObject>::all_with(client, &resource);
     let mut listed = HashSet::new();
     let mut events = pin!(watcher(api, watcher::Config::default()));
     while let Some(event) = events.next().await {
@@ -182,15 +211,15 @@ async fn watch_modes(watching: Watching, version: String, index: Arc<Index>) {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(group)) => {
                 listed.insert(Key::of(&group));
-                index.set_native_group(&Key::of(&group), Some(read(&group)));
+                index.set_native_group(kind, &Key::of(&group), Some(read(&group)));
             }
-            Ok(Event::InitDone) => index.keep_native_groups(&std::mem::take(&mut listed)),
+            Ok(Event::InitDone) => index.keep_native_groups(kind, &std::mem::take(&mut listed)),
             Ok(Event::Apply(group)) => {
-                index.set_native_group(&Key::of(&group), Some(read(&group)));
+                index.set_native_group(kind, &Key::of(&group), Some(read(&group)));
             }
-            Ok(Event::Delete(group)) => index.set_native_group(&Key::of(&group), None),
+            Ok(Event::Delete(group)) => index.set_native_group(kind, &Key::of(&group), None),
             Err(error) => {
-                warn!(%error, "watch of pod groups of {NATIVE_GROUP} failed");
+                warn!(%error, kind = name, "watch of groups of {NATIVE_GROUP} failed");
                 tokio::time::sleep(random.jittered(RETRY)).await;
             }
         }
@@ -201,28 +230,34 @@ async fn watch_modes(watching: Watching, version: String, index: Arc<Index>) {
 fn read(group: &DynamicObject) -> NativeGroup {
     let spec = &group.data["spec"];
     let mode = &spec["disruptionMode"];
-    let gang = !spec["schedulingPolicy"]["gang"].is_null();
-    NativeGroup::of(gang, !mode["all"].is_null() || *mode == "PodGroup")
+    let priority = spec["priority"].as_i64();
+    NativeGroup {
+        gang: !spec["schedulingPolicy"]["gang"].is_null(),
+        all: !mode["all"].is_null() || *mode == "PodGroup",
+        parent: spec["parentCompositePodGroupName"].as_str().map(Arc::from),
+        priority: priority.and_then(|p| i32::try_from(p).ok()),
+    }
 }
 
-async fn served(client: &Client) -> kube::Result<Vec<String>> {
+/// Versions that serve pod groups, and the first one that serves composite pod groups.
+async fn served(client: &Client) -> kube::Result<(Vec<String>, Option<String>)> {
     let groups = client.list_api_groups().await?;
-    let mut versions = Vec::new();
+    let (mut versions, mut composites) = (Vec::new(), None);
     for group in groups.groups.into_iter().filter(|g| g.name == NATIVE_GROUP) {
         for version in group.versions {
             let resources = client
                 .list_api_group_resources(&version.group_version)
                 .await?;
-            if resources
-                .resources
-                .iter()
-                .any(|r| r.name == NATIVE_POD_GROUPS)
-            {
+            let serves = |name: &str| resources.resources.iter().any(|r| r.name == name);
+            if serves(NATIVE_COMPOSITES) && composites.is_none() {
+                composites = Some(version.version.clone());
+            }
+            if serves(NATIVE_POD_GROUPS) {
                 versions.push(version.version);
             }
         }
     }
-    Ok(versions)
+    Ok((versions, composites))
 }
 
 #[cfg(test)]
@@ -231,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    fn said(spec: &Value) -> NativeGroup {
+    fn read_spec(spec: &Value) -> NativeGroup {
         let group = json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
             "metadata": {"name": "pg", "namespace": "ml"}, "spec": spec});
         read(&serde_json::from_value(group).unwrap())
@@ -240,19 +275,31 @@ mod tests {
     #[test]
     fn pods_of_a_gang_go_one_by_one_unless_its_mode_is_all() {
         let gang = json!({"gang": {"minCount": 2}});
-        for (mode, expected) in [
-            (Value::Null, NativeGroup::Single),
-            (json!({"single": {}}), NativeGroup::Single),
-            (json!("Pod"), NativeGroup::Single),
-            (json!({"all": {}}), NativeGroup::All),
-            (json!("PodGroup"), NativeGroup::All),
+        for (mode, all) in [
+            (Value::Null, false),
+            (json!({"single": {}}), false),
+            (json!("Pod"), false),
+            (json!({"all": {}}), true),
+            (json!("PodGroup"), true),
         ] {
             let spec = json!({"schedulingPolicy": gang, "disruptionMode": mode});
-            assert_eq!(said(&spec), expected);
+            let group = read_spec(&spec);
+            assert_eq!((group.gang, group.all), (true, all));
         }
-        let basic = json!({"schedulingPolicy": {"basic": {}}});
-        assert_eq!(said(&basic), NativeGroup::Basic);
         let whole = json!({"schedulingPolicy": {"basic": {}}, "disruptionMode": {"all": {}}});
-        assert_eq!(said(&whole), NativeGroup::All);
+        let group = read_spec(&whole);
+        assert_eq!((group.gang, group.all), (false, true));
+    }
+
+    #[test]
+    fn a_group_has_the_priority_and_the_parent_of_its_spec() {
+        let spec = json!({"schedulingPolicy": {"basic": {}}, "priority": 7,
+            "parentCompositePodGroupName": "set"});
+        let expected = NativeGroup {
+            parent: Some("set".into()),
+            priority: Some(7),
+            ..NativeGroup::default()
+        };
+        assert_eq!(read_spec(&spec), expected);
     }
 }

@@ -10,7 +10,8 @@ use lockstep_api::key::Key;
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
 use crate::dims::Dims;
-use crate::foreign::{NativeGroup, UnitMode};
+use crate::foreign::UnitMode;
+use crate::native_group::{ForeignUnit, NativeGroup, NativeGroups, NativeKind};
 use crate::node::Node;
 use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
@@ -34,7 +35,7 @@ pub struct Snapshot {
     listed: PodRow,
     /// Pods with a member label, by UID of their controlling owner.
     owned: Arc<BTreeMap<Uid, Arc<Vec<Arc<Pod>>>>>,
-    native_groups: Arc<BTreeMap<Key, NativeGroup>>,
+    native_groups: Arc<NativeGroups>,
     mounting: Arc<Mounting>,
 }
 
@@ -119,27 +120,29 @@ impl Snapshot {
         self.listed.parts(on)
     }
 
-    /// How the foreign unit of a pod is evicted (whole if its `PodGroup` is unknown). `None`: the
-    /// pod is independent.
-    pub fn unit_mode(&self, pod: &Pod) -> Option<UnitMode> {
+    /// Foreign unit of a pod. `None`: the pod is independent.
+    pub fn unit<'s>(&'s self, pod: &'s Pod) -> Option<ForeignUnit<'s>> {
         let unit = pod.unit.as_ref()?;
-        if unit.mode != UnitMode::Native {
-            return Some(unit.mode);
-        }
-        let group = Key {
-            namespace: Arc::clone(&pod.namespace),
-            name: Arc::clone(&unit.key),
-        };
-        match self.native_groups.get(&group) {
-            Some(NativeGroup::Basic) => None,
-            Some(NativeGroup::Single) => Some(UnitMode::Single),
-            Some(NativeGroup::All) | None => Some(UnitMode::Whole),
+        match unit.mode {
+            UnitMode::Native => self.native_groups.unit(&pod.namespace, &unit.key),
+            mode => Some(ForeignUnit {
+                key: &unit.key,
+                whole: mode == UnitMode::Whole,
+            }),
         }
     }
 
     /// True if preemption evicts the pod's foreign unit whole or not at all.
     pub fn goes_whole(&self, pod: &Pod) -> bool {
-        self.unit_mode(pod) == Some(UnitMode::Whole)
+        self.unit(pod).is_some_and(|unit| unit.whole)
+    }
+
+    /// Priority of a foreign pod as a victim: the lower one of the pod's and of its root native
+    /// group's. They differ in Kubernetes 1.36, where quotas for classes bind pods only.
+    pub fn victim_priority(&self, pod: &Pod) -> i32 {
+        let native = pod.unit.as_ref().filter(|u| u.mode == UnitMode::Native);
+        let group = native.and_then(|u| self.native_groups.priority(&pod.namespace, &u.key));
+        group.map_or(pod.priority, |group| group.min(pod.priority))
     }
 
     pub fn pods_of(&self, owner: &str) -> &[Arc<Pod>] {
@@ -308,22 +311,23 @@ impl ClusterModel {
         }
     }
 
-    /// Sets or removes (`None`) a `PodGroup` of kube-scheduler. False if nothing changed.
-    pub fn set_native_group(&mut self, key: &Key, group: Option<NativeGroup>) -> bool {
-        if self.now.native_groups.get(key).copied() == group {
+    /// Sets or removes (`None`) a group of kube-scheduler. False if nothing changed.
+    pub fn set_native_group(
+        &mut self,
+        kind: NativeKind,
+        key: &Key,
+        group: Option<NativeGroup>,
+    ) -> bool {
+        if self.now.native_groups.get(kind, key) == group.as_ref() {
             return false;
         }
-        let groups = Arc::make_mut(&mut self.now.native_groups);
-        match group {
-            Some(group) => groups.insert(key.clone(), group),
-            None => groups.remove(key),
-        };
+        Arc::make_mut(&mut self.now.native_groups).set(kind, key, group);
         self.pods_changed();
         true
     }
 
-    pub fn native_groups(&self) -> impl Iterator<Item = &Key> {
-        self.now.native_groups.keys()
+    pub fn native_groups(&self, kind: NativeKind) -> Vec<Key> {
+        self.now.native_groups.keys(kind)
     }
 
     /// Makes a node label a topology key, until [`Self::forget_unused`].

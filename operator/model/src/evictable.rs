@@ -150,7 +150,7 @@ impl<'a> Occupancy<'a> {
             } else if !self.shielded(pod.started, builder) {
                 let cost = costs.cost_of_pod(pod, self.now);
                 let cascade = together.cascade(pod, builder);
-                builder.add_pod(pod, pod.priority, cost, cascade, None);
+                builder.add_pod(pod, self.victim_priority(listed), cost, cascade, None);
             }
         }
     }
@@ -162,10 +162,9 @@ impl<'a> Occupancy<'a> {
         let parts = self.cluster.pod_parts().filter(|part| part.in_units);
         let listed = parts.flat_map(|part| &part.pods);
         for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
-            if let Some(unit) = &listed.pod.unit
-                && self.cluster.goes_whole(&listed.pod)
-            {
-                let key = (&*listed.pod.namespace, &*unit.key);
+            let unit = self.cluster.unit(&listed.pod);
+            if let Some(unit) = unit.filter(|unit| unit.whole) {
+                let key = (&*listed.pod.namespace, unit.key);
                 units.entry(key).or_default().push(listed);
             }
         }
@@ -181,7 +180,7 @@ impl<'a> Occupancy<'a> {
         builder: &mut UnitsBuilder<'_>,
     ) {
         let evictable = |l: &&ListedPod| l.evictable && !self.is_being_evicted(&l.pod);
-        let highest = unit.iter().map(|l| l.priority).max();
+        let highest = unit.iter().map(|l| self.victim_priority(l)).max();
         if highest.is_none_or(|highest| highest >= priority) || !unit.iter().all(evictable) {
             return;
         }

@@ -63,31 +63,8 @@ impl PodUnit {
 pub enum UnitMode {
     Single,
     Whole,
-    /// As the `PodGroup` of kube-scheduler with this name specifies.
+    /// As the `PodGroup` of kube-scheduler with this name and its ancestors specify.
     Native,
-}
-
-/// Scheduling and disruption mode of a `PodGroup` of kube-scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NativeGroup {
-    /// Pods are scheduled independently.
-    Basic,
-    /// A gang whose pods are evicted one by one.
-    Single,
-    /// Pods that are evicted together.
-    All,
-}
-
-impl NativeGroup {
-    /// `gang`: the group has policy gang. `all`: its disruption mode evicts all pods together, which
-    /// kube-scheduler honours for basic groups too.
-    pub fn of(gang: bool, all: bool) -> Self {
-        match (all, gang) {
-            (true, _) => Self::All,
-            (false, true) => Self::Single,
-            (false, false) => Self::Basic,
-        }
-    }
 }
 
 /// Unit of a pod. `None`: independent. `group`: `PodGroup` in the pod spec.

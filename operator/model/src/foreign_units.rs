@@ -9,11 +9,14 @@ use crate::cost::CostModel;
 use crate::pod::Pod;
 use crate::units::UnitsBuilder;
 
-/// Foreign units by namespace and key; see [`Pod::unit`].
-pub(crate) struct ForeignUnits<'a>(HashMap<(&'a str, &'a str), ForeignUnit>);
+/// Foreign units by namespace and key; see [`Snapshot::unit`].
+pub(crate) struct ForeignUnits<'a> {
+    cluster: &'a Snapshot,
+    losses: HashMap<(&'a str, &'a str), UnitLoss>,
+}
 
 #[derive(Default)]
-struct ForeignUnit {
+struct UnitLoss {
     pods: usize,
     /// Cost of evicting all its pods, including unevictable ones, in accelerator-seconds.
     cost: u64,
@@ -23,26 +26,23 @@ struct ForeignUnit {
 
 impl<'a> ForeignUnits<'a> {
     pub fn new(cluster: &'a Snapshot, costs: &CostModel, now: DateTime<Utc>) -> Self {
-        let mut units: HashMap<_, ForeignUnit> = HashMap::new();
+        let mut losses: HashMap<_, UnitLoss> = HashMap::new();
         let parts = cluster.pod_parts().filter(|part| part.in_units);
         let listed = parts.flat_map(|part| &part.pods);
         for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
-            let Some(key) = key(&listed.pod) else {
+            let Some(key) = key(cluster, &listed.pod) else {
                 continue;
             };
-            if cluster.unit_mode(&listed.pod).is_none() {
-                continue;
-            }
-            let unit = units.entry(key).or_default();
+            let unit = losses.entry(key).or_default();
             unit.pods += 1;
             let cost = costs.cost_of_pod(&listed.pod, now).total();
             unit.cost = unit.cost.saturating_add(cost);
         }
-        Self(units)
+        Self { cluster, losses }
     }
 
     pub fn cascade(&mut self, pod: &'a Pod, builder: &mut UnitsBuilder<'_>) -> Option<usize> {
-        let unit = self.0.get_mut(&key(pod)?)?;
+        let unit = self.losses.get_mut(&key(self.cluster, pod)?)?;
         if unit.pods > 1 && unit.cascade.is_none() {
             unit.cascade = Some(builder.cascade(unit.cost));
         }
@@ -50,6 +50,6 @@ impl<'a> ForeignUnits<'a> {
     }
 }
 
-fn key(pod: &Pod) -> Option<(&str, &str)> {
-    Some((&*pod.namespace, &*pod.unit.as_ref()?.key))
+fn key<'a>(cluster: &'a Snapshot, pod: &'a Pod) -> Option<(&'a str, &'a str)> {
+    Some((&*pod.namespace, cluster.unit(pod)?.key))
 }

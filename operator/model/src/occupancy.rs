@@ -340,10 +340,19 @@ impl<'a> Occupancy<'a> {
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
             listed.evictable
-                && listed.priority < priority
+                && self.victim_priority(listed) < priority
                 && !is_evicted(listed)
                 && !(listed.owned && is_owned_by_one_of(&managed, &listed.pod))
         })
+    }
+
+    /// As [`Snapshot::victim_priority`], faster for pods outside units.
+    pub(crate) fn victim_priority(&self, listed: &ListedPod) -> i32 {
+        if listed.in_unit {
+            self.cluster.victim_priority(&listed.pod)
+        } else {
+            listed.priority
+        }
     }
 
     pub(crate) fn goes(&self, gang: &PlacedGang<'_>) -> bool {

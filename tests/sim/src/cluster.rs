@@ -9,7 +9,7 @@ use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_lifecycle::{Plan, WorkloadView, decide};
 use lockstep_manager::stepped::{CycleSummary, WatchedKind};
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
@@ -421,9 +421,9 @@ impl SimCluster {
         self.manager.hear_native_support(supported);
     }
 
-    /// Adds a pod group of kube-scheduler. A new manager process does not know it.
-    pub fn native_group(&mut self, key: &Key, group: NativeGroup) {
-        self.manager.hear_native_group(key, group);
+    /// Adds a group of kube-scheduler. A new manager process does not know it.
+    pub fn native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
+        self.manager.hear_native_group(kind, key, group);
     }
 
     pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {

@@ -10,7 +10,7 @@ use lockstep_api::key::Key;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
@@ -123,9 +123,9 @@ impl Manager {
         self.stepped.hear_native_support(supported);
     }
 
-    /// Adds a pod group of kube-scheduler. A new process does not know it.
-    pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
-        self.stepped.hear_native_group(key, group);
+    /// Adds a group of kube-scheduler. A new process does not know it.
+    pub fn hear_native_group(&mut self, kind: NativeKind, key: &Key, group: NativeGroup) {
+        self.stepped.hear_native_group(kind, key, group);
     }
 
     /// Handles all delivered events.

@@ -24,7 +24,7 @@ use futures_util::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use lockstep_model::Admission;
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
@@ -126,13 +126,15 @@ impl Index {
         }
         drop(state);
         self.tell(touched);
-        self.keep_native_groups(&HashSet::new());
+        for kind in [NativeKind::PodGroup, NativeKind::CompositePodGroup] {
+            self.keep_native_groups(kind, &HashSet::new());
+        }
     }
 
-    /// Stores a pod group of kube-scheduler. `None` deletes it.
-    pub(crate) fn set_native_group(&self, key: &Key, group: Option<NativeGroup>) {
+    /// Stores a group of kube-scheduler. `None` deletes it.
+    pub(crate) fn set_native_group(&self, kind: NativeKind, key: &Key, group: Option<NativeGroup>) {
         let mut state = self.state.write();
-        let scheduler = state.model.set_native_group(key, group);
+        let scheduler = state.model.set_native_group(kind, key, group);
         drop(state);
         self.tell(Touched {
             scheduler,
@@ -140,13 +142,10 @@ impl Index {
         });
     }
 
-    pub(crate) fn keep_native_groups(&self, listed: &HashSet<Key>) {
-        let state = self.state.read();
-        let known = state.model.native_groups();
-        let gone: Vec<Key> = known.filter(|k| !listed.contains(k)).cloned().collect();
-        drop(state);
-        for key in gone {
-            self.set_native_group(&key, None);
+    pub(crate) fn keep_native_groups(&self, kind: NativeKind, listed: &HashSet<Key>) {
+        let known = self.state.read().model.native_groups(kind);
+        for key in known.iter().filter(|key| !listed.contains(key)) {
+            self.set_native_group(kind, key, None);
         }
     }
 

@@ -103,8 +103,10 @@ impl Turn<'_> {
             }],
             Source::Pods(pods) => {
                 let costs = &context.settings.rules.costs;
+                let unit = |pod| Some(context.cluster.unit(pod)?.key.to_owned());
                 let victims = pods.iter().map(|pod| Victim {
-                    unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
+                    unit: unit(pod),
+                    priority: of.priority,
                     ..pod_victim(pod, costs.cost_of_pod(pod, context.now))
                 });
                 victims.collect()

@@ -202,15 +202,19 @@ impl<'s> Pursuit<'s, '_> {
         };
         let at = self.named.gangs.get(pod.uid.as_str()).copied();
         let gang = at.map(|at| &self.gangs[at]);
-        let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
+        let priority = gang.map_or_else(
+            || context.cluster.victim_priority(pod),
+            |gang| victim_priority(context, gang),
+        );
         let lower =
             priority < preemptor.priority() || gang.is_some_and(|gang| overstays(gang, preemptor));
         if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
             return None;
         }
         // A unit that is evicted whole must be a victim as a whole.
-        let whole = gang.is_none() && context.cluster.goes_whole(pod);
-        if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
+        let unit = context.cluster.unit(pod).filter(|unit| unit.whole);
+        let unit = unit.filter(|_| gang.is_none());
+        if unit.is_some_and(|unit| victim.unit.as_deref() != Some(unit.key)) {
             return None;
         }
         let progress = if pod.terminating.is_some() {
@@ -248,7 +252,11 @@ impl<'s> Pursuit<'s, '_> {
                 .units_in_way
                 .contains(&(victim.namespace.as_str(), unit));
         let of_unit = *listed.pod.namespace == *victim.namespace
-            && listed.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
+            && self
+                .context
+                .cluster
+                .unit(&listed.pod)
+                .is_some_and(|u| u.key == unit);
         (with_unit && of_unit).then_some(listed)
     }
 }

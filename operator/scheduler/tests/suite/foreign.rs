@@ -1,6 +1,6 @@
 //! Foreign gangs: cost of evicting one of their pods.
 
-use lockstep_model::foreign::NativeGroup;
+use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_sim::{Gangs, Key, Spec};
 use serde_json::{Value, json};
 
@@ -101,18 +101,74 @@ fn a_pod_that_says_it_is_of_a_group_costs_what_goes_with_it_and_no_more() {
     assert_eq!(intent.cost, 600 + 120);
 }
 
+fn native(gang: bool, all: bool, parent: Option<&str>) -> NativeGroup {
+    NativeGroup {
+        gang,
+        all,
+        parent: parent.map(Into::into),
+        priority: Some(0),
+    }
+}
+
+#[test]
+fn groups_below_a_composite_with_mode_all_are_evicted_together() {
+    for (all, pods) in [(true, 2), (false, 1)] {
+        let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+        let set = (
+            NativeKind::CompositePodGroup,
+            "set",
+            native(true, all, None),
+        );
+        let leaf = |name| (NativeKind::PodGroup, name, native(true, true, Some("set")));
+        for (kind, name, group) in [set, leaf("one"), leaf("two")] {
+            world.native_group(kind, &Key::new("ml", name), group);
+        }
+        for (name, node) in [("one", "n1"), ("two", "n2")] {
+            let group = json!({"spec": {"schedulingGroup": {"podGroupName": name}}});
+            world.foreign_with(name, node, 0, 1, &group);
+        }
+        world.later(600);
+        world.gang("high", HIGH);
+        world.pass();
+        let intent = world.intent("high").unwrap();
+        assert_eq!(intent.victims.len(), pods, "{:?}", intent.victims);
+        world.settle();
+        assert_eq!((world.running("high"), world.evicted().len()), (1, pods));
+    }
+}
+
+#[test]
+fn pods_of_a_native_group_have_at_most_the_priority_of_its_root() {
+    for (priority, evicted) in [(5, 1), (5000, 0)] {
+        let mut world = Gangs::new(&[("n1", 1)]);
+        let group = NativeGroup {
+            priority: Some(priority),
+            ..native(true, false, None)
+        };
+        world.native_group(NativeKind::PodGroup, &Key::new("ml", "pg"), group);
+        let group = json!({"spec": {"schedulingGroup": {"podGroupName": "pg"}}});
+        world.foreign_with("a", "n1", 2000, 1, &group);
+        world.later(600);
+        world.gang("high", HIGH);
+        world.settle();
+        assert_eq!(world.evicted().len(), evicted);
+    }
+}
+
 #[test]
 fn a_group_of_kube_scheduler_goes_whole_unless_its_mode_is_single() {
     let group = json!({"spec": {"schedulingGroup": {"podGroupName": "pg"}}});
     for (mode, pods, cost) in [
         (None, 2, 2 * (600 + 120)),
-        (Some(NativeGroup::All), 2, 2 * (600 + 120)),
-        (Some(NativeGroup::Single), 1, 2 * (600 + 120)),
-        (Some(NativeGroup::Basic), 1, 600 + 120),
+        (Some((true, true)), 2, 2 * (600 + 120)),
+        (Some((false, true)), 2, 2 * (600 + 120)),
+        (Some((true, false)), 1, 2 * (600 + 120)),
+        (Some((false, false)), 1, 600 + 120),
     ] {
         let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
-        if let Some(mode) = mode {
-            world.native_group(&Key::new("ml", "pg"), mode);
+        if let Some((gang, all)) = mode {
+            let group = native(gang, all, None);
+            world.native_group(NativeKind::PodGroup, &Key::new("ml", "pg"), group);
         }
         world.foreign_with("a", "n1", 0, 1, &group);
         world.foreign_with("b", "n2", 0, 1, &group);

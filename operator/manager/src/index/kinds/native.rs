@@ -1,12 +1,14 @@
 //! Native groups of kube-scheduler. They are watched only where the API server serves them.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::scheduling::v1beta1::{PodGroup, Workload};
 use kube::core::DeserializeGuard;
 use lockstep_api::condition::types;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::view::{Held, NativePodGroup};
-use lockstep_model::foreign::NativeGroup;
 use lockstep_model::pod::workload_of;
+use lockstep_model::{NativeGroup, NativeKind};
 
 use super::{AgentSelector, Watched, guarded};
 use crate::index::state::{Identified, Key, State, Touched, controller_uid};
@@ -34,10 +36,18 @@ impl Watched for NativePodGroups {
         let spec = &object.spec;
         // Members are units of their gang, not of its native group.
         if workload_of(&object.metadata).is_none() {
-            let all = spec.disruption_mode.as_ref();
-            let all = all.is_some_and(|mode| mode.all.is_some());
-            let unit = NativeGroup::of(spec.scheduling_policy.gang.is_some(), all);
-            touched.scheduler |= state.model.set_native_group(&key, Some(unit));
+            let mode = spec.disruption_mode.as_ref();
+            let unit = NativeGroup {
+                gang: spec.scheduling_policy.gang.is_some(),
+                all: mode.is_some_and(|mode| mode.all.is_some()),
+                parent: spec
+                    .parent_composite_pod_group_name
+                    .as_deref()
+                    .map(Arc::from),
+                priority: spec.priority,
+            };
+            let model = &mut state.model;
+            touched.scheduler |= model.set_native_group(NativeKind::PodGroup, &key, Some(unit));
         }
         let owner = Uid::read(controller_uid(&**object));
         if let Some(owner) = &owner {
@@ -56,7 +66,9 @@ impl Watched for NativePodGroups {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        touched.scheduler |= state.model.set_native_group(key, None);
+        touched.scheduler |= state
+            .model
+            .set_native_group(NativeKind::PodGroup, key, None);
         if let Some((Some(owner), _)) = state.native_pod_groups.remove(key) {
             state.touch_owner(&key.namespace, owner.as_str(), touched);
         }
