@@ -187,10 +187,14 @@ pub struct HistoryEntry {
     /// Duration of each phase.
     #[serde(default)]
     pub phases: Phases,
-    /// Lost accelerator-seconds of all members: work since the last checkpoint, and the time of the
-    /// restart.
+    /// Work of all members that was lost, in accelerator-seconds: from the last checkpoint, or from
+    /// the time at which all members ran, to the failure. 0 if they have not run.
     #[serde(default)]
     pub lost_accelerator_seconds: i64,
+    /// Cost of the restart in accelerator-seconds of all members: from the failure to
+    /// `recoveredAt`, or to the end of the incident.
+    #[serde(default)]
+    pub restart_accelerator_seconds: i64,
 }
 
 /// Durations of an incident in milliseconds.

@@ -337,16 +337,20 @@ pub struct Accounting {
     /// changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<DateTime<Utc>>,
-    /// Ledger: held accelerator-seconds lost by incidents and preemption: work since the last
-    /// checkpoint, and the time until all members ran again.
+    /// Ledger: work lost by incidents and preemption, in held accelerator-seconds: the sum over all
+    /// entries of the history.
     pub lost_accelerator_seconds: i64,
+    /// Ledger: cost of restarts in held accelerator-seconds: the sum over all entries of the
+    /// history.
+    pub restart_accelerator_seconds: i64,
     /// Ledger: seconds in which a gang requested capacity and did not hold it, excluding the time
     /// since `waitingSince`.
     pub waited_seconds: i64,
     /// Ledger: time since which a gang requests capacity and does not hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<DateTime<Utc>>,
-    /// Share of the held time that was not lost, such as `97.3%`. Absent if no time was held.
+    /// Share of the held time that was neither lost work nor cost of restarts, such as `97.3%`.
+    /// Absent if no time was held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput: Option<String>,
 }

@@ -43,7 +43,8 @@ fn accounting(spent: &Spent) -> Accounting {
         accelerators: spent.accelerators,
         held_accelerator_seconds: spent.held,
         until: spent.until,
-        lost_accelerator_seconds: spent.lost,
+        lost_accelerator_seconds: spent.loss.work,
+        restart_accelerator_seconds: spent.loss.restart,
         waited_seconds: spent.waited,
         waiting_since: spent.waiting_since,
     }

@@ -115,6 +115,7 @@ pub struct PastFailure {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_after_ms: Option<i64>,
     pub lost_accelerator_seconds: i64,
+    pub restart_accelerator_seconds: i64,
 }
 
 pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
@@ -228,5 +229,6 @@ fn failure(entry: &HistoryEntry) -> PastFailure {
         counted: entry.counted,
         recovered_after_ms: recovered.map(|t| t.num_milliseconds().max(0)),
         lost_accelerator_seconds: entry.lost_accelerator_seconds,
+        restart_accelerator_seconds: entry.restart_accelerator_seconds,
     }
 }

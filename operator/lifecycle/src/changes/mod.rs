@@ -16,7 +16,7 @@ use lockstep_api::workload::{
 };
 
 use crate::facts::{Facts, PlacementState};
-use crate::ledger::{Avoidance, DomainLedger, End, Ledger, OpenIncident, Outcome};
+use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, OpenIncident, Outcome};
 use crate::settings::doubling;
 
 const HISTORY: usize = 20;
@@ -52,6 +52,9 @@ impl Ledger {
         entry.attempt = incident.attempt;
         entry.tries = tries.counted;
         entry.uncounted_tries = tries.uncounted;
+        if !incident.affects_single_pods() {
+            entry.count_from_start();
+        }
         entry.healthy_since = None;
         entry.incident = Some(incident);
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
@@ -79,6 +82,8 @@ impl Ledger {
         self.budget.recreated += i64::from(recreated);
         let recovered_at = recovered.then_some(facts.now);
         let alone = incident.affects_single_pods().then_some(&incident.replace);
+        let (cause, detected_at) = (&incident.cause, incident.detected_at);
+        let loss = self.count_loss(facts, domain, cause, detected_at, alone);
         let entry = HistoryEntry {
             domain: domain.to_string(),
             attempt: incident.attempt,
@@ -93,7 +98,8 @@ impl Ledger {
                 recovered_at,
                 facts.is_past_barrier(domain, incident.attempt),
             ),
-            lost_accelerator_seconds: self.count_lost(facts, domain, &incident.cause, alone),
+            lost_accelerator_seconds: loss.work,
+            restart_accelerator_seconds: loss.restart,
         };
         self.push_history(entry);
         Some(incident)
@@ -110,8 +116,14 @@ impl Ledger {
         let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
             return;
         };
+        let basic = facts.gang_of(domain).is_some_and(|gang| gang.basic);
+        if let Some(entry) = self.domains.get_mut(domain).filter(|_| !basic) {
+            entry.count_from_start();
+        }
+        let loss = self.count_loss(facts, domain, cause, facts.now, None);
         let entry = HistoryEntry {
-            lost_accelerator_seconds: self.count_lost(facts, domain, cause, None),
+            lost_accelerator_seconds: loss.work,
+            restart_accelerator_seconds: loss.restart,
             ..history_entry(domain, attempt, cause, action)
         };
         self.push_history(entry);
@@ -160,8 +172,10 @@ impl Ledger {
     }
 
     fn push_history(&mut self, entry: HistoryEntry) {
-        let lost = &mut self.spent.lost;
-        *lost = lost.saturating_add(entry.lost_accelerator_seconds);
+        self.spent.loss.add(Loss {
+            work: entry.lost_accelerator_seconds,
+            restart: entry.restart_accelerator_seconds,
+        });
         self.history.insert(0, entry);
         self.history.truncate(HISTORY);
     }
@@ -177,33 +191,35 @@ impl Ledger {
         })
     }
 
-    /// Lost accelerator time that no history entry has counted. One failure can cause several
-    /// entries. `alone`: members that failed without the rest of their domain.
-    fn count_lost(
+    /// Loss that no history entry has counted. One failure can cause several entries.
+    /// `detected_at`: time of the failure if the clock of its node is wrong. `alone`: members that
+    /// failed without the rest of their domain.
+    fn count_loss(
         &mut self,
         facts: &Facts<'_>,
         domain: &DomainKey,
         cause: &Cause,
+        detected_at: DateTime<Utc>,
         alone: Option<&MemberSet>,
-    ) -> i64 {
-        let lost = self.lost_seconds(facts, domain, cause, alone);
+    ) -> Loss {
+        let loss = self.loss(facts, domain, cause, detected_at, alone);
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.lost_until = Some(facts.now);
         }
-        lost
+        loss
     }
 
-    /// Accelerator-seconds of work since the last checkpoint or the start, plus the duration of the
-    /// restart so far.
-    fn lost_seconds(
+    /// Work since the last checkpoint or the start, and the duration of the restart so far.
+    fn loss(
         &self,
         facts: &Facts<'_>,
         domain: &DomainKey,
         cause: &Cause,
+        detected_at: DateTime<Utc>,
         alone: Option<&MemberSet>,
-    ) -> i64 {
+    ) -> Loss {
         let Some(members) = facts.domain(domain).map(|d| &d.members) else {
-            return 0;
+            return Loss::default();
         };
         let membership = self.membership(facts.spec());
         let running = members.iter().filter(|m| membership.contains(m));
@@ -217,7 +233,10 @@ impl Ledger {
         // Queued time is no work, and the node's clock can be wrong.
         let held_since = self.held_since(facts, domain, cause, alone.is_some());
         let held_since = held_since.or(self.started_at);
-        let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
+        let failed_at = match held_since {
+            Some(held) if cause.time < held => detected_at.max(held),
+            _ => cause.time,
+        };
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
         let reported = self.last_saved(facts);
         let since = [
@@ -231,11 +250,18 @@ impl Ledger {
         .flatten()
         .max()
         .unwrap_or(failed_at);
-        let mut idle_from = since.min(failed_at);
-        if let Some(counted) = self.domain(domain).and_then(|d| d.lost_until) {
-            idle_from = idle_from.max(counted);
+        let counted = self.domain(domain).and_then(|d| d.lost_until);
+        let not_counted = |from: DateTime<Utc>| counted.map_or(from, |counted| from.max(counted));
+        // A gang works while all its members run.
+        let together = alone.is_none() && !facts.gang_of(domain).is_some_and(|gang| gang.basic);
+        let has_run = !together || counted.is_some() && counted >= held_since;
+        let amount = |from: DateTime<Utc>, to: DateTime<Utc>| {
+            accelerators.saturating_mul((to - not_counted(from)).num_seconds().max(0))
+        };
+        Loss {
+            work: if has_run { amount(since, failed_at) } else { 0 },
+            restart: amount(failed_at, facts.now),
         }
-        accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
     }
 
     /// When the gang of a domain obtained the capacity that it holds or has just released. Nodes of
@@ -445,6 +471,7 @@ fn history_entry(
         recovered_at: None,
         phases: Phases::default(),
         lost_accelerator_seconds: 0,
+        restart_accelerator_seconds: 0,
     }
 }
 

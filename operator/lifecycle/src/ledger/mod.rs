@@ -22,7 +22,7 @@ use lockstep_api::workload::{
     TrainingWorkloadSpec,
 };
 
-pub(crate) use spent::Spent;
+pub(crate) use spent::{Loss, Spent};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Ledger {
@@ -82,7 +82,8 @@ pub(crate) struct DomainLedger {
     pub restarts_seen: i64,
     /// How often all pods were replaced together.
     pub recreations: i64,
-    /// End of the counted lost accelerator time.
+    /// End of the accelerator time whose loss is counted. In an incident of a gang that has run,
+    /// at least the time since which its members ran.
     pub lost_until: Option<DateTime<Utc>>,
 }
 
@@ -183,6 +184,11 @@ impl DomainLedger {
     /// True if all members have run at this placement, or are being restarted.
     pub fn under_way(&self) -> bool {
         self.incident.is_some() || self.healthy_since.is_some()
+    }
+
+    /// Counts lost work from the time since which all members ran.
+    pub fn count_from_start(&mut self) {
+        self.lost_until = self.lost_until.max(self.healthy_since);
     }
 
     /// Excludes incidents of single pods.

@@ -12,7 +12,8 @@ use lockstep_api::workload::{
 };
 
 use super::{
-    Avoidance, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome, RestartBudget, Spent,
+    Avoidance, DomainLedger, End, GangLedger, Ledger, Loss, OpenIncident, Outcome, RestartBudget,
+    Spent,
 };
 
 impl Ledger {
@@ -46,6 +47,7 @@ impl Ledger {
                     held_accelerator_seconds,
                     until,
                     lost_accelerator_seconds,
+                    restart_accelerator_seconds,
                     waited_seconds,
                     waiting_since,
                     goodput: _,
@@ -67,7 +69,10 @@ impl Ledger {
                 accelerators: *accelerators,
                 held: *held_accelerator_seconds,
                 until: *until,
-                lost: *lost_accelerator_seconds,
+                loss: Loss {
+                    work: *lost_accelerator_seconds,
+                    restart: *restart_accelerator_seconds,
+                },
                 waited: *waited_seconds,
                 waiting_since: *waiting_since,
             },

@@ -62,7 +62,10 @@ fn spent() -> impl Strategy<Value = Spent> {
             accelerators,
             held,
             until,
-            lost,
+            loss: Loss {
+                work: lost,
+                restart: waited / 2,
+            },
             waited,
             waiting_since,
         },
@@ -185,12 +188,13 @@ prop_compose! {
         counted in any::<bool>(),
         recreated in 0..9_i32,
         recovered_at in maybe_time(),
-        lost_accelerator_seconds in 0..99_i64,
+        (lost_accelerator_seconds, restart_accelerator_seconds) in (0..99_i64, 0..99_i64),
     ) -> HistoryEntry {
         HistoryEntry {
             domain, attempt, time: cause.time, cause, action, counted, recreated, recovered_at,
             phases: Phases { detect_ms: attempt, ..Phases::default() },
             lost_accelerator_seconds,
+            restart_accelerator_seconds,
         }
     }
 }

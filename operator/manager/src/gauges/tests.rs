@@ -270,7 +270,7 @@ fn standing(name: &str, phase: &str, minute: usize) -> Value {
         "conditions": [{"type": "Ready", "status": "False", "reason": "R", "message": "",
             "lastTransitionTime": "2026-11-18T11:00:00Z"}],
         "groups": [{"name": "a", "desired": 4, "ready": 2, "succeeded": 1}, {"name": "b", "desired": 1, "ready": 1}],
-        "restarts": {"total": 5}, "accounting": {"accelerators": 32, "lostAcceleratorSeconds": 640}});
+        "restarts": {"total": 5}, "accounting": {"accelerators": 32, "lostAcceleratorSeconds": 640, "restartAcceleratorSeconds": 80}});
     object
 }
 
@@ -302,6 +302,7 @@ fn the_series_of_a_workload_show_its_status() {
         format!("lockstep_workload_attempt{llama}}} 3"),
         format!("lockstep_workload_accelerators{llama}}} 32"),
         format!("lockstep_workload_lost_accelerator_seconds{llama}}} 640"),
+        format!("lockstep_workload_restart_accelerator_seconds{llama}}} 80"),
         r#"lockstep_workload_info{namespace="ml",name="fresh",phase="New",reason="",priority_class="batch"} 1"#.to_owned(),
         r#"lockstep_workload_ready{namespace="ml",name="fresh"} 0"#.to_owned(),
         "lockstep_workloads_not_shown 0".to_owned(),

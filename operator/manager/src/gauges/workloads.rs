@@ -130,8 +130,14 @@ impl Shown {
         self.number(
             encoder,
             "lockstep_workload_lost_accelerator_seconds",
-            "Accelerator-seconds lost to failures and preemption",
+            "Accelerator-seconds of work lost to failures and preemption, since the last checkpoints",
             |s| s.accounting.lost_accelerator_seconds,
+        )?;
+        self.number(
+            encoder,
+            "lockstep_workload_restart_accelerator_seconds",
+            "Accelerator-seconds from failures until all members ran again",
+            |s| s.accounting.restart_accelerator_seconds,
         )?;
         single(
             encoder,

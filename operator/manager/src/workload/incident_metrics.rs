@@ -28,7 +28,8 @@ pub(super) struct IncidentMetrics {
     finished: Family<IncidentLabels, Counter>,
     phases: Family<PhaseLabel, Histogram>,
     recovery: Family<RecoveryLabels, Histogram>,
-    lost: Family<LostLabels, Counter>,
+    lost: Family<CauseLabels, Counter>,
+    restart: Family<CauseLabels, Counter>,
     preemptions: Counter,
     namespaces: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -80,9 +81,18 @@ fn result(recreated: i32) -> &'static str {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct LostLabels {
+struct CauseLabels {
     namespace: String,
     cause: &'static str,
+}
+
+impl CauseLabels {
+    fn of(namespace: &str, cause: CauseKind) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            cause: cause.as_str(),
+        }
+    }
 }
 
 impl Default for IncidentMetrics {
@@ -92,6 +102,7 @@ impl Default for IncidentMetrics {
             phases: Family::new_with_constructor(restarts),
             recovery: Family::new_with_constructor(restarts),
             lost: Family::default(),
+            restart: Family::default(),
             preemptions: Counter::default(),
             namespaces: Arc::default(),
         }
@@ -129,7 +140,9 @@ impl IncidentMetrics {
         }
         namespaces.insert(namespace.to_owned());
         for cause in CauseKind::ALL {
-            drop(self.lost_to(namespace, cause));
+            let labels = CauseLabels::of(namespace, cause);
+            drop(self.lost.get_or_create(&labels));
+            drop(self.restart.get_or_create(&labels));
             for action in answers() {
                 drop(self.finished_as(namespace, action, cause, cause.is_counted()));
             }
@@ -138,9 +151,9 @@ impl IncidentMetrics {
 
     fn forget(&self, namespace: &str) {
         for cause in CauseKind::ALL {
-            let namespace = namespace.to_owned();
-            let cause = cause.as_str();
-            self.lost.remove(&LostLabels { namespace, cause });
+            let labels = CauseLabels::of(namespace, cause);
+            self.lost.remove(&labels);
+            self.restart.remove(&labels);
         }
         for (action, cause, counted) in all_incidents() {
             let labels = IncidentLabels::of(namespace, action, cause, counted);
@@ -182,8 +195,14 @@ impl IncidentMetrics {
                 .get_or_create(&labels)
                 .observe(time.as_secs_f64());
         }
-        self.lost_to(namespace, entry.cause.kind)
-            .inc_by(u64::try_from(entry.lost_accelerator_seconds).unwrap_or_default());
+        let labels = CauseLabels::of(namespace, entry.cause.kind);
+        for (costs, amount) in [
+            (&self.lost, entry.lost_accelerator_seconds),
+            (&self.restart, entry.restart_accelerator_seconds),
+        ] {
+            let amount = u64::try_from(amount).unwrap_or_default();
+            costs.get_or_create(&labels).inc_by(amount);
+        }
     }
 
     fn finished_as(
@@ -195,13 +214,6 @@ impl IncidentMetrics {
     ) -> Counter {
         let labels = IncidentLabels::of(namespace, action, cause, counted);
         self.finished.get_or_create_owned(&labels)
-    }
-
-    fn lost_to(&self, namespace: &str, cause: CauseKind) -> Counter {
-        self.lost.get_or_create_owned(&LostLabels {
-            namespace: namespace.to_owned(),
-            cause: cause.as_str(),
-        })
     }
 
     /// Known label values start at zero.
@@ -233,8 +245,13 @@ impl IncidentMetrics {
         );
         registry.register(
             "lockstep_lost_accelerator_seconds",
-            "Work since the last checkpoint and the time of the restart, over all members, by cause of the incident",
+            "Lost work of all members, since the last checkpoint, by cause of the incident",
             metrics.lost.clone(),
+        );
+        registry.register(
+            "lockstep_restart_accelerator_seconds",
+            "Time of all members from the failure until all ran again, by cause of the incident",
+            metrics.restart.clone(),
         );
         registry.register(
             "lockstep_preemptions",
