@@ -62,7 +62,9 @@ pub(crate) fn pod(
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let policy = &view.spec().failure_policy;
     let keeps_pods = may_keep_pods(&policy.in_place, plan.has_peers, tier.has_barrier());
-    let codes = Codes::of(policy, &group.name, training, default, keeps_pods);
+    let mut inits = spec.init_containers.iter().flatten();
+    let single = spec.containers.len() == 1 && inits.next().is_none();
+    let codes = Codes::of(policy, &group.name, training, default, keeps_pods, single);
     compile(&mut spec, training, &codes, plan.tier);
     if let Some((image, delivery)) = supervisor {
         supervise(&mut spec, training, image, delivery, &policy.in_place);

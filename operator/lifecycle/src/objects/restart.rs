@@ -23,13 +23,16 @@ pub(super) struct Codes {
 
 impl Codes {
     /// Evaluates the rules for the codes 1 to 255. Skips rules with reasons or conditions, which
-    /// the manager evaluates. `keeps_pods`: a restart of the domain keeps its pods.
+    /// the manager evaluates. `keeps_pods`: a restart of the domain keeps its pods. `single`: the
+    /// pod has no other container, so a restart of the container restarts the pod. The kubelet
+    /// delays repeated restarts of a container, but not of all containers.
     pub(super) fn of(
         policy: &FailurePolicy,
         group: &str,
         container: &str,
         default: FailureAction,
         keeps_pods: bool,
+        single: bool,
     ) -> Self {
         let mut codes = Self::default();
         for code in (1..=255).filter(|c| *c != KILLED) {
@@ -48,6 +51,9 @@ impl Codes {
                     codes.stay_down.insert(code);
                 }
                 FailureAction::RestartContainer => {
+                    codes.restart_alone.insert(code);
+                }
+                FailureAction::RestartPod if single => {
                     codes.restart_alone.insert(code);
                 }
                 FailureAction::RestartPod | FailureAction::RestartGang => {}
@@ -136,7 +142,7 @@ mod tests {
 
     fn compiled(rules: &Value, pod: Value, tier: Tier) -> PodSpec {
         let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-        let codes = Codes::of(&policy(rules), "workers", "c", RestartGang, true);
+        let codes = Codes::of(&policy(rules), "workers", "c", RestartGang, true, false);
         compile(&mut pod, "c", &codes, tier);
         pod
     }
@@ -179,7 +185,7 @@ mod tests {
         let rules = json!([
             {"name": "soft", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RestartPod"},
             {"name": "gang", "action": "RestartGang"}]);
-        let codes = Codes::of(&policy(&rules), "workers", "c", RestartGang, false);
+        let codes = Codes::of(&policy(&rules), "workers", "c", RestartGang, false, false);
         assert!(codes.stay_down.contains(&1) && !codes.stay_down.contains(&9));
         assert!(!codes.stay_down.contains(&KILLED));
     }

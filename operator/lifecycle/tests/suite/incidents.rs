@@ -256,3 +256,38 @@ fn a_restart_completes_after_a_node_loses_the_container_of_its_attempt() {
         s.message
     );
 }
+
+#[test]
+fn the_kubelet_delays_a_member_that_a_rule_restarts_again_and_again() {
+    let rule = json!([{"name": "again", "action": "RestartPod", "counted": false,
+        "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
+    for supervised in [false, true] {
+        let spec = gang_with(2, &rules(&rule));
+        let mut w = if supervised {
+            Solo::supervised(spec)
+        } else {
+            Solo::new(spec)
+        };
+        for node in w.node_names() {
+            w.set_restart_all(&node, true);
+        }
+        w.settle();
+        let before = w.uids();
+        let mut exits = 0;
+        for _ in 0..600 {
+            exits += i32::from(w.exit_if_running("g", 0, 9));
+            w.round();
+            w.later(1);
+        }
+        let s = w.status();
+        assert!((3..20).contains(&exits), "{exits} restarts in 600 s");
+        assert_eq!((s.attempt, s.restarts.counted), (1, 0), "{supervised}");
+        // The other member has a back-off of its own.
+        let restarted = w.restarts()[1];
+        assert!(w.exit_if_running("g", 1, 9));
+        w.until("the other member to run again", |w| {
+            w.restarts()[1] > restarted
+        });
+        assert_eq!((w.uids(), w.status().attempt), (before, 1), "{supervised}");
+    }
+}
