@@ -15,6 +15,8 @@ pub struct NodeInfo {
     pub ready_since: Option<DateTime<Utc>>,
     /// Taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
+    /// `spec.unschedulable`: `kubectl drain` cordons all its nodes before the first eviction.
+    pub cordoned: bool,
     /// Region and zone from its labels. Empty without them.
     pub zone: String,
     /// `status.declaredFeatures` (KEP-5328).

@@ -87,6 +87,11 @@ impl<'a> Facts<'a> {
         self.lost(node) && info.is_some_and(|n| !n.out_of_service)
     }
 
+    pub fn cordoned(&self, node: &str) -> bool {
+        let info = self.view.nodes().get(node);
+        info.is_some_and(|n| n.cordoned)
+    }
+
     /// True if one of these nodes is NotReady in an outage of its zone.
     pub fn has_outage<'n>(&self, mut nodes: impl Iterator<Item = &'n str>) -> bool {
         nodes.any(|name| {

@@ -19,11 +19,15 @@ use crate::changes::Tries;
 use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
+use crate::pods::PodView;
 use crate::settings::doubling;
 use crate::tier::Tier;
 
 /// First and longest wait of the kubelet's back-off.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
+
+/// Reason of condition `DisruptionTarget` of pods evicted through the API.
+const EVICTED_BY_API: &str = "EvictionByEvictionAPI";
 
 /// After this many consecutive uncounted restarts, the failed member moves to another node.
 const UNCOUNTED_TRIES: i32 = 2;
@@ -109,8 +113,10 @@ impl DomainPass<'_> {
         let action = self.escalate(domain, response.action, tries.all());
         let mut replace = response.replace;
         replace.extend(owed);
+        let drains = action.raises_attempt() && is_drain(facts, &response.cause);
         for &member in &self.scope.all {
-            if gets_new_pod(facts, domain, action, member) {
+            let drained = drains && is_on_cordoned_node(facts, domain, member);
+            if drained || gets_new_pod(facts, domain, action, member) {
                 replace.insert(member.clone());
             }
         }
@@ -259,6 +265,20 @@ impl DomainPass<'_> {
             self.open_uncounted(FailureAction::RecreateGang, cause, BTreeSet::new());
         }
     }
+}
+
+/// True if a drain evicted the pod. Evictions of members on other cordoned nodes will follow, and
+/// each would restart the domain.
+fn is_drain(facts: &Facts<'_>, cause: &Cause) -> bool {
+    cause.kind == CauseKind::PodDeleted
+        && cause.reason == EVICTED_BY_API
+        && facts.cordoned(&cause.node)
+}
+
+fn is_on_cordoned_node(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
+    let pod = facts.current(domain, member);
+    pod.and_then(PodView::place)
+        .is_some_and(|node| facts.cordoned(node))
 }
 
 /// Zero after `healthyReset` without an incident.

@@ -2,13 +2,13 @@
 //! members, repeated uncounted failures.
 
 use chrono::{DateTime, TimeDelta};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
 use lockstep_sim::pods::{leaving, node_of};
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
 use super::placements::two_groups;
@@ -381,4 +381,72 @@ fn a_pod_that_has_lost_its_labels_is_replaced_and_not_left_behind() {
     );
     assert_eq!(w.uids().len(), 2);
     assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+fn cordon(w: &mut Solo, node: &str) {
+    w.cluster.edit::<Node>(&Key::new("", node), |node| {
+        node.spec.get_or_insert_default().unschedulable = Some(true);
+    });
+}
+
+#[test]
+fn a_drain_of_several_nodes_of_a_gang_restarts_it_once() {
+    for supervised in [true, false] {
+        let mut w = if supervised {
+            Solo::supervised(deny(4))
+        } else {
+            Solo::new(deny(4))
+        };
+        w.settle();
+        let (first, second) = (w.node_of("g", 0), w.node_of("g", 3));
+        assert_ne!(first, second);
+        cordon(&mut w, &first);
+        cordon(&mut w, &second);
+        let pod = w.pod("g", 0);
+        w.evict(&pod).unwrap();
+        w.settle();
+        let drained = [first, second];
+        let left: Vec<i32> = (0..4)
+            .filter(|member| drained.contains(&w.node_of("g", *member)))
+            .collect();
+        assert!(left.is_empty(), "members {left:?} keep drained nodes");
+        let s = w.status();
+        assert_eq!((s.attempt, s.restarts.counted), (2, 0), "{supervised}");
+    }
+}
+
+#[test]
+fn an_eviction_without_a_drain_moves_no_other_member() {
+    let mut w = Solo::supervised(deny(4));
+    w.settle();
+    let before = w.uids();
+    let (first, second) = (w.node_of("g", 0), w.node_of("g", 3));
+    assert_ne!(first, second);
+    cordon(&mut w, &second);
+    let pod = w.pod("g", 0);
+    w.evict(&pod).unwrap();
+    w.settle();
+    let after = w.uids();
+    let kept = before.iter().filter(|(m, uid)| after[*m] == **uid).count();
+    assert_eq!((kept, w.node_of("g", 3)), (3, second));
+}
+
+/// The limit of docs/failures.md: pods have no finalizer that keeps their success.
+#[test]
+fn members_whose_pods_are_collected_while_no_manager_runs_run_again() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 0, 0);
+    w.exit("g", 1, 0);
+    for _ in 0..20 {
+        w.kubelets();
+        w.later(1);
+    }
+    for pod in w.pods() {
+        w.remove(WatchedKind::Pod, &Key::of(&pod));
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert!(w.uids().iter().all(|(m, uid)| before[m] != *uid));
 }

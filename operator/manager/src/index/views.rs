@@ -124,6 +124,7 @@ pub fn node_info(partial: &PartialNode) -> NodeInfo {
         became_ready: partial.became_ready(),
         ready_since: None,
         out_of_service: partial.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
+        cordoned: partial.spec.unschedulable,
         zone: zone_of(partial.metadata.labels.as_ref()),
         declared_features: partial.status.declared_features.clone(),
         kubelet_version: partial.status.node_info.kubelet_version.clone(),
