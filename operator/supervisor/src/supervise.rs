@@ -39,6 +39,9 @@ const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 /// Pause after a failed write of the state for probes.
 const RETRY_STATE: Duration = Duration::from_secs(1);
+/// Why signals do not reach processes of another user, and what to do.
+const NOT_PERMITTED: &str = "the process has another user, and the supervisor lacks capability \
+     KILL: add it to securityContext.capabilities of the container, or run all processes as one user";
 /// Interval of reads of the child's progress.
 const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
@@ -226,8 +229,13 @@ impl Supervisor {
                     1 => ("process", "survives"),
                     _ => ("processes", "survive"),
                 };
+                let hint = if tree::may_signal_all() {
+                    String::new()
+                } else {
+                    format!("; {NOT_PERMITTED}")
+                };
                 log_line(&format!(
-                    "{count} {processes} of attempt {attempt} {verb} SIGKILL: {text}"
+                    "{count} {processes} of attempt {attempt} {verb} SIGKILL: {text}{hint}"
                 ));
                 self.link.send(&FromSupervisor::Survivors {
                     attempt,
@@ -295,7 +303,12 @@ impl Supervisor {
         if let (Some(child), Some(signal)) = (self.child, Signal::from_named_raw(signal.into())) {
             // The child is not reaped yet, so the pid is still the child's. If the child has ended,
             // the next turn reports the exit.
-            let _ = kill_process(child, signal);
+            if kill_process(child, signal) == Err(Errno::PERM) {
+                log_line(&format!(
+                    "cannot pass on signal {}: {NOT_PERMITTED}",
+                    signal.as_raw()
+                ));
+            }
         }
     }
 

@@ -9,7 +9,8 @@ use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal,
+    test_kill_process, wait,
 };
 
 use lockstep_supervisor::machine::Ending;
@@ -165,6 +166,13 @@ fn descends(process: &Process) -> bool {
         at = parent;
     }
     true
+}
+
+/// False if this process may not send signals to a living descendant: the process has another user.
+pub fn may_signal_all() -> bool {
+    let pids = descendants().into_iter();
+    let mut pids = pids.filter_map(|process| Pid::from_raw(process.pid));
+    pids.all(|pid| test_kill_process(pid) != Err(Errno::PERM))
 }
 
 /// Number of living descendants, and a description of the first 8.

@@ -6,7 +6,7 @@ use std::fs;
 use lockstep_supervisor_protocol::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits,
 };
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 
 use crate::support::{Run, release, release_with, until};
 
@@ -411,4 +411,44 @@ fn the_state_for_probes_is_written_again_until_that_succeeds() {
     });
     let failures = run.log().matches("cannot write the state").count();
     assert_eq!(failures, 1);
+}
+
+/// An entry point such as gosu, in a container that keeps SETUID and drops KILL. Only root can drop
+/// capabilities.
+#[test]
+fn a_process_that_may_not_be_signalled_is_reported_with_a_remedy() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: this test needs root");
+        return;
+    }
+    let through = [
+        "setpriv",
+        "--bounding-set=-all,+setuid,+setgid",
+        "--inh-caps=-all",
+        "--",
+    ];
+    let script = "echo changed its user >&2; exec sleep 1000";
+    let child = ["setpriv", "--reuid=1", "--clear-groups", "sh", "-c", script];
+    let started = || {
+        let run = Run::new(&through, &["--survivors", "1"], &child);
+        let mut agent = run.agent();
+        agent.starts(1);
+        let changed = || run.log().contains("changed its user");
+        until("the child has another user", changed);
+        (run, agent)
+    };
+    let (run, _agent) = started();
+    run.signal(Signal::TERM);
+    until("the refused signal is in the log", || {
+        let log = run.log();
+        log.contains("cannot pass on signal 15") && log.contains("capability KILL")
+    });
+
+    let (run, mut agent) = started();
+    agent.says(&FromAgent::Hold { attempt: 2 });
+    let FromSupervisor::Survivors { count, .. } = agent.hears() else {
+        panic!("no survivors");
+    };
+    assert_eq!(count, 1);
+    assert!(run.log().contains("survives SIGKILL") && run.log().contains("capability KILL"));
 }

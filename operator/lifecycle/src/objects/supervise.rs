@@ -69,6 +69,7 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
     // gVisor and Kata keep the supervisor's socket inside the sandbox.
     let classes = &settings.supervisor_runtime_classes;
     let sandboxed = (pod.runtime_class_name.as_ref()).is_some_and(|c| !classes.contains(c));
+    let mute = changes_user_without_kill(pod, container);
     let windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
     match () {
         () if windows => Some("it runs on Windows"),
@@ -81,6 +82,9 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
         () if restart_by_rule(template, training, 0).is_some() => {
             Some("a rule restarts it after exit code 0, for the next of its tasks")
         }
+        () if mute => Some(
+            "it may change the user of its processes, but lacks capability KILL to signal them",
+        ),
         () if unheard => Some("the supervisor cannot pass on its lifecycle.stopSignal"),
         () if terminal => Some("it has a terminal or standard input"),
         () if by_port.next().is_some() => {
@@ -89,6 +93,25 @@ pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'
         () if taken => Some("the pod uses the name lockstep-run, or the volume or folder lockstep"),
         () => None,
     }
+}
+
+/// True if the training process may run as another user than the supervisor, which could not send
+/// signals to it. An entry point like gosu replaces itself, but the supervisor stays.
+fn changes_user_without_kill(pod: &PodSpec, container: &Container) -> bool {
+    let own = container.security_context.as_ref();
+    let of_pod = pod.security_context.as_ref();
+    let user = (own.and_then(|c| c.run_as_user)).or(of_pod.and_then(|c| c.run_as_user));
+    let not_root = (own.and_then(|c| c.run_as_non_root)).or(of_pod.and_then(|c| c.run_as_non_root));
+    let root = user.unwrap_or(0) == 0 && not_root != Some(true);
+    let privileged = own.and_then(|c| c.privileged) == Some(true);
+    let capabilities = own.and_then(|c| c.capabilities.as_ref());
+    let names = |list: &Option<Vec<String>>, name: &str| {
+        let mut all = list.iter().flatten();
+        all.any(|c| c == "ALL" || c.strip_prefix("CAP_").unwrap_or(c) == name)
+    };
+    // Runtimes grant SETUID, SETGID and KILL by default.
+    let has = |name| capabilities.is_none_or(|c| names(&c.add, name) || !names(&c.drop, name));
+    root && !privileged && !has("KILL") && has("SETUID")
 }
 
 fn stop_signal(lifecycle: Option<&Lifecycle>) -> Option<&str> {

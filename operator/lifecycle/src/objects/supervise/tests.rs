@@ -285,6 +285,32 @@ fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervi
 }
 
 #[test]
+fn a_container_that_may_change_its_user_needs_the_capability_to_kill() {
+    let why = |mut pod: Value, extra: &Value| {
+        pod["containers"] = json!([container(extra)]);
+        obstacle(&LifecycleSettings::default(), &group(&pod))
+    };
+    let capabilities = |drop: Value, add: Value| json!({"securityContext": {"capabilities": {"drop": drop, "add": add}}});
+    let gosu = capabilities(json!(["ALL"]), json!(["SETUID", "SETGID"]));
+    let without_kill = capabilities(json!(["KILL"]), json!([]));
+    for extra in [&gosu, &without_kill] {
+        let said = why(json!({}), extra);
+        assert!(said.is_some_and(|s| s.contains("KILL")), "{extra}");
+    }
+    let none = capabilities(json!(["ALL"]), json!([]));
+    let kill = capabilities(json!(["ALL"]), json!(["SETUID", "CAP_KILL"]));
+    let mut privileged = gosu.clone();
+    privileged["securityContext"]["privileged"] = json!(true);
+    let mut user = gosu.clone();
+    user["securityContext"]["runAsUser"] = json!(1000);
+    for extra in [&none, &kill, &privileged, &user] {
+        assert_eq!(why(json!({}), extra), None, "{extra}");
+    }
+    let not_root = json!({"securityContext": {"runAsNonRoot": true}});
+    assert_eq!(why(not_root, &gosu), None);
+}
+
+#[test]
 fn only_a_listed_runtime_class_can_have_a_supervisor() {
     let why = |settings: &LifecycleSettings, class: &str| {
         let pod = json!({"runtimeClassName": class, "containers": [container(&json!({}))]});
