@@ -80,7 +80,7 @@ pub enum Action {
         member: Member,
         pod: Box<Pod>,
     },
-    /// Delete a scheduling object that no gang needs.
+    /// Delete an object that no gang needs, or that an earlier workload of this name has left.
     DeleteSurplus {
         surplus: Surplus,
         name: String,
@@ -140,12 +140,14 @@ impl Action {
     }
 }
 
-/// Kind of a scheduling object that no gang needs.
+/// Kind of an object that no gang needs, or that an earlier workload of this name has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Surplus {
     PodGroup,
     NativePodGroup,
     NativeWorkload,
+    Workload,
+    RestartOrder,
 }
 
 impl Surplus {
@@ -154,10 +156,14 @@ impl Surplus {
             Self::PodGroup => POD_GROUP,
             Self::NativePodGroup => NATIVE_POD_GROUP,
             Self::NativeWorkload => NATIVE_WORKLOAD,
+            Self::Workload => WORKLOAD,
+            Self::RestartOrder => RESTART_ORDER,
         }
     }
 }
 
+const WORKLOAD: &str = "Workload";
+const RESTART_ORDER: &str = "RestartOrder";
 const POD_GROUP: &str = "PodGroup";
 const NATIVE_POD_GROUP: &str = "podgroups.scheduling.k8s.io";
 const NATIVE_WORKLOAD: &str = "workloads.scheduling.k8s.io";
@@ -176,11 +182,11 @@ impl Object {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Service(_) => "Service",
-            Self::Workload(_) => "Workload",
+            Self::Workload(_) => WORKLOAD,
             Self::PodGroup(_) => POD_GROUP,
             Self::NativeWorkload(_) => NATIVE_WORKLOAD,
             Self::NativePodGroup(_) => NATIVE_POD_GROUP,
-            Self::RestartOrder(_) => "RestartOrder",
+            Self::RestartOrder(_) => RESTART_ORDER,
         }
     }
 

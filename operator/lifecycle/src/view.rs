@@ -120,6 +120,9 @@ pub struct Held<T> {
     pub resource_version: ResourceVersion,
     /// True if the workload is its controller, by UID.
     pub owned: bool,
+    /// True if it has no owner, and its label names an earlier workload of this name: the workload
+    /// was deleted with `--cascade=orphan`, or a backup restored the object without its owner.
+    pub orphaned: bool,
     pub content: T,
 }
 

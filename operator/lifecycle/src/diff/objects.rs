@@ -114,6 +114,10 @@ pub(super) fn ensure<T>(
     wake: &mut Wake,
 ) -> Ensured {
     match present {
+        Some(held) if held.orphaned => {
+            out.extend(remove_orphan(&object, held));
+            return Ensured::Requested;
+        }
         Some(held) if !held.owned => return Ensured::Blocked,
         Some(_) if same => return Ensured::Same,
         Some(_) | None => {}
@@ -131,6 +135,24 @@ pub(super) fn ensure<T>(
         None => Action::Create(object),
     });
     Ensured::Requested
+}
+
+/// Only the manager writes these kinds, so no other client needs an object of an earlier workload.
+/// It is replaced and not adopted: its content belongs to that workload.
+fn remove_orphan<T>(object: &Object, held: &Held<T>) -> Option<Action> {
+    let surplus = match object {
+        Object::Workload(_) => Surplus::Workload,
+        Object::RestartOrder(_) => Surplus::RestartOrder,
+        Object::Service(_)
+        | Object::PodGroup(_)
+        | Object::NativeWorkload(_)
+        | Object::NativePodGroup(_) => return None,
+    };
+    Some(Action::DeleteSurplus {
+        surplus,
+        name: object.name().to_owned(),
+        uid: held.uid.clone(),
+    })
 }
 
 fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
@@ -179,6 +201,7 @@ fn held(group: &PodGroup) -> Option<Held<()>> {
         uid: Uid::read(group.metadata.uid.as_deref())?,
         resource_version: ResourceVersion::read(group.metadata.resource_version.as_deref())?,
         owned: true,
+        orphaned: false,
         content: (),
     })
 }

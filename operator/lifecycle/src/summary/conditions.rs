@@ -208,14 +208,14 @@ fn needs_class(ledger: &Ledger) -> bool {
 fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     let view = facts.view;
     let service = view.service().map(|h| h.owned);
-    let workload = view.scheduling().map(|h| h.owned);
-    let order = view.order().map(|h| h.owned);
-    for (kind, name, owned) in [
+    let workload = view.scheduling().map(|h| h.owned || h.orphaned);
+    let order = view.order().map(|h| h.owned || h.orphaned);
+    for (kind, name, free) in [
         ("Service", view.subdomain(), service),
         ("Workload", view.name(), workload),
         ("RestartOrder", view.name(), order),
     ] {
-        if owned == Some(false) {
+        if free == Some(false) {
             let advice = advice(RefusalKind::NameTaken);
             let message = format!("{kind} {name} exists and is not owned by this workload{advice}");
             return Some(condition(true, reasons::NAME_CONFLICT, message));

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
-use lockstep_api::RestartOrder;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
+use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_sim::pods::{env, leaving, published};
 use lockstep_sim::solo::{gang, gang_with};
-use lockstep_sim::{Solo, WatchedKind};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
 use super::placements::two_groups;
@@ -23,10 +23,7 @@ fn run_for(w: &mut Solo, seconds: i64) {
     }
 }
 
-#[test]
-fn a_service_whose_label_was_taken_off_gets_it_back_and_delays_no_replacement() {
-    let mut w = Solo::new(gang(2));
-    w.settle();
+fn take_label_off_service(w: &mut Solo) {
     let key = w.key().clone();
     w.cluster.edit::<Service>(&key, |service| {
         let labels = service.metadata.labels.as_mut().unwrap();
@@ -34,6 +31,29 @@ fn a_service_whose_label_was_taken_off_gets_it_back_and_delays_no_replacement() 
     });
     // A watch by label shows an object that has lost the label as deleted.
     w.store().relist(WatchedKind::Service);
+}
+
+#[test]
+fn a_service_whose_label_was_taken_off_delays_no_restart_in_place() {
+    let mut w = Solo::supervised(gang(2));
+    w.settle();
+    take_label_off_service(&mut w);
+    run_for(&mut w, 100);
+    let failed_at = w.now();
+    w.exit("g", 0, 1);
+    w.until("the gang to restart", |w| {
+        let children: Vec<u64> = w.children().into_values().collect();
+        children == [2, 2]
+    });
+    assert!(w.now() - failed_at < TimeDelta::seconds(10));
+}
+
+#[test]
+fn a_service_whose_label_was_taken_off_gets_it_back_and_delays_no_replacement() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let key = w.key().clone();
+    take_label_off_service(&mut w);
     w.delete_pod("g", 0);
     run_for(&mut w, 60);
     assert_eq!(w.status().phase, Some(Phase::Running));
@@ -44,6 +64,69 @@ fn a_service_whose_label_was_taken_off_gets_it_back_and_delays_no_replacement() 
         labels.get(labels::WORKLOAD_UID).map(String::as_str),
         Some("w-uid")
     );
+}
+
+/// `kubectl delete --cascade=orphan`, and the clean-up of what users may delete.
+fn delete_and_orphan(w: &mut Solo) {
+    macro_rules! orphan {
+        ($($kind:ty),*) => {$(
+            let keys: Vec<Key> = w.cluster.list::<$kind>().iter().map(Key::of).collect();
+            for key in keys.iter().filter(|key| &*key.namespace == "ns") {
+                w.cluster.edit::<$kind>(key, |o| o.metadata.owner_references = None);
+            }
+        )*};
+    }
+    orphan!(Service, Pod, Workload, PodGroup, RestartOrder);
+    let key = w.key().clone();
+    w.delete(WatchedKind::TrainingWorkload, &key);
+    run_for(w, 5);
+    for pod in w.pods() {
+        w.delete(WatchedKind::Pod, &Key::of(&pod));
+    }
+    w.delete(WatchedKind::Service, &key);
+    run_for(w, 60);
+}
+
+fn create_again(w: &mut Solo, uid: &str, members: i32) {
+    let spec = serde_json::from_value(gang(members)).unwrap();
+    let mut workload = TrainingWorkload::new("w", spec);
+    workload.metadata.namespace = Some("ns".into());
+    workload.metadata.uid = Some(uid.into());
+    w.cluster.create(&workload);
+}
+
+#[test]
+fn objects_left_by_an_earlier_workload_of_the_name_are_replaced() {
+    let mut w = Solo::supervised(gang(2));
+    w.settle();
+    // Its order is beyond the first attempt, and released.
+    w.exit("g", 0, 1);
+    w.settle();
+    delete_and_orphan(&mut w);
+    assert!(w.scheduling().is_some() && w.order().is_some(), "orphans");
+    create_again(&mut w, "w2-uid", 2);
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 1));
+    assert_eq!(w.condition("Stalled"), "!Progressing");
+    let order = w.order().unwrap();
+    assert_eq!(order.spec.workload_uid, "w2-uid");
+    assert_eq!(order.metadata.owner_references.unwrap()[0].uid, "w2-uid");
+}
+
+#[test]
+fn an_order_of_another_owner_is_kept_and_is_a_name_conflict() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    delete_and_orphan(&mut w);
+    let key = w.key().clone();
+    w.cluster.edit::<RestartOrder>(&key, |order| {
+        order.metadata.labels = None;
+    });
+    create_again(&mut w, "w2-uid", 2);
+    w.settle();
+    assert_eq!(w.condition("Stalled"), "NameConflict");
+    assert_eq!(w.order().unwrap().spec.workload_uid, "w-uid");
 }
 
 #[test]

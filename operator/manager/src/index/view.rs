@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::{GangKey, NodeName, Uid};
-use lockstep_api::names::pod_group_prefix;
+use lockstep_api::names::{labels, pod_group_prefix};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
@@ -133,8 +134,16 @@ fn held<K: kube::Resource, T>(object: &Identified<K>, workload: &Uid, content: T
         uid: object.uid.clone(),
         resource_version: object.version.clone(),
         owned: controller_uid(&*object.object) == Some(workload.as_str()),
+        orphaned: is_orphan(object.object.meta(), workload),
         content,
     }
+}
+
+fn is_orphan(metadata: &ObjectMeta, workload: &Uid) -> bool {
+    let has_owner = metadata.owner_references.iter().flatten().next().is_some();
+    let labels = metadata.labels.as_ref();
+    let earlier = labels.and_then(|l| l.get(labels::WORKLOAD_UID));
+    !has_owner && earlier.is_some_and(|uid| uid != workload.as_str())
 }
 
 fn node_names(pods: &[Arc<PodView>], gangs: &BTreeMap<GangKey, GangView>) -> BTreeSet<String> {

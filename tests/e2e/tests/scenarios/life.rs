@@ -198,3 +198,35 @@ async fn a_service_deleted_by_hand_comes_back_and_no_member_notices() -> Result<
     )
     .await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_left_by_an_orphaned_workload_make_room_for_the_next_of_its_name() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "orphans", &shape, async |t| {
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let orders: Api<RestartOrder> = Api::namespaced(t.client.clone(), &t.name);
+        let first = orders.get("g").await?.spec.workload_uid;
+        t.kubectl(&["delete", "tw", "g", "--cascade=orphan"])
+            .await?;
+        // The command of docs/install.md, in one namespace.
+        let remaining = [
+            "delete",
+            "pod,service",
+            "-l",
+            "training.lockstep.dev/workload",
+        ];
+        t.kubectl(&remaining).await?;
+        let order = orders.get("g").await?;
+        ensure!(order.metadata.owner_references.is_none(), "{order:?}");
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let second = orders.get("g").await?.spec.workload_uid;
+        ensure!(second != first, "the order of the first workload remains");
+        Ok(())
+    })
+    .await
+}

@@ -412,6 +412,7 @@ fn held<T>(content: T) -> Held<T> {
         uid: "uid".parse().expect("a UID"),
         resource_version: "1".parse().expect("a version"),
         owned: true,
+        orphaned: false,
         content,
     }
 }

@@ -121,6 +121,7 @@ fn held<K, T>(object: &Identified<K>, content: T) -> Held<T> {
         uid: object.uid.clone(),
         resource_version: object.version.clone(),
         owned: false,
+        orphaned: false,
         content,
     }
 }

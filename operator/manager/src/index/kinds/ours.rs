@@ -259,6 +259,7 @@ impl Watched for Services {
             uid: service.uid,
             resource_version: service.version,
             owned: false,
+            orphaned: false,
             content,
         };
         state.services.insert(key, (owner, held));

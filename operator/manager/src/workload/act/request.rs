@@ -345,6 +345,15 @@ impl ActionSender {
                 self.delete::<v1beta1::Workload>(view, name, uid, background, kind)
                     .await
             }
+            Surplus::Workload => {
+                self.delete::<Workload>(view, name, uid, background, WatchedKind::Workload)
+                    .await
+            }
+            Surplus::RestartOrder => {
+                let kind = WatchedKind::RestartOrder;
+                self.delete::<RestartOrder>(view, name, uid, background, kind)
+                    .await
+            }
         }
     }
 
