@@ -301,8 +301,14 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
         );
         let mut own = forged;
         let owners = own.metadata.owner_references.take();
+        let refused = pods.create(&PostParams::default(), &own).await.err();
+        let refused = refused.context("a copy has the label of a member")?;
+        ensure!(refused.to_string().contains("workload-uid"), "{refused}");
+        let copied = Patch::Merge(json!({"metadata": {"labels": own.labels()}}));
         own.metadata.labels = None;
         pods.create(&PostParams::default(), &own).await?;
+        let labelled = pods.patch("forged", &PatchParams::default(), &copied).await;
+        ensure!(labelled.is_err(), "an own pod got the label of a member");
         let adopted = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
         let params = PatchParams::default();
         ensure!(
