@@ -210,10 +210,10 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
 .PHONY: test-frameworks
-test-frameworks: build kubernetes ## JAX in a gang of real processes, started as docs/environment.md says (Python 3 and its package index)
+test-frameworks: build kubernetes ## Frameworks in gangs of real processes, started as docs/environment.md says (Python 3 and its package index, 7 GB)
 	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
 	target/frameworks/bin/python -m pip install -q -r tests/frameworks/requirements.txt
-	$(CARGO) test -p lockstep-e2e --features frameworks --test frameworks
+	$(CARGO) test -p lockstep-e2e --features frameworks --test frameworks -- --test-threads=1
 
 # Or google-chrome.
 CHROMIUM ?= chromium
