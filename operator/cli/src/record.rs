@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_model::snapshot::{
-    BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION,
+    BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION, selected_keys,
 };
 use lockstep_model::{PriorityClass, SnapshotFile};
 use lockstep_scheduler::{GangInput, PodSource, snapshot};
@@ -13,7 +13,7 @@ use lockstep_scheduler::{GangInput, PodSource, snapshot};
 use crate::cluster::Objects;
 
 /// The snapshot, and messages about omitted objects. Pods keep the labels with these keys and the
-/// labels that budgets select.
+/// labels that budgets and required anti-affinity select.
 pub fn record(
     objects: Objects,
     keys: &BTreeSet<&str>,
@@ -35,6 +35,10 @@ pub fn record(
         .filter_map(|w| Some((w.metadata.uid.as_deref()?, w)))
         .collect();
     let budgets: Vec<BudgetRecord> = budgets.iter().map(BudgetRecord::of).collect();
+    let terms = pods.iter().filter_map(|pod| pod.anti_affinity.as_deref());
+    let selectors = terms.flatten().filter_map(|t| t.label_selector.as_ref());
+    let mut keys = keys.clone();
+    keys.extend(selectors.flat_map(selected_keys));
     let mut label_keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for budget in &budgets {
         label_keys
@@ -42,7 +46,7 @@ pub fn record(
             .or_insert_with(|| keys.clone())
             .extend(budget.label_keys());
     }
-    let keys_in = |namespace: &str| label_keys.get(namespace).unwrap_or(keys);
+    let keys_in = |namespace: &str| label_keys.get(namespace).unwrap_or(&keys);
     let mut recorded: Vec<GangRecord> = Vec::new();
     for group in &groups {
         let owners = group.metadata.owner_references.iter().flatten();

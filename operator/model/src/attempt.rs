@@ -189,6 +189,7 @@ mod tests {
                         requests: Arc::new(requests),
                         eligible: Arc::new([0].into_iter().collect()),
                         apart: None,
+                        closed: lockstep_engine::NodeSet::new(),
                     }],
                     priority: 50,
                     preemption: EvictionPolicy::LowerPriority,

@@ -1,5 +1,5 @@
 //! Pod churn that cannot change how many members fit on a node, because another resource is the
-//! bottleneck.
+//! bottleneck and no anti-affinity is concerned.
 //!
 //! For example, a small pod on an accelerator node takes CPU, but the node has more CPU than its
 //! accelerators can use. The same number of members fits with and without the pod, so verdicts on
@@ -8,10 +8,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_engine::{Amounts, NodeIx};
 
 use crate::cluster::Snapshot;
+use crate::pdb::selects;
 use crate::pod::Pod;
+use crate::pod_view::namespaces_of;
 
 /// Requests and reservations of gangs, for the recognition of irrelevant pod churn.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,10 @@ pub struct AskedAmounts {
     pub members: BTreeSet<Amounts>,
     /// Nodes with reservations for members without pods.
     pub reserved: BTreeSet<NodeIx>,
+    /// Namespaces of gangs, where anti-affinity of other pods keeps members off nodes.
+    pub namespaces: BTreeSet<Arc<str>>,
+    /// Pods that members must not share a node with: namespace and selector.
+    pub avoided: Vec<(Arc<str>, LabelSelector)>,
 }
 
 impl AskedAmounts {
@@ -33,6 +40,15 @@ impl AskedAmounts {
         })
     }
 
+    /// True if the pod keeps members off nodes, or members avoid it.
+    fn concerns_anti_affinity(&self, pod: &Pod) -> bool {
+        let terms = pod.anti_affinity.iter().flat_map(|terms| terms.iter());
+        let mut namespaces = terms.flat_map(|term| namespaces_of(term, &pod.namespace));
+        let mut avoided = self.avoided.iter();
+        namespaces.any(|n| n.is_none_or(|n| self.namespaces.contains(&n)))
+            || avoided.any(|(n, selector)| *n == pod.namespace && selects(selector, &pod.labels))
+    }
+
     fn fit_as_before(&self, earlier: &Snapshot, now: &Snapshot, node: NodeIx) -> bool {
         let before: Vec<&Arc<Pod>> = earlier.pods_on(node).collect();
         let after: Vec<&Arc<Pod>> = now.pods_on(node).collect();
@@ -41,8 +57,9 @@ impl AskedAmounts {
         if self.reserved.contains(&node) || waits(&before) || waits(&after) {
             return false;
         }
+        let changed = || pods_only_in(&before, &after).chain(pods_only_in(&after, &before));
         // The eviction of a foreign unit depends on all its pods, on any node.
-        if goes_whole_only_in(now, &before, &after) || goes_whole_only_in(now, &after, &before) {
+        if changed().any(|pod| now.goes_whole(pod) || self.concerns_anti_affinity(pod)) {
             return false;
         }
         let offered = now.free_capacity().allocatable(node);
@@ -51,8 +68,8 @@ impl AskedAmounts {
         if asked.is_empty() {
             return true;
         }
-        let before: Vec<(&Arc<Pod>, Amounts)> = with_amounts(now, before);
-        let after: Vec<(&Arc<Pod>, Amounts)> = with_amounts(now, after);
+        let before: Vec<(&Arc<Pod>, Amounts)> = with_amounts(now, &before);
+        let after: Vec<(&Arc<Pod>, Amounts)> = with_amounts(now, &after);
         let changed = || only_in(&before, &after).chain(only_in(&after, &before));
         let touched = |dim: usize| changed().any(|(_, held)| held[dim] != 0);
         let unchanged = (0..offered.len()).filter(|&dim| !touched(dim));
@@ -69,15 +86,17 @@ impl AskedAmounts {
     }
 }
 
-/// True if a pod in `these` but not in `others` is evicted with its whole unit.
-fn goes_whole_only_in(now: &Snapshot, these: &[&Arc<Pod>], others: &[&Arc<Pod>]) -> bool {
+fn pods_only_in<'l, 'p>(
+    these: &'l [&'p Arc<Pod>],
+    others: &'l [&'p Arc<Pod>],
+) -> impl Iterator<Item = &'p Arc<Pod>> + use<'l, 'p> {
     let among = |pod: &Arc<Pod>| others.iter().any(|other| Arc::ptr_eq(pod, other));
-    these.iter().any(|pod| now.goes_whole(pod) && !among(pod))
+    these.iter().copied().filter(move |pod| !among(pod))
 }
 
-fn with_amounts<'p>(snapshot: &Snapshot, pods: Vec<&'p Arc<Pod>>) -> Vec<(&'p Arc<Pod>, Amounts)> {
+fn with_amounts<'p>(snapshot: &Snapshot, pods: &[&'p Arc<Pod>]) -> Vec<(&'p Arc<Pod>, Amounts)> {
     let amounts = |pod: &Arc<Pod>| snapshot.dims().amounts(&pod.requests);
-    pods.into_iter().map(|pod| (pod, amounts(pod))).collect()
+    pods.iter().map(|&pod| (pod, amounts(pod))).collect()
 }
 
 fn only_in<'l>(

@@ -168,6 +168,7 @@ mod tests {
             requests: Arc::new(mk_resources(requests)),
             eligible: Arc::new(on.iter().copied().collect()),
             apart: None,
+            closed: NodeSet::new(),
         }
     }
 

@@ -1,19 +1,20 @@
 //! Constraints of a gang's pods on pods next to them. Some become slots, a capacity of one per node
 //! ([`crate::slots`]). The rest is left to kube-scheduler.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
-use lockstep_engine::NodeIx;
+use lockstep_engine::{NodeIx, NodeSet};
 
 use crate::admitted::AdmittedPods;
 use crate::cluster::Snapshot;
 use crate::node_class::HOSTNAME;
 use crate::pdb::selects;
+use crate::pod_view::required_anti_affinity;
 use crate::slots::apart;
 
 /// Pods of a group, for constraints on their neighbours.
@@ -45,13 +46,7 @@ impl Neighbourly<'_> {
     }
 
     fn anti_affinity(&self) -> impl Iterator<Item = &PodAffinityTerm> {
-        let affinity = self.spec.affinity.as_ref();
-        let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
-        let terms = anti.and_then(|a| {
-            a.required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
-        terms.into_iter().flatten()
+        required_anti_affinity(self.spec.affinity.as_ref()).iter()
     }
 
     /// The first node constraint that the engine does not model. `gang`: all templates of the gang.
@@ -157,6 +152,51 @@ pub fn nodes_of_matching<'c>(
     matching.map(|listed| listed.node)
 }
 
+/// Nodes where anti-affinity of pods of other owners than the workload keeps out pods with these
+/// labels, as the filter `InterPodAffinity` of kube-scheduler.
+pub fn closed_nodes(
+    cluster: &Snapshot,
+    namespace: &Arc<str>,
+    workload: &str,
+    labels: &BTreeMap<String, String>,
+) -> NodeSet {
+    let mut closed = BTreeSet::new();
+    let mut domains: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let keys = [Some(Arc::clone(namespace)), None];
+    let terms = cluster
+        .pod_parts()
+        .filter(|part| !part.anti_affinity.is_empty())
+        .flat_map(|part| keys.iter().filter_map(|key| part.anti_affinity.get(key)));
+    for listed in terms.flatten() {
+        let owner = listed.pod.owner.as_ref();
+        let all = listed.pod.anti_affinity.as_deref().unwrap_or_default();
+        let Some(term) = all.get(listed.position) else {
+            continue;
+        };
+        let matches = term.label_selector.as_ref();
+        let matches = matches.is_some_and(|s| selects(s, labels));
+        if !matches || owner.is_some_and(|uid| uid.as_str() == workload) {
+            continue;
+        }
+        let key = term.topology_key.as_str();
+        if key == HOSTNAME {
+            closed.insert(listed.node);
+        } else if let Some(value) = cluster.node(listed.node).and_then(|n| n.labels.get(key)) {
+            domains.insert((key, value));
+        }
+    }
+    if !domains.is_empty() {
+        let node = |ix: &NodeIx| cluster.node(*ix);
+        let is_in = |labels: &BTreeMap<String, String>| {
+            let mut domains = domains.iter();
+            domains.any(|&(key, value)| labels.get(key).is_some_and(|own| own == value))
+        };
+        let nodes = 0..cluster.node_count();
+        closed.extend(nodes.filter(|ix| node(ix).is_some_and(|node| is_in(&node.labels))));
+    }
+    closed.into_iter().collect()
+}
+
 /// Slot of a group whose members must run on different nodes. Groups that avoid each other share
 /// it.
 pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<String> {
@@ -176,6 +216,10 @@ pub fn keeps_from_other_gangs(pods: &Neighbourly<'_>, gangs: usize) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ClusterModel;
+    use crate::pod::Pod;
+    use crate::test_support::mk_node;
+    use lockstep_api::ids::{NodeName, Uid};
     use serde_json::{Value, json};
 
     fn spec(more: &Value) -> PodSpec {
@@ -198,6 +242,77 @@ mod tests {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             namespace: "ml",
         }
+    }
+
+    /// Nodes n0 to n3 in zones of two, and pods with anti-affinity on n0.
+    fn zones(pods: &[(&str, Option<&str>, Value)]) -> Snapshot {
+        let mut model = ClusterModel::default();
+        for (at, zone) in ["a", "a", "b", "b"].into_iter().enumerate() {
+            let mut node = mk_node(&format!("n{at}"), 4);
+            node.labels.insert("zone".to_owned(), zone.to_owned());
+            model.upsert_node(node);
+        }
+        for (name, owner, term) in pods {
+            let pod = Pod {
+                bound: NodeName::read(Some("n0")),
+                owner: Uid::read(*owner),
+                anti_affinity: Some([serde_json::from_value(term.clone()).unwrap()].into()),
+                ..Pod::bare("ml", *name, name.parse().unwrap())
+            };
+            model.upsert_pod(pod);
+        }
+        model.snapshot()
+    }
+
+    #[test]
+    fn anti_affinity_of_another_pod_closes_its_topology_domain() {
+        let term = |more: Value| {
+            let mut term = json!({"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "llama"}}});
+            term.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            term
+        };
+        let labels = [("app".to_owned(), "llama".to_owned())].into();
+        let closed = |owner: Option<&str>, namespace: &str, more: Value| -> Vec<NodeIx> {
+            let cluster = zones(&[("p", owner, term(more))]);
+            closed_nodes(&cluster, &namespace.into(), "w", &labels)
+                .ones()
+                .collect()
+        };
+        let none: Vec<NodeIx> = Vec::new();
+        assert_eq!(closed(None, "ml", json!({})), [0]);
+        assert_eq!(closed(Some("other"), "ml", json!({})), [0]);
+        assert_eq!(
+            closed(Some("w"), "ml", json!({})),
+            none,
+            "a member of the gang"
+        );
+        assert_eq!(closed(None, "ml", json!({"topologyKey": "zone"})), [0, 1]);
+        assert_eq!(
+            closed(None, "ml", json!({"topologyKey": "rack"})),
+            none,
+            "no such label"
+        );
+        assert_eq!(
+            closed(
+                None,
+                "ml",
+                json!({"labelSelector": {"matchLabels": {"app": "bert"}}})
+            ),
+            none
+        );
+        assert_eq!(closed(None, "ml", json!({"labelSelector": null})), none);
+        assert_eq!(closed(None, "web", json!({})), none);
+        assert_eq!(closed(None, "web", json!({"namespaces": ["web"]})), [0]);
+        assert_eq!(closed(None, "ml", json!({"namespaces": ["web"]})), none);
+        assert_eq!(closed(None, "web", json!({"namespaceSelector": {}})), [0]);
+        let team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
+        assert_eq!(
+            closed(None, "ml", team),
+            none,
+            "labels of namespaces are not read"
+        );
     }
 
     #[test]

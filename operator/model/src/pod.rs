@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use lockstep_api::TrainingWorkload;
@@ -59,6 +59,8 @@ pub struct Pod {
     pub requests: Arc<Resources>,
     /// Names of mounted volume claims. `None`: no claims.
     pub claims: Option<Arc<[String]>>,
+    /// Required terms of its pod anti-affinity. `None`: no terms.
+    pub anti_affinity: Option<Arc<[PodAffinityTerm]>>,
     pub priority: i32,
     pub preempts: bool,
     /// True for pods that are never victims: `DaemonSet`, mirror and system-priority pods. Labels
@@ -115,6 +117,7 @@ impl Pod {
             nominated: None,
             requests: Arc::default(),
             claims: None,
+            anti_affinity: None,
             priority: 0,
             preempts: false,
             protected: false,
@@ -196,6 +199,7 @@ impl Pod {
             nominated: NodeName::read(status.nominated_node_name.as_deref()).filter(|_| !held_back),
             requests: Arc::new(resized_pod_takes(spec, status)?),
             claims: spec.claims(),
+            anti_affinity: spec.anti_affinity(),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(is_daemon_set)

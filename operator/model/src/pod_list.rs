@@ -4,12 +4,14 @@
 //! following a pointer to each pod would dominate the cost. A changed pod rebuilds only the part of
 //! its node.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use lockstep_engine::NodeIx;
 
 use crate::pod::Pod;
+use crate::pod_view::namespaces_of;
 use crate::resources::Resources;
 
 #[derive(Clone, Debug)]
@@ -86,6 +88,17 @@ pub(crate) struct PodPart {
     pub unbound: bool,
     pub terminating: bool,
     pub in_units: bool,
+    /// Required anti-affinity terms, by the namespace to which each applies (`None`: all).
+    pub anti_affinity: BTreeMap<Option<Arc<str>>, Vec<ListedTerm>>,
+}
+
+/// A required anti-affinity term of a pod.
+#[derive(Debug)]
+pub(crate) struct ListedTerm {
+    pub node: NodeIx,
+    pub pod: Arc<Pod>,
+    /// Position in [`Pod::anti_affinity`].
+    pub position: usize,
 }
 
 /// All pods, in parts that are built on first use. A clone increments a reference count.
@@ -99,9 +112,27 @@ impl PodPart {
             unbound: any(|pod| !pod.bound),
             terminating: any(|pod| pod.terminating),
             in_units: any(|pod| pod.in_unit),
+            anti_affinity: listed_terms(&pods),
             pods,
         }
     }
+}
+
+fn listed_terms(pods: &[ListedPod]) -> BTreeMap<Option<Arc<str>>, Vec<ListedTerm>> {
+    let mut out: BTreeMap<Option<Arc<str>>, Vec<ListedTerm>> = BTreeMap::new();
+    for ListedPod { node, pod, .. } in pods {
+        let terms = pod.anti_affinity.iter().flat_map(|terms| terms.iter());
+        for (position, term) in terms.enumerate() {
+            for namespace in namespaces_of(term, &pod.namespace) {
+                out.entry(namespace).or_default().push(ListedTerm {
+                    node: *node,
+                    pod: Arc::clone(pod),
+                    position,
+                });
+            }
+        }
+    }
+    out
 }
 
 impl PodRow {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, PersistentVolumeClaimVolumeSource, PodSchedulingGate,
-    PodSpec, ResourceRequirements,
+    Affinity, Container, ContainerPort, PersistentVolumeClaimVolumeSource, PodAffinityTerm,
+    PodSchedulingGate, PodSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use serde::Deserialize;
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -20,7 +20,7 @@ pub struct PodSpecView {
     /// `spec.resources`, of the whole pod.
     pub resources: Option<ResourceRequirements>,
     pub node_name: Option<String>,
-    /// `spec.affinity`, for the pin.
+    /// `spec.affinity`, for the pin and for anti-affinity.
     pub affinity: Option<Affinity>,
     pub priority: Option<i32>,
     pub preemption_policy: Option<String>,
@@ -59,11 +59,37 @@ impl PodSpecView {
         group.pod_group_name.as_deref()
     }
 
+    /// Required terms of the pod anti-affinity.
+    pub(crate) fn anti_affinity(&self) -> Option<Arc<[PodAffinityTerm]>> {
+        let terms = required_anti_affinity(self.affinity.as_ref());
+        (!terms.is_empty()).then(|| terms.into())
+    }
+
     pub(crate) fn claims(&self) -> Option<Arc<[String]>> {
         let mounted = self.volumes.iter();
         let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
         let names: Vec<String> = mounted.map(|claim| claim.claim_name.clone()).collect();
         (!names.is_empty()).then(|| names.into())
+    }
+}
+
+pub(crate) fn required_anti_affinity(affinity: Option<&Affinity>) -> &[PodAffinityTerm] {
+    let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
+    anti.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_deref()
+    })
+    .unwrap_or_default()
+}
+
+/// Namespaces to which an anti-affinity term of a pod in namespace `own` applies (`None`: all).
+/// Leaves out namespaces that only a `namespaceSelector` with requirements selects.
+pub(crate) fn namespaces_of(term: &PodAffinityTerm, own: &Arc<str>) -> Vec<Option<Arc<str>>> {
+    let named = term.namespaces.as_deref().unwrap_or_default();
+    match &term.namespace_selector {
+        Some(selector) if *selector == LabelSelector::default() => vec![None],
+        None if named.is_empty() => vec![Some(Arc::clone(own))],
+        _ => named.iter().map(|n| Some(n.as_str().into())).collect(),
     }
 }
 

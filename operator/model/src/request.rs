@@ -41,6 +41,9 @@ pub struct TemplateMembers {
     /// Slot that each member takes on its node to keep other members away
     /// ([`crate::slots::apart`]).
     pub apart: Option<String>,
+    /// Nodes that pods of other workloads close by anti-affinity
+    /// ([`crate::neighbours::closed_nodes`]).
+    pub closed: NodeSet,
 }
 
 #[derive(Clone, Debug)]
@@ -86,7 +89,7 @@ impl PlacementRequest {
                     count: template.members.len() as u32,
                     min: 0,
                     replica_size: replicas.first().map_or(1, |r| r.1),
-                    eligible: Some(Arc::clone(&template.eligible)),
+                    eligible: Some(template.open_nodes()),
                     running: self.running(template, by_replica),
                 })
             })
@@ -168,6 +171,16 @@ impl PlacementRequest {
 }
 
 impl TemplateMembers {
+    /// Eligible nodes that are not closed.
+    fn open_nodes(&self) -> Arc<NodeSet> {
+        if self.closed.is_clear() {
+            return Arc::clone(&self.eligible);
+        }
+        let mut open = NodeSet::clone(&self.eligible);
+        open.difference_with(&self.closed);
+        Arc::new(open)
+    }
+
     fn replicas(&self) -> Vec<(i32, u32)> {
         let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
         for m in &self.members {
@@ -247,6 +260,7 @@ mod tests {
                 ])),
                 eligible: Arc::new((0..snapshot.node_count()).collect()),
                 apart: None,
+                closed: NodeSet::new(),
             }],
             priority: 0,
             preemption: EvictionPolicy::LowerPriority,

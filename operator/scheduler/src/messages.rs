@@ -167,6 +167,19 @@ fn exchange(to: &GangName) -> String {
     )
 }
 
+/// Adds the number of nodes that pods of other workloads close to a gang.
+pub(crate) fn with_closed_nodes(waiting: String, closed: usize) -> String {
+    match closed {
+        0 => waiting,
+        n => {
+            let nodes = count(n, "node");
+            format!(
+                "{waiting}; {nodes} did not match pod anti-affinity rules of this gang and other pods"
+            )
+        }
+    }
+}
+
 pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> String {
     let nodes = count(reservation.nodes.len(), "node");
     let start = reservation.starts_at.map(|at| {

@@ -45,7 +45,7 @@ fn asked(snapshot: &Snapshot, members: &[Numbers]) -> AskedAmounts {
     let amounts = |member: &Numbers| snapshot.dims().amounts(&resources(*member));
     AskedAmounts {
         members: members.iter().map(amounts).collect(),
-        reserved: BTreeSet::new(),
+        ..AskedAmounts::default()
     }
 }
 
@@ -107,6 +107,27 @@ fn what_takes_accelerators_or_is_a_member_or_waits_makes_a_difference() {
         nominated: NodeName::read(Some("n")),
         ..pod("p", SMALL)
     }));
+}
+
+#[test]
+fn a_pod_with_anti_affinity_in_the_namespace_of_a_gang_makes_a_difference() {
+    let term = serde_json::json!({"topologyKey": "zone", "labelSelector": {}});
+    let hermit = Pod {
+        anti_affinity: Some([serde_json::from_value(term).unwrap()].into()),
+        ..pod("p", SMALL)
+    };
+    let mut model = model(NODE, []);
+    let before = model.snapshot();
+    model.upsert_pod(hermit);
+    let with = |namespace: &str, avoided: &str| AskedAmounts {
+        namespaces: [namespace.into()].into(),
+        avoided: vec![(avoided.into(), LabelSelector::default())],
+        ..asked(&before, &[TRAINER])
+    };
+    let same = |asked: AskedAmounts| asked.make_no_difference(&before, &model.snapshot());
+    assert!(same(with("web", "web")));
+    assert!(!same(with("ml", "web")), "it may keep members away");
+    assert!(!same(with("web", "ml")), "members may avoid it");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
@@ -149,6 +150,7 @@ impl PodRecord {
             pinned: pod.pinned.clone().map(String::from),
             nominated: pod.nominated.clone().map(String::from),
             requests: amounts(&pod.requests),
+            anti_affinity: pod.anti_affinity.iter().flat_map(|t| t.to_vec()).collect(),
             priority: pod.priority,
             preempts: pod.preempts,
             protected: pod.protected,
@@ -186,6 +188,9 @@ impl PodRecord {
             nominated: NodeName::read(self.nominated.as_deref()),
             requests: Arc::new(resources(&self.requests)),
             claims: None,
+            anti_affinity: Some(&self.anti_affinity)
+                .filter(|t| !t.is_empty())
+                .map(|t| t.as_slice().into()),
             priority: self.priority,
             preempts: self.preempts,
             protected: self.protected,
@@ -278,12 +283,16 @@ impl BudgetRecord {
     }
 
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
-        let selector = self.selector.iter();
-        selector.flat_map(|s| {
-            let equal = s.match_labels.iter().flatten().map(|(key, _)| key.as_str());
-            equal.chain(s.match_expressions.iter().flatten().map(|e| e.key.as_str()))
-        })
+        self.selector.iter().flat_map(selected_keys)
     }
+}
+
+/// Keys of the labels that a selector reads.
+pub fn selected_keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
+    let equal = selector.match_labels.iter().flatten();
+    let equal = equal.map(|(key, _)| key.as_str());
+    let expressions = selector.match_expressions.iter().flatten();
+    equal.chain(expressions.map(|e| e.key.as_str()))
 }
 
 fn amounts(resources: &Resources) -> AmountsByName {

@@ -8,10 +8,12 @@
 mod convert;
 mod pseudonyms;
 
+pub use convert::selected_keys;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::scheduling::{
     Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyConstraint, Victim,
@@ -80,7 +82,8 @@ pub struct PodRecord {
     pub uid: String,
     pub namespace: String,
     pub name: String,
-    /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
+    /// Labels in selectors of its namespace's disruption budgets and of anti-affinity, and the
+    /// opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,9 @@ pub struct PodRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nominated: Option<String>,
     pub requests: AmountsByName,
+    /// Required terms of its pod anti-affinity.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub anti_affinity: Vec<PodAffinityTerm>,
     pub priority: i32,
     #[serde(default, skip_serializing_if = "is_false")]
     pub preempts: bool,
@@ -247,7 +253,8 @@ pub struct ReplacementRecord {
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRecord {
     pub group: String,
-    /// Labels in selectors of its namespace's disruption budgets, and the opt-out label.
+    /// Labels in selectors of its namespace's disruption budgets and of anti-affinity, and the
+    /// opt-out label.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::names::labels::EVICTABLE;
 
 use super::{GangRecord, SnapshotFile};
@@ -101,6 +102,17 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
             .iter_mut()
             .for_each(|range| visit_range(range, see));
         visit_labels(&mut pod.labels, see);
+        for term in &mut pod.anti_affinity {
+            let namespaces = term.namespaces.iter_mut().flatten();
+            namespaces.for_each(|namespace| see(Kind::Namespace, namespace));
+            for selector in term
+                .label_selector
+                .iter_mut()
+                .chain(&mut term.namespace_selector)
+            {
+                visit_selector(selector, see);
+            }
+        }
     }
     for gang in &mut file.gangs {
         see(Kind::Namespace, &mut gang.namespace);
@@ -118,17 +130,21 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
         see(Kind::Namespace, &mut budget.namespace);
         see(Kind::Name, &mut budget.name);
         if let Some(selector) = &mut budget.selector {
-            selector
-                .match_labels
-                .iter_mut()
-                .flat_map(BTreeMap::values_mut)
-                .for_each(|v| see(Kind::Value, v));
-            let expressions = selector.match_expressions.iter_mut().flatten();
-            expressions
-                .flat_map(|e| e.values.iter_mut().flatten())
-                .for_each(|v| see(Kind::Value, v));
+            visit_selector(selector, see);
         }
     }
+}
+
+fn visit_selector(selector: &mut LabelSelector, see: &mut impl FnMut(Kind, &mut String)) {
+    selector
+        .match_labels
+        .iter_mut()
+        .flat_map(BTreeMap::values_mut)
+        .for_each(|v| see(Kind::Value, v));
+    let expressions = selector.match_expressions.iter_mut().flatten();
+    expressions
+        .flat_map(|e| e.values.iter_mut().flatten())
+        .for_each(|v| see(Kind::Value, v));
 }
 
 /// Leaves out the opt-out label, whose value has a meaning.

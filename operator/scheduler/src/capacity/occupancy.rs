@@ -136,11 +136,22 @@ pub(crate) fn asked_amounts(
     gangs: &[GangState],
 ) -> AskedAmounts {
     let there = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
-    let templates = there.flat_map(|g| g.input.workload.templates.iter());
-    let members = templates.filter_map(|template| member_amounts(context, template));
+    let namespaces = there.clone().map(|g| Arc::clone(&g.input.key.namespace));
+    let templates = there.flat_map(|g| {
+        let templates = g.input.workload.templates.iter();
+        templates.map(|template| (&g.input.key.namespace, template))
+    });
+    let members = templates.clone();
+    let members = members.filter_map(|(_, template)| member_amounts(context, template));
+    let avoided = templates.flat_map(|(namespace, template)| {
+        let avoids = template.avoids.iter().cloned();
+        avoids.map(|selector| (Arc::clone(namespace), selector))
+    });
     AskedAmounts {
         members: members.collect(),
         reserved: capacity.reserved.clone(),
+        namespaces: namespaces.collect(),
+        avoided: avoided.collect(),
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lockstep_api::member::Member;
 use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::victim_priority;
-use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
-use lockstep_model::neighbours::nodes_of_matching;
+use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx, NodeSet};
+use lockstep_model::neighbours::{closed_nodes, nodes_of_matching};
 use lockstep_model::{
     AskingGang, Budget, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
     TemplateMembers,
@@ -17,7 +17,7 @@ use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
-use crate::input::GangInput;
+use crate::input::{GangInput, TemplateInput};
 use crate::memory::Memory;
 use crate::memory::equivalence_class::Request;
 
@@ -89,11 +89,13 @@ fn template_members(
         } else {
             vec![members]
         };
+        let closed = closed_to(context, gang, template);
         out.extend(parts.into_iter().map(|members| TemplateMembers {
             members,
             requests: Arc::clone(&requests),
             eligible: memory.eligible(&gang.input, template, context.cluster),
             apart: template.apart.clone(),
+            closed: closed.clone(),
         }));
     }
     Ok(out)
@@ -112,6 +114,37 @@ fn by_size_of_replica(members: Vec<Member>) -> Vec<Vec<Member>> {
     by_size.into_values().rev().collect()
 }
 
+/// Nodes closed to the template by pods of other workloads: these pods avoid its pods, or are
+/// avoided by them.
+fn closed_to(context: &Context<'_>, gang: &GangState, template: &TemplateInput) -> NodeSet {
+    let (namespace, workload) = (&gang.input.key.namespace, gang.input.workload.uid.as_str());
+    let TemplateInput { labels, avoids, .. } = template;
+    let mut closed = closed_nodes(context.cluster, namespace, workload, labels);
+    if !avoids.is_empty() {
+        closed.extend(nodes_of_matching(
+            context.cluster,
+            namespace,
+            workload,
+            avoids,
+        ));
+    }
+    closed
+}
+
+/// Number of nodes that would admit pods of the gang, but for anti-affinity and pods of other
+/// workloads.
+pub(super) fn closed_node_count(context: &Context<'_>, memory: &Memory, gang: &GangState) -> usize {
+    let mut all = NodeSet::new();
+    for template in gang.input.workload.templates.iter() {
+        let mut closed = closed_to(context, gang, template);
+        if !closed.is_clear() {
+            closed.intersect_with(&memory.eligible(&gang.input, template, context.cluster));
+            all.union_with(&closed);
+        }
+    }
+    all.count_ones(..)
+}
+
 /// Free capacity for a gang, including its unbound pods on other nodes, which will be deleted.
 pub(super) fn capacity_for(
     context: &Context<'_>,
@@ -128,8 +161,7 @@ pub(super) fn capacity_for(
     free
 }
 
-/// Takes the anti-affinity slots on nodes with members of the same group, or with other pods that
-/// the group avoids.
+/// Takes the anti-affinity slots on nodes with members of the same group.
 fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
     for template in gang.input.workload.templates.iter() {
         let slot = template.apart.as_deref();
@@ -147,11 +179,7 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
             .filter(|(m, _)| m.group == template.group)
             .map(|(_, node)| node)
             .collect();
-        let own = nodes.into_iter().filter_map(|n| context.cluster.ordinal(n));
-        let (namespace, workload) = (&gang.input.key.namespace, &gang.input.workload.uid);
-        let avoids = &template.avoids;
-        let others = nodes_of_matching(context.cluster, namespace, workload.as_str(), avoids);
-        for node in own.chain(others) {
+        for node in nodes.into_iter().filter_map(|n| context.cluster.ordinal(n)) {
             free.add_pod(node, &taken);
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_model::GangPhase;
 
+use super::place::closed_node_count;
 use super::state::Cycle;
 use crate::capacity::Capacity;
 use crate::context::Context;
@@ -22,7 +23,7 @@ impl Cycle<'_> {
         let context = &self.context;
         let mut steps = Vec::new();
         for gang in &mut self.gangs {
-            compose(context, &self.capacity, gang);
+            compose(context, self.memory, &self.capacity, gang);
             let write = write_of(context, self.memory, gang);
             steps.extend(write.map(|w| Step::Status(Box::new(w))));
         }
@@ -30,7 +31,7 @@ impl Cycle<'_> {
     }
 }
 
-fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
+fn compose(context: &Context<'_>, memory: &Memory, capacity: &Capacity, gang: &mut GangState) {
     if gang.phase() == GangPhase::Finished {
         return;
     }
@@ -51,7 +52,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
     } else {
         None
     };
-    let scheduled = scheduled(context, gang);
+    let scheduled = scheduled(context, memory, gang);
     let changes = [
         (types::DISRUPTION_TARGET, disruption),
         (types::POD_GROUP_INITIALLY_SCHEDULED, scheduled),
@@ -100,7 +101,11 @@ fn write_of(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> Opt
 }
 
 /// New state of condition `PodGroupInitiallyScheduled`. `None` keeps it.
-fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static str, String)> {
+fn scheduled(
+    context: &Context<'_>,
+    memory: &Memory,
+    gang: &GangState,
+) -> Option<(bool, &'static str, String)> {
     if let Some(intent) = &gang.status.preemption {
         let mut text = messages::preempting(intent);
         if let Some(progress) = intent.binding
@@ -115,6 +120,8 @@ fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static 
     }
     let pending = gang.pending.as_ref().map(|p| {
         let text = messages::pending(p, context.cluster.dims());
+        let closed = closed_node_count(context, memory, gang);
+        let text = messages::with_closed_nodes(text, closed);
         match &gang.status.reservation {
             Some(reservation) => messages::holds_reservation(&text, reservation),
             None => text,

@@ -374,7 +374,6 @@ impl GangState {
     /// affect the verdict on the gang.
     pub(crate) fn has_no_history(&self) -> bool {
         let status = &self.status;
-        let mut templates = self.input.workload.templates.iter();
         self.assigned.is_none()
             && self.pods.all.is_empty()
             && self.input.workload.avoid.is_empty()
@@ -382,7 +381,6 @@ impl GangState {
             && status.refusal.is_none()
             && status.last_preemption.is_none()
             && self.not_modelled().is_none()
-            && templates.all(|template| template.avoids.is_empty())
             && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()
     }

@@ -115,7 +115,7 @@ impl GangEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateInput {
     pub group: String,
-    /// Labels. They can exclude the pods from preemption.
+    /// Labels, for budgets, anti-affinity of other pods, and the opt-out from preemption.
     pub labels: BTreeMap<String, String>,
     /// Resources of one pod, or the quantity that is invalid.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ impl<'a> PodSource<'a> {
             let not_modelled = pods.not_modelled(&neighbours);
             TemplateInput {
                 group: group.name.clone(),
-                labels: self.labels(group),
+                labels: pods.labels.clone(),
                 grace: Duration::from_secs(grace(group).unsigned_abs()),
                 requests,
                 nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
@@ -177,16 +177,6 @@ impl<'a> PodSource<'a> {
             }
         });
         templates.collect()
-    }
-
-    fn labels(self, group: &Group) -> BTreeMap<String, String> {
-        let admitted = self.admitted();
-        let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
-        let template = group.template.0.metadata.as_ref();
-        let labels = admitted
-            .map(|pod| &pod.labels)
-            .or_else(|| template?.labels.as_ref());
-        labels.cloned().unwrap_or_default()
     }
 
     fn storage_answers<'n>(

@@ -1,7 +1,7 @@
 //! Pods that need a host port, or a node without another member, and constraints that only
 //! kube-scheduler evaluates.
 
-use lockstep_sim::{Gangs, Spec};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
@@ -110,6 +110,54 @@ fn a_member_that_was_lost_does_not_go_where_another_of_its_kind_runs() {
     world.node("n2", 4, false);
     run(&mut world, 900);
     assert_eq!(world.nodes("a"), ["n1", "n3"]);
+}
+
+/// A running pod with required anti-affinity against pods with this label.
+fn hermit(app: &str, key: &str) -> Value {
+    let term = json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
+    json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}})
+}
+
+#[test]
+fn nodes_with_a_pod_whose_anti_affinity_matches_the_gang_are_not_used() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    let hostname = "kubernetes.io/hostname";
+    world.foreign_with("hermit", "n1", 10, 0, &hermit("llama", hostname));
+    world.foreign_with("other", "n2", 10, 0, &hermit("bert", hostname));
+    world.gang_with("a", LOW, &group(&json!({})));
+    world.settle();
+    assert_eq!(
+        (world.nodes("a"), world.running("a")),
+        (vec!["n2".into(); 2], 2)
+    );
+    assert_eq!(
+        world.status("a").excluded_nodes,
+        [],
+        "kube-scheduler has refused no pod"
+    );
+}
+
+#[test]
+fn no_pod_is_evicted_on_nodes_closed_by_the_anti_affinity_of_another_pod() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    world.foreign_with(
+        "hermit",
+        "n1",
+        10,
+        0,
+        &hermit("llama", "kubernetes.io/hostname"),
+    );
+    world.gang_with("high", HIGH, &group(&json!({})));
+    run(&mut world, 120);
+    assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
+    let message = world.condition("high").message;
+    let words = "1 node did not match pod anti-affinity rules";
+    assert!(message.contains(words), "{message}");
+    world.delete(WatchedKind::Pod, &Key::new("ml", "hermit"));
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
 }
 
 #[test]
