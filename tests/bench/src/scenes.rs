@@ -112,6 +112,18 @@ pub fn pods_of(nodes: usize, gangs: usize, pods_per_node: usize) -> Scene {
     scene
 }
 
+/// As [`idle`], with eight single pods of one GPU on each node.
+pub fn single_pods(seed: u64, nodes: usize) -> Scene {
+    let mut scene = idle(nodes);
+    let mut dice = Dice::new(seed * 6_271 + nodes as u64);
+    for node in 0..nodes {
+        for _ in 0..8 {
+            add(&mut scene, &mut dice, &training(1), &[node], 1);
+        }
+    }
+    scene
+}
+
 fn add(scene: &mut Scene, dice: &mut Dice, request: &Amounts, nodes: &[NodeIx], gpus: u64) {
     for &node in nodes {
         scene.cluster.add_pod(node, request);
@@ -202,4 +214,18 @@ pub fn replicas_in_racks(whole: u32, half: u32) -> Demand {
 /// A gang of pods with this number of GPUs each.
 pub fn gang(gpus: i64, members: u32) -> Demand {
     Demand::homogeneous(training(gpus), members, 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_engine::{PreemptionOptions, preempt};
+
+    #[test]
+    fn a_gang_of_a_fifth_of_the_nodes_evicts_all_single_pods_of_its_nodes() {
+        let (scene, demand) = (single_pods(1, 50), gang(8, 10));
+        let options = PreemptionOptions::default();
+        let answer = preempt(&scene.cluster, &scene.units, &demand, &options).unwrap();
+        assert_eq!((scene.units.units.len(), answer.victims.len()), (400, 80));
+    }
 }

@@ -1,6 +1,7 @@
 //! Prints how many planted gangs of two to four shapes are placed, and the times of their decisions
 //! and of decisions for gangs of one shape in the same run. Then the same for gangs whose replicas
-//! must each share a rack, with the reasons for the victims, and for planted gangs of that kind.
+//! must each share a rack, with the reasons for the victims, and for planted gangs of that kind. The
+//! last rows are gangs of whole nodes that preempt single pods.
 //!
 //! `bench-several [NODES [GANGS]]`
 
@@ -11,7 +12,7 @@ use lockstep_bench::{
     mixed::{Room, planted},
     questions::preempt_beside,
     racks::{Held, planted_in_racks},
-    scenes::{fragmented, replicas_in_racks},
+    scenes::{Scene, fragmented, gang, replicas_in_racks, single_pods},
     timed,
 };
 use lockstep_engine::{Infeasible, PreemptionOptions, explain, place, preempt};
@@ -27,6 +28,9 @@ const REPLICAS: [(usize, u32, u32); 8] = [
     (5_000, 16, 8),
     (5_000, 125, 62),
 ];
+
+/// Nodes full of single pods, and the members of a gang that each take a whole node.
+const SINGLE_PODS: [(usize, u32); 3] = [(1_000, 200), (3_000, 600), (5_000, 1_000)];
 
 /// Racks of planted gangs: up to 5,000 nodes.
 const RACKS: [usize; 4] = [8, 40, 128, 312];
@@ -72,7 +76,32 @@ fn main() -> Result<()> {
         replicas(gangs, depth);
     }
     planted_replicas(gangs);
+    preempted_pods(gangs);
     Ok(())
+}
+
+/// Preempts single pods of one GPU, with the reasons for the victims.
+fn preempted_pods(gangs: u64) {
+    println!("\n| single pods | found | p50 | max |\n|---|---|---|---|");
+    let options = PreemptionOptions::default();
+    for (nodes, members) in SINGLE_PODS {
+        let (mut found, mut times) = (0, Vec::new());
+        for seed in 0..gangs {
+            let (Scene { cluster, units }, demand) = (single_pods(seed, nodes), gang(8, members));
+            let (answer, time) = timed(|| {
+                let answer = preempt(&cluster, &units, &demand, &options)?;
+                explain(&cluster, &units, &demand, &options, &answer);
+                Ok::<_, Infeasible>(answer)
+            });
+            found += u32::from(answer.is_ok());
+            times.push(time);
+        }
+        let (pods, max) = (nodes * 8, times.iter().max().copied().unwrap_or_default());
+        println!(
+            "| {nodes} nodes, {pods} pods, {members} x 8 | {found} of {gangs} | {:.1?} | {max:.1?} |",
+            median(times)
+        );
+    }
 }
 
 /// Places planted gangs whose replicas must each share a rack, and preempts for such.
