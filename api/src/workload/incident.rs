@@ -128,7 +128,7 @@ crate::worded! {
         PodFailed = "PodFailed",
         /// The training process hung.
         Hang = "Hang",
-        /// `restartNonce` was raised.
+        /// `restartNonce` was changed.
         Requested = "Requested",
         /// `replicas` changed, or an elastic gang continues with more or fewer members. Uncounted.
         Resize = "Resize",

@@ -292,16 +292,16 @@ fn gangs_that_may_not_be_evicted_share_no_verdict_with_other_gangs() {
     world.foreign_with("half", "n1", 1000, 2, &ends);
     world.gang("high", Spec { members: 4, ..HIGH });
     world.settle();
-    let template = |labels: &Value| {
-        let limits = json!({"nvidia.com/gpu": "1"});
-        let spec = json!({"containers": [{"name": "c", "resources": {"limits": limits}}]});
-        json!({"groups": [{"name": "w", "template": {"metadata": {"labels": labels}, "spec": spec}}]})
+    let template = |grace: u32| {
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+        let spec = json!({"containers": [container], "terminationGracePeriodSeconds": grace});
+        json!({"groups": [{"name": "w", "template": {"spec": spec}}]})
     };
-    let guarded = template(&json!({"training.lockstep.dev/evictable": "false"}));
+    let guarded = template(7_200);
     for name in ["guarded-1", "guarded-2"] {
         world.gang_with(name, Spec { members: 1, ..LOW }, &guarded);
     }
-    let open = template(&json!({}));
+    let open = template(30);
     world.gang_with("open", Spec { members: 1, ..LOW }, &open);
     world.pass();
     let placed = ["guarded-1", "guarded-2", "open"].map(|name| world.placement(name).is_some());

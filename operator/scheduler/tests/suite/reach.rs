@@ -1,5 +1,8 @@
 //! Work that gangs may evict.
 
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::key::Key;
+use lockstep_api::names::labels;
 use lockstep_model::VictimScope;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::SchedulerConfig;
@@ -124,12 +127,13 @@ fn the_opt_out_label_protects_no_pod_where_the_configuration_says_so() {
 #[test]
 fn a_gang_of_which_a_pod_opts_out_is_not_evicted() {
     let mut world = Gangs::new(&[("n1", 4)]);
-    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}});
-    let label = json!({"labels": {"training.lockstep.dev/evictable": "false"}});
-    let template = json!({"metadata": label, "spec": {"containers": [container]}});
-    let group = json!({"name": "g", "replicas": 2, "template": template});
-    world.gang_with("low", LOW, &json!({"groups": [group]}));
+    world.gang("low", Spec { gpus: 2, ..LOW });
     world.settle();
+    let member = Key::of(&world.pods_of("low")[0]);
+    world.cluster.edit::<Pod>(&member, |pod| {
+        let labels = pod.metadata.labels.get_or_insert_default();
+        labels.insert(labels::EVICTABLE.to_owned(), "false".to_owned());
+    });
     world.gang("high", HIGH);
     run(&mut world, 30);
     assert_eq!((world.running("low"), world.running("high")), (2, 0));
