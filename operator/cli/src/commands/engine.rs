@@ -11,6 +11,7 @@ use lockstep_model::{Rules, SnapshotFile};
 use super::show::{WallClock, left_out, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
+use crate::convert::check;
 use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
@@ -18,6 +19,9 @@ use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
 const DEFAULT_NAMESPACE: &str = "default";
+
+/// For an answer without an API server.
+const NOT_VALIDATED: &str = "warning: no API server validated the manifest: with --snapshot, unknown fields, pod templates and admission policies are not checked";
 
 pub async fn whatif(
     connection: &Connection,
@@ -68,6 +72,8 @@ async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> 
     let snapshot = if let Some(path) = &args.snapshot {
         args.rules.change(&mut rules);
         namespace.get_or_insert(chosen.unwrap_or(DEFAULT_NAMESPACE.to_owned()));
+        check(written).with_context(named)?;
+        eprintln!("{NOT_VALIDATED}");
         file::read_snapshot(path)?
     } else {
         let cluster = ClusterReader::connect(connection).await?;

@@ -209,8 +209,8 @@ fn schema() -> Value {
     serde_json::to_value(schemas.next()).unwrap_or_default()
 }
 
-/// Checks types and rules of the result as the API server will.
-fn check(object: &Value) -> Result<()> {
+/// Checks types and rules of a workload as the API server does. Accepts unknown fields.
+pub fn check(object: &Value) -> Result<()> {
     let refused = "the workload would be refused";
     let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
     let complete = serde_json::to_value(&workload)?;

@@ -46,6 +46,27 @@ fn the_exit_code_is_the_verdict() {
 }
 
 #[test]
+fn whatif_with_a_snapshot_says_what_it_does_not_validate() {
+    let dir = tempfile::tempdir().unwrap();
+    write_snapshot(&dir.path().join("c.zst"), &snapshot(full_cluster())).unwrap();
+    let said = |manifest: &Value| {
+        std::fs::write(dir.path().join("m.json"), manifest.to_string()).unwrap();
+        let options = ["whatif", "-f", "m.json", "--snapshot", "c.zst"];
+        let out = run(dir.path(), &options);
+        (out.status.code(), text(&out.stderr))
+    };
+    let mut object = manifest("one", 1, 8, &json!({}));
+    let unchecked = "warning: no API server validated the manifest: with --snapshot, unknown fields, \
+        pod templates and admission policies are not checked\n";
+    assert_eq!(said(&object), (Some(0), unchecked.to_owned()));
+    object["spec"]["scheduling"]["gang"]["minCount"] = json!(9);
+    let (code, error) = said(&object);
+    assert_eq!(code, Some(1));
+    let refused = "error: manifest m.json: the workload would be refused: ";
+    assert!(error.starts_with(refused), "{error}");
+}
+
+#[test]
 fn errors_name_the_file_and_end_with_one() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
