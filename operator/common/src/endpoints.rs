@@ -1,5 +1,7 @@
 //! Health and metrics over HTTP.
 
+mod connections;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tracing::{info, warn};
+
+use self::connections::LimitedListener;
 
 /// Metrics registry of a process. Components may register while the endpoint serves it.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
@@ -57,6 +61,7 @@ pub async fn serve_metrics(
 }
 
 async fn serve(listener: TcpListener, routes: Router) {
+    let listener = LimitedListener::new(listener);
     if let Err(error) = axum::serve(listener, routes).await {
         warn!(%error, "http server ended");
     }
@@ -121,6 +126,8 @@ mod tests {
     use axum::body::to_bytes;
     use axum::http::HeaderValue;
     use prometheus_client::metrics::counter::Counter;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -174,5 +181,35 @@ mod tests {
             # HELP v_info Version.\n# TYPE v_info gauge\nv_info{version=\"1\"} 1\n\
             # HELP g Now.\n# TYPE g gauge\ng 2\n";
         assert_eq!(plain(open), expected);
+    }
+
+    #[tokio::test]
+    async fn idle_connections_beyond_the_limit_are_closed_and_keep_out_no_probe() {
+        let listener = listen("health", ([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_health(listener, || Ok("ready".to_owned())));
+        let mut idle = Vec::new();
+        for _ in 0..=connections::MOST {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut probe = TcpStream::connect(address).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        probe.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        let mut byte = [0; 1];
+        assert_eq!(
+            idle[0].read(&mut byte).await.unwrap(),
+            0,
+            "the oldest is closed"
+        );
+        let youngest = idle.last_mut().unwrap();
+        youngest.write_all(request).await.unwrap();
+        assert_eq!(
+            youngest.read(&mut byte).await.unwrap(),
+            1,
+            "it is still served"
+        );
     }
 }
