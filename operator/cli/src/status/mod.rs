@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use lockstep_api::gangs::gangs;
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Cause, CauseKind, GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, TrainingProgress,
+    Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry, Incident, IncidentStage, Phase,
+    TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -81,7 +84,7 @@ pub struct NodeShare {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     pub members: Vec<String>,
-    /// Ready members; absent if the user may not list pods.
+    /// Ready members whose process is not held for a restart; absent if the user may not list pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<usize>,
     pub count: usize,
@@ -173,6 +176,7 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
     for (at, who) in placed(&objects.groups) {
         by_node.entry(Some(at)).or_default().0.insert(who);
     }
+    let restarting = restarting(&objects.workload);
     for pod in objects.pods.iter().flatten() {
         let Some(who) = member(pod) else { continue };
         let placed = by_node
@@ -181,8 +185,9 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
         let at = placed.and_then(|(at, _)| at.clone());
         let at = at.or_else(|| node(pod).map(str::to_owned));
         let entry = by_node.entry(at).or_default();
+        let held = restarting.get(&who).is_some_and(|i| is_held(pod, i));
         entry.0.insert(who);
-        entry.1 += usize::from(holds(pod, "Ready"));
+        entry.1 += usize::from(holds(pod, "Ready") && !held);
     }
     let shares = by_node.into_iter().map(|(at, (members, ready))| NodeShare {
         domain: at.as_ref().and_then(|n| objects.domains.get(n)).cloned(),
@@ -194,6 +199,35 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
     let mut shares: Vec<NodeShare> = shares.collect();
     shares.sort_by_cached_key(|s| (s.node.is_none(), s.domain.clone(), s.node.clone()));
     shares
+}
+
+/// Members of restart domains with an open incident.
+fn restarting(workload: &TrainingWorkload) -> BTreeMap<Member, &Incident> {
+    let status = workload.status.iter();
+    let domains = status.flat_map(|s| &s.domains);
+    let open: BTreeMap<&str, &Incident> = domains
+        .filter_map(|d| Some((d.key.as_str(), d.incident.as_ref()?)))
+        .collect();
+    if open.is_empty() {
+        return BTreeMap::new();
+    }
+    let domains = gangs(&workload.spec).into_iter().flat_map(|g| g.domains);
+    let members = domains.filter_map(|domain| {
+        let incident = *open.get(domain.key.as_str())?;
+        Some(domain.members.into_iter().map(move |m| (m, incident)))
+    });
+    members.flatten().collect()
+}
+
+/// True if the pod waits for the attempt of an incident. The kubelet reports a supervised pod
+/// without a readiness probe as ready in that time, too.
+fn is_held(pod: &Pod, incident: &Incident) -> bool {
+    let text = |annotation: &str| pod.annotations().get(annotation).map(String::as_str);
+    let attempt: i64 = text(annotations::ATTEMPT).map_or(0, |a| a.parse().unwrap_or_default());
+    let stopped =
+        incident.stage != IncidentStage::Arrived && text(annotations::TIER) == Some("supervised");
+    let recreated = incident.action == FailureAction::RecreateGang;
+    attempt < incident.attempt && (stopped || recreated)
 }
 
 fn placed(groups: &[PodGroup]) -> impl Iterator<Item = (String, Member)> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::PodGroup;
+use lockstep_api::names::annotations;
 use lockstep_cli::list::list;
 use lockstep_cli::status::{WorkloadObjects, status};
 use lockstep_cli::view::{Look, View};
@@ -113,6 +114,28 @@ Restarts left: 8 of 10 within 24h
 Next: no action needed: the workload is restarting; `kubectl lockstep logs llama --failed -n ml` shows the log of the failed member
 "
     );
+}
+
+#[test]
+fn members_that_are_held_for_a_restart_are_not_ready_on_their_nodes() {
+    let rows = |tier: &str, stage: &str, action: &str| {
+        let mut value = restarting();
+        value["domains"][0]["incident"]["stage"] = json!(stage);
+        value["domains"][0]["incident"]["action"] = json!(action);
+        let mut objects = objects(&value);
+        for pod in objects.pods.iter_mut().flatten() {
+            let own = [(annotations::TIER, tier), (annotations::ATTEMPT, "1")];
+            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            pod.metadata.annotations = Some(own.into());
+        }
+        let shares = status(&objects, now()).nodes.into_iter();
+        shares.map(|share| share.ready).collect::<Vec<_>>()
+    };
+    let (held, ready) = (vec![Some(0), Some(0)], vec![Some(2), Some(1)]);
+    assert_eq!(rows("supervised", "Ordered", "RestartGang"), held);
+    assert_eq!(rows("supervised", "Arrived", "RestartGang"), ready);
+    assert_eq!(rows("restart-all", "Ordered", "RestartGang"), ready);
+    assert_eq!(rows("plain", "Decided", "RecreateGang"), held);
 }
 
 #[test]
