@@ -118,7 +118,12 @@ pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let Some(key) = one_of(keys, rng).filter(|key| &*key.namespace != TENANT) else {
         return false;
     };
-    let ours = [labels::WORKLOAD_UID, labels::GROUP, labels::REPLICA];
+    let ours = [
+        labels::WORKLOAD_UID,
+        labels::GROUP,
+        labels::REPLICA,
+        labels::POD_GROUP,
+    ];
     let label = ours[rng.usize(..ours.len())];
     let value = if rng.bool() {
         json!("other")
