@@ -40,6 +40,7 @@ fn summary() -> Summary {
         ready: "1/2".into(),
         conditions: Vec::new(),
         groups: BTreeMap::new(),
+        selector: Some("s".repeat(512)),
         scheduled_time: Some(at()),
     }
 }

@@ -38,6 +38,7 @@ fn noise() -> Summary {
         ready: "1/2".into(),
         conditions: Vec::new(),
         groups: BTreeMap::new(),
+        selector: Some("noise".into()),
         scheduled_time: Some(DateTime::UNIX_EPOCH),
     }
 }
