@@ -153,7 +153,8 @@ pub struct Report {
     /// Number of restarts by the kubelet before this container.
     #[serde(default)]
     pub restarts: i32,
-    /// Exited or Stopped: whether the agent stopped the container on order.
+    /// Stopped: the agent stopped the container for a restart order. Exited: the container exited
+    /// by itself.
     #[serde(default)]
     pub kind: ReportKind,
     /// Exit code.

@@ -46,51 +46,56 @@ pub struct DomainOrder {
     /// Number of members of the domain at this attempt.
     #[serde(default)]
     pub world: i32,
-    /// Attempt that may start. Only supervised members wait for it.
+    /// Attempt whose training processes may start. A supervisor waits at the barrier until this
+    /// value equals its attempt. Members without a supervisor do not wait.
     #[serde(default)]
     pub released_attempt: i64,
-    /// Attempt of which all members have exited 0. Supervisors that wait for this exit.
+    /// Attempt at which the domain meets the success policy. Supervisors whose process exited 0 at
+    /// this attempt then exit too.
     #[serde(default)]
     pub completed_attempt: i64,
     /// All members of the attempt, as ranges. Training processes of supervised members get them as
     /// `LOCKSTEP_PEERS`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
-    /// Limits after which a training process that reports progress counts as hung. For supervised
-    /// members, from their next start.
+    /// Limits after which a training process that reports progress counts as hung. Applies to
+    /// supervised members from the next start of their process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressPolicy>,
-    /// Supervised members that failed at the attempt and are handled alone by the failure policy,
-    /// with the restarts of the failed container. The supervisor of that container exits with the
-    /// code of its child. A later container may start at the same attempt.
+    /// Supervised members whose failure at this attempt does not restart the domain, with the
+    /// restart count of the failed container. The supervisor of that container exits with the exit
+    /// code of its child. The next container may start at the same attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alone: Vec<RestartsSeen>,
-    /// Restarts of the members' training containers when the order was decided; -1: none has
-    /// started. An agent may not know the attempt of a container. Then a container with more
-    /// restarts belongs to this attempt, and any other to an older one.
+    /// Most common restart count of the members' training containers when the order was decided;
+    /// -1: not started. `exceptions` lists members with other counts. An agent uses the count if it
+    /// does not know the attempt of a container: a container with a higher count belongs to this
+    /// attempt, any other container to an older attempt.
     #[serde(default)]
     pub restarts_seen: i32,
-    /// Members with another number of restarts.
+    /// Members whose restart count differs from `restartsSeen`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exceptions: Vec<RestartsSeen>,
-    /// Time of the first failure of the incident behind this attempt. Absent for the first start.
+    /// Time of the failure that caused this attempt. For a lost node: time at which the manager
+    /// detected the loss. Absent if no incident caused the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<DateTime<Utc>>,
-    /// Rendezvous address of the members at this attempt.
+    /// Rendezvous address of the members at this attempt. Absent: members use the address in the
+    /// environment of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorAddress>,
-    /// UIDs of replaced pods that may still be on their nodes: they neither arrive at the attempt
-    /// nor start. The last 1000.
+    /// UIDs of replaced pods that may still run on their nodes; the last 1000. Agents report no
+    /// arrival of these pods and do not release them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_pods: Vec<String>,
     /// Longest time for members to arrive at the attempt, in seconds: `inPlace.deadlineSeconds`, or
-    /// `startDeadlineSeconds` for a first start with supervisors. Agents report members that have
-    /// not arrived by then. Absent: no deadline.
+    /// `startDeadlineSeconds` for a supervised start without an incident. Agents report members
+    /// that have not arrived by then. Absent: no deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<i64>,
 }
 
-/// Restarts of some members' containers.
+/// Members whose training containers have the same restart count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartsSeen {

@@ -209,7 +209,8 @@ pub struct WorkloadRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupStatus {
-    /// Upstream's conditions.
+    /// Conditions as in upstream's PodGroup (KEP-4671): PodGroupInitiallyScheduled,
+    /// DisruptionTarget.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -220,8 +221,8 @@ pub struct PodGroupStatus {
     /// Preemption in progress with this gang as the preemptor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
-    /// Time at which the gang queued after it last had capacity. It orders gangs of equal priority
-    /// in the queue. A preempted gang keeps it.
+    /// Time at which the gang first requested its current capacity. It orders gangs of equal
+    /// priority in the queue. A preemption keeps it; any other release of the placement resets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
     /// Refusal of the gang's pods by kube-scheduler for another reason than capacity. While it is
@@ -265,8 +266,8 @@ pub struct Reservation {
     /// Time at which these nodes were chosen. They change only if one of them becomes unusable.
     #[serde(default)]
     pub since: DateTime<Utc>,
-    /// Latest start of the gang on these nodes, if all pods there have a deadline; otherwise
-    /// absent. Gangs that end before it may run there (backfill).
+    /// Latest start of the gang on these nodes, computed from work with a known end. Absent if that
+    /// work alone does not free enough capacity. Gangs that end before it may run there (backfill).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts_at: Option<DateTime<Utc>>,
     /// The nodes, sorted by name.
@@ -303,8 +304,8 @@ pub struct Refusal {
     pub pod: String,
     /// The node that the pod was pinned to.
     pub node: String,
-    /// Message of the pod's condition PodScheduled. If no scheduler has handled the pod: the
-    /// scheduler that should.
+    /// Message of the pod's condition PodScheduled. If no scheduler has handled the pod: name of
+    /// the pod's scheduler.
     pub message: String,
     /// True if the pod's scheduler has neither bound nor refused it in time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -324,15 +325,15 @@ pub struct Refusal {
 pub struct LastPreemption {
     /// Time at which the last preemption was decided.
     pub decided_at: DateTime<Utc>,
-    /// Time of the last failed preemption. The gang's pods were refused or not scheduled, the
-    /// victims did not terminate in time, or bound members did not start.
+    /// Time of the last failed preemption. A preemption fails if the gang's pods are refused or not
+    /// scheduled, victims do not terminate in time, or bound members do not start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_at: Option<DateTime<Utc>>,
     /// Failed preemptions in a row. The next preemption follows 10 min after the first failure; the
     /// wait doubles up to 24 h.
     #[serde(default)]
     pub failures: i32,
-    /// The spec of the gang at these preemptions.
+    /// Generations of the objects from which these preemptions were decided.
     pub observed: ObservedSpec,
 }
 
@@ -398,7 +399,7 @@ pub struct NodePlacement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
-    /// Id of the intent. Victims have it in their condition.
+    /// Id of the intent. The message of the victims' condition DisruptionTarget contains it.
     pub id: String,
     /// UID of the preemptor's pod group. An intent with another UID is ignored.
     #[serde(rename = "preemptorUID")]
@@ -439,7 +440,7 @@ pub struct Preemption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingProgress {
-    /// Highest number of members seen bound, or finished since, at the same time.
+    /// Highest observed number of members that were bound or had finished at one time.
     pub bound: i32,
     /// Time at which this number was first reached, or at which the last victim was gone. If no
     /// further member is bound and none is refused within 15 min, the preemption is aborted.

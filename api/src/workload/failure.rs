@@ -123,15 +123,15 @@ pub struct FailureMatch {
     #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
     pub groups: Vec<String>,
     /// Names of containers, at most 16, including init containers and sidecars. Empty: the training
-    /// container, and any container whose exit also ended it, because it failed the pod or
-    /// restarted all containers.
+    /// container, and each container whose exit also terminates the training container, by failing
+    /// the pod or by restarting all its containers.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub containers: Vec<String>,
     /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
-    /// Kinds of failure other than an exit, at most 16, such as OOMKilled, Hang, NodeLost, Evicted.
+    /// Failure reasons, at most 16, such as OOMKilled, Hang, NodeLost, Evicted. Empty: any reason.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub reasons: Vec<String>,
@@ -258,9 +258,9 @@ pub enum RestartScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InPlace {
-    /// Longest time without the arrival of a member, in seconds; 1 to 3600, default 60. Then
-    /// members are replaced if their own nodes report that they do not arrive, a tenth of the
-    /// domain at a time.
+    /// Longest time since the restart order or the last arrival of a member, in seconds; 1 to 3600,
+    /// default 60. After it, members whose node agents report them as overdue are replaced, at most
+    /// a tenth of the domain at a time.
     #[schemars(range(min = 1, max = 3600))]
     pub deadline_seconds: i64,
     /// In-place restarts for consecutive incidents before the pods of the domain are recreated, 0

@@ -71,7 +71,7 @@ pub(super) fn member_limit() -> Rule {
 /// limited.
 pub(super) fn domain_limit() -> Rule {
     Rule::new(concat!("(self.failurePolicy.restartScope != 'Replica' && (self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Replica')) || self.groups.map(g, ", replicas_of!("self"), ").sum() <= 500"))
-        .message("replicas over all groups must be at most 500 where each is a gang or restart domain of its own (scheduling.gang.scope or failurePolicy.restartScope Replica)")
+        .message("replicas over all groups must be at most 500 if scheduling.gang.scope or failurePolicy.restartScope is Replica")
 }
 
 pub(super) fn basic_is_single() -> Rule {
@@ -172,7 +172,7 @@ pub(super) fn scheduling_fixed() -> Rule {
     Rule::new(or_suspended!(
         "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && has(self.scheduling.disruptionMode) == has(oldSelf.scheduling.disruptionMode) && (!has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == oldSelf.scheduling.disruptionMode) && has(self.scheduling.preemptionPolicy) == has(oldSelf.scheduling.preemptionPolicy) && (!has(self.scheduling.preemptionPolicy) || self.scheduling.preemptionPolicy == oldSelf.scheduling.preemptionPolicy) && has(self.scheduling.topology) == has(oldSelf.scheduling.topology) && (!has(self.scheduling.topology) || self.scheduling.topology == oldSelf.scheduling.topology)"
     ))
-    .message("scheduling is immutable while running, but for minCount and timeouts; set spec.suspend: true to change it")
+    .message("scheduling is immutable while running, except minCount and timeouts; set spec.suspend: true to change it")
 }
 
 pub(super) fn failure_rules_fixed() -> Rule {

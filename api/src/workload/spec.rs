@@ -111,8 +111,8 @@ pub struct TrainingWorkloadSpec {
     #[serde(default)]
     pub network: Network,
     /// Longest time for which the workload holds nodes, from its first placement, in seconds; 1 to
-    /// 31536000. Queued and suspended time does not count. Then the workload fails. Default: no
-    /// limit.
+    /// 31536000. Queued and suspended time does not count. After it, the workload fails. Default:
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 31_536_000))]
     pub active_deadline_seconds: Option<i64>,

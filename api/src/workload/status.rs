@@ -29,7 +29,8 @@ pub struct TrainingWorkloadStatus {
     /// Reason of the condition that gives the phase.
     #[serde(default)]
     pub reason: String,
-    /// Message of the condition that gives the phase; after the end, of Complete or Failed.
+    /// Message of the condition that gives the phase; of a finished workload, of Complete or
+    /// Failed.
     #[serde(default)]
     pub message: String,
     /// Members that are ready or have succeeded, of all members that should run, such as `31/32`.
@@ -73,7 +74,8 @@ pub struct TrainingWorkloadStatus {
     /// Time since which a gang holds its nodes. Absent: all gangs are queued or suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
-    /// Time at which every gang was last placed.
+    /// Time of the latest placement of any gang, including a placement that adds or replaces
+    /// members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_time: Option<DateTime<Utc>>,
     /// Time at which the workload completed or failed.
@@ -232,7 +234,8 @@ pub struct DomainStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
     /// Restarts in a row for failures that use the restart budget, without ten healthy minutes
-    /// between them. The first ones are in place, later ones use new pods.
+    /// between them. The first `inPlace.maxTries` restarts are in place, later ones recreate the
+    /// pods.
     #[serde(default)]
     pub in_place_tries: i32,
     /// Restarts in a row for failures that do not use the restart budget, without ten healthy
@@ -243,8 +246,8 @@ pub struct DomainStatus {
     /// not all members run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
-    /// Known restarts of the members' training containers. A higher number is a restart that no
-    /// agent reported.
+    /// Sum of the restart counts of the members' training containers that the manager has handled.
+    /// A higher observed sum is a restart that no agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
     /// Time up to which lost accelerator time of the domain's failures is counted.

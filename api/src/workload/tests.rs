@@ -75,11 +75,11 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
         ),
         (
             json!({"scheduling": {"gang": {"scope": "Replica"}}, "groups": [group("a", 501, 2)]}),
-            "at most 500 where each is a gang or restart domain",
+            "at most 500 if scheduling.gang.scope or failurePolicy.restartScope is Replica",
         ),
         (
             json!({"failurePolicy": {"restartScope": "Replica"}, "groups": [group("a", 300, 2), group("b", 201, 1)]}),
-            "at most 500 where each is a gang or restart domain",
+            "at most 500 if scheduling.gang.scope or failurePolicy.restartScope is Replica",
         ),
         (
             json!({"scheduling": {"policy": "Basic", "disruptionMode": "All"}}),

@@ -1,6 +1,7 @@
 //! Gangs as inputs of decisions: their placements, and their waits in the scheduling queue.
 //!
-//! Decisions read no status of a scheduling object, so another scheduler can place gangs.
+//! Decisions read a [`GangView`] instead of the status of a `PodGroup`, so another scheduler can
+//! place gangs.
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
@@ -8,7 +9,7 @@ use lockstep_api::condition::{find, types};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 
-/// A gang in the scheduling queue, with its placement.
+/// Placement of a gang, or the reason why it is not placed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GangView {
     /// Priority that orders the queue and decides preemption.
@@ -17,9 +18,9 @@ pub struct GangView {
     pub queued_at: Option<DateTime<Utc>>,
     /// Why the scheduler has not placed all members.
     pub waiting: Option<WaitReason>,
-    /// Message about the preemption by another gang. Removed with the placement.
+    /// Message of condition DisruptionTarget while the gang is preempted.
     pub preempted_by: Option<String>,
-    /// When kube-scheduler last refused placed pods for another reason than capacity.
+    /// Time of the last refusal of placed pods by kube-scheduler for a reason other than capacity.
     pub refused_at: Option<DateTime<Utc>>,
     /// True if the gang avoids nodes on which kube-scheduler refused its pods.
     pub avoids_nodes: bool,
@@ -31,7 +32,7 @@ pub struct PlacementView {
     pub id: String,
     pub decided_at: DateTime<Utc>,
     pub nodes: Assignments,
-    /// Set while victims occupy the nodes.
+    /// Set from the decision to preempt until all members are bound or the preemption is aborted.
     pub preempting: Option<PreemptionView>,
 }
 

@@ -77,7 +77,7 @@ impl Restarts<'_> {
         self.of_domain(&restart.domain, &text)
     }
 
-    /// Unfinished members of the domain that run.
+    /// Unfinished members of the domain in the current membership.
     fn pods(&self, key: &str) -> Vec<&Member> {
         let membership = self.ledger.membership(self.spec);
         let domains = self.gangs.iter().flat_map(|gang| &gang.domains);
@@ -87,7 +87,7 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// Used restarts at the time of the incident.
+    /// Restart budget at the time of the incident, such as `3 of 10 restarts used`.
     fn budget(&self, incident: &OpenIncident) -> String {
         let limits = &self.spec.failure_policy.limits;
         let used = self.ledger.budget.used(limits, incident.detected_at);
@@ -116,7 +116,7 @@ fn every(pods: usize) -> String {
     }
 }
 
-/// Action for a whole domain, of which some pods can be replaced.
+/// Action on all pods of a domain: restart in place, recreation, or both.
 fn all_pods(pods: usize, replaced: usize) -> String {
     let all = every(pods);
     if replaced == 0 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_says_how_many_pods_it_recreates() {
+    fn a_restart_message_counts_recreated_pods() {
         for (pods, replaced, all) in [
             (4, 0, "restarting all 4 pods in place"),
             (4, 1, "restarting 3 pods in place and recreating 1 pod"),

@@ -12,8 +12,9 @@ const KEEPS_NOMINATIONS: (u32, u32) = (1, 34);
 const INTERVAL: Duration = Duration::from_mins(10);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Publishes whether kube-scheduler keeps nominations. Without a response, the scheduler assumes
-/// not, and waits until victims are gone, which is correct for every version.
+/// Publishes whether kube-scheduler keeps a nominatedNodeName set by another component, by the API
+/// server's version. Until the first response, the scheduler assumes that it does not and waits
+/// until victims are gone, which is correct for every version.
 pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
     loop {
         let wait = match client.apiserver_version().await {
@@ -25,7 +26,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
                         info!(
                             version = version.git_version,
                             kept,
-                            "whether kube-scheduler keeps a nominatedNodeName that another component has set"
+                            "detected whether kube-scheduler keeps nominatedNodeName of other components"
                         );
                     }
                     *known = kept;
@@ -34,7 +35,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
                 INTERVAL
             }
             Err(error) => {
-                debug!(%error, "cannot ask for the version of the API server");
+                debug!(%error, "cannot get the version of the API server");
                 RETRY
             }
         };
@@ -42,7 +43,7 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
     }
 }
 
-/// Some distributions report `34+`.
+/// Some distributions report the minor version as `34+`. An unparsable version counts as new.
 fn keeps(version: &Info) -> bool {
     let number = |text: &str| text.trim_end_matches('+').parse::<u32>().ok();
     let (major, minor) = (number(&version.major), number(&version.minor));

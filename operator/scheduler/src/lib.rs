@@ -1,5 +1,6 @@
-//! The gang scheduler as a pure function: cluster state and time in, a list of requests out. No
-//! client, no clock. The manager's loop and `kubectl lockstep whatif` run the same cycle.
+//! The gang scheduler: a deterministic function from cluster state, settings and time to a list of
+//! requests. It has no client and no clock. The manager's loop and `kubectl lockstep whatif` run
+//! the same cycle.
 //!
 //! | stage | module |
 //! |---|---|
@@ -8,10 +9,10 @@
 //! | free capacity, reservations, usage per namespace | `capacity` |
 //! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal` |
 //! | preemptions in progress, and limits of evictions | `cycle::{intents, victims, limits}`, [`pace`] |
-//! | the queue: the turn of each gang and its outcome | `cycle::{queue, turn, place, preempt, outcome}` |
+//! | the queue: decision for each gang in order | `cycle::{queue, turn, place, preempt, outcome}` |
 //! | reservations for waiting gangs | `cycle::reservation` |
 //! | gangs that exchange nodes | `cycle::exchange`, `waits` |
-//! | status of each gang, written if it differs | `cycle::status`, [`messages`] |
+//! | status of each gang, written if it has changed | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests; size limit of an object | [`plan`], [`size`] |
 //! | skipped cycles and skipped gangs; verdicts shared by gangs with equal requests | `memory` |
 //!

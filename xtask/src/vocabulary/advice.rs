@@ -6,9 +6,9 @@ use lockstep_api::condition::reasons as r;
 pub(super) const ADVICE: &[(&str, &str)] = &[
     (
         r::UNSCHEDULABLE,
-        "`kubectl lockstep explain NAME`; free or add what is short, ask for less, or take a higher priority class",
+        "`kubectl lockstep explain NAME`; free or add the resources in the message, request less, or use a higher priority class",
     ),
-    (r::QUEUED, "wait; `kubectl lockstep queue` has the order"),
+    (r::QUEUED, "wait; `kubectl lockstep queue` shows the order"),
     (r::SCHEDULED, ""),
     (
         r::PREEMPTING,
@@ -16,20 +16,20 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::PREEMPTION_BY_SCHEDULER,
-        "nothing: it queues again at its old place, and no restart is charged; save checkpoints more often to lose less",
+        "no action needed: the gang is queued again with its queue time, without use of the restart budget. Frequent checkpoints reduce the lost work",
     ),
     (
         r::PREEMPTED,
-        "wait; a higher priority class preempts, a later checkpoint costs less",
+        "wait, or use a higher priority class. Frequent checkpoints reduce the lost work",
     ),
     (
         r::WAITING_FOR_DEPENDENCY,
-        "look at the groups named in `dependsOn`",
+        "check the groups named in `dependsOn`",
     ),
     (r::NO_MEMBERS, "raise `replicas` of a group"),
     (
         r::STARTING,
-        "wait; `kubectl describe pod` where it takes long",
+        "wait; if a pod does not start, run `kubectl describe pod`",
     ),
     (r::ALL_MEMBERS_READY, ""),
     (
@@ -38,7 +38,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::NODES_NOT_READY,
-        "find out why kubelets do not reach the API server; delete nodes that are lost for good, and their members are replaced",
+        "check why kubelets cannot reach the API server; delete nodes that are lost permanently, so that their members are replaced",
     ),
     (
         r::VOLUME_MISSING,
@@ -46,7 +46,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::QUOTA_EXCEEDED,
-        "raise the ResourceQuota, free some of it, or ask for less",
+        "raise the ResourceQuota, free quota, or request less",
     ),
     (
         r::NO_NODE_MATCHES,
@@ -66,15 +66,15 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::FORBIDDEN,
-        "change the template so that the policy in the message admits it, or the policy; it is tried again by itself",
+        "change the template or the policy in the message; Lockstep retries",
     ),
     (
         r::INVALID_TEMPLATE,
-        "mend the field in the message: suspend the workload, change the template, resume it",
+        "fix the field in the message: suspend the workload, change the template, resume the workload",
     ),
     (
         r::INVALID_OBJECT,
-        "mend the field of the spec that the object in the message is made from",
+        "fix the field of the spec from which the object in the message is created",
     ),
     (
         r::INVALID_PRIORITY_CLASS,
@@ -90,14 +90,17 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::RECREATE_GANG,
-        "the same; `RestartsInPlace` says why pods are recreated",
+        "`kubectl lockstep logs NAME --failed` shows the log of the member that failed first; condition `RestartsInPlace` has the reason for recreation",
     ),
-    (r::RESTART_POD, "the same, if it was a failure"),
+    (
+        r::RESTART_POD,
+        "after a failure: `kubectl lockstep logs NAME --failed`",
+    ),
     (r::NOT_RESTARTING, ""),
     (r::NOT_PREEMPTED, ""),
     (
         r::BACKING_OFF,
-        "wait until the time in the status; the failures before are in the history",
+        "wait until the time in the status; `status.history` lists the failures",
     ),
     (
         r::RESTART_LIMIT_EXCEEDED,
@@ -105,15 +108,15 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::FAILURE_POLICY,
-        "a rule of `failurePolicy` says that this failure is final: mend its cause, create the workload again",
+        "a rule of `failurePolicy` makes this failure final: fix the cause, then recreate the workload",
     ),
     (
         r::DEADLINE_EXCEEDED,
-        "create it again with a longer `activeDeadlineSeconds`",
+        "recreate the workload with a longer `activeDeadlineSeconds`",
     ),
     (
         r::SCHEDULING_TIMEOUT,
-        "create it again when there is capacity, or with `onTimeout: Wait`",
+        "recreate the workload when there is capacity, or with `onTimeout: Wait`",
     ),
     (
         r::IMAGE_UNAVAILABLE,
@@ -121,7 +124,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::NOT_BOUND,
-        "name a scheduler that runs in `schedulerName` of the template, or start that scheduler",
+        "set `schedulerName` of the template to a running scheduler, or start that scheduler",
     ),
     (
         r::START_DEADLINE_EXCEEDED,
@@ -137,7 +140,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::REJECTED_BY_NODE,
-        "look at the node: it has less than it offers; another one is taken next",
+        "check the kubelet of the node: it has less capacity than its allocatable resources. The gang is placed on another node next",
     ),
     (r::SUSPENDED, "`kubectl lockstep resume NAME`"),
     (r::RESUMED, ""),
@@ -157,28 +160,31 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         r::DENIED,
         "remove what keeps the supervisor out, as the message says, or set `failurePolicy.inPlace.withoutSupervisor: Allow`",
     ),
-    (r::NODE_LOST, "mend or delete the node; others are taken"),
+    (
+        r::NODE_LOST,
+        "repair or delete the node; the members are placed on other nodes",
+    ),
     (
         r::POD_STUCK,
-        "look at the node: a process does not end, a mount hangs",
+        "check the node for a process that does not exit or a mount that hangs",
     ),
     (
         r::FAILED_MEMBER,
-        "look at the node if it happens there again",
+        "check the node if the failure recurs there",
     ),
     (
         r::RESTARTS_EXHAUSTED,
-        "find the cause in `status.history`; other nodes are taken next",
+        "find the cause in `status.history`; the gang is placed on other nodes next",
     ),
     (r::RECOVERED, ""),
     (r::RESTARTING_ALL_CONTAINERS, ""),
     (
         r::PRIORITY_DIFFERS,
-        "restart the workload (`kubectl lockstep restart NAME` does not renew pods; `suspend` and `resume` do)",
+        "recreate the pods: `kubectl lockstep suspend NAME`, then `kubectl lockstep resume NAME`; a restart keeps the pods",
     ),
     (r::PRIORITY_MATCHES, ""),
     (
         r::AGENT_MISSING,
-        "`kubectl lockstep agents` shows which nodes; look at the agents' pods there",
+        "`kubectl lockstep agents` shows which nodes; check the agent pods on these nodes",
     ),
 ];

@@ -1,5 +1,5 @@
-//! The only write: one field of one workload, if the workload has not changed since the read. All
-//! other requests are dry runs.
+//! Write requests of the plugin. Only one changes the cluster: a merge patch of one field of one
+//! workload, with the resource version that was read. The others are server-side dry runs.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -15,7 +15,7 @@ use crate::problem::Problem;
 const MANAGER: &str = "kubectl-lockstep";
 
 impl ClusterReader {
-    /// Writes a field; in a dry run, validates the write.
+    /// Patches the field. A write after a concurrent change fails with [`Problem::Changed`].
     pub async fn write(
         &self,
         workload: &TrainingWorkload,
@@ -41,8 +41,9 @@ impl ClusterReader {
             })
     }
 
-    /// Validates a manifest by dry runs, as the API server and the manager do: definition, unknown
-    /// fields, and a pod of each template. Returns the parts that the user may not validate.
+    /// Validates a manifest with server-side dry runs: schema and unknown fields of the workload,
+    /// and one pod per template. Returns a message for each part that was not validated because the
+    /// user lacks permission.
     pub async fn validate(
         &self,
         workload: &TrainingWorkload,
@@ -84,7 +85,7 @@ impl ClusterReader {
     }
 }
 
-/// A pod of a group's template, without the manager's additions.
+/// A pod from a group's template. Labels, gates and environment that the manager adds are absent.
 fn pod_of(group: &Group, class: Option<&str>) -> Pod {
     let template = &group.template.0;
     let mut pod = Pod {

@@ -1,15 +1,17 @@
 use chrono::{DateTime, Utc};
 
-/// In whole seconds, so that records lose no fractions.
+/// Accelerator time of a workload. Whole seconds, so that writing and reading the status keeps the
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub accelerators: i64,
-    /// Until `until`.
+    /// Accelerator-seconds held up to `until`.
     pub held: i64,
     pub until: Option<DateTime<Utc>>,
     /// Lost work and cost of restarts, parts of `held`.
     pub loss: Loss,
-    /// Seconds without wanted capacity, until `waiting_since`.
+    /// Seconds in which a gang requested capacity and did not hold it, excluding the time since
+    /// `waiting_since`.
     pub waited: i64,
     pub waiting_since: Option<DateTime<Utc>>,
 }

@@ -12,7 +12,7 @@ use super::pace::Pace;
 pub struct Actor {
     pub read: Client,
     pub write: Client,
-    /// Most requests of one pass in flight.
+    /// Maximum number of concurrent requests of one cycle or reconcile.
     pub in_flight: usize,
     /// Adaptive limit below `in_flight`.
     pub pace: Pace,
@@ -33,9 +33,9 @@ impl Actor {
         Api::namespaced(self.write.clone(), namespace)
     }
 
-    /// Sends requests in order, as many at a time as the pace allows, and passes each result to
-    /// `settle`. After a break, no request starts, but requests in flight finish, because their
-    /// effect must be known.
+    /// Starts requests in order, with as many in flight as `pace` allows, and passes each result to
+    /// `settle`. After `settle` returns `Break`, no further request starts. Requests in flight
+    /// still finish, because their results must be known.
     pub(crate) async fn send_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,

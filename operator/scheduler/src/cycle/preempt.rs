@@ -22,16 +22,17 @@ use crate::memory::backoff::backoff;
 use crate::pace::LimitReached;
 use crate::refusal::why_no_preemption;
 
-/// Consecutive placements that may end with a rejection by a kubelet. Afterwards the node is
-/// unusable.
+/// Number of consecutive failed placements up to which a gang waits for nodes whose kubelets
+/// rejected its pods. After that, the gang may preempt.
 const REJECTIONS: i32 = 3;
 
-/// How long a result is valid that exceeds the size of one object. Other victims can be cheaper by
-/// then.
+/// Validity of a preemption that exceeds the size limit of one object. After it, another set of
+/// victims may be the cheapest one.
 const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
 
 impl Turn<'_> {
-    /// Finds capacity from terminations and preemption. `left`: capacity that the gang may use now.
+    /// Finds capacity that terminating pods or victims release. `left`: capacity that the gang may
+    /// use now.
     pub(super) fn make_capacity(
         &self,
         short: Infeasible,
@@ -70,7 +71,7 @@ impl Turn<'_> {
         Ok(Outcome::Preempts(Box::new(preemption)))
     }
 
-    /// Whether the gang may search for victims now.
+    /// Returns an error with the reason if the gang may not search for victims now.
     fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
         let Self { context, gang, .. } = *self;
         let never = self.demand().preemption == EvictionPolicy::Never && !gang.input.group.preempts;
@@ -131,7 +132,7 @@ impl Turn<'_> {
         let found = self.search_victims(&everything, free, filter);
         found.map_err(|found| {
             if let Some(Infeasible::GaveUp { steps }) = found.short {
-                // Otherwise a few such gangs would use all searches of every cycle.
+                // Without this back-off, a few gangs would use all victim searches of each cycle.
                 let until = context.now + backoff(1);
                 return no_result(self.unknown(steps), Some(until));
             }
@@ -144,7 +145,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Whether the eviction limit permits the victims now.
+    /// Checks the limit of evictions per minute.
     fn within_limit(&self, eviction: &Eviction) -> Result<(), LimitReached> {
         let Context { settings, now, .. } = *self.context;
         let units = &eviction.table.units.units;
@@ -160,7 +161,8 @@ impl Turn<'_> {
         evictions.allow(pods, settings.max_evictions_per_minute, now)
     }
 
-    /// A placement search without an answer. A longer search follows after a back-off.
+    /// Verdict after a placement search that reached its step limit. The search is repeated with
+    /// more steps after a back-off.
     fn unknown(&self, steps: u64) -> Pending {
         let (uid, unknown) = (self.gang.uid(), &self.cycle.memory.unknown);
         let next_try = unknown.next_try(uid, self.context.now, self.effort);
@@ -176,7 +178,7 @@ impl Turn<'_> {
     ) -> Result<Eviction, NoVictimsFound> {
         let rules = &self.context.settings.rules;
         let (at, attempt) = (self.at, self.attempt());
-        // Evictions from other nodes do not help the gang.
+        // Counts protected pods only on nodes that the gang's pods can use.
         let may_use = |node: NodeIx| {
             let mut shapes = attempt.demand.shapes.iter();
             shapes.any(|shape| attempt.demand.admits(shape, node))
@@ -201,7 +203,7 @@ impl Turn<'_> {
             Ok(eviction) => return Ok(eviction),
             Err(short) => Some(short),
         };
-        // Protected pods count only if the configuration or budgets cause the shortage.
+        // Reports protected pods only if evicting all work of lower priority would free enough.
         let enough = || {
             let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
             !matches!(
@@ -248,14 +250,14 @@ fn waits(pending: Pending) -> Box<NoCapacity> {
     Box::new(NoCapacity::without_search(pending))
 }
 
-/// `until`: end of the validity of the search's result.
+/// `until`: time until which the result of the search is valid.
 fn no_result(pending: Pending, until: Option<DateTime<Utc>>) -> Box<NoCapacity> {
     Box::new(NoCapacity::new(pending, VictimSearch::NoResult(until)))
 }
 
 struct NoVictimsFound {
-    /// Shortage after evicting all permitted work. `None`: enough would be free, but not all of it
-    /// may be evicted together.
+    /// Shortage after evicting all permitted work. `None`: evicting it would free enough, but
+    /// disruption budgets do not permit all evictions together.
     short: Option<Infeasible>,
     until: Option<DateTime<Utc>>,
     /// Pods that the rules protect, if their eviction would free enough; else 0.
@@ -278,7 +280,7 @@ impl NoVictimsFound {
 
 /// Nodes that the workload avoids because their kubelets rejected its pods.
 struct Rejecting<'g> {
-    /// The request if these nodes are permitted.
+    /// The request with these nodes permitted.
     without: PlacementRequest,
     until: DateTime<Utc>,
     first: &'g str,
@@ -286,8 +288,8 @@ struct Rejecting<'g> {
 }
 
 /// Nodes whose kubelets rejected pods of the gang, and the request with these nodes. The gang waits
-/// for the end of the exclusion, because the unknown reason has most likely passed by then. `None`
-/// after too many rejections.
+/// until the exclusion ends, because the cause of the rejection is usually temporary. `None` after
+/// too many rejections.
 fn without_rejections<'g>(
     context: &Context<'_>,
     gang: &'g GangState,

@@ -6,7 +6,7 @@ use super::*;
 use crate::test_runner::runner;
 
 #[test]
-fn the_cut_is_the_cheapest_separation_also_after_capacities_change() {
+fn max_flow_returns_the_minimum_cut_again_after_a_reset() {
     // Two projects that share the more expensive of two tools.
     let mut network = Network::new(6);
     let (source, sink) = (0, 5);
@@ -19,7 +19,7 @@ fn the_cut_is_the_cheapest_separation_also_after_capacities_change() {
     assert_eq!(network.max_flow(source, sink), 11);
     assert!(
         network.on_source_side(1) && network.on_source_side(2),
-        "both projects pay together"
+        "both projects are profitable together"
     );
 
     network.reset(profits[0], 7);
@@ -32,12 +32,12 @@ fn the_cut_is_the_cheapest_separation_also_after_capacities_change() {
     assert_eq!(network.max_flow(source, sink), 10);
     assert!(
         !network.on_source_side(1) && !network.on_source_side(2),
-        "neither pays now"
+        "no project is profitable after the reset"
     );
 }
 
 #[test]
-fn the_flow_equals_the_cost_of_the_cheapest_separation_on_every_call() {
+fn max_flow_equals_the_capacity_of_the_minimum_cut_on_every_call() {
     const VERTICES: usize = 8;
     let edges = prop::collection::vec((0..VERTICES - 1, 1..VERTICES, 0..5i128, 0..5i128), 10..24);
     let result = runner().run(&edges, |edges| {
@@ -67,7 +67,7 @@ fn the_flow_equals_the_cost_of_the_cheapest_separation_on_every_call() {
             prop_assert_eq!(
                 costs(&|v| network.on_source_side(v)),
                 flow,
-                "the side told is such a separation"
+                "the capacity across the reported cut equals the flow"
             );
         }
         Ok(())
