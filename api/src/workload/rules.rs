@@ -188,7 +188,9 @@ pub(super) fn success_fixed() -> Rule {
 }
 
 pub(super) fn network_fixed() -> Rule {
-    Rule::new(or_suspended!("self.network == oldSelf.network"))
+    Rule::new(or_suspended!(
+        "self.network.world == oldSelf.network.world && self.network.publishNotReadyAddresses == oldSelf.network.publishNotReadyAddresses && has(self.network.subdomain) == has(oldSelf.network.subdomain) && (!has(self.network.subdomain) || self.network.subdomain == oldSelf.network.subdomain) && has(self.network.coordinator) == has(oldSelf.network.coordinator) && (!has(self.network.coordinator) || self.network.coordinator == oldSelf.network.coordinator) && (has(self.network.port) ? self.network.port : 29500) == (has(oldSelf.network.port) ? oldSelf.network.port : 29500)"
+    ))
         .message("network is immutable while running; set spec.suspend: true to change it")
 }
 

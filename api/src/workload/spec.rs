@@ -1,11 +1,14 @@
 //! The root of the workload's spec.
 
+use std::collections::BTreeSet;
+
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::rules;
 use super::{FailurePolicy, Group, Scheduling, TrainingWorkloadStatus};
+use crate::member::{Member, parse_indexes};
 use crate::names::MANAGED_BY;
 
 /// A training job: groups of identical members that are placed together, restarted together and
@@ -142,6 +145,28 @@ impl TrainingWorkloadSpec {
     /// Number of members of all groups.
     pub fn members(&self) -> i32 {
         self.groups.iter().map(|g| self.members_of(g)).sum()
+    }
+
+    /// Members that have succeeded, from the ledger. Indexes beyond the current size of a group are
+    /// ignored.
+    pub fn completed(&self, status: &TrainingWorkloadStatus) -> BTreeSet<Member> {
+        let of = |group: &Group| {
+            let mut known = status.groups.iter();
+            let ranges = known
+                .find(|s| s.name == group.name)
+                .map_or("", |s| &s.completed_indexes);
+            let (name, size, members) = (
+                group.name.clone(),
+                group.size.max(1),
+                self.members_of(group),
+            );
+            let indexes = parse_indexes(ranges).unwrap_or_default();
+            indexes
+                .into_iter()
+                .filter(move |i| *i < members)
+                .map(move |i| Member::new(name.clone(), i / size, i % size))
+        };
+        self.groups.iter().flat_map(of).collect()
     }
 
     /// The group that `replicas` counts.

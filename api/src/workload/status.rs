@@ -5,11 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use std::collections::BTreeSet;
-
-use super::{Group, HistoryEntry, Incident, TrainingWorkloadSpec};
+use super::{HistoryEntry, Incident};
 use crate::condition::Condition;
-use crate::member::{Member, parse_indexes};
 
 /// Status of a workload.
 ///
@@ -93,31 +90,6 @@ pub struct TrainingWorkloadStatus {
     /// Ledger: seconds with nodes before `startTime`, for `activeDeadlineSeconds`.
     #[serde(default)]
     pub active_seconds: i64,
-}
-
-impl TrainingWorkloadStatus {
-    /// Members that have succeeded, from the ledger. Indexes beyond the current size of a group are
-    /// ignored.
-    pub fn completed(&self, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
-        let of = |group: &Group| {
-            let ranges = self
-                .groups
-                .iter()
-                .find(|s| s.name == group.name)
-                .map_or("", |s| &s.completed_indexes);
-            let (name, size, members) = (
-                group.name.clone(),
-                group.size.max(1),
-                spec.members_of(group),
-            );
-            let indexes = parse_indexes(ranges).unwrap_or_default();
-            indexes
-                .into_iter()
-                .filter(move |i| *i < members)
-                .map(move |i| Member::new(name.clone(), i / size, i % size))
-        };
-        spec.groups.iter().flat_map(of).collect()
-    }
 }
 
 crate::worded! {

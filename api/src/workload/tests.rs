@@ -311,6 +311,8 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
     };
     for allowed in [
         json!({"restartNonce": 1}),
+        // Definitions of older versions fill in the default port.
+        json!({"network": {"port": 29500}}),
         json!({"groups": [group("data", 1, 2), group("workers", 6, 8)]}),
         json!({"replicas": 6, "groups": [group("data", 1, 2), uncounted("workers", 8)]}),
         json!({"scheduling": {"gang": {"minCount": 8}, "timeoutSeconds": 60}}),
@@ -340,6 +342,14 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
         (
             json!({"priorityClassName": "high"}),
             "priorityClassName is immutable while running",
+        ),
+        (
+            json!({"network": {"port": 29501}}),
+            "network is immutable while running",
+        ),
+        (
+            json!({"network": {"subdomain": "other"}}),
+            "network is immutable while running",
         ),
         (
             json!({"managedBy": "kueue.x-k8s.io/multikueue"}),

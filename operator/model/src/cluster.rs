@@ -137,12 +137,13 @@ impl Snapshot {
         self.unit(pod).is_some_and(|unit| unit.whole)
     }
 
-    /// Priority of a foreign pod as a victim: the lower one of the pod's and of its root native
-    /// group's. They differ in Kubernetes 1.36, where quotas for classes bind pods only.
+    /// Priority of a foreign pod as a victim: the higher one of the pod's and of its root native
+    /// group's. kube-scheduler preempts for a pod with the priority of its root group, so a lower
+    /// one would let the two evict each other's pods in turn.
     pub fn victim_priority(&self, pod: &Pod) -> i32 {
         let native = pod.unit.as_ref().filter(|u| u.mode == UnitMode::Native);
         let group = native.and_then(|u| self.native_groups.priority(&pod.namespace, &u.key));
-        group.map_or(pod.priority, |group| group.min(pod.priority))
+        group.map_or(pod.priority, |group| group.max(pod.priority))
     }
 
     pub fn pods_of(&self, owner: &str) -> &[Arc<Pod>] {

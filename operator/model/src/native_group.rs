@@ -82,12 +82,16 @@ impl NativeGroups {
     }
 
     /// Unit of a pod of this `PodGroup`: the highest group that evicts its pods together, else the
-    /// highest gang. An unknown `PodGroup` is evicted whole. `None`: the pod is independent.
+    /// highest gang. An unknown group is evicted whole. `None`: the pod is independent.
     pub fn unit<'s>(&'s self, namespace: &Arc<str>, name: &'s Arc<str>) -> Option<ForeignUnit<'s>> {
         let tree = self.tree(namespace, name);
         if tree.is_empty() {
             let key = name;
             return Some(ForeignUnit { key, whole: true });
+        }
+        if let Some(parent) = self.unknown_parent(namespace, &tree) {
+            let (key, whole) = (parent, true);
+            return Some(ForeignUnit { key, whole });
         }
         let unit = |whole: bool, is: fn(&NativeGroup) -> bool| {
             let highest = tree.iter().rev().find(|(_, group)| is(group))?;
@@ -95,6 +99,20 @@ impl NativeGroups {
             Some(ForeignUnit { key, whole })
         };
         unit(true, |group| group.all).or_else(|| unit(false, |group| group.gang))
+    }
+
+    /// The parent of the highest known group, if it is named but unknown.
+    fn unknown_parent<'s>(
+        &self,
+        namespace: &Arc<str>,
+        tree: &[(&str, &'s NativeGroup)],
+    ) -> Option<&'s str> {
+        let parent = tree.last()?.1.parent.as_ref()?;
+        let key = Key {
+            namespace: Arc::clone(namespace),
+            name: Arc::clone(parent),
+        };
+        (!self.composites.contains_key(&key)).then_some(&**parent)
     }
 
     /// Priority of the highest known group of the pods of this `PodGroup`.
@@ -203,8 +221,8 @@ mod tests {
                 key("pg", true),
                 3,
             ),
-            // A gap ends the walk.
-            (vec![leaf, set(true, true)], key("pg", true), 1),
+            // An unknown group could have mode `all`.
+            (vec![leaf, set(true, true)], key("replica", true), 1),
         ] {
             assert_eq!(unit(&groups), (expected, Some(priority)));
         }

@@ -153,21 +153,26 @@ pub fn nodes_of_matching<'c>(
 }
 
 /// Nodes where anti-affinity of pods of other owners than the workload keeps out pods with these
-/// labels, as the filter `InterPodAffinity` of kube-scheduler.
+/// labels, as the filter `InterPodAffinity` of kube-scheduler. Pods below `priority` close no node,
+/// because kube-scheduler preempts them.
 pub fn closed_nodes(
     cluster: &Snapshot,
     namespace: &Arc<str>,
     workload: &str,
     labels: &BTreeMap<String, String>,
+    priority: i32,
 ) -> NodeSet {
     let mut closed = BTreeSet::new();
-    let mut domains: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut domains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let keys = [Some(Arc::clone(namespace)), None];
     let terms = cluster
         .pod_parts()
         .filter(|part| !part.anti_affinity.is_empty())
         .flat_map(|part| keys.iter().filter_map(|key| part.anti_affinity.get(key)));
     for listed in terms.flatten() {
+        if listed.pod.priority < priority {
+            continue;
+        }
         let owner = listed.pod.owner.as_ref();
         let all = listed.pod.anti_affinity.as_deref().unwrap_or_default();
         let Some(term) = all.get(listed.position) else {
@@ -182,14 +187,14 @@ pub fn closed_nodes(
         if key == HOSTNAME {
             closed.insert(listed.node);
         } else if let Some(value) = cluster.node(listed.node).and_then(|n| n.labels.get(key)) {
-            domains.insert((key, value));
+            domains.entry(key).or_default().insert(value);
         }
     }
     if !domains.is_empty() {
         let node = |ix: &NodeIx| cluster.node(*ix);
         let is_in = |labels: &BTreeMap<String, String>| {
             let mut domains = domains.iter();
-            domains.any(|&(key, value)| labels.get(key).is_some_and(|own| own == value))
+            domains.any(|(key, values)| labels.get(*key).is_some_and(|own| values.contains(&**own)))
         };
         let nodes = 0..cluster.node_count();
         closed.extend(nodes.filter(|ix| node(ix).is_some_and(|node| is_in(&node.labels))));
@@ -276,7 +281,7 @@ mod tests {
         let labels = [("app".to_owned(), "llama".to_owned())].into();
         let closed = |owner: Option<&str>, namespace: &str, more: Value| -> Vec<NodeIx> {
             let cluster = zones(&[("p", owner, term(more))]);
-            closed_nodes(&cluster, &namespace.into(), "w", &labels)
+            closed_nodes(&cluster, &namespace.into(), "w", &labels, 0)
                 .ones()
                 .collect()
         };
@@ -313,6 +318,9 @@ mod tests {
             none,
             "labels of namespaces are not read"
         );
+        let cluster = zones(&[("p", None, term(json!({})))]);
+        let above = closed_nodes(&cluster, &"ml".into(), "w", &labels, 1);
+        assert!(above.is_clear(), "a pod of lower priority");
     }
 
     #[test]

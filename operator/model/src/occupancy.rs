@@ -340,6 +340,7 @@ impl<'a> Occupancy<'a> {
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
             listed.evictable
+                && listed.priority < priority
                 && self.victim_priority(listed) < priority
                 && !is_evicted(listed)
                 && !(listed.owned && is_owned_by_one_of(&managed, &listed.pod))

@@ -10,7 +10,6 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::completion_index;
-use lockstep_api::names::annotations;
 use lockstep_api::workload::{
     Backoff, Cause, CauseKind, FailureAction, Group, HistoryEntry, Phases, TrainingWorkloadSpec,
 };
@@ -240,7 +239,7 @@ impl Ledger {
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
         let reported = self.last_saved(facts);
         let since = [
-            last_checkpoint(facts),
+            progress::annotated_checkpoint(facts),
             noted,
             reported,
             restarted,
@@ -494,10 +493,4 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
         (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
         _ => 0,
     }
-}
-
-fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
-    let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
-    (at <= facts.now).then_some(at)
 }

@@ -1,6 +1,7 @@
 //! Training progress: the latest report of all processes.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::names::annotations;
 use lockstep_api::node_agent::MemberProgress;
 use lockstep_api::workload::TrainingProgress;
 
@@ -75,4 +76,11 @@ fn last_checkpoint(
         Some((time, p.checkpoint_step?))
     });
     saved.max()
+}
+
+/// Time of the checkpoint in the annotation of the workload, unless it is in the future.
+pub(super) fn annotated_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
+    let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
+    (at <= facts.now).then_some(at)
 }

@@ -14,7 +14,7 @@ use lockstep_api::workload::{
 
 use crate::facts::Facts;
 use crate::ledger::Avoidance;
-use crate::objects::training::{restart_by_rule, training_container};
+use crate::objects::training::{has_one_container, restart_by_rule, training_container};
 use crate::tier::Tier;
 
 /// Longest plausible delay of a failure report. An earlier time indicates a wrong clock.
@@ -233,8 +233,14 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
                 let names = p.containers.iter().map(|(name, _)| name);
                 names.filter(|n| *n != SUPERVISOR_PROGRAM).count() <= 1
             });
+            // For a template with one container, the rule restarts that container alone, also if
+            // admission has added containers.
+            let template = facts.template(&failure.member.group);
+            let single = template
+                .and_then(|t| t.spec.as_ref())
+                .is_some_and(has_one_container);
             let tier = pod.and_then(|p| p.identity.tier);
-            alone || tier.is_some_and(Tier::restarts_whole_pod)
+            alone || !single && tier.is_some_and(Tier::restarts_whole_pod)
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::observed::Observed;
 /// Number of ports through which the coordinator rotates.
 const PORTS: i64 = 8;
 /// Port of the rendezvous, which is that of torchrun.
-const DEFAULT_PORT: i32 = 29500;
+pub(super) const DEFAULT_PORT: i32 = 29500;
 /// First port and number of ranges for coordinators on the network of their nodes: below the ports
 /// of Services (30000) and ephemeral ports (32768).
 const HOST_PORTS: (i32, u32) = (20000, 1000);

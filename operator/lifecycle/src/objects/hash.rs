@@ -2,6 +2,8 @@ use lockstep_api::names::short_hash;
 use lockstep_api::workload::TrainingWorkloadSpec;
 use serde_json::{Value, json};
 
+use super::env::DEFAULT_PORT;
+
 /// A pod with another hash of the spec is replaced. The hash excludes replica counts and fields
 /// that may change while members run.
 ///
@@ -30,6 +32,8 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         "stopGraceSeconds": changed(spec.failure_policy.in_place.stop_grace_seconds),
         "network": spec.network,
     });
+    // Definitions of older versions fill in the default port.
+    value["network"]["port"] = spec.network.port.unwrap_or(DEFAULT_PORT).into();
     prune(&mut value);
     short_hash(&[&value.to_string()])
 }
@@ -82,6 +86,12 @@ mod tests {
             base
         );
         assert_eq!(with(|v| v["activeDeadlineSeconds"] = json!(9)), base);
+    }
+
+    #[test]
+    fn the_default_port_of_older_definitions_does_not_change_the_hash() {
+        let filled_in = with(|v| v["network"] = json!({"port": 29500}));
+        assert_eq!(filled_in, with(|_| {}));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::hash::spec_hash;
 use super::metadata::metadata;
 use super::restart::{Codes, compile};
 use super::supervise::{Delivery, supervise, supervisor_image};
-use super::training::training_container;
+use super::training::{has_one_container, training_container};
 use super::{affinity, env};
 use crate::domains::may_keep_pods;
 use crate::observed::Observed;
@@ -62,8 +62,7 @@ pub(crate) fn pod(
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let policy = &view.spec().failure_policy;
     let keeps_pods = may_keep_pods(&policy.in_place, plan.has_peers, tier.has_barrier());
-    let mut inits = spec.init_containers.iter().flatten();
-    let single = spec.containers.len() == 1 && inits.next().is_none();
+    let single = has_one_container(&spec);
     let codes = Codes::of(policy, &group.name, training, default, keeps_pods, single);
     compile(&mut spec, training, &codes, plan.tier);
     if let Some((image, delivery)) = supervisor {

@@ -1,4 +1,4 @@
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use lockstep_api::workload::FailureAction;
 
 use crate::pods::DEFAULT_CONTAINER;
@@ -15,6 +15,11 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
         .find(|c| named == Some(&c.name))
         .or(containers.first())?;
     Some(&training.name)
+}
+
+/// True without init containers and sidecars: a restart of the container restarts the pod.
+pub(crate) fn has_one_container(spec: &PodSpec) -> bool {
+    spec.containers.len() == 1 && spec.init_containers.iter().flatten().next().is_none()
 }
 
 /// Action of the user's own restart rules, which the kubelet evaluates first.

@@ -288,7 +288,7 @@ mod tests {
             "lockstep_incidents_total{namespace=\"ml\",action=\"RecreateGang\",cause=\"Preempted\",counted=\"true\"} 1",
             "lockstep_recovery_seconds_sum{action=\"RestartGang\",result=\"in_place\"} 7",
             "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Preempted\"} 640",
-            "lockstep_restart_accelerator_seconds_total{namespace=\"ml\",cause=\"Preempted\"} 80",
+            "lockstep_restart_accelerator_seconds_total 160",
             "lockstep_preemptions_total 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
@@ -334,7 +334,7 @@ mod tests {
             "lockstep_incidents_total{namespace=\"ml\",action=\"RecreateGang\",cause=\"Preempted\",counted=\"false\"} 0",
             "lockstep_incidents_total{namespace=\"ml\",action=\"RestartGang\",cause=\"PodDeleted\",counted=\"false\"} 0",
             "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Hang\"} 0",
-            "lockstep_restart_accelerator_seconds_total{namespace=\"ml\",cause=\"Hang\"} 0",
+            "lockstep_restart_accelerator_seconds_total 0",
             "lockstep_recovery_seconds_count{action=\"RestartGang\",result=\"in_place\"} 0",
             "lockstep_incident_phase_seconds_count{phase=\"stop\"} 0",
         ] {

@@ -46,7 +46,7 @@ impl MembersInput {
             return Self::default();
         };
         let membership = Membership::of(spec, status);
-        let completed = status.completed(spec);
+        let completed = spec.completed(status);
         let mut finished = completed.clone();
         for group in &spec.groups {
             let partial = membership.size_of(&group.name) < spec.members_of(group);

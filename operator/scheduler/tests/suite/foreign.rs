@@ -138,16 +138,16 @@ fn groups_below_a_composite_with_mode_all_are_evicted_together() {
 }
 
 #[test]
-fn pods_of_a_native_group_have_at_most_the_priority_of_its_root() {
-    for (priority, evicted) in [(5, 1), (5000, 0)] {
+fn pods_of_a_native_group_have_at_least_the_priority_of_its_root() {
+    for (group, pod, evicted) in [(5, 5, 1), (5000, 5, 0), (5, 5000, 0)] {
         let mut world = Gangs::new(&[("n1", 1)]);
         let group = NativeGroup {
-            priority: Some(priority),
+            priority: Some(group),
             ..native(true, false, None)
         };
         world.native_group(NativeKind::PodGroup, &Key::new("ml", "pg"), group);
         let group = json!({"spec": {"schedulingGroup": {"podGroupName": "pg"}}});
-        world.foreign_with("a", "n1", 2000, 1, &group);
+        world.foreign_with("a", "n1", pod, 1, &group);
         world.later(600);
         world.gang("high", HIGH);
         world.settle();

@@ -145,7 +145,7 @@ fn no_pod_is_evicted_on_nodes_closed_by_the_anti_affinity_of_another_pod() {
     world.foreign_with(
         "hermit",
         "n1",
-        10,
+        1000,
         0,
         &hermit("llama", "kubernetes.io/hostname"),
     );

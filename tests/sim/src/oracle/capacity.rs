@@ -88,7 +88,7 @@ impl Capacity {
         {
             let workload = workload(group, workloads);
             let done = workload
-                .and_then(|w| Some(w.status.as_ref()?.completed(&w.spec)))
+                .and_then(|w| Some(w.spec.completed(w.status.as_ref()?)))
                 .unwrap_or_default();
             let unfinished = placed(group).into_iter().filter(|(m, _)| !done.contains(m));
             let uid = workload

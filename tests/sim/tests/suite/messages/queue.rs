@@ -33,6 +33,19 @@ pub(super) const STORIES: &[Story] = &[
     ("keeps away from others", || {
         only_kube_scheduler_knows(&keeps_from("web"))
     }),
+    ("is kept away by the pod of another", || {
+        let mut world = full(1);
+        world.foreign_with(
+            "hermit",
+            "n0",
+            1000,
+            0,
+            &json!({"spec": keeps_from("llama")}),
+        );
+        world.gang_with("high", HIGH, &json!({"groups": [group(&json!({}), 2)]}));
+        lasts(&mut world, 120);
+        world
+    }),
     ("is spread", || {
         let spread =
             json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);

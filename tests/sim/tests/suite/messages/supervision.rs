@@ -38,6 +38,13 @@ pub(super) const STORIES: &[Story] = &[
             &json!({}),
         )
     }),
+    ("may change its user but not signal its processes", || {
+        let capabilities = json!({"drop": ["ALL"], "add": ["SETUID", "SETGID"]});
+        obstructed(
+            &json!({"securityContext": {"capabilities": capabilities}}),
+            &json!({}),
+        )
+    }),
     ("has a terminal", || {
         obstructed(&json!({"tty": true}), &json!({}))
     }),
