@@ -95,6 +95,7 @@ impl Cluster {
     }
 
     /// The same nodes without pods, all of which accept new pods.
+    #[must_use]
     pub fn without_pods(&self) -> Self {
         let mut nodes = Nodes::clone(&self.nodes);
         nodes.schedulable = (0..self.node_count()).collect();

@@ -22,7 +22,7 @@ use expected::{ACCEPTED, BASE, EDITS, REFUSED};
 
 /// Cases with manifests here. The other cases of our list are actions instead of manifests: 20,
 /// deletions by users (`life`, `restart`), and 22, a name that is reused at once (`placement`).
-const CASES: [RangeInclusive<u32>; 4] = [1..=12, 14..=19, 21..=21, 27..=32];
+const CASES: [RangeInclusive<u32>; 4] = [1..=12, 14..=19, 21..=21, 27..=33];
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("bad-input")

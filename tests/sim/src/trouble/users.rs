@@ -96,7 +96,7 @@ pub(super) fn nonce(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
 
 pub(super) fn resize(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     edit(c, rng, |w, rng| {
-        w.spec.groups[0].replicas = Some(rng.i32(1..4))
+        w.spec.groups[0].replicas = Some(rng.i32(1..4));
     })
 }
 
