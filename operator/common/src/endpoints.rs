@@ -128,6 +128,7 @@ mod tests {
     use prometheus_client::metrics::counter::Counter;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -187,7 +188,8 @@ mod tests {
     async fn idle_connections_beyond_the_limit_are_closed_and_keep_out_no_probe() {
         let listener = listen("health", ([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_health(listener, || Ok("ready".to_owned())));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve_health(listener, || Ok("ready".to_owned())));
         let mut idle = Vec::new();
         for _ in 0..=connections::MOST {
             idle.push(TcpStream::connect(address).await.unwrap());

@@ -312,9 +312,9 @@ mod tests {
         assert_eq!(closed(None, "web", json!({"namespaces": ["web"]})), [0]);
         assert_eq!(closed(None, "ml", json!({"namespaces": ["web"]})), none);
         assert_eq!(closed(None, "web", json!({"namespaceSelector": {}})), [0]);
-        let team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
+        let selected = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
         assert_eq!(
-            closed(None, "ml", team),
+            closed(None, "ml", selected),
             none,
             "labels of namespaces are not read"
         );

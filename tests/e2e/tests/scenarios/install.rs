@@ -279,7 +279,7 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
         nodes: 1,
         ..Shape::default()
     };
-    scenario(cluster().await?, "forger", &shape, async |t| {
+    Box::pin(scenario(cluster().await?, "forger", &shape, async |t| {
         t.grant_all("forger").await?;
         t.create(gang("g", 1, 8, json!({}))).await?;
         t.running("g").await?;
@@ -332,7 +332,7 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
             "{refused}"
         );
         Ok(())
-    })
+    }))
     .await
 }
 
