@@ -340,6 +340,7 @@ impl<'a> Occupancy<'a> {
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
             listed.evictable
+                // Sufficient for most pods, and known without the group of the pod.
                 && listed.priority < priority
                 && self.victim_priority(listed) < priority
                 && !is_evicted(listed)

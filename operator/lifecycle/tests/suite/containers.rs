@@ -212,6 +212,31 @@ fn a_rule_can_leave_a_watchers_restart_to_the_kubelet() {
 }
 
 #[test]
+fn a_rule_that_restarts_the_pod_restarts_containers_that_admission_has_added() {
+    let rule = json!([{"name": "pod", "action": "RestartPod",
+        "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
+    let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": {"rules": rule}})));
+    for node in w.node_names() {
+        w.set_restart_all(&node, true);
+    }
+    w.store().admission.webhook = Some(Box::new(|pod| {
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(json!({"name": "proxy", "image": "i"}));
+        Ok(())
+    }));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 0, 9);
+    w.settle();
+    let after = w.uids();
+    assert_ne!(after["g-0-0"], before["g-0-0"], "the pod has another proxy");
+    assert_eq!(after["g-1-0"], before["g-1-0"]);
+    let s = w.status();
+    assert_eq!((s.attempt, s.phase), (1, Some(Phase::Running)));
+    assert_eq!(s.history[0].action, FailureAction::RestartPod);
+}
+
+#[test]
 fn what_fails_long_after_a_watcher_has_restarted_the_pod_is_a_failure_of_its_own() {
     for in_place in ["Allow", "Deny"] {
         let rules = on("watcher", 88, "RestartPod");
