@@ -72,6 +72,15 @@ impl Solo {
         Self::with_settings(seed, spec, LifecycleSettings::default())
     }
 
+    /// [`Self::supervised`] or [`Self::new`].
+    pub fn supervised_if(supervised: bool, spec: Value) -> Self {
+        if supervised {
+            Self::supervised(spec)
+        } else {
+            Self::new(spec)
+        }
+    }
+
     /// [`Self::new`] in an installation with supervisors: training containers set a command, and
     /// get a supervisor unless the spec disables it.
     pub fn supervised(mut spec: Value) -> Self {

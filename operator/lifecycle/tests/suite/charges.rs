@@ -315,11 +315,7 @@ fn a_pod_past_its_own_deadline_is_charged_with_that_cause() {
             &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": in_place}}}),
         );
         spec["groups"][0]["template"]["spec"]["activeDeadlineSeconds"] = json!(600);
-        let mut w = if supervised {
-            Solo::supervised(spec)
-        } else {
-            Solo::new(spec)
-        };
+        let mut w = Solo::supervised_if(supervised, spec);
         w.settle();
         w.wait(580);
         w.rounds(120);

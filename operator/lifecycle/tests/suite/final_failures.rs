@@ -140,11 +140,7 @@ fn a_pod_whose_deadline_the_api_server_refuses_is_deleted() {
 /// A gang of two whose failures with code 5 are ignored.
 fn ignoring(supervised: bool) -> Solo {
     let spec = denied(2, &json!([on_code(5, "Ignore")]));
-    let mut w = if supervised {
-        Solo::supervised(spec)
-    } else {
-        Solo::new(spec)
-    };
+    let mut w = Solo::supervised_if(supervised, spec);
     for node in w.node_names() {
         w.set_restart_all(&node, true);
     }

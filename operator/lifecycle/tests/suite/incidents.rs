@@ -263,11 +263,7 @@ fn the_kubelet_delays_a_member_that_a_rule_restarts_again_and_again() {
         "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
     for supervised in [false, true] {
         let spec = gang_with(2, &rules(&rule));
-        let mut w = if supervised {
-            Solo::supervised(spec)
-        } else {
-            Solo::new(spec)
-        };
+        let mut w = Solo::supervised_if(supervised, spec);
         for node in w.node_names() {
             w.set_restart_all(&node, true);
         }

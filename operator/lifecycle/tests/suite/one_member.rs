@@ -86,11 +86,7 @@ fn a_replica_of_one_member_restarts_in_its_pod_without_other_replicas() {
     for scope in scopes() {
         for supervised in [false, true] {
             let spec = replicas(3, &scope);
-            let mut w = if supervised {
-                Solo::supervised(spec)
-            } else {
-                Solo::new(spec)
-            };
+            let mut w = Solo::supervised_if(supervised, spec);
             w.settle();
             let before = w.uids();
             w.exit("g", 1, 1);

@@ -392,11 +392,7 @@ fn cordon(w: &mut Solo, node: &str) {
 #[test]
 fn a_drain_of_several_nodes_of_a_gang_restarts_it_once() {
     for supervised in [true, false] {
-        let mut w = if supervised {
-            Solo::supervised(deny(4))
-        } else {
-            Solo::new(deny(4))
-        };
+        let mut w = Solo::supervised_if(supervised, deny(4));
         w.settle();
         let (first, second) = (w.node_of("g", 0), w.node_of("g", 3));
         assert_ne!(first, second);

@@ -70,11 +70,7 @@ fn never_says(w: &Solo, word: &str) -> bool {
 #[test]
 fn an_image_that_cannot_be_pulled_is_named_in_ready_within_seconds() {
     for supervised in [false, true] {
-        let mut w = if supervised {
-            Solo::supervised(gang(2))
-        } else {
-            Solo::new(gang(2))
-        };
+        let mut w = Solo::supervised_if(supervised, gang(2));
         cannot_be_created(&mut w, "ErrImagePull", &["0", "1"]);
         w.rounds(8);
         assert_eq!(w.condition("Ready"), "!ImageUnavailable");
@@ -208,11 +204,7 @@ fn a_command_that_does_not_exist_fails_the_workload_after_three_starts() {
         let mut spec = gang_with(2, &json!({"failurePolicy": {"limits": {"maxRestarts": 2}}}));
         spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([
             {"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
-        let mut w = if supervised {
-            Solo::supervised(spec)
-        } else {
-            Solo::new(spec)
-        };
+        let mut w = Solo::supervised_if(supervised, spec);
         seconds_to_failure(&mut w, 100);
         let s = w.status();
         assert_eq!(w.condition("Failed"), "StartError");
@@ -231,11 +223,7 @@ fn a_scheduler_that_does_not_exist_is_named_within_seconds_and_costs_no_node() {
     for supervised in [false, true] {
         let mut spec = spec(2);
         spec["groups"][0]["template"]["spec"]["schedulerName"] = json!("volcano");
-        let mut w = if supervised {
-            Solo::supervised(spec)
-        } else {
-            Solo::new(spec)
-        };
+        let mut w = Solo::supervised_if(supervised, spec);
         w.rounds(15);
         assert_eq!(w.condition("Ready"), "!NotBound");
         let says = message(&w, "Ready");
