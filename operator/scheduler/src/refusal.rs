@@ -31,6 +31,10 @@ use crate::messages;
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
+/// The longest time in which kube-scheduler does not retry although capacity is free:
+/// `podMaxBackoffSeconds` (10 s) and one period of its queue.
+const LONGEST_RETRY: Duration = Duration::from_secs(11);
+
 /// Consecutive refused placements after which a gang gets no reservation. A fresh taint can cause
 /// one.
 const REFUSALS: i32 = 3;
@@ -64,7 +68,6 @@ pub(crate) fn note_refusals(
         let ordinal = context.cluster.ordinal(node.as_str());
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n)) {
-            // kube-scheduler needs a moment to retry once capacity is free.
             memory.refused_since.remove(pod.uid.as_str());
             continue;
         }
@@ -73,10 +76,14 @@ pub(crate) fn note_refusals(
             .entry(pod.uid.to_string())
             .or_insert(context.now);
         let waits = pod.refusal.as_deref().is_some_and(awaits_own_claim);
+        let usual = context.settings.refused_after;
         let patience = if waits {
             OWN_CLAIMS
+        } else if may_end && gang.status.preemption.is_some() {
+            // The refusal may be older than the end of the victims.
+            usual.max(LONGEST_RETRY)
         } else {
-            context.settings.refused_after
+            usual
         };
         if context.due(since, patience) {
             exclude(context, gang, node);

@@ -4,7 +4,7 @@ use lockstep_api::workload::SchedulingPolicy;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
-use crate::{HIGH, LOW, run};
+use crate::{HIGH, INSUFFICIENT, LOW, run};
 
 /// Environment of a container whose image cannot be pulled.
 const NO_IMAGE: [(&str, &str); 1] = [("HOLLOW_NOT_CREATED", "ErrImagePull")];
@@ -138,6 +138,33 @@ fn a_gang_that_has_lost_a_race_for_its_capacity_preempts_again_after_the_backoff
     run(&mut world, 1200);
     assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
     assert_eq!(world.status("high").last_preemption, None);
+}
+
+#[test]
+fn a_refusal_from_before_the_victims_ended_counts_only_after_the_next_try_of_kube_scheduler() {
+    let mut world = contested(&json!({}));
+    while world.intent("himg").is_none() || world.running("full") > 0 {
+        world.pass();
+        world.control();
+    }
+    world.decide();
+    // kube-scheduler tries while the victims terminate, and backs off. No cycle runs before they end.
+    world.refuse_pods("himg", INSUFFICIENT);
+    world.kubelets();
+    let nodes = world.nodes("himg");
+    for _ in 0..10 {
+        world.later(1);
+        world.schedule();
+        world.control();
+        let failed = world
+            .status("himg")
+            .last_preemption
+            .and_then(|last| last.failed_at);
+        assert_eq!((failed, world.nodes("himg")), (None, nodes.clone()));
+    }
+    run(&mut world, 10);
+    let status = world.status("himg");
+    assert_eq!((world.running("himg"), status.last_preemption), (2, None));
 }
 
 #[test]
