@@ -101,7 +101,7 @@ pub const REPLICATED_JOB: &[Field] = &[
     ),
     mapped(
         "template.metadata.annotations",
-        "exclusive placement becomes `spec.scheduling.topology`; others belong to the Job",
+        "exclusive placement becomes `spec.scheduling.topology`; other annotations belong to the Job",
     ),
     omitted("template.metadata.**", "names of Jobs are generated"),
 ];

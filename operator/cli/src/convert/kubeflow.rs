@@ -31,7 +31,7 @@ pub const RUN_POLICY: &[Field] = &[
     noted(
         "cleanPodPolicy",
         "/spec",
-        "not converted. At the end of a workload Lockstep terminates the pods that run, as with Running, and keeps the others.",
+        "not converted. At the end of a workload Lockstep terminates the pods that run, as with Running, and keeps finished pods.",
     ),
     copied("ttlSecondsAfterFinished", "/spec/ttlSecondsAfterFinished"),
     copied("activeDeadlineSeconds", "/spec/activeDeadlineSeconds"),

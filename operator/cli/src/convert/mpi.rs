@@ -14,7 +14,7 @@ const FIELDS: &[Field] = &[
     noted(
         "cleanPodPolicy",
         "/spec",
-        "not converted. At the end of a workload Lockstep terminates the pods that run, as with Running, and keeps the others.",
+        "not converted. At the end of a workload Lockstep terminates the pods that run, as with Running, and keeps finished pods.",
     ),
     mapped(
         "mainContainer",

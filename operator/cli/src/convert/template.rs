@@ -166,7 +166,7 @@ pub fn convert(
         draft.note(
             &at,
             &format!("{path}.spec.restartPolicy: Always"),
-            "left out. A member that exits with 0 has succeeded; spec.failurePolicy restarts the others.",
+            "left out. A member that exits with 0 has succeeded; spec.failurePolicy restarts other members.",
         );
     }
     for list in ["initContainers", "containers"] {

@@ -85,7 +85,7 @@ const FIELDS: &[Field] = &[
     noted(
         "runningEstimate",
         "/spec",
-        "not converted. spec.activeDeadlineSeconds ends a workload, and lets others run on its reserved nodes before.",
+        "not converted. spec.activeDeadlineSeconds ends a workload, and lets other gangs use its reserved nodes until then.",
     ),
     noted(
         "queue",
