@@ -12,11 +12,15 @@ use crate::bundle::{GENERATED, read_all};
 
 /// Folders below `config/` whose kustomizations name the manifests of the chart, with the condition
 /// for their objects.
-const FOLDERS: [(&str, &str); 8] = [
+const FOLDERS: [(&str, &str); 9] = [
     ("manager", ""),
     ("rbac", ""),
     ("policies", ""),
     ("components/agent", ".Values.agents.enabled"),
+    (
+        "components/agent-network-policy",
+        "and .Values.agents.enabled .Values.networkPolicy.enabled",
+    ),
     (
         "components/dashboards",
         ".Values.monitoring.dashboards.enabled",

@@ -182,7 +182,7 @@ const ROWS: &[Row] = &[
         "networkPolicy.enabled",
         Yaml("false"),
         ANY,
-        "Whether only Prometheus in namespaces with the label `metrics: enabled`, and probes, may reach managers.",
+        "Whether only Prometheus in namespaces with the label `metrics: enabled`, and probes, may reach managers and agents.",
     ),
     (
         "monitoring.dashboards.enabled",

@@ -33,7 +33,7 @@ const MEANT: [Meant; 2] = [
 ];
 
 /// Values, overlay and components that have the same objects.
-const SAME: [(&[&str], &str, &[&str]); 8] = [
+const SAME: [(&[&str], &str, &[&str]); 9] = [
     (&[], "full", &[]),
     (
         &[
@@ -54,7 +54,20 @@ const SAME: [(&[&str], &str, &[&str]); 8] = [
         &["k3s"],
     ),
     (&["manager.replicas=3"], "full", &["ha-3"]),
-    (&["networkPolicy.enabled=true"], "full", &["network-policy"]),
+    (
+        &["networkPolicy.enabled=true"],
+        "full",
+        &["agent-network-policy", "network-policy"],
+    ),
+    (
+        &[
+            "agents.enabled=false",
+            "monitoring.dashboards.enabled=false",
+            "networkPolicy.enabled=true",
+        ],
+        "default",
+        &["network-policy"],
+    ),
     (
         &["monitoring.prometheus.enabled=true"],
         "full",

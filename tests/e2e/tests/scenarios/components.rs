@@ -12,8 +12,9 @@ use lockstep_e2e::{cluster, fresh};
 use serde_json::json;
 
 /// All components, in a valid order for an overlay.
-const COMPONENTS: [&str; 8] = [
+const COMPONENTS: [&str; 9] = [
     "agent",
+    "agent-network-policy",
     "crio",
     "dashboards",
     "ha-3",
