@@ -77,9 +77,9 @@ image-twice: image ## The images of the last commit again, in another folder: di
 	tests/images/twice.sh
 
 .PHONY: bundle
-bundle: image ## The bundle for OLM with those images, by digest, and its catalog fragment into target/bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
-	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
-	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . -catalog $(CURDIR)/target/bundle
+bundle: image ## The bundle for OLM with those images, by digest, and its catalog fragment into target/bundle, its own image into target/lockstep-bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
+	image=$$($(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')); \
+	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . -image "$$image" $(CURDIR)/target/bundle
 
 .PHONY: test-bundle
 test-bundle: ## The bundle and its catalog fragment under operator-framework's own validators, and spoilt ones that the validators refuse (Go; minutes the first time)
@@ -99,6 +99,7 @@ release: ## All files of a release into target/release-VERSION: images, chart, m
 	$(MAKE) bundle plugin IMAGE_TAG=v$(VERSION) PLUGIN_ARCH=$(IMAGE_ARCH)
 	$(CARGO) run -q --bin xtask -- release --out $(RELEASE) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
 	cp -r target/bundle $(RELEASE)/bundle
+	cp target/lockstep-bundle.tar $(RELEASE)/images
 	kubectl=$$(tests/kubernetes/build.sh | tail -n 1)/kubectl; \
 	$$kubectl kustomize $(RELEASE)/config/overlays/full >$(RELEASE)/install.yaml; \
 	$$kubectl kustomize $(RELEASE)/config/overlays/default >$(RELEASE)/install-no-agents.yaml

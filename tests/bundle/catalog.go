@@ -2,11 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/operator-framework/api/pkg/manifests"
 	"github.com/operator-framework/operator-registry/alpha/declcfg"
@@ -16,12 +14,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// catalogFile is the name of the fragment beside the folders of the bundle. bundle.Dockerfile does not copy it.
+// catalogFile is the name of the fragment beside the folders of the bundle. The image of the bundle does not contain it.
 const catalogFile = "catalog.yaml"
 
-// writeCatalog writes the fragment of a file-based catalog for the bundle in the folder.
-func writeCatalog(folder string) error {
-	fragment, err := catalog(folder)
+// writeCatalog writes the fragment of a file-based catalog for the bundle in the folder, which has this image.
+func writeCatalog(folder, image string) error {
+	fragment, err := catalog(folder, image)
 	if err != nil {
 		return err
 	}
@@ -33,9 +31,8 @@ func writeCatalog(folder string) error {
 	return declcfg.WriteYAML(*fragment, file)
 }
 
-// catalog returns package, channel and bundle as `opm render` writes them. The image of the bundle is a tag, because the publisher of the
-// bundle builds it.
-func catalog(folder string) (*declcfg.DeclarativeConfig, error) {
+// catalog returns package, channel and bundle as `opm render` writes them.
+func catalog(folder, bundleImage string) (*declcfg.DeclarativeConfig, error) {
 	bundle, err := manifests.GetBundleFromDir(folder)
 	if err != nil {
 		return nil, err
@@ -54,12 +51,9 @@ func catalog(folder string) (*declcfg.DeclarativeConfig, error) {
 	properties = append(properties, property.MustBuildCSVMetadata(*bundle.CSV))
 
 	csv, channel := bundle.CSV, input.Bundle.Annotations.DefaultChannelName
-	rendered := declcfg.Bundle{Schema: declcfg.SchemaBundle, Name: csv.Name, Package: bundle.Package, Properties: properties}
+	rendered := declcfg.Bundle{Schema: declcfg.SchemaBundle, Name: csv.Name, Package: bundle.Package, Image: bundleImage, Properties: properties}
 	for _, related := range csv.Spec.RelatedImages {
 		rendered.RelatedImages = append(rendered.RelatedImages, declcfg.RelatedImage{Name: related.Name, Image: related.Image})
-		if prefix, _, ok := strings.Cut(related.Image, "lockstep-manager"); ok {
-			rendered.Image = fmt.Sprintf("%slockstep-bundle:v%s", prefix, csv.Spec.Version)
-		}
 	}
 	rendered.RelatedImages = append(rendered.RelatedImages, declcfg.RelatedImage{Image: rendered.Image})
 	icon, err := json.Marshal(csv.Spec.Icon[0])

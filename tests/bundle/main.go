@@ -1,6 +1,6 @@
 // Command bundle validates bundles for the Operator Lifecycle Manager with operator-framework's own validators. Arguments are
-// folders; each holds one bundle. A warning fails the command, like an error. With -catalog, the command then writes the fragment of a
-// file-based catalog into each folder.
+// folders; each holds one bundle. A warning fails the command, like an error. With -image, the command then writes the fragment of a
+// file-based catalog, which names that image of the bundle, into each folder.
 package main
 
 import (
@@ -30,13 +30,13 @@ var validators = validation.DefaultBundleValidators.WithValidators(
 )
 
 func main() {
-	write := flag.Bool("catalog", false, "write "+catalogFile+" into each folder")
+	image := flag.String("image", "", "write "+catalogFile+", which names this image of the bundle, into each folder")
 	flag.Parse()
 	failed := flag.NArg() == 0
 	for _, folder := range flag.Args() {
 		found, err := validate(folder)
-		if err == nil && *write {
-			err = writeCatalog(folder)
+		if err == nil && *image != "" {
+			err = writeCatalog(folder, *image)
 		}
 		if err != nil {
 			found = append(found, err.Error())

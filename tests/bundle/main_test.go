@@ -11,7 +11,11 @@ import (
 	"github.com/operator-framework/operator-registry/alpha/property"
 )
 
-const committed = "../../bundle"
+const (
+	committed   = "../../bundle"
+	bundleImage = "ghcr.io/lockstep-dev/lockstep-bundle" + digest
+	digest      = "@sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+)
 
 func TestCommittedBundleIsValid(t *testing.T) {
 	found, err := validate(committed)
@@ -64,7 +68,7 @@ func copied(t *testing.T) string {
 
 func TestCatalogNamesTheBundleAndAllThatItOwns(t *testing.T) {
 	folder := copied(t)
-	if err := writeCatalog(folder); err != nil {
+	if err := writeCatalog(folder, bundleImage); err != nil {
 		t.Fatal(err)
 	}
 	// As the file of a catalog, which has no folders of bundles.
@@ -81,7 +85,7 @@ func TestCatalogNamesTheBundleAndAllThatItOwns(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, err := model["lockstep"].DefaultChannel.Head()
-	if err != nil || head.Image != "ghcr.io/lockstep-dev/lockstep-bundle:"+strings.TrimPrefix(head.Name, "lockstep.") {
+	if err != nil || head.Image != bundleImage {
 		t.Fatal(head, err)
 	}
 	properties, err := property.Parse(head.Properties)
@@ -92,7 +96,7 @@ func TestCatalogNamesTheBundleAndAllThatItOwns(t *testing.T) {
 	for _, related := range head.RelatedImages {
 		images = append(images, strings.TrimPrefix(related.Image, "ghcr.io/lockstep-dev/lockstep-"))
 	}
-	if named := strings.Join(images, " "); named != "manager:v0.1.0 agent:v0.1.0 run:v0.1.0 bundle:v0.1.0" {
+	if named := strings.Join(images, " "); named != "manager:v0.1.0 agent:v0.1.0 run:v0.1.0 bundle"+digest {
 		t.Fatal(named)
 	}
 }
@@ -111,7 +115,7 @@ func TestEachMistakeInACatalogIsReported(t *testing.T) {
 		{"image", func(c *declcfg.DeclarativeConfig) { c.Bundles[0].Image = "" }},
 	} {
 		t.Run(mistake.finding, func(t *testing.T) {
-			fragment, err := catalog(committed)
+			fragment, err := catalog(committed, bundleImage)
 			if err != nil {
 				t.Fatal(err)
 			}

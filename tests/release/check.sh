@@ -24,6 +24,8 @@ while read -r image; do
   done
   tar -xOf "images/$program.tar" index.json | grep -qF "${image#*@}" || fail "images/$program.tar is not $image"
 done <images.txt
+digest=$(tar -xOf images/lockstep-bundle.tar index.json | grep -o 'sha256:[0-9a-f]*')
+grep -qF "lockstep-bundle@$digest" bundle/catalog.yaml || fail "bundle/catalog.yaml does not name images/lockstep-bundle.tar, $digest"
 if grep -hE '^ +(- )?image: ' install.yaml "$temporary/chart.yaml" | grep -vF @sha256:; then fail "an image without a digest"; fi
 
 # Notices list the crates that are linked into a program.

@@ -40,7 +40,8 @@ enum Command {
         /// Root of the checkout to measure. Default: this one.
         checkout: Option<PathBuf>,
     },
-    /// Write the OLM bundle with the images built by `image`, by digest.
+    /// Write the OLM bundle with the images built by `image`, by digest, and the bundle's own image
+    /// beside it. Prints the name of that image by digest.
     Bundle {
         /// Folder of the image layouts.
         #[arg(long, default_value = "target/images")]
@@ -116,7 +117,13 @@ fn main() -> Result<()> {
                 Some(maintainer) => bundle::publish_as(&mut bundle, &maintainer)?,
                 None => eprintln!("without a maintainer: mail goes to {}", bundle::NOBODY),
             }
-            write_bundle(&bundle, &root.join(out))
+            let out = root.join(out);
+            write_bundle(&bundle, &out)?;
+            let layout = out.with_file_name(bundle::IMAGE);
+            let image = bundle::image(&bundle, &images, &prefix, &image::Commit::of(root))?;
+            let written = image.write(&layout, &layout.with_extension("tar"))?;
+            println!("{prefix}{}@{}", bundle::IMAGE, written.digest);
+            Ok(())
         }
         Command::Release {
             images,
@@ -219,7 +226,6 @@ fn write_bundle(bundle: &bundle::Bundle, out: &Path) -> Result<()> {
         std::fs::create_dir_all(path.parent().context("a folder")?)?;
         std::fs::write(&path, content)?;
     }
-    println!("{}", out.display());
     Ok(())
 }
 

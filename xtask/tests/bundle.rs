@@ -4,12 +4,14 @@
 // `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
 #![cfg(test)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use xtask::bundle::{Bundle, Images, NOBODY, bundle, files, publish_as};
+use xtask::bundle::{Bundle, Images, NOBODY, bundle, files, image, publish_as};
+use xtask::image::Commit;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -56,6 +58,37 @@ fn the_bundle_contains_neither_configuration_nor_kinds_that_olm_refuses() {
     assert_eq!(pod["volumes"][0]["configMap"]["optional"], true);
     let args = pod["containers"][0]["args"].to_string();
     assert!(args.contains("lockstep-run:v0.1.0"), "{args}");
+}
+
+#[test]
+fn the_image_of_the_bundle_has_its_files_and_annotations_for_each_platform() {
+    let bundle = shipped();
+    let mut images = Images::tagged(PREFIX, "v0.1.0");
+    images.architectures.insert("arm64".to_owned());
+    let commit = Commit::default();
+    let written = [(); 2].map(|()| {
+        let folder = tempfile::tempdir().unwrap();
+        let image = image(&bundle, &images, PREFIX, &commit).unwrap();
+        assert_eq!(image.reference, format!("{PREFIX}lockstep-bundle:v0.1.0"));
+        for (key, value) in bundle.annotations.as_object().unwrap() {
+            assert_eq!(image.labels[key], *value);
+        }
+        for layer in image.layers.values() {
+            let mut archive = tar::Archive::new(layer.tar());
+            let found = archive.entries().unwrap().map(|entry| {
+                let mut entry = entry.unwrap();
+                let mut text = String::new();
+                entry.read_to_string(&mut text).unwrap();
+                (entry.path().unwrap().into_owned(), text)
+            });
+            let found: BTreeMap<PathBuf, String> = found.filter(|(_, t)| !t.is_empty()).collect();
+            assert_eq!(found, files(&bundle).unwrap().into_iter().collect());
+        }
+        let layout = folder.path().join("lockstep-bundle");
+        image.write(&layout, &layout.with_extension("tar")).unwrap()
+    });
+    assert_eq!(written[0], written[1]);
+    assert_eq!(written[0].manifests.len(), 2);
 }
 
 /// OLM mirrors only related images, and a disconnected cluster can pull no other image.
