@@ -36,6 +36,7 @@ complete() { # PROGRAM PROCESSOR NOTICES
     crates=$((crates + 1))
   done < <(sed -n '/^--- /q; s/^\([a-z][A-Za-z0-9_-]*\) \([0-9][^:]*\): .*/\1 \2/p' "$3")
   [ "$crates" -gt 0 ] || fail "notices of $1 name no crate"
+  echo "$1_$2.cdx.json" >>"$temporary/complete"
 }
 for archive in kubectl-lockstep_linux_*.tar.gz; do
   processor=${archive#*linux_}
@@ -56,4 +57,5 @@ for archive in images/*.tar; do
     complete "$program" "$processor" "$temporary/notices"
   done
 done
+sort "$temporary/complete" | diff - <(ls sbom | LC_ALL=C sort) || fail "a bill of materials without a program"
 echo "$PWD is complete"
