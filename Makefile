@@ -113,6 +113,20 @@ release-test: kubernetes ## The folder of `make release` under other programs, a
 	$(CARGO) build $(PROGRAMS) --features lockstep-e2e/release --test scenarios
 	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --features lockstep-e2e/release --test scenarios -- release:: --test-threads=2
 
+# The folder of another release, from which `make release-nodes` upgrades.
+PREVIOUS ?= $(wildcard target/previous/target/release-*)
+
+.PHONY: release-previous
+release-previous: ## The release of the previous commit, in a checkout of its own in target/previous (IMAGE_ARCH)
+	rm -rf target/previous
+	git worktree add --force --detach target/previous HEAD~1
+	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' target/previous/Cargo.toml); $(MAKE) -C target/previous release VERSION=$$version
+
+.PHONY: release-nodes
+release-nodes: static kubernetes nodes ## The folder of `make release` on real nodes: by kustomize, Helm and OLM, upgraded from the release in PREVIOUS (`make release-previous`) while a gang runs, removed (VERSION; root, node-packages)
+	$(CARGO) build --features lockstep-nodes/kubelets --test kubelets
+	LOCKSTEP_RELEASE=$(abspath $(RELEASE)) LOCKSTEP_PREVIOUS=$(abspath $(PREVIOUS)) $(KUBELETS) release::
+
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
 	$(CARGO) fmt --all -- --check
@@ -181,7 +195,7 @@ KUBELETS := CARGO_TARGET_$(subst -,_,$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINU
 .PHONY: test-kubelets
 test-kubelets: static kubernetes nodes ## Lockstep installed on real nodes: three kubelets with containerd, CNI and DNS (root, node-packages)
 	$(CARGO) build $(NODE_PROGRAMS) --features lockstep-nodes/kubelets --test kubelets
-	$(KUBELETS) --skip gates::
+	$(KUBELETS) --skip gates:: --skip release::
 	$(KUBELETS) gates::
 
 .PHONY: test-one-node
@@ -270,7 +284,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
 	$(MAKE) test-bundle test-helm
 	version=$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml); \
-	$(MAKE) release release-test VERSION=$$version IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
+	$(MAKE) release release-test release-previous release-nodes VERSION=$$version IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
 	$(MAKE) demo
 
 .PHONY: bench

@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::{Api, Client, ResourceExt};
 
+use crate::cluster::{Cluster, repository};
+
 const HEADER: &str = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
 /// The layer above both: the place where Prometheus looks for agents depends on their namespace.
 const FOLLOWS: &str = "resources: [manager, agents]
@@ -206,6 +208,35 @@ pub fn config_map_of(template: &PodTemplateSpec) -> Option<&str> {
     let volumes = template.spec.as_ref()?.volumes.as_ref()?;
     let mut sources = volumes.iter().filter_map(|v| v.config_map.as_ref());
     Some(&sources.next()?.name)
+}
+
+/// The commands under a heading of `docs/install.md`, without `kubectl` and comments.
+pub fn documented(heading: &str) -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(repository().join("docs/install.md"))?;
+    commands(page.split_once(heading).context("the heading")?.1)
+}
+
+/// The commands of the first block of a page, without `kubectl` and comments.
+pub fn commands(page: &str) -> Result<Vec<String>> {
+    let block = page.split_once("```sh\n").context("a block")?.1;
+    let block = block.split_once("```").context("its end")?.0;
+    let command = |l: &str| {
+        let command = l.split_once(" #").map_or(l, |(command, _)| command);
+        command
+            .strip_prefix("kubectl ")
+            .map(|c| c.trim_end().to_owned())
+            .context(l.to_owned())
+    };
+    block.lines().map(command).collect()
+}
+
+/// Runs such a command with `config/` of this folder.
+pub async fn play(cluster: &Cluster, folder: &Path, command: &str) -> Result<()> {
+    let config = folder.join("config").display().to_string();
+    let command = command.replace(" config/", &format!(" {config}/"));
+    let args: Vec<&str> = command.split(' ').collect();
+    let done = cluster.kubectl(&args).await;
+    done.with_context(|| command.clone()).map(drop)
 }
 
 /// Identity of a program's pod, as known to the kubelet.

@@ -1,4 +1,4 @@
-//! Objects that the Operator Lifecycle Manager creates from `bundle/`: service accounts, roles,
+//! Objects that the Operator Lifecycle Manager creates from a bundle: service accounts, roles,
 //! bindings and deployments of the ClusterServiceVersion, in the namespace of the installation. OLM
 //! itself is not available in tests. The mapping from fields to objects follows operator-registry
 //! and operator-controller's converter of registry+v1 bundles.
@@ -21,14 +21,19 @@ const RIGHTS: [(&str, &str, bool); 2] = [
     ("clusterPermissions", "ClusterRole", false),
 ];
 
-/// Installs the bundle into a namespace.
+/// Folder of the bundle in the sources.
+pub fn bundle() -> PathBuf {
+    repository().join("bundle")
+}
+
+/// Installs the bundle of the sources into a namespace.
 pub(crate) async fn install(cluster: &Cluster, namespace: &str) -> Result<()> {
     cluster.kubectl(&["create", "namespace", namespace]).await?;
     create_definition_of_csv(cluster).await?;
     let mut definitions = Vec::new();
     let mut others = Vec::new();
     let mut csv = None;
-    for path in manifests()? {
+    for path in manifests(&bundle())? {
         let object = read(&path)?;
         match object["kind"].as_str() {
             Some("ClusterServiceVersion") => csv = Some((path, object)),
@@ -51,10 +56,11 @@ pub(crate) async fn install(cluster: &Cluster, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Objects of an installation into this namespace, without the ClusterServiceVersion itself.
-pub fn objects(namespace: &str) -> Result<Vec<Value>> {
+/// Objects of an installation of the bundle in this folder into this namespace, without the
+/// ClusterServiceVersion itself.
+pub fn objects(bundle: &Path, namespace: &str) -> Result<Vec<Value>> {
     let mut out = Vec::new();
-    for path in manifests()? {
+    for path in manifests(bundle)? {
         let mut object = read(&path)?;
         match object["kind"].as_str() {
             Some("ClusterServiceVersion") => out.extend(resolved(&object, namespace)?),
@@ -74,7 +80,7 @@ pub fn objects(namespace: &str) -> Result<Vec<Value>> {
 /// (operator-framework/operator-lifecycle-manager#2985).
 pub async fn uninstall(cluster: &Cluster, namespace: &str) -> Result<()> {
     let mut gone = Vec::new();
-    for path in manifests()? {
+    for path in manifests(&bundle())? {
         let object = read(&path)?;
         match object["kind"].as_str() {
             Some("ClusterServiceVersion") => {
@@ -110,8 +116,8 @@ async fn create_definition_of_csv(cluster: &Cluster) -> Result<()> {
         .await
 }
 
-fn manifests() -> Result<Vec<PathBuf>> {
-    let folder = repository().join("bundle/manifests");
+fn manifests(bundle: &Path) -> Result<Vec<PathBuf>> {
+    let folder = bundle.join("manifests");
     let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<PathBuf> = entries
         .map(|e| e.map(|e| e.path()))

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lockstep_api::workload::HistoryEntry;
-use lockstep_cluster::eventually;
 use lockstep_cluster::scenario::{Scenario, addresses, node};
 use lockstep_cluster::stage::{Stage, timings};
 use lockstep_containers::Job;
@@ -15,7 +14,7 @@ use lockstep_containers::job::preempted_job_resumes;
 use lockstep_nodes::arms::{ARMS, CALM, place_to_ready, round};
 use lockstep_nodes::figures::table;
 use lockstep_nodes::incidents::{GPT, loses_a_node, node_to_lose, restarts_in_containers, started};
-use lockstep_nodes::real_cluster::{Gates, LIMIT};
+use lockstep_nodes::real_cluster::Gates;
 use lockstep_nodes::{Images, RealCluster};
 use rustix::process::Signal;
 use serde_json::json;
@@ -23,8 +22,6 @@ use serde_json::json;
 const NODES: u8 = 3;
 /// Leaves room on the nodes for the members of a lost node.
 const MEMBERS: usize = 4;
-/// Programs of Lockstep that run on nodes.
-const PROGRAMS: [&str; 3] = ["lockstep-manager", "lockstep-agent", "lockstep-run"];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -201,15 +198,6 @@ async fn preempted(s: &Stage, real: &RealCluster, t: &Scenario<'_>) -> Result<St
 
 async fn uninstalled(real: &RealCluster) -> Result<String> {
     real.cluster.make(&["undeploy"]).await?;
-    eventually("nothing of Lockstep to be left", LIMIT, async || {
-        let objects = real.cluster.objects_of_lockstep().await?;
-        ensure!(objects.is_empty(), "{objects:#?}");
-        for node in &real.nodes {
-            let program = PROGRAMS.into_iter().find(|program| node.has(program));
-            ensure!(program.is_none(), "{program:?} runs on {}", node.name);
-        }
-        Ok(())
-    })
-    .await?;
+    real.removed().await?;
     Ok("no object, no process".into())
 }

@@ -37,6 +37,8 @@ const KUBERNETES: &str = "10.96.0.1";
 pub(crate) const DNS: &str = "10.96.0.10";
 /// Accelerators of each node.
 pub const GPUS: u32 = 8;
+/// Programs of Lockstep that run on nodes.
+const PROGRAMS: [&str; 3] = ["lockstep-manager", "lockstep-agent", "lockstep-run"];
 /// Limit of each wait on a busy machine.
 pub const LIMIT: Duration = Duration::from_mins(3);
 
@@ -52,6 +54,8 @@ pub enum Images {
     Released,
     /// None. Only the image of recorded scenarios.
     Scenarios,
+    /// None. The test imports them.
+    Absent,
 }
 
 /// A running cluster. Its files are in subfolders of [`Cluster`]'s folder.
@@ -122,6 +126,20 @@ impl RealCluster {
         })
         .await?;
         Ok(())
+    }
+
+    /// Waits until no object of Lockstep is left, and no process on a node.
+    pub async fn removed(&self) -> Result<()> {
+        eventually("nothing of Lockstep to be left", LIMIT, async || {
+            let objects = self.cluster.objects_of_lockstep().await?;
+            ensure!(objects.is_empty(), "{objects:#?}");
+            for node in &self.nodes {
+                let program = PROGRAMS.into_iter().find(|program| node.has(program));
+                ensure!(program.is_none(), "{program:?} runs on {}", node.name);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until a node is ready, and adds accelerators to it.
@@ -271,6 +289,7 @@ async fn archives(folder: &Path, from: Images) -> Result<Vec<PathBuf>> {
             images.extend(images::packed(&folder).await?);
         }
         Images::Scenarios => images.push(images::of_scenarios()?),
+        Images::Absent => {}
     }
     for (number, image) in images.iter().enumerate() {
         let archive = folder.join(format!("{number}.tar"));

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use lockstep_cluster::cluster::repository;
-use lockstep_cluster::install::Method;
+use lockstep_cluster::install::{self, Method, commands, documented};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
@@ -26,33 +26,9 @@ fn shape() -> Shape {
     }
 }
 
-/// The commands under a heading of the page, without `kubectl`.
-fn documented(heading: &str) -> Result<Vec<String>> {
-    let page = std::fs::read_to_string(repository().join("docs/install.md"))?;
-    let part = page.split_once(heading).context("the heading")?.1;
-    let block = part.split_once("```sh\n").context("a block")?.1;
-    let block = block.split_once("```").context("its end")?.0;
-    lines(block)
-}
-
-/// The commands of a block, without `kubectl` and comments.
-fn lines(block: &str) -> Result<Vec<String>> {
-    let line = |l: &str| {
-        let command = l.split_once(" #").map_or(l, |(command, _)| command);
-        command
-            .strip_prefix("kubectl ")
-            .map(|c| c.trim_end().to_owned())
-            .context(l.to_owned())
-    };
-    block.lines().map(line).collect()
-}
-
 /// Runs a command of the page on a cluster.
 async fn play(cluster: &Cluster, line: &str) -> Result<()> {
-    let config = repository().join("config").display().to_string();
-    let line = line.replace(" config/", &format!(" {config}/"));
-    let args: Vec<&str> = line.split(' ').collect();
-    cluster.kubectl(&args).await.context(line.clone()).map(drop)
+    install::play(cluster, &repository(), line).await
 }
 
 /// Checks before the removal that the search finds the objects of every installation, and these
@@ -159,9 +135,7 @@ async fn the_documented_lines_remove_what_olm_leaves() -> Result<()> {
 #[test]
 fn the_olm_description_has_the_documented_uninstall_lines() -> Result<()> {
     let page = std::fs::read_to_string(repository().join("config/olm/description.md"))?;
-    let block = page.split_once("```sh\n").context("a block")?.1;
-    let block = block.split_once("```").context("its end")?.0;
-    let told = lines(&block.replace("NAMESPACE", OPERATORS))?;
+    let told = commands(&page.replace("NAMESPACE", OPERATORS))?;
     ensure!(told == documented("### Under OLM")?, "{told:#?}");
     Ok(())
 }

@@ -309,7 +309,7 @@ async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_
         runtime: runtime.trim_start_matches("--runtime-endpoint=").parse()?,
     };
     for namespace in BY_OLM {
-        let mut all = olm::objects(namespace)?;
+        let mut all = olm::objects(&olm::bundle(), namespace)?;
         let owner = json!({"metadata": {"name": "lockstep-components", "uid": "u"}});
         let owner: Deployment = serde_json::from_value(owner)?;
         let mut applied = policies()?;
@@ -334,7 +334,7 @@ fn bundled() -> Result<Objects> {
         prefix: "",
         namespaces: &[],
     };
-    names.objects(olm::objects(BY_OLM[0])?)
+    names.objects(olm::objects(&olm::bundle(), BY_OLM[0])?)
 }
 
 #[test]

@@ -11,8 +11,8 @@ use lockstep_nodes::RealCluster;
 use lockstep_nodes::real_cluster::{Gates, LIMIT};
 use serde_json::json;
 
-use crate::on_cluster;
 use crate::tiers::restarts_in_place;
+use crate::{installed, on_cluster};
 
 async fn on_gated_nodes(
     name: &str,
@@ -23,7 +23,7 @@ async fn on_gated_nodes(
         ("ContainerStopSignals", true),
         ("RestartAllContainersOnContainerExits", false),
     ]);
-    on_cluster(name, &gates, body).await
+    on_cluster(name, async |nodes| installed(nodes, &gates).await, body).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ mod gates;
 mod nodes;
 mod one_node;
 mod probes;
+mod release;
 mod starts;
 mod supervised;
 mod tiers;
@@ -32,23 +33,33 @@ async fn on_nodes(
     name: &str,
     body: impl AsyncFnOnce(&RealCluster, &Scenario<'_>) -> Result<()>,
 ) -> Result<()> {
-    on_cluster(name, &Gates::new(), body).await
+    on_cluster(
+        name,
+        async |nodes| installed(nodes, &Gates::new()).await,
+        body,
+    )
+    .await
 }
 
-/// The same on a cluster with these feature gates. A process has one cluster, so tests with other gates
-/// need another process.
+/// Starts a cluster with these feature gates and the operator.
+async fn installed(nodes: u8, gates: &Gates) -> Result<RealCluster> {
+    let real = RealCluster::start("real", nodes, Images::Development, gates).await?;
+    real.install().await?;
+    Ok(real)
+}
+
+/// The same on a cluster that this function starts. A process has one cluster, so tests with another
+/// cluster need another process.
 async fn on_cluster(
     name: &str,
-    gates: &Gates,
+    start: impl AsyncFnOnce(u8) -> Result<RealCluster>,
     body: impl AsyncFnOnce(&RealCluster, &Scenario<'_>) -> Result<()>,
 ) -> Result<()> {
     let real = REAL
         .get_or_try_init(async || {
             let nodes = std::env::var(NODES).unwrap_or_else(|_| "3".into());
             let nodes = nodes.parse().context(NODES)?;
-            let real = RealCluster::start("real", nodes, Images::Development, gates).await?;
-            real.install().await?;
-            anyhow::Ok(Mutex::new(real))
+            anyhow::Ok(Mutex::new(start(nodes).await?))
         })
         .await?;
     let real = real.lock().await;
