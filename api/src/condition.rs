@@ -179,6 +179,9 @@ pub mod reasons {
     pub const INVALID_OBJECT: &str = "InvalidObject";
     /// The priority class does not exist or is not allowed.
     pub const INVALID_PRIORITY_CLASS: &str = "InvalidPriorityClass";
+    /// kube-scheduler must place the gang, but the gang or the API server does not permit a native
+    /// group.
+    pub const NATIVE_GROUPS_UNAVAILABLE: &str = "NativeGroupsUnavailable";
     /// An object with a required name exists and belongs to another owner.
     pub const NAME_CONFLICT: &str = "NameConflict";
     /// All members restart in place.

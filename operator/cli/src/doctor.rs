@@ -368,8 +368,16 @@ fn names(facts: &InstallFacts) -> Finding {
 }
 
 fn native(facts: &InstallFacts) -> Finding {
-    let both = facts.backend_both == Some(true);
+    let backend = facts.backend.as_deref();
+    let both = backend == Some("Both");
+    let kubernetes = backend == Some("Kubernetes");
     match facts.native.missing() {
+        Some(why) if kubernetes => fail(format!(
+            "scheduling.backend is Kubernetes, but gangs are not placed: {why}"
+        )),
+        None if kubernetes => ok(format!(
+            "kube-scheduler places gangs by native groups ({NATIVE_GROUP}/{NATIVE_VERSION})"
+        )),
         Some(why) if both => warn(format!(
             "scheduling.backend is Both, but gangs get no native groups: {why}"
         )),

@@ -43,8 +43,8 @@ pub struct InstallFacts {
     pub rights: Vec<RightFacts>,
     /// What the API server supports of native groups.
     pub native: NativeSupport,
-    /// True if the manager's configuration requests native groups; absent if it is unreadable.
-    pub backend_both: Option<bool>,
+    /// The scheduling backend in the manager's configuration; absent if it is unreadable.
+    pub backend: Option<String>,
     /// Kueue's handling of jobs without a queue.
     pub kueue: KueueFacts,
     pub objects: Vec<ObjectFacts>,

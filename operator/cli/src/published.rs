@@ -43,10 +43,9 @@ impl ManagerConfig {
     }
 }
 
-/// True if the configuration of a manager requests native groups; `None` if it cannot be parsed.
-pub fn creates_native_groups(text: &str) -> Option<bool> {
-    let config = ManagerConfig::parse(text).ok()?;
-    Some(config.scheduling.backend == "Both")
+/// The scheduling backend in the configuration of a manager; `None` if it cannot be parsed.
+pub fn scheduling_backend(text: &str) -> Option<String> {
+    Some(ManagerConfig::parse(text).ok()?.scheduling.backend)
 }
 
 /// Parses the configuration of a manager in this namespace.
@@ -87,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn native_groups_are_requested_by_backend_both() {
-        assert_eq!(creates_native_groups(SHIPPED), Some(false));
-        let both = creates_native_groups("scheduling: {backend: Both}");
-        assert_eq!(both, Some(true));
-        assert_eq!(creates_native_groups("scheduling: 3"), None);
+    fn the_backend_is_read_from_the_configuration() {
+        assert_eq!(scheduling_backend(SHIPPED).as_deref(), Some("Lockstep"));
+        let both = scheduling_backend("scheduling: {backend: Both}");
+        assert_eq!(both.as_deref(), Some("Both"));
+        assert_eq!(scheduling_backend("scheduling: 3"), None);
     }
 
     #[test]

@@ -80,6 +80,10 @@ impl<'a> Observed<'a> {
         self.view.scheduling.as_ref()
     }
 
+    pub fn all_agents_supervise(self) -> bool {
+        self.view.all_agents_supervise
+    }
+
     pub fn native(self) -> &'a NativeView {
         &self.view.native
     }

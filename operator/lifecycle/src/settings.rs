@@ -37,6 +37,9 @@ pub struct LifecycleSettings {
     pub accelerators: Vec<String>,
     /// True if gangs get native groups where the API server supports them.
     pub native_groups: bool,
+    /// True if kube-scheduler places gangs by their native groups. Pods are then not pinned, and
+    /// nodes become known when pods are bound.
+    pub kube_scheduler_places: bool,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
     /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
@@ -61,6 +64,7 @@ impl Default for LifecycleSettings {
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
             native_groups: false,
+            kube_scheduler_places: false,
             supervisor_image: None,
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
         }

@@ -44,6 +44,9 @@ pub struct WorkloadView {
     /// Nodes that have or had an agent pod, and since when their agent pods are ready or not ready,
     /// by the manager's clock.
     pub agent_pods: BTreeMap<String, DateTime<Utc>>,
+    /// True if agents exist and all of them can supervise. Pods whose nodes are unknown then get
+    /// supervisors.
+    pub all_agents_supervise: bool,
     pub priority: Priority,
     /// Dry-run result for the pods of the current spec. `None`: no dry run yet.
     pub dry_run: Option<DryRun>,
@@ -136,11 +139,13 @@ pub struct NativeView {
 }
 
 /// The parts of a native pod group that change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NativePodGroup {
     pub min_count: i32,
     /// True once kube-scheduler has placed `min_count` members together. Never reverts.
     pub scheduled: bool,
+    /// Why kube-scheduler has not placed it.
+    pub unschedulable: Option<String>,
     /// True if it was deleted. It stays until its pods have ended.
     pub terminating: bool,
 }

@@ -79,6 +79,10 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
+        Pending::KubeSchedulerPlaces { members } => format!(
+            "waiting for kube-scheduler, which places the {} (scheduling.backend is Kubernetes)",
+            count(*members, "member")
+        ),
         Pending::Held(hold) => held(hold),
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
         Pending::TooLarge(too_large) => does_not_fit(too_large),

@@ -7,6 +7,8 @@ use lockstep_model::Rules;
 pub struct SchedulerSettings {
     pub rules: Rules,
     pub preemption_enabled: bool,
+    /// True if kube-scheduler places gangs. The scheduler then only records the nodes of bound pods.
+    pub kube_scheduler_places: bool,
     /// Most evictions per minute. `None`: no limit.
     pub max_evictions_per_minute: Option<NonZeroU32>,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
@@ -45,6 +47,7 @@ impl Default for SchedulerSettings {
         Self {
             rules: Rules::default(),
             preemption_enabled: true,
+            kube_scheduler_places: false,
             max_evictions_per_minute: None,
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),

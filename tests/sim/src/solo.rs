@@ -106,13 +106,27 @@ impl Solo {
         Self::with_settings(0, spec, settings)
     }
 
+    /// The same in an installation whose gangs are placed by kube-scheduler. Pods with a command get
+    /// a supervisor.
+    pub fn kubernetes(spec: Value) -> Self {
+        let settings = LifecycleSettings {
+            supervisor_image: Some("lockstep-supervisor".into()),
+            native_groups: true,
+            kube_scheduler_places: true,
+            ..LifecycleSettings::default()
+        };
+        Self::with_settings(0, spec, settings)
+    }
+
     fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {
+        let natively = settings.kube_scheduler_places;
         let mut cluster = SimCluster::with_settings(seed, settings);
         for name in ["n0", "n1", "n2", "n3"] {
             let gpus = (2 * GPUS).to_string();
             cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
         }
         // As in the stories: a shorter time.
+        cluster.scheduler_settings().kube_scheduler_places = natively;
         cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
         let mut solo = Self {
             cluster,

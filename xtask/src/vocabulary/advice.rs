@@ -81,6 +81,10 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "create the PriorityClass, or name another one",
     ),
     (
+        r::NATIVE_GROUPS_UNAVAILABLE,
+        "do what the message names, or set another `scheduling.backend` in the manager's configuration",
+    ),
+    (
         r::NAME_CONFLICT,
         "delete or rename the object in the message, or give the workload another name",
     ),

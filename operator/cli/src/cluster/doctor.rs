@@ -33,7 +33,7 @@ use crate::doctor_facts::{
 use crate::logs::LogSource;
 use crate::objects::holds;
 use crate::problem::Problem;
-use crate::published::creates_native_groups;
+use crate::published::scheduling_backend;
 
 /// Default namespace of the manager.
 const NAMESPACE: &str = "lockstep-system";
@@ -109,7 +109,7 @@ impl ClusterReader {
             rights: self.rights(namespace).await?,
             namespace: namespace.to_owned(),
             native,
-            backend_both: self.backend_both().await?,
+            backend: self.backend().await?,
             kueue: self.kueue(&groups).await?,
             objects: self.object_facts().await?,
         })
@@ -230,9 +230,9 @@ impl ClusterReader {
         })
     }
 
-    async fn backend_both(&self) -> Result<Option<bool>, Problem> {
+    async fn backend(&self) -> Result<Option<String>, Problem> {
         let config = permitted(self.manager_config(None).await)?.flatten();
-        Ok(config.and_then(|(_, text)| creates_native_groups(&text)))
+        Ok(config.and_then(|(_, text)| scheduling_backend(&text)))
     }
 
     async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {

@@ -121,27 +121,41 @@ ok       objects       workloads (5) and all other objects can be read          
 
 #[test]
 fn the_doctor_names_what_native_groups_lack() {
-    let native = |versions: &[&str], pod_field, both| {
+    let native = |versions: &[&str], pod_field, backend: Option<&str>| {
         found("native", |facts| {
             facts.native = NativeSupport {
                 versions: versions.iter().map(|&v| v.to_owned()).collect(),
                 pod_field,
             };
-            facts.backend_both = both;
+            facts.backend = backend.map(str::to_owned);
         })
     };
-    for (versions, field, both, level, part) in [
+    for (versions, field, backend, level, part) in [
         (
             &["v1beta1"][..],
             PodField::Kept,
-            Some(true),
+            Some("Kubernetes"),
+            CheckLevel::Ok,
+            "kube-scheduler places gangs",
+        ),
+        (
+            &["v1beta1"],
+            PodField::Dropped,
+            Some("Kubernetes"),
+            CheckLevel::Fail,
+            "gangs are not placed",
+        ),
+        (
+            &["v1beta1"][..],
+            PodField::Kept,
+            Some("Both"),
             CheckLevel::Ok,
             "each gang gets a native group",
         ),
         (
             &["v1beta1"],
             PodField::Kept,
-            Some(false),
+            Some("Lockstep"),
             CheckLevel::Ok,
             "Both would create native groups",
         ),
@@ -155,33 +169,33 @@ fn the_doctor_names_what_native_groups_lack() {
         (
             &["v1beta1"],
             PodField::Dropped,
-            Some(true),
+            Some("Both"),
             CheckLevel::Warn,
             "GenericWorkload is off",
         ),
         (
             &["v1alpha2"],
             PodField::Kept,
-            Some(true),
+            Some("Both"),
             CheckLevel::Warn,
             "in v1alpha2, and Lockstep creates",
         ),
         (
             &["v1alpha2"],
             PodField::Kept,
-            Some(false),
+            Some("Lockstep"),
             CheckLevel::Ok,
             "in v1alpha2, and Lockstep creates",
         ),
         (
             &[],
             PodField::Unknown,
-            Some(true),
+            Some("Both"),
             CheckLevel::Warn,
             "serves no pod groups",
         ),
     ] {
-        let (is, message) = native(versions, field, both);
+        let (is, message) = native(versions, field, backend);
         assert_eq!(is, level, "{message}");
         assert!(message.contains(part), "{message}");
     }

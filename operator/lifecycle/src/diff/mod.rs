@@ -74,23 +74,32 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         };
         waits |= wants_nodes(facts, ledger, gang, entry);
         retries.extend(retry_time(facts, entry, wake));
+        let pods = |placement| GangPods {
+            facts,
+            ledger,
+            gang,
+            entry,
+            membership: &membership,
+            placement,
+            native_group: native.name(&gang.key),
+        };
+        let may_create = complete && entry.may_have_pods();
         match facts.placement_state(&gang.key, entry) {
             PlacementState::Placed(placement) => {
-                let placed = GangPods {
-                    facts,
-                    ledger,
-                    gang,
-                    entry,
-                    membership: &membership,
-                    placement,
-                    native_group: native.name(&gang.key),
-                };
+                let placed = pods(Some(placement));
                 placed.repair(out, wake);
-                if complete && entry.may_have_pods() {
+                if may_create {
                     placed.create(&mut creates, wake);
                 }
             }
             PlacementState::Released => vacate(facts, ledger, gang, entry, out, wake),
+            PlacementState::Unplaced if is_placed_natively(facts, ledger, gang, entry) => {
+                let unplaced = pods(None);
+                unplaced.repair(out, wake);
+                if may_create {
+                    unplaced.create(&mut creates, wake);
+                }
+            }
             PlacementState::Unplaced => {
                 delete_unbound(facts, gang, entry.released.as_deref(), out);
             }
@@ -112,6 +121,14 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         dry_run = objects::dry_run(facts, DryRunFor::Retry { since }, wake).or(dry_run);
     }
     out.extend(dry_run);
+}
+
+/// True if pods of an unplaced gang wait for kube-scheduler, which chooses their nodes.
+fn is_placed_natively(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
+    facts.view.settings().kube_scheduler_places
+        && entry.may_have_pods()
+        && !ledger.is_done(gang)
+        && facts.prevents_native_placement(ledger, gang).is_none()
 }
 
 /// Time since which the API server must answer a dry run before this gang requests capacity again.

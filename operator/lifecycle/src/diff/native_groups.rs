@@ -11,7 +11,7 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::ids::GangKey;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::names::{DEFAULT_SCHEDULER, pod_group_name};
+use lockstep_api::names::pod_group_name;
 use lockstep_api::native_group::native_pod_group_name;
 
 use super::objects::{Ensured, ensure};
@@ -20,7 +20,7 @@ use crate::ledger::Ledger;
 use crate::objects::native_group::{NativeGang, native_pod_group, native_workload};
 use crate::plan::{Action, Object, Surplus};
 use crate::pods::PodView;
-use crate::view::Held;
+use crate::view::{Held, NativePodGroup};
 use crate::wake::Wake;
 
 /// The native groups that the gangs of a workload need.
@@ -44,7 +44,7 @@ impl<'f> NativeGroups<'f> {
             return groups;
         };
         let creates = creates && supported;
-        for gang in facts.gangs.iter().filter(|g| is_groupable(facts, g)) {
+        for gang in facts.gangs.iter().filter(|g| facts.has_native_group(g)) {
             let live = live_pods(facts, ledger, gang);
             let joined = live.iter().find_map(|(_, pod)| name_of(pod));
             let name = match joined {
@@ -150,19 +150,6 @@ fn surplus<T>(surplus: Surplus, name: &str, held: &Held<T>) -> Option<Action> {
     })
 }
 
-/// kube-scheduler places no group whose members name different schedulers. A template with a group
-/// of its own keeps that group. Basic gangs have none: their pods are independent.
-fn is_groupable(facts: &Facts<'_>, gang: &Gang) -> bool {
-    let names: BTreeSet<&str> = gang.members().map(|m| m.group.as_str()).collect();
-    let specs = names.into_iter().filter_map(|group| facts.template(group));
-    let specs: Vec<_> = specs.filter_map(|t| t.spec.as_ref()).collect();
-    let schedulers: BTreeSet<&str> = specs
-        .iter()
-        .map(|spec| spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER))
-        .collect();
-    !gang.basic && schedulers.len() == 1 && specs.iter().all(|spec| spec.scheduling_group.is_none())
-}
-
 /// Pods that are not replaced and have not ended.
 fn live_pods<'f>(
     facts: &'f Facts<'_>,
@@ -182,16 +169,35 @@ fn name_of(pod: &PodView) -> Option<&str> {
 /// Name for a gang that is about to get pods.
 fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
     let entry = ledger.gang(&gang.key).filter(|e| e.may_have_pods())?;
-    let PlacementState::Placed(placement) = facts.placement_state(&gang.key, entry) else {
-        return None;
+    let placement = match facts.placement_state(&gang.key, entry) {
+        PlacementState::Placed(placement) => &*placement.id,
+        PlacementState::Unplaced if facts.view.settings().kube_scheduler_places => {
+            entry.released.as_deref().unwrap_or_default()
+        }
+        PlacementState::Unplaced | PlacementState::Released => return None,
     };
     if ledger.is_done(gang) {
         return None;
     }
     let view = facts.view;
     let own = pod_group_name(view.name(), view.uid(), gang.key.as_str());
-    let name = native_pod_group_name(&own, &placement.id, ledger.highest_attempt);
-    Some(name)
+    let name = |id: &str| native_pod_group_name(&own, id, ledger.highest_attempt);
+    let mut found = name(placement);
+    // kube-scheduler places the pods of a group together only once.
+    let groups = &view.native().pod_groups;
+    let spent = |name: &str| {
+        groups
+            .get(name)
+            .is_some_and(|held| held.owned && is_spent(held))
+    };
+    while spent(&found) {
+        found = name(&found);
+    }
+    Some(found)
+}
+
+fn is_spent(held: &Held<NativePodGroup>) -> bool {
+    held.content.scheduled || held.content.terminating
 }
 
 fn members_to_run<'f>(
@@ -201,7 +207,10 @@ fn members_to_run<'f>(
     gang: &'f Gang,
 ) -> impl Iterator<Item = &'f Member> {
     let assigned = facts.assigned_nodes(&gang.key);
+    let all = facts.view.settings().kube_scheduler_places;
     gang.members().filter(move |m| {
-        assigned.contains_key(*m) && membership.contains(m) && !ledger.completed.contains(*m)
+        (all || assigned.contains_key(*m))
+            && membership.contains(m)
+            && !ledger.completed.contains(*m)
     })
 }

@@ -1,5 +1,5 @@
 use k8s_openapi::api::core::v1::Pod;
-use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
@@ -8,7 +8,7 @@ use lockstep_api::workload::IncidentStage;
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::domains::{has_own_coordinator, has_peers, may_have_supervisors};
-use crate::facts::Facts;
+use crate::facts::{Facts, NO_NODES};
 use crate::failure::domain::awaits_node;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
@@ -51,12 +51,13 @@ pub(super) struct GangPods<'v, 'a> {
     pub gang: &'v Gang,
     pub entry: &'v GangLedger,
     pub membership: &'v Membership<'a>,
-    pub placement: &'a PlacementView,
+    /// `None`: kube-scheduler has not placed the gang yet.
+    pub placement: Option<&'a PlacementView>,
     /// Native pod group that new pods join.
     pub native_group: Option<&'v str>,
 }
 
-impl GangPods<'_, '_> {
+impl<'a> GangPods<'_, 'a> {
     /// Domains without an incident that waits for its order.
     fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {
         self.gang.domains.iter().filter_map(|domain| {
@@ -65,6 +66,18 @@ impl GangPods<'_, '_> {
             let decided = incident.is_some_and(|i| i.stage == IncidentStage::Decided);
             (!decided).then_some((domain, entry))
         })
+    }
+
+    /// True if kube-scheduler chooses the nodes of new pods. Pods without a native group, which were
+    /// created for another backend, keep their nodes.
+    fn is_open(&self) -> bool {
+        let settings = self.facts.view.settings();
+        let joins = self.native_group.is_some() || self.gang.basic;
+        settings.kube_scheduler_places && (joins || self.placement.is_none())
+    }
+
+    fn nodes(&self) -> &'a Assignments {
+        self.placement.map_or(&NO_NODES, |p| &p.nodes)
     }
 
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
@@ -84,13 +97,7 @@ impl GangPods<'_, '_> {
                     } else {
                         if self.membership.contains(member)
                             && !self.gang.degrades()
-                            && awaits_node(
-                                self.facts,
-                                self.entry,
-                                &self.placement.nodes,
-                                member,
-                                pod,
-                            )
+                            && awaits_node(self.facts, self.entry, self.nodes(), member, pod)
                         {
                             continue;
                         }
@@ -120,8 +127,8 @@ impl GangPods<'_, '_> {
         if pod.terminating() {
             return;
         }
-        let node = self.placement.nodes.get(member).map(NodeName::as_str);
-        let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
+        let node = self.nodes().get(member).map(NodeName::as_str);
+        let misplaced = !self.is_open() && pod.node.is_none() && pod.pinned.as_deref() != node;
         // A sidecar keeps the pod running after training.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
         // A kubelet that lost its containers starts the member again.
@@ -150,7 +157,7 @@ impl GangPods<'_, '_> {
     }
 
     fn is_preempting(&self) -> bool {
-        self.placement.preempting.is_some()
+        self.placement.is_some_and(|p| p.preempting.is_some())
     }
 
     pub fn create(&self, out: &mut Creations, wake: &mut Wake) {
@@ -159,7 +166,8 @@ impl GangPods<'_, '_> {
         }
         let gated = self.is_preempting();
         // A refusal releases the placement of a gang that has not run yet.
-        let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
+        let holds =
+            self.gang.basic || self.placement.is_none() || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !self.facts.is_ordered(&domain.key, entry.attempt)
                 || self.old_attempt_runs(domain, entry, wake)
@@ -241,35 +249,44 @@ impl GangPods<'_, '_> {
     /// `None` while an old pod, the node or its agent prevents the creation.
     fn new_pod(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Pod> {
         let facts = self.facts;
-        let node = self.placement.nodes.get(plan.member)?.as_str();
         let old_pods = facts.pods_of(plan.member);
+        let node = if self.is_open() {
+            None
+        } else {
+            Some(self.nodes().get(plan.member)?.as_str())
+        };
         let mut blocking = old_pods.iter();
         if blocking.any(|p| self.blocks_replacement(p, node, wake))
-            || !facts.usable(self.entry, node)
+            || node.is_some_and(|node| !facts.usable(self.entry, node))
         {
             return None;
         }
-        let due = facts.agent_due(plan.member, node);
+        let due = node.and_then(|node| facts.agent_due(plan.member, node));
         if plan.supervised.is_some() && due.is_some_and(|due| !due.passed(wake)) {
             return None;
         }
         let plan = PodPlan {
-            place: Some((node, self.placement.id.as_str())),
+            place: self.placement.zip(node).map(|(p, node)| (node, &*p.id)),
             replaces: old_pods.last().map(|p| p.uid.as_str()),
-            tier: self.tier(node),
-            supervised: plan.supervised.and_then(|_| facts.delivery(node)),
+            // Any node may be chosen, so the pod needs what every node can do.
+            tier: node.map_or(Tier::Plain, |node| self.tier(node)),
+            supervised: plan.supervised.and_then(|_| match node {
+                Some(node) => facts.delivery(node),
+                None if facts.view.all_agents_supervise() => Some(Delivery::Copied),
+                None => None,
+            }),
             ..plan
         };
         pod(facts.view, self.membership, plan)
     }
 
-    /// True if the replacement on `node` must wait for the old pod. The end of a pod on another,
+    /// True if the replacement on `node`, or on any node, must wait for the old pod. The end of a pod on another,
     /// lost node can never be confirmed.
-    fn blocks_replacement(&self, old: &PodView, node: &str, wake: &mut Wake) -> bool {
+    fn blocks_replacement(&self, old: &PodView, node: Option<&str>, wake: &mut Wake) -> bool {
         let elsewhere = old
             .node
             .as_deref()
-            .is_some_and(|n| n != node && self.facts.lost(n));
+            .is_some_and(|n| Some(n) != node && self.facts.lost(n));
         let given_up = self.facts.is_given_up(old, wake);
         old.identity.published || !(old.terminal() || elsewhere || given_up)
     }

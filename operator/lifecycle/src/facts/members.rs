@@ -1,13 +1,17 @@
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::condition::types;
+use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
+use lockstep_api::names::DEFAULT_SCHEDULER;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::FailureAction;
 
-use super::Facts;
+use super::{Facts, PlacementState};
 use crate::arrivals::Arrival;
-use crate::ledger::OpenIncident;
+use crate::ledger::{Ledger, OpenIncident};
 use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
 
@@ -61,6 +65,46 @@ impl<'a> Facts<'a> {
         let groups = &self.view.spec().groups;
         let group = groups.iter().find(|g| g.name == group)?;
         Some(&group.template.0)
+    }
+
+    /// kube-scheduler places no group whose members name different schedulers. A template with a
+    /// group of its own keeps that group. Basic gangs have none: their pods are independent.
+    pub fn has_native_group(&self, gang: &Gang) -> bool {
+        let names: BTreeSet<&str> = gang.members().map(|m| m.group.as_str()).collect();
+        let specs = names.into_iter().filter_map(|group| self.template(group));
+        let specs: Vec<_> = specs.filter_map(|t| t.spec.as_ref()).collect();
+        let schedulers: BTreeSet<&str> = specs
+            .iter()
+            .map(|spec| spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER))
+            .collect();
+        !gang.basic
+            && schedulers.len() == 1
+            && specs.iter().all(|spec| spec.scheduling_group.is_none())
+    }
+
+    /// Why kube-scheduler cannot place an unplaced gang that it has to place.
+    pub fn prevents_native_placement(&self, ledger: &Ledger, gang: &Gang) -> Option<&'static str> {
+        let entry = ledger.gang(&gang.key).filter(|e| e.may_have_pods())?;
+        let unplaced = matches!(
+            self.placement_state(&gang.key, entry),
+            PlacementState::Unplaced
+        );
+        if !unplaced || !self.view.settings().kube_scheduler_places || ledger.is_done(gang) {
+            None
+        } else if self.spec().scheduling.topology.is_some() {
+            Some("scheduling.topology is not supported by this backend: remove it")
+        } else if gang.basic {
+            None
+        } else if self.view.native().supported == Some(false) {
+            Some(
+                "the API server does not support native groups: serve scheduling.k8s.io/v1beta1 and enable feature \
+                 gate GenericWorkload",
+            )
+        } else if !self.has_native_group(gang) {
+            Some("the templates of a gang need one schedulerName and no schedulingGroup")
+        } else {
+            None
+        }
     }
 
     /// If a pod is being deleted or disrupted, an exit with 0 follows SIGTERM and is no success.

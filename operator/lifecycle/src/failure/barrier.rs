@@ -166,7 +166,10 @@ impl DomainPass<'_> {
             let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
             let refusal = refused_on(facts, member, placement).map(|r| r.message.as_str());
             let refusal = refusal.or(prevented);
-            if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
+            let pod = facts.current(domain, member);
+            // kube-scheduler chooses the node of a pod that is not pinned.
+            let unbound = pod.is_some_and(|p| p.place().is_none());
+            if (!placed || refusal.is_some()) && pod.is_none() || unbound {
                 let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
                 unplaced.push(format!("{member}{why}"));
             }

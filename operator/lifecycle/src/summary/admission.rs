@@ -11,6 +11,7 @@ use crate::facts::{Facts, PlacementState};
 use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
 use crate::messages::of_gang;
+use crate::view::Target;
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 
@@ -127,7 +128,8 @@ impl Admission<'_, '_> {
         };
         Some(match waiting {
             Some(wait) if !NOT_REQUESTING.contains(&wait.reason.as_str()) => {
-                let message = format!("{part}{}{late}", wait.message);
+                let native = self.native_message(gang).unwrap_or_default();
+                let message = format!("{part}{}{native}{late}", wait.message);
                 condition(false, &wait.reason, of_gang(key.as_str(), others, &message))
             }
             Some(_) | None => {
@@ -139,6 +141,21 @@ impl Admission<'_, '_> {
                 condition(false, reasons::QUEUED, message)
             }
         })
+    }
+
+    /// Why kube-scheduler has not placed the pods of an unplaced gang, or why they do not exist.
+    fn native_message(&self, gang: &Gang) -> Option<String> {
+        if !self.facts.view.settings().kube_scheduler_places {
+            return None;
+        }
+        let mut targets = gang.members().map(|m| Target::Pod(m.clone()));
+        let refused = targets.find_map(|t| self.facts.refusals(&t).first().copied());
+        let groups = &self.facts.view.native().pod_groups;
+        let mut pods = self.facts.current_pods(self.ledger, gang);
+        let group = pods.find_map(|(_, pod)| groups.get(pod?.identity.native_group.as_ref()?));
+        let waits = group.and_then(|held| held.content.unschedulable.as_ref());
+        let why = refused.map(|r| &r.message).or(waits)?;
+        Some(format!(": {why}"))
     }
 
     /// Members that are unbound after the victims are gone. Mentions the scheduler only if all

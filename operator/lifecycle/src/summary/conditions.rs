@@ -194,6 +194,12 @@ fn stalled(
         let status = is_true(&before.conditions, types::STALLED);
         return condition(status, &known.reason, &known.message);
     }
+    let prevented = facts.gangs.iter();
+    let mut prevented = prevented.filter_map(|g| facts.prevents_native_placement(ledger, g));
+    if let Some(why) = prevented.next() {
+        let message = format!("scheduling.backend is Kubernetes: {why}, or change the backend");
+        return condition(true, reasons::NATIVE_GROUPS_UNAVAILABLE, message);
+    }
     foreign_object(facts)
         .or_else(|| refused_object(facts, wake))
         .unwrap_or(none)

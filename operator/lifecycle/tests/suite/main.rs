@@ -19,6 +19,7 @@ mod late_agents;
 mod meetings;
 mod mixed;
 mod native_groups;
+mod native_placement;
 mod objects;
 mod one_member;
 mod outages;

@@ -18,6 +18,7 @@ impl Config {
     /// Pods in the operator's own namespaces are never evicted.
     pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
         let mut settings = SchedulerSettings::from(&self.scheduler);
+        settings.kube_scheduler_places = self.scheduling.backend == Backend::Kubernetes;
         let excluded = &mut settings.rules.victims.excluded_namespaces;
         excluded.extend(own.map(str::to_owned));
         settings
@@ -94,7 +95,8 @@ impl Config {
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
             accelerators: self.scheduler.accelerators.clone(),
-            native_groups: self.scheduling.backend == Backend::Both,
+            native_groups: self.scheduling.backend != Backend::Lockstep,
+            kube_scheduler_places: self.scheduling.backend == Backend::Kubernetes,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
             ..LifecycleSettings::default()

@@ -248,8 +248,9 @@ impl Default for WorkloadConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulingConfig {
     /// `Lockstep`: gangs have Lockstep's own scheduling objects only. `Both`: kube-scheduler also gets
-    /// a native group for each gang, where the API server supports it. A change affects the next
-    /// placement of a gang.
+    /// a native group for each gang, where the API server supports it. `Kubernetes`: kube-scheduler
+    /// places and preempts gangs by their native groups. A change affects the next placement of a
+    /// gang.
     pub backend: Backend,
 }
 
@@ -261,6 +262,8 @@ pub enum Backend {
     Lockstep,
     /// Lockstep's own objects, and native groups.
     Both,
+    /// Native groups. Lockstep places and preempts nothing.
+    Kubernetes,
 }
 
 /// Selection of the node agents' pods.

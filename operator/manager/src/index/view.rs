@@ -4,6 +4,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::{GangKey, NodeName, Uid};
 use lockstep_api::names::{labels, pod_group_prefix};
+use lockstep_api::node_agent::capabilities;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
@@ -70,6 +71,12 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent_pods_of(n)?.since)))
                 .collect(),
+            all_agents_supervise: !self.agents.is_empty()
+                && known.settings.kube_scheduler_places
+                && self
+                    .agents
+                    .values()
+                    .all(|a| a.status.has(capabilities::SUPERVISE)),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             refusals: known.refusals,

@@ -47,6 +47,7 @@ fn view() -> WorkloadView {
         zones: Arc::default(),
         agents: BTreeMap::new(),
         agent_pods: BTreeMap::new(),
+        all_agents_supervise: false,
         priority: Priority::Resolved {
             value: 0,
             preemption: PreemptionPolicy::Never,

@@ -27,7 +27,11 @@ impl Cycle<'_> {
                 continue;
             }
             if gang.assigned.is_none() {
-                adopt_running_pods(gang);
+                if context.settings.kube_scheduler_places {
+                    adopt_bound_gang(gang);
+                } else {
+                    adopt_running_pods(gang);
+                }
             } else if gang.input.released() {
                 clear_when_empty(context, gang);
             } else if !gang.disrupted() && gang.fully_bound().is_none() {
@@ -115,6 +119,25 @@ fn adopt_running_pods(gang: &mut GangState) {
         .filter_map(|p| Some((p.member.clone()?, p.bound.clone()?)))
         .collect();
     gang.assigned = Some(nodes).filter(|n| !n.is_empty()).map(Arc::new);
+}
+
+/// Records the nodes that kube-scheduler has chosen, once all members of a gang are bound. Pods that
+/// have ended count: they may have run before this process saw them.
+fn adopt_bound_gang(gang: &mut GangState) {
+    if gang.phase() != GangPhase::Active {
+        return;
+    }
+    let pods = gang
+        .all_pods()
+        .filter(|p| !p.disrupted && p.terminating.is_none());
+    let nodes: Assignments = pods
+        .filter_map(|p| Some((p.member.clone()?, p.bound.clone()?)))
+        .collect();
+    let alone = gang.input.gang.basic || gang.under_way();
+    let absent = &gang.input.workload.members.absent;
+    let placed = |m: &Member| absent.contains(m) || nodes.contains_key(m);
+    let whole = alone || gang.unfinished().all(placed);
+    gang.assigned = Some(nodes).filter(|n| whole && !n.is_empty()).map(Arc::new);
 }
 
 /// Unassigns members that left the gang, and members on unusable nodes.

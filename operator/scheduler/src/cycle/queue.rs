@@ -56,6 +56,12 @@ impl Cycle<'_> {
                 grows: request == Request::Growth,
             });
             let gang = &mut self.gangs[at];
+            if context.settings.kube_scheduler_places {
+                let members = gang.unfinished().count();
+                let waits = Pending::KubeSchedulerPlaces { members };
+                gang.pending = Some(waits).filter(|_| request == Request::Required);
+                continue;
+            }
             keep_to_volumes(gang);
             if let Some(hold) = hold_of(gang, request, &usage) {
                 gang.pending = Some(Pending::Held(hold));

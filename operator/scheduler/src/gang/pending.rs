@@ -40,6 +40,10 @@ pub enum Pending {
         short: Infeasible,
         why: NoPreemption,
     },
+    /// kube-scheduler places the gang, by its native group.
+    KubeSchedulerPlaces {
+        members: usize,
+    },
     /// An object is missing, or the nodes are too few or too small for the gang.
     Held(Hold),
     /// kube-scheduler refused the last placements for a reason other than capacity.
@@ -120,7 +124,10 @@ impl Pending {
     pub(crate) fn lasts(&self) -> bool {
         let disabled = |why: &NoPreemption| matches!(why, NoPreemption::Disabled);
         match self {
-            Self::Capacity(_) | Self::NoVictims { .. } | Self::Held(Hold::Misfit(_)) => true,
+            Self::Capacity(_)
+            | Self::NoVictims { .. }
+            | Self::Held(Hold::Misfit(_))
+            | Self::KubeSchedulerPlaces { .. } => true,
             Self::NoPreemption { why, .. } => disabled(why),
             _ => false,
         }
@@ -133,6 +140,7 @@ impl Pending {
             Self::NoVictims { .. } => "no_victims",
             Self::Unknown { .. } => "unknown",
             Self::NoPreemption { .. } => "no_preemption",
+            Self::KubeSchedulerPlaces { .. } => "kube_scheduler_places",
             Self::Held(_) => "held",
             Self::BackingOff { .. } => "backing_off",
             Self::TooLarge(_) => "too_large",

@@ -141,7 +141,7 @@ fn a_gang_that_has_lost_a_race_for_its_capacity_preempts_again_after_the_backoff
 }
 
 #[test]
-fn a_refusal_from_before_the_victims_ended_counts_only_after_the_next_try_of_kube_scheduler() {
+fn a_refusal_before_the_victims_ended_counts_after_the_back_off_of_kube_scheduler() {
     let mut world = contested(&json!({}));
     while world.intent("himg").is_none() || world.running("full") > 0 {
         world.pass();

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use lockstep_api::condition::types;
+use lockstep_api::condition::{find, types};
 use lockstep_api::workload::Phase;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::Scenario;
+use lockstep_cluster::scenario::{Scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually, http, scenario};
 use lockstep_e2e::{NATIVE_GATE, native, native_version, no_native_groups};
 use serde_json::{Value, json};
@@ -213,7 +213,17 @@ async fn kube_scheduler_binds_a_gang_of_backend_both_by_its_native_group() -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_native_gang_with_finished_and_lost_members_completes() -> Result<()> {
-    let cluster = with_groups("native-lost", "Both").await?;
+    completes("native-lost", "Both").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_of_backend_kubernetes_with_finished_and_lost_members_completes() -> Result<()> {
+    completes("native-lost-kubernetes", "Kubernetes").await
+}
+
+/// A gang of which one member has finished and another is lost succeeds.
+async fn completes(name: &str, backend: &str) -> Result<()> {
+    let cluster = with_groups(name, backend).await?;
     if !cluster.has_nodes("native groups") {
         return Ok(());
     }
@@ -250,6 +260,115 @@ async fn a_native_gang_with_finished_and_lost_members_completes() -> Result<()> 
         })
         .await?;
         no_native_groups(t).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_scheduler_places_gangs_of_backend_kubernetes_whole() -> Result<()> {
+    let cluster = with_groups("native-kubernetes", "Kubernetes").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    let shape = Shape {
+        nodes: 2,
+        ..Shape::default()
+    };
+    scenario(&cluster, "kubernetes", &shape, async |t| {
+        // One member more than nodes: kube-scheduler binds none.
+        t.create(gang("large", 3, 8, json!({"priorityClassName": "low"})))
+            .await?;
+        t.workload(
+            "large",
+            "to show why kube-scheduler does not place it",
+            |w| {
+                let status = w.status.as_ref().context("status")?;
+                let admitted = find(&status.conditions, types::ADMITTED).context("Admitted")?;
+                let message = &admitted.message;
+                ensure!(admitted.reason == "Unschedulable", "{}", admitted.reason);
+                ensure!(
+                    message.contains("minCount (3) cannot be satisfied"),
+                    "{message}"
+                );
+                Ok(())
+            },
+        )
+        .await?;
+        let pods = t.pods("large").await?;
+        ensure!(pods.len() == 3, "{} pods", pods.len());
+        let bound = |pod: &&Pod| pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+        ensure!(pods.iter().filter(bound).count() == 0);
+        t.kubectl(&["delete", "tw", "large"]).await?;
+        t.no_pods("large").await?;
+
+        t.create(gang("g", 2, 8, json!({"priorityClassName": "low"})))
+            .await?;
+        let pods = t.running("g").await?;
+        let group = joined(t, &pods).await?;
+        ensure!(group.spec.priority == Some(100), "{:?}", group.spec);
+        let pinned = |pod: &Pod| pod.spec.as_ref().is_some_and(|s| s.affinity.is_some());
+        ensure!(!pods.iter().any(pinned), "a pod is pinned");
+
+        // A dead member restarts in place.
+        t.exit(&pods[0], 3).await?;
+        t.restarted("g", 1).await?;
+        let again = t.running("g").await?;
+        ensure!(uids(&again) == uids(&pods), "new pods");
+
+        // kube-scheduler takes the whole gang for a gang of higher priority.
+        t.create(gang("vip", 2, 8, json!({"priorityClassName": "high"})))
+            .await?;
+        t.running("vip").await?;
+        for pod in &pods {
+            let reasons = t.event_reasons(&pod.name_any()).await?;
+            ensure!(reasons.iter().any(|r| r == "Preempted"), "{reasons:?}");
+        }
+        let workload = t
+            .workload("g", "to wait for capacity", |w| {
+                let phase = w.status.as_ref().and_then(|s| s.phase);
+                ensure!(phase == Some(Phase::Pending), "{phase:?}");
+                Ok(())
+            })
+            .await?;
+        let status = workload.status.context("status")?;
+        ensure!(
+            status.preemptions == 1,
+            "{} preemptions",
+            status.preemptions
+        );
+        ensure!(status.restarts.counted == 1, "the preemption is charged");
+        t.kubectl(&["delete", "tw", "vip"]).await?;
+        t.running("g").await?;
+
+        for suspend in [true, false] {
+            t.patch_spec("g", json!({"suspend": suspend})).await?;
+            if suspend {
+                t.no_pods("g").await?;
+            }
+        }
+        t.running("g").await?;
+        t.kubectl(&["delete", "tw", "g"]).await?;
+        t.no_pods("g").await?;
+        no_native_groups(t).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backend_kubernetes_is_refused_where_pods_have_no_groups() -> Result<()> {
+    let cluster = cluster(Options::named("native-refused"), "Kubernetes").await?;
+    if !cluster.has_nodes("native groups") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "refused", &Shape::default(), async |t| {
+        t.create(gang("g", 2, 8, json!({}))).await?;
+        let (reason, message) = t.condition("g", types::STALLED).await?;
+        ensure!(reason == "NativeGroupsUnavailable", "{reason}: {message}");
+        ensure!(message.contains("GenericWorkload"), "{message}");
+        ensure!(t.pods("g").await?.is_empty());
+        Ok(())
     })
     .await
 }

@@ -333,6 +333,7 @@ impl Gang {
             zones: Arc::default(),
             agents: BTreeMap::new(),
             agent_pods: BTreeMap::new(),
+            all_agents_supervise: false,
             priority: Priority::Resolved {
                 value: 0,
                 preemption: PreemptionPolicy::PreemptLowerPriority,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::scheduling::v1beta1::{PodGroup, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::DeserializeGuard;
 use lockstep_api::condition::types;
 use lockstep_api::ids::Uid;
@@ -59,6 +60,7 @@ impl Watched for NativePodGroups {
             NativePodGroup {
                 min_count: gang.map_or(0, |gang| gang.min_count),
                 scheduled: is_scheduled(object),
+                unschedulable: why_unscheduled(object),
                 terminating: object.metadata.deletion_timestamp.is_some(),
             },
         );
@@ -127,10 +129,16 @@ fn held<K, T>(object: &Identified<K>, content: T) -> Held<T> {
 }
 
 fn is_scheduled(group: &PodGroup) -> bool {
-    let conditions = group
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten());
-    let mut scheduled = conditions.filter(|c| c.type_ == types::POD_GROUP_INITIALLY_SCHEDULED);
-    scheduled.any(|c| c.status == "True")
+    scheduled(group).is_some_and(|c| c.status == "True")
+}
+
+fn why_unscheduled(group: &PodGroup) -> Option<String> {
+    let waits = scheduled(group).filter(|c| c.status != "True")?;
+    Some(waits.message.clone())
+}
+
+fn scheduled(group: &PodGroup) -> Option<&Condition> {
+    let status = group.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.find(|c| c.type_ == types::POD_GROUP_INITIALLY_SCHEDULED)
 }

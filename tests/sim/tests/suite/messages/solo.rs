@@ -7,6 +7,11 @@ use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
+fn settled(mut world: Solo) -> Solo {
+    world.settle();
+    world
+}
+
 /// Title of a story, and its world at the end.
 pub(super) type Story = (&'static str, fn() -> Solo);
 
@@ -54,6 +59,24 @@ pub(super) const STORIES: &[Story] = &[
     ("loses a node that nothing replaces", || loses_a_node(8)),
     ("has a pod that does not end", does_not_end),
     ("fails again and again", fails_again_and_again),
+    ("waits for kube-scheduler", || {
+        settled(Solo::kubernetes(gang(20)))
+    }),
+    ("needs native groups that are not served", || {
+        let mut w = Solo::kubernetes(gang(2));
+        w.native_support(false);
+        settled(w)
+    }),
+    ("has a group of its own where kube-scheduler places", || {
+        let mut spec = gang(2);
+        let pod = &mut spec["groups"][0]["template"]["spec"];
+        pod["schedulingGroup"] = json!({"podGroupName": "mine"});
+        settled(Solo::kubernetes(spec))
+    }),
+    ("has a topology where kube-scheduler places", || {
+        let rack = json!({"scheduling": {"topology": {"key": "rack"}}});
+        settled(Solo::kubernetes(gang_with(2, &rack)))
+    }),
     ("names no class", || {
         after(gang_with(2, &json!({"priorityClassName": "nobody"})), 30)
     }),

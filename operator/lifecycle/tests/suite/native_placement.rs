@@ -1,0 +1,202 @@
+//! Gangs that kube-scheduler places by their native groups.
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use lockstep_api::condition::find;
+use lockstep_api::workload::Phase;
+use lockstep_sim::Solo;
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+fn is_pinned(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
+    spec.is_some_and(|s| {
+        s.affinity
+            .as_ref()
+            .is_some_and(|a| a.node_affinity.is_some())
+    })
+}
+
+fn group_of(pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    spec.scheduling_group.as_ref()?.pod_group_name.clone()
+}
+
+fn message(w: &Solo, type_: &str) -> String {
+    let status = w.status();
+    find(&status.conditions, type_).unwrap().message.clone()
+}
+
+#[test]
+fn members_have_a_group_and_no_node_until_kube_scheduler_binds_them() {
+    let mut w = Solo::kubernetes(gang(3));
+    w.settle();
+    let pods = w.pods();
+    assert_eq!(pods.len(), 3);
+    assert!(pods.iter().all(|p| !is_pinned(p) && group_of(p).is_some()));
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert!(w.is_idle(), "{}", w.story(30));
+}
+
+#[test]
+fn a_gang_that_does_not_fit_waits_with_unbound_pods_and_holds_nothing() {
+    let mut w = Solo::kubernetes(gang(3));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    assert_eq!(w.pods().len(), 3);
+    assert_eq!(w.status().phase, Some(Phase::Pending));
+    assert_eq!(w.condition("Admitted"), "!Unschedulable");
+    let message = message(&w, "Admitted");
+    assert!(message.contains("kube-scheduler"), "{message}");
+    for node in ["n0", "n1"] {
+        w.capacity(node, 2);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_dead_member_restarts_in_place() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 0, 3);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_eq!(w.uids(), before);
+    assert_eq!(w.status().restarts.total, 1);
+}
+
+#[test]
+fn a_lost_member_gets_a_pod_without_a_node() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    w.delete_pod("g", 1);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert!(w.pods().iter().all(|p| !is_pinned(p)));
+    assert!(w.is_idle(), "{}", w.story(30));
+}
+
+#[test]
+fn a_suspended_gang_is_placed_again_by_another_group() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    let before = group_of(&w.pods()[0]);
+    w.edit(|spec| spec.suspend = true);
+    w.settle();
+    assert!(w.pods().is_empty() && w.list::<PodGroup>().is_empty());
+    w.edit(|spec| spec.suspend = false);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_ne!(group_of(&w.pods()[0]), before);
+}
+
+#[test]
+fn a_gang_that_kube_scheduler_preempts_is_queued_whole_and_not_charged() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    let before = w.uids();
+    w.edit_pod("g", 0, |p| {
+        let conditions = &mut p.status.get_or_insert_default().conditions;
+        conditions.get_or_insert_default().push(PodCondition {
+            type_: "DisruptionTarget".into(),
+            status: "True".into(),
+            reason: Some("PreemptionByScheduler".into()),
+            ..PodCondition::default()
+        });
+    });
+    w.delete_pod("g", 0);
+    w.settle();
+    assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
+    assert_eq!(w.status().preemptions, 1);
+    assert_eq!(w.status().restarts.counted, 0);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_gang_with_finished_and_lost_members_completes() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    w.exit("g", 0, 0);
+    w.settle();
+    w.delete_pod("g", 1);
+    w.settle();
+    for index in [0, 1] {
+        w.exit_if_running("g", index, 0);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn members_of_a_basic_workload_are_placed_one_by_one() {
+    let mut w = Solo::kubernetes(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    assert!(
+        w.pods()
+            .iter()
+            .all(|p| !is_pinned(p) && group_of(p).is_none())
+    );
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_gang_that_kube_scheduler_cannot_place_is_refused_in_words() {
+    let mut unsupported = Solo::kubernetes(gang(2));
+    unsupported.native_support(false);
+    let mut own = gang(2);
+    own["groups"][0]["template"]["spec"]["schedulingGroup"] = json!({"podGroupName": "mine"});
+    let level = json!({"scheduling": {"topology": {"key": "rack", "mode": "Required"}}});
+    let topology = Solo::kubernetes(gang_with(2, &level));
+    for (mut w, part) in vec![
+        (unsupported, "feature gate GenericWorkload"),
+        (Solo::kubernetes(own), "no schedulingGroup"),
+        (topology, "scheduling.topology"),
+    ] {
+        w.settle();
+        assert!(w.pods().is_empty());
+        assert_eq!(w.condition("Stalled"), "NativeGroupsUnavailable");
+        let message = message(&w, "Stalled");
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_crash_after_every_write_of_a_native_start_gives_the_same_end() {
+    let end = |crash: Option<usize>| {
+        let mut w = Solo::kubernetes(gang(2));
+        if let Some(n) = crash {
+            w.crash_after(n);
+        }
+        w.settle();
+        let writes = w.line().writes;
+        assert!(w.is_idle(), "{}", w.story(30));
+        (writes, (w.status().phase, w.pods().len()))
+    };
+    let (writes, whole) = end(None);
+    assert_eq!(whole, (Some(Phase::Running), 2));
+    for crash in 0..writes {
+        assert_eq!(end(Some(crash)).1, whole, "crash after write {crash}");
+    }
+}
+
+#[test]
+fn pods_get_supervisors_where_all_agents_can_supervise() {
+    let mut spec = gang(2);
+    spec["failurePolicy"] = json!({});
+    spec["suspend"] = json!(true);
+    spec["groups"][0]["template"]["spec"]["containers"][0]["command"] = json!(["train"]);
+    let mut w = Solo::kubernetes(spec);
+    // The agents report what they can do.
+    w.settle();
+    w.edit(|spec| spec.suspend = false);
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 0, 3);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_eq!(w.uids(), before);
+}
