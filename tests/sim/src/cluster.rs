@@ -405,6 +405,11 @@ impl SimCluster {
         self.manager.restart();
     }
 
+    /// The same, with other settings of the workload controller.
+    pub fn restart_with(&mut self, lifecycle: lockstep_lifecycle::LifecycleSettings) {
+        self.manager.restart_with(lifecycle);
+    }
+
     /// The same after this number of writes.
     pub fn crash_after(&mut self, writes: usize) {
         self.line().cut_after = Some(writes);

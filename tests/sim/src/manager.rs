@@ -76,6 +76,12 @@ impl Manager {
         manager
     }
 
+    /// [`Self::restart`] with other settings of the workload controller.
+    pub fn restart_with(&mut self, lifecycle: lockstep_lifecycle::LifecycleSettings) {
+        self.lifecycle = Arc::new(lifecycle);
+        self.restart();
+    }
+
     /// The process and its memory are lost. Another process leads, and lists everything.
     pub fn restart(&mut self) {
         self.starts += 1;

@@ -19,6 +19,15 @@ use crate::{Key, SimCluster, WatchedKind};
 
 const GPUS: usize = 8;
 
+fn placed_by_kube_scheduler() -> LifecycleSettings {
+    LifecycleSettings {
+        supervisor_image: Some("lockstep-supervisor".into()),
+        native_groups: true,
+        kube_scheduler_places: true,
+        ..LifecycleSettings::default()
+    }
+}
+
 /// Workload `ns/w`, and the cluster around it.
 pub struct Solo {
     pub cluster: SimCluster,
@@ -109,13 +118,16 @@ impl Solo {
     /// The same in an installation whose gangs are placed by kube-scheduler. Pods with a command get
     /// a supervisor.
     pub fn kubernetes(spec: Value) -> Self {
-        let settings = LifecycleSettings {
-            supervisor_image: Some("lockstep-supervisor".into()),
-            native_groups: true,
-            kube_scheduler_places: true,
-            ..LifecycleSettings::default()
-        };
-        Self::with_settings(0, spec, settings)
+        Self::with_settings(0, spec, placed_by_kube_scheduler())
+    }
+
+    /// The manager restarts and leaves the placement of gangs to kube-scheduler.
+    pub fn switch_to_kubernetes(&mut self) {
+        self.scheduler_settings().kube_scheduler_places = true;
+        self.restart_with(LifecycleSettings {
+            supervisor_image: None,
+            ..placed_by_kube_scheduler()
+        });
     }
 
     fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {

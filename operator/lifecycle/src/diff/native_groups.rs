@@ -183,6 +183,7 @@ fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
     let own = pod_group_name(view.name(), view.uid(), gang.key.as_str());
     let name = |id: &str| native_pod_group_name(&own, id, ledger.highest_attempt);
     let mut found = name(placement);
+    let places = view.settings().kube_scheduler_places;
     // kube-scheduler places the pods of a group together only once.
     let groups = &view.native().pod_groups;
     let spent = |name: &str| {
@@ -190,7 +191,7 @@ fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
             .get(name)
             .is_some_and(|held| held.owned && is_spent(held))
     };
-    while spent(&found) {
+    while places && spent(&found) {
         found = name(&found);
     }
     Some(found)

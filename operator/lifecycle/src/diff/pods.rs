@@ -128,7 +128,7 @@ impl<'a> GangPods<'_, 'a> {
             return;
         }
         let node = self.nodes().get(member).map(NodeName::as_str);
-        let misplaced = !self.is_open() && pod.node.is_none() && pod.pinned.as_deref() != node;
+        let misplaced = pod.node.is_none() && self.is_misplaced(pod, node);
         // A sidecar keeps the pod running after training.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
         // A kubelet that lost its containers starts the member again.
@@ -146,6 +146,19 @@ impl<'a> GangPods<'_, 'a> {
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
             });
+        }
+    }
+
+    /// True if an unbound pod waits for another node than that of its member, or does not join the
+    /// group that kube-scheduler places.
+    fn is_misplaced(&self, pod: &PodView, node: Option<&str>) -> bool {
+        let joins = pod.identity.native_group.is_some() || self.gang.basic;
+        match pod.pinned.as_deref() {
+            Some(pinned) => Some(pinned) != node,
+            None if self.facts.view.settings().kube_scheduler_places => {
+                self.placement.is_none() && !joins
+            }
+            None => node.is_some(),
         }
     }
 
@@ -250,11 +263,11 @@ impl<'a> GangPods<'_, 'a> {
     fn new_pod(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Pod> {
         let facts = self.facts;
         let old_pods = facts.pods_of(plan.member);
-        let node = if self.is_open() {
-            None
-        } else {
-            Some(self.nodes().get(plan.member)?.as_str())
-        };
+        let assigned = self.nodes().get(plan.member).map(NodeName::as_str);
+        let node = assigned.filter(|_| !self.is_open());
+        if node.is_none() && !facts.view.settings().kube_scheduler_places {
+            return None;
+        }
         let mut blocking = old_pods.iter();
         if blocking.any(|p| self.blocks_replacement(p, node, wake))
             || node.is_some_and(|node| !facts.usable(self.entry, node))

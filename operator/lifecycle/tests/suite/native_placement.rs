@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use lockstep_api::condition::find;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
 fn is_pinned(pod: &Pod) -> bool {
@@ -151,17 +151,59 @@ fn a_gang_that_kube_scheduler_cannot_place_is_refused_in_words() {
     own["groups"][0]["template"]["spec"]["schedulingGroup"] = json!({"podGroupName": "mine"});
     let level = json!({"scheduling": {"topology": {"key": "rack", "mode": "Required"}}});
     let topology = Solo::kubernetes(gang_with(2, &level));
-    for (mut w, part) in vec![
-        (unsupported, "feature gate GenericWorkload"),
-        (Solo::kubernetes(own), "no schedulingGroup"),
-        (topology, "scheduling.topology"),
-    ] {
+    let refuses = |mut w: Solo, part: &str| {
         w.settle();
         assert!(w.pods().is_empty());
         assert_eq!(w.condition("Stalled"), "NativeGroupsUnavailable");
         let message = message(&w, "Stalled");
         assert!(message.contains(part), "{message}");
+    };
+    refuses(unsupported, "feature gate GenericWorkload");
+    refuses(Solo::kubernetes(own), "no schedulingGroup");
+    refuses(topology, "scheduling.topology");
+}
+
+#[test]
+fn waiting_pods_of_another_backend_are_created_anew_without_a_node() {
+    let mut w = Solo::new(gang(2));
+    for node in ["n1", "n2", "n3"] {
+        w.capacity(node, 0);
     }
+    while w.pods().len() < 2 {
+        w.control();
+        w.schedule();
+    }
+    assert!(w.pods().iter().all(is_pinned));
+    w.switch_to_kubernetes();
+    w.delete(WatchedKind::Node, &Key::new("", "n0"));
+    w.capacity("n1", 2);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(40));
+    assert!(
+        w.pods()
+            .iter()
+            .all(|p| !is_pinned(p) && group_of(p).is_some())
+    );
+}
+
+#[test]
+fn a_gang_placed_by_another_backend_keeps_its_pods_and_replaces_a_lost_member() {
+    let mut w = Solo::new(gang(2));
+    for (node, members) in [("n0", 1), ("n1", 1), ("n2", 0), ("n3", 0)] {
+        w.capacity(node, members);
+    }
+    w.settle();
+    let (before, lost) = (w.uids(), w.node_of("g", 1));
+    w.switch_to_kubernetes();
+    w.settle();
+    assert_eq!(w.uids(), before);
+    w.delete(WatchedKind::Node, &Key::new("", &lost));
+    w.capacity("n2", 1);
+    w.settle();
+    let kept = |uid: &&String| before.values().any(|b| b == *uid);
+    assert_eq!(w.uids().values().filter(kept).count(), 1, "{}", w.story(40));
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(40));
+    assert!(w.is_idle(), "{}", w.story(30));
 }
 
 #[test]
