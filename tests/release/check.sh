@@ -57,5 +57,5 @@ for archive in images/*.tar; do
     complete "$program" "$processor" "$temporary/notices"
   done
 done
-sort "$temporary/complete" | diff - <(ls sbom | LC_ALL=C sort) || fail "a bill of materials without a program"
+LC_ALL=C sort "$temporary/complete" | diff - <(ls sbom | LC_ALL=C sort) || fail "a bill of materials without a program"
 echo "$PWD is complete"
