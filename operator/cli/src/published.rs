@@ -43,7 +43,8 @@ impl ManagerConfig {
     }
 }
 
-/// The scheduling backend in the configuration of a manager; `None` if it cannot be parsed.
+/// The scheduling backend in the configuration of a manager, empty for the default; `None` if it
+/// cannot be parsed.
 pub fn scheduling_backend(text: &str) -> Option<String> {
     Some(ManagerConfig::parse(text).ok()?.scheduling.backend)
 }
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_backend_is_read_from_the_configuration() {
-        assert_eq!(scheduling_backend(SHIPPED).as_deref(), Some("Lockstep"));
+        assert_eq!(scheduling_backend(SHIPPED).as_deref(), Some(""));
         let both = scheduling_backend("scheduling: {backend: Both}");
         assert_eq!(both.as_deref(), Some("Both"));
         assert_eq!(scheduling_backend("scheduling: 3"), None);

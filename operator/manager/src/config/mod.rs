@@ -556,8 +556,8 @@ mod tests {
                 "scheduler.preemption.minRuntimeSeconds: Invalid value: -5: ",
             ),
             (
-                "scheduling: {backend: Kubernetes}",
-                "scheduling.backend: Invalid value: \"Kubernetes\": unknown variant `Kubernetes`, expected `Lockstep` or `Both`",
+                "scheduling: {backend: Kueue}",
+                "scheduling.backend: Invalid value: \"Kueue\": unknown variant `Kueue`, expected one of `Lockstep`, `Both`, `Kubernetes`",
             ),
             (
                 "scheduler: {preemption: {victims: {scope: All}}}",
