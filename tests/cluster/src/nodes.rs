@@ -258,7 +258,7 @@ fn is_able(agent: &NodeAgent) -> bool {
     status.is_some_and(|status| status.has(capabilities::STOP))
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions
         .into_iter()

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
@@ -284,6 +284,20 @@ impl Solo {
     pub fn delete_pod(&mut self, group: &str, index: i32) {
         let key = Key::of(&self.pod(group, index));
         self.cluster.delete(WatchedKind::Pod, &key);
+    }
+
+    /// kube-scheduler preempts the pod of a member.
+    pub fn take_pod(&mut self, group: &str, index: i32) {
+        self.edit_pod(group, index, |pod| {
+            let conditions = &mut pod.status.get_or_insert_default().conditions;
+            conditions.get_or_insert_default().push(PodCondition {
+                type_: types::DISRUPTION_TARGET.into(),
+                status: "True".into(),
+                reason: Some(reasons::PREEMPTION_BY_SCHEDULER.into()),
+                ..PodCondition::default()
+            });
+        });
+        self.delete_pod(group, index);
     }
 
     /// Runs this number of rounds, one second each.

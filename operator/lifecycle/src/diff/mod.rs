@@ -74,7 +74,21 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         };
         waits |= wants_nodes(facts, ledger, gang, entry);
         retries.extend(retry_time(facts, entry, wake));
-        let pods = |placement| GangPods {
+        let placement = match facts.placement_state(&gang.key, entry) {
+            PlacementState::Placed(placement) => Some(placement),
+            PlacementState::Unplaced if facts.native_placement(ledger, gang) == Some(Ok(())) => {
+                None
+            }
+            PlacementState::Unplaced => {
+                delete_unbound(facts, gang, entry.released.as_deref(), out);
+                continue;
+            }
+            PlacementState::Released => {
+                vacate(facts, ledger, gang, entry, out, wake);
+                continue;
+            }
+        };
+        let pods = GangPods {
             facts,
             ledger,
             gang,
@@ -83,26 +97,9 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
             placement,
             native_group: native.name(&gang.key),
         };
-        let may_create = complete && entry.may_have_pods();
-        match facts.placement_state(&gang.key, entry) {
-            PlacementState::Placed(placement) => {
-                let placed = pods(Some(placement));
-                placed.repair(out, wake);
-                if may_create {
-                    placed.create(&mut creates, wake);
-                }
-            }
-            PlacementState::Released => vacate(facts, ledger, gang, entry, out, wake),
-            PlacementState::Unplaced if is_placed_natively(facts, ledger, gang, entry) => {
-                let unplaced = pods(None);
-                unplaced.repair(out, wake);
-                if may_create {
-                    unplaced.create(&mut creates, wake);
-                }
-            }
-            PlacementState::Unplaced => {
-                delete_unbound(facts, gang, entry.released.as_deref(), out);
-            }
+        pods.repair(out, wake);
+        if complete && entry.may_have_pods() {
+            pods.create(&mut creates, wake);
         }
     }
     // The API server determines which restart rules it keeps and how it admits pods. Pods are
@@ -121,14 +118,6 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         dry_run = objects::dry_run(facts, DryRunFor::Retry { since }, wake).or(dry_run);
     }
     out.extend(dry_run);
-}
-
-/// True if pods of an unplaced gang wait for kube-scheduler, which chooses their nodes.
-fn is_placed_natively(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
-    facts.view.settings().kube_scheduler_places
-        && entry.may_have_pods()
-        && !ledger.is_done(gang)
-        && facts.prevents_native_placement(ledger, gang).is_none()
 }
 
 /// Time since which the API server must answer a dry run before this gang requests capacity again.

@@ -20,7 +20,7 @@ use crate::ledger::Ledger;
 use crate::objects::native_group::{NativeGang, native_pod_group, native_workload};
 use crate::plan::{Action, Object, Surplus};
 use crate::pods::PodView;
-use crate::view::{Held, NativePodGroup};
+use crate::view::Held;
 use crate::wake::Wake;
 
 /// The native groups that the gangs of a workload need.
@@ -169,11 +169,10 @@ fn name_of(pod: &PodView) -> Option<&str> {
 /// Name for a gang that is about to get pods.
 fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
     let entry = ledger.gang(&gang.key).filter(|e| e.may_have_pods())?;
+    let places = facts.view.settings().kube_scheduler_places;
     let placement = match facts.placement_state(&gang.key, entry) {
         PlacementState::Placed(placement) => &*placement.id,
-        PlacementState::Unplaced if facts.view.settings().kube_scheduler_places => {
-            entry.released.as_deref().unwrap_or_default()
-        }
+        PlacementState::Unplaced if places => entry.released.as_deref().unwrap_or_default(),
         PlacementState::Unplaced | PlacementState::Released => return None,
     };
     if ledger.is_done(gang) {
@@ -181,24 +180,17 @@ fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
     }
     let view = facts.view;
     let own = pod_group_name(view.name(), view.uid(), gang.key.as_str());
-    let name = |id: &str| native_pod_group_name(&own, id, ledger.highest_attempt);
-    let mut found = name(placement);
-    let places = view.settings().kube_scheduler_places;
+    let named = |id: &str| native_pod_group_name(&own, id, ledger.highest_attempt);
     // kube-scheduler places the pods of a group together only once.
-    let groups = &view.native().pod_groups;
-    let spent = |name: &str| {
-        groups
-            .get(name)
-            .is_some_and(|held| held.owned && is_spent(held))
+    let is_spent = |name: &str| {
+        let held = view.native().pod_groups.get(name).filter(|h| h.owned);
+        places && held.is_some_and(|h| h.content.scheduled || h.content.terminating)
     };
-    while places && spent(&found) {
-        found = name(&found);
+    let mut name = named(placement);
+    while is_spent(&name) {
+        name = named(&name);
     }
-    Some(found)
-}
-
-fn is_spent(held: &Held<NativePodGroup>) -> bool {
-    held.content.scheduled || held.content.terminating
+    Some(name)
 }
 
 fn members_to_run<'f>(

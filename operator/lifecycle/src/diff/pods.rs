@@ -293,8 +293,8 @@ impl<'a> GangPods<'_, 'a> {
         pod(facts.view, self.membership, plan)
     }
 
-    /// True if the replacement on `node`, or on any node, must wait for the old pod. The end of a pod on another,
-    /// lost node can never be confirmed.
+    /// True if the replacement on `node`, or on any node, must wait for the old pod. The end of a
+    /// pod on another, lost node can never be confirmed.
     fn blocks_replacement(&self, old: &PodView, node: Option<&str>, wake: &mut Wake) -> bool {
         let elsewhere = old
             .node

@@ -82,29 +82,35 @@ impl<'a> Facts<'a> {
             && specs.iter().all(|spec| spec.scheduling_group.is_none())
     }
 
-    /// Why kube-scheduler cannot place an unplaced gang that it has to place.
-    pub fn prevents_native_placement(&self, ledger: &Ledger, gang: &Gang) -> Option<&'static str> {
+    /// Whether kube-scheduler can place the pods of an unplaced gang; an error says what prevents it.
+    /// `None` if it does not have to place them.
+    pub fn native_placement(
+        &self,
+        ledger: &Ledger,
+        gang: &Gang,
+    ) -> Option<Result<(), &'static str>> {
         let entry = ledger.gang(&gang.key).filter(|e| e.may_have_pods())?;
         let unplaced = matches!(
             self.placement_state(&gang.key, entry),
             PlacementState::Unplaced
         );
         if !unplaced || !self.view.settings().kube_scheduler_places || ledger.is_done(gang) {
-            None
-        } else if self.spec().scheduling.topology.is_some() {
-            Some("scheduling.topology is not supported by this backend: remove it")
+            return None;
+        }
+        Some(if self.spec().scheduling.topology.is_some() {
+            Err("scheduling.topology is not supported by this backend: remove it")
         } else if gang.basic {
-            None
+            Ok(())
         } else if self.view.native().supported == Some(false) {
-            Some(
+            Err(
                 "the API server does not support native groups: serve scheduling.k8s.io/v1beta1 and enable feature \
                  gate GenericWorkload",
             )
         } else if !self.has_native_group(gang) {
-            Some("the templates of a gang need one schedulerName and no schedulingGroup")
+            Err("the templates of a gang need one schedulerName and no schedulingGroup")
         } else {
-            None
-        }
+            Ok(())
+        })
     }
 
     /// If a pod is being deleted or disrupted, an exit with 0 follows SIGTERM and is no success.

@@ -194,9 +194,8 @@ fn stalled(
         let status = is_true(&before.conditions, types::STALLED);
         return condition(status, &known.reason, &known.message);
     }
-    let prevented = facts.gangs.iter();
-    let mut prevented = prevented.filter_map(|g| facts.prevents_native_placement(ledger, g));
-    if let Some(why) = prevented.next() {
+    let mut gangs = facts.gangs.iter();
+    if let Some(why) = gangs.find_map(|g| facts.native_placement(ledger, g)?.err()) {
         let message = format!("scheduling.backend is Kubernetes: {why}, or change the backend");
         return condition(true, reasons::NATIVE_GROUPS_UNAVAILABLE, message);
     }

@@ -1,6 +1,6 @@
 //! Gangs that kube-scheduler places by their native groups.
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use lockstep_api::condition::find;
 use lockstep_api::workload::Phase;
@@ -99,16 +99,7 @@ fn a_gang_that_kube_scheduler_preempts_is_queued_whole_and_not_charged() {
     let mut w = Solo::kubernetes(gang(2));
     w.settle();
     let before = w.uids();
-    w.edit_pod("g", 0, |p| {
-        let conditions = &mut p.status.get_or_insert_default().conditions;
-        conditions.get_or_insert_default().push(PodCondition {
-            type_: "DisruptionTarget".into(),
-            status: "True".into(),
-            reason: Some("PreemptionByScheduler".into()),
-            ..PodCondition::default()
-        });
-    });
-    w.delete_pod("g", 0);
+    w.take_pod("g", 0);
     w.settle();
     assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
     assert_eq!(w.status().preemptions, 1);

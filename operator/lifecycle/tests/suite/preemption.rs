@@ -1,7 +1,7 @@
 //! Preemption of a gang and by a gang.
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
@@ -49,16 +49,7 @@ fn a_member_taken_by_kube_scheduler_requeues_the_whole_gang() {
     let mut w = Solo::new(gang(3));
     w.settle();
     let before = w.uids();
-    w.edit_pod("g", 1, |p| {
-        let conditions = &mut p.status.get_or_insert_default().conditions;
-        conditions.get_or_insert_default().push(PodCondition {
-            type_: "DisruptionTarget".into(),
-            status: "True".into(),
-            reason: Some("PreemptionByScheduler".into()),
-            ..PodCondition::default()
-        });
-    });
-    w.delete_pod("g", 1);
+    w.take_pod("g", 1);
     w.settle();
     assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
     assert_eq!(

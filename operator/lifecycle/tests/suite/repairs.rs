@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{Pod, Service};
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
@@ -155,16 +155,7 @@ fn a_member_that_kube_scheduler_takes_alone_has_its_own_grace_period() {
     let mut w = Solo::new(spec);
     w.settle();
     let taken = w.pod("g", 1);
-    w.edit_pod("g", 1, |p| {
-        let conditions = p.status.as_mut().unwrap().conditions.as_mut().unwrap();
-        conditions.push(PodCondition {
-            type_: "DisruptionTarget".into(),
-            status: "True".into(),
-            reason: Some("PreemptionByScheduler".into()),
-            ..PodCondition::default()
-        });
-    });
-    w.delete_pod("g", 1);
+    w.take_pod("g", 1);
     run_for(&mut w, 400);
     let old = |p: &Pod| p.metadata.uid == taken.metadata.uid;
     assert!(w.pods().iter().any(old), "it saves its work");

@@ -13,6 +13,7 @@ use kube::api::ListParams;
 use lockstep_api::NodeAgent;
 use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::install::{MANAGER, documented, play};
+use lockstep_cluster::nodes::is_ready;
 use lockstep_cluster::process::run;
 use lockstep_cluster::scenario::kept;
 use lockstep_cluster::{eventually, olm};
@@ -111,15 +112,6 @@ impl Release {
         let env = [("KUBECONFIG", &*kubeconfig)];
         run(&plugin, &["doctor"], &env, CALL).await.map(drop)
     }
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten());
-    let mut ready = conditions.filter(|c| c.type_ == "Ready");
-    ready.any(|c| c.status == "True")
 }
 
 /// Installs the previous release and upgrades it while a gang runs. The gang restarts in place under the
