@@ -144,9 +144,9 @@ impl<'a> Occupancy<'a> {
             }
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
             if !in_scope || filter.rules.leave_alone(pod) {
-                builder.out_of_reach(builder.node_of(pod));
+                builder.out_of_reach([listed.node]);
             } else if filter.refused.contains(pod.uid.as_str()) {
-                builder.guarded(builder.node_of(pod));
+                builder.guarded([listed.node]);
             } else if !self.shielded(pod.started, builder) {
                 let cost = costs.cost_of_pod(pod, self.now);
                 let cascade = together.cascade(pod, builder);
@@ -185,17 +185,15 @@ impl<'a> Occupancy<'a> {
             return;
         }
         let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
-        let nodes = |builder: &UnitsBuilder<'_>| -> Vec<NodeIx> {
-            pods.iter().filter_map(|p| builder.node_of(p)).collect()
-        };
+        let nodes = unit.iter().map(|listed| listed.node);
         let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
         if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
-            builder.out_of_reach(nodes(builder));
+            builder.out_of_reach(nodes);
         } else if pods
             .iter()
             .any(|pod| filter.refused.contains(pod.uid.as_str()))
         {
-            builder.guarded(nodes(builder));
+            builder.guarded(nodes);
         } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
             let costs = &self.rules.costs;
             let cost = pods.iter().map(|pod| costs.cost_of_pod(pod, self.now));

@@ -21,19 +21,16 @@ impl PlacementRequest {
         if !self.fixed.is_empty() {
             return None;
         }
-        let (empty, admitting) = (
-            snapshot.free_capacity().without_pods(),
-            self.admitting(snapshot),
-        );
-        let mut shapes = demand.shapes.clone();
-        for (shape, nodes) in shapes.iter_mut().zip(admitting) {
-            shape.eligible = Some(Arc::new(nodes));
-        }
-        let alone = Demand {
-            shapes,
+        let empty = snapshot.free_capacity().without_pods();
+        let mut alone = Demand {
             excluded: NodeSet::new(),
             ..demand.clone()
         };
+        // Most gangs fit the usable nodes, which are known.
+        place(&empty, &alone).err()?;
+        for (shape, nodes) in alone.shapes.iter_mut().zip(self.admitting(snapshot)) {
+            shape.eligible = Some(Arc::new(nodes));
+        }
         let short = place(&empty, &alone).err()?;
         let shortfall = short.shortfall()?;
         let of_pod = self.unsuitable(snapshot, &empty, &alone, shortfall.shape);
