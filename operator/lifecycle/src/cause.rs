@@ -48,6 +48,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
 
 fn place(cause: &Cause, before: &str) -> String {
     match (cause.pod.as_str(), cause.node.as_str()) {
+        ("", "") if before.is_empty() => "a pod".to_owned(),
         ("", "") => String::new(),
         (pod, "") => format!("{before}pod {pod}"),
         ("", node) => format!("{before}a pod on node {node}"),

@@ -146,7 +146,8 @@ impl Ledger {
         self.domains.get(key)
     }
 
-    /// True if members have all run at the current placement, or are being restarted.
+    /// True if the members of a domain have all run at the current placement, or are being restarted.
+    /// Other domains may not have run yet.
     pub fn is_under_way(&self, gang: &Gang) -> bool {
         let domains = gang.domains.iter();
         domains

@@ -176,6 +176,12 @@ fn start_failures(
 ) -> Vec<StartFailure> {
     let (mut failed, mut late, mut under_way) = (Vec::new(), Vec::new(), 0);
     for &member in &scope.unfinished {
+        if alone && lacks_node(facts, scope, entry, member) {
+            let message = "lost its node before its pod had run".to_owned();
+            let reason = reasons::UNSCHEDULABLE;
+            failed.push(StartFailure::of_node(member, "", reason, message));
+            continue;
+        }
         match start(facts, scope, entry, member, wake) {
             Start::Begun => {}
             Start::UnderWay => under_way += usize::from(keeps_others(facts, scope, entry, member)),
@@ -190,6 +196,19 @@ fn start_failures(
     };
     failed.extend(late.into_iter().take(allowed));
     failed
+}
+
+/// True if a member has neither node nor pod, and its domain has not run. The incident limits how
+/// long the other domains keep their nodes for it.
+fn lacks_node(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+    member: &Member,
+) -> bool {
+    !entry.under_way()
+        && !scope.assigned.contains_key(member)
+        && facts.current(entry, member).is_none()
 }
 
 /// True if overdue members must wait for this one. False if the API server refuses its pod, which

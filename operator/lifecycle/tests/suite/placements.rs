@@ -577,6 +577,28 @@ fn an_incomplete_gang_releases_its_capacity_even_if_a_member_has_finished() {
 }
 
 #[test]
+fn a_gang_of_replicas_with_a_member_that_never_ran_releases_its_capacity() {
+    let policy = json!({"restartScope": "Replica", "replacementTimeoutSeconds": 100});
+    let mut w = one_place_short(&json!({"failurePolicy": policy}));
+    w.rounds(60);
+    let healthy = |w: &Solo| {
+        let domains = w.status().domains;
+        domains.iter().filter(|d| d.healthy_since.is_some()).count()
+    };
+    assert_eq!((bound(&w), healthy(&w)), (7, 7));
+    // An eviction of another replica does not extend the wait.
+    let other = w.pods().into_iter().find(|p| node_of(p).is_some());
+    w.cluster.evict(&other.expect("seven run")).unwrap();
+    w.rounds(100);
+    assert_eq!((bound(&w), w.pods().len()), (0, 0));
+    assert_eq!(w.status().restarts.counted, 0);
+    let reason = "ReplacementTimeout";
+    let statuses = w.written();
+    let mut conditions = statuses.iter().flat_map(|s| &s.conditions);
+    assert!(conditions.any(|c| c.type_ == "Admitted" && c.reason == reason));
+}
+
+#[test]
 fn a_gang_that_has_been_whole_stays_admitted_when_it_loses_a_member() {
     let mut w = Solo::new(gang(8));
     w.settle();

@@ -54,7 +54,10 @@ pub(super) const STORIES: &[Story] = &[
             90,
         )
     }),
-    ("is never whole", never_whole),
+    ("is never whole", || never_whole("Gang")),
+    ("is never whole, replica by replica", || {
+        never_whole("Replica")
+    }),
     ("loses a node before it starts", || {
         let mut w = Solo::new(gang(2));
         w.faults(|f| f.starts_nothing = true);
@@ -190,8 +193,9 @@ fn succeeds_with_any() -> Solo {
 }
 
 /// The node of one of eight pods is taken.
-fn never_whole() -> Solo {
-    let more = json!({"failurePolicy": {"replacementTimeoutSeconds": 100}});
+fn never_whole(scope: &str) -> Solo {
+    let policy = json!({"restartScope": scope, "replacementTimeoutSeconds": 100});
+    let more = json!({ "failurePolicy": policy });
     let mut w = Solo::new(gang_with(8, &more));
     while w.groups().is_empty() {
         w.pass();
