@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::GangKey;
+use lockstep_api::member::Member;
 use lockstep_api::scheduling::PodGroup;
 use lockstep_api::workload::TrainingWorkloadSpec;
 use lockstep_api::{RestartOrderSpec, WorkloadSpec};
@@ -65,6 +66,10 @@ impl<'a> Observed<'a> {
     /// Can contain pods of other owners.
     pub fn pods(self) -> &'a [Arc<PodView>] {
         &self.view.pods
+    }
+
+    pub fn disrupted(self) -> &'a BTreeMap<Member, Arc<PodView>> {
+        &self.view.disrupted
     }
 
     pub fn gangs(self) -> &'a BTreeMap<GangKey, GangView> {

@@ -25,6 +25,9 @@ pub struct WorkloadView {
     pub workload: Arc<TrainingWorkload>,
     /// Pods that the workload controls, by the owner's UID. Pods of other owners are ignored.
     pub pods: Vec<Arc<PodView>>,
+    /// The last pods of members without a pod, if they were disrupted before their deletion. Their
+    /// conditions have the cause.
+    pub disrupted: BTreeMap<Member, Arc<PodView>>,
     pub gangs: BTreeMap<GangKey, GangView>,
     /// Pod groups that the workload owns, by gang key. Only updates of these objects read them.
     pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,

@@ -134,6 +134,12 @@ impl<'a> Facts<'a> {
         self.pods.of(member)
     }
 
+    /// The last pod of a member without pods, if it was disrupted before its deletion.
+    pub fn disrupted(&self, member: &Member) -> Option<&'a PodView> {
+        let pod = self.view.disrupted().get(member)?;
+        self.pods_of(member).is_empty().then_some(&**pod)
+    }
+
     /// The newest pod of a member that is not being replaced. Before all members have run, a
     /// terminating pod counts as replaced too, because its deletion interrupts no work.
     pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {

@@ -169,8 +169,12 @@ fn failures(
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
             let released = incident.is_some_and(|i| facts.is_past_barrier(pass.key(), i.attempt));
             if (ran || released) && !scope.gang.basic {
-                let node = scope.assigned.get(*member).map_or("", NodeName::as_str);
-                new.push(vanished(member, node, facts.now));
+                let gone = facts.disrupted(member);
+                let known = gone.and_then(|pod| facts.observe(member, pod).pod_failure());
+                new.push(known.unwrap_or_else(|| {
+                    let node = scope.assigned.get(*member).map_or("", NodeName::as_str);
+                    vanished(member, node, facts.now)
+                }));
             }
             continue;
         };

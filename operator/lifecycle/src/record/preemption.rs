@@ -10,6 +10,7 @@ use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
+use crate::pods::PodView;
 
 pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
@@ -19,7 +20,7 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
         let by = facts
             .preemptor(&gang.key)
             .map(str::to_owned)
-            .or_else(|| taken_member(facts, gang, placement));
+            .or_else(|| taken_member(facts, ledger, gang, placement));
         let Some(message) = by else { continue };
         let cause = Cause {
             reason: reasons::PREEMPTION_BY_SCHEDULER.into(),
@@ -37,21 +38,43 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
 
 /// A member that kube-scheduler preempted in the current placement. Pods of earlier placements can
 /// be stuck on a lost node.
-fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &PlacementView) -> Option<String> {
+fn taken_member(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    placement: &PlacementView,
+) -> Option<String> {
     match gang.disruption {
         DisruptionMode::All => {}
         DisruptionMode::Single => return None,
     }
-    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
-        // The leader's clock can be ahead of the API server's.
-        let present = pod.identity.placement == placement.id
-            || pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
-        if let Some(taken) = pod.condition(types::DISRUPTION_TARGET)
-            && taken.reason == reasons::PREEMPTION_BY_SCHEDULER
-            && present
-        {
-            return Some(taken.message.clone());
+    let membership = ledger.membership(facts.spec());
+    for domain in &gang.domains {
+        // Each member that runs has had a pod since the last release.
+        let ran = ledger
+            .domain(&domain.key)
+            .is_some_and(|d| d.healthy_since.is_some() && !gang.basic);
+        for member in &domain.members {
+            let runs = ran && membership.contains(member) && !ledger.completed.contains(member);
+            let mut pods = facts.pods_of(member).iter();
+            // The leader's clock can be ahead of the API server's.
+            let present = pods.find_map(|pod| {
+                let is_later = pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
+                taken(pod).filter(|_| pod.identity.placement == placement.id || is_later)
+            });
+            let gone = facts.disrupted(member).and_then(|pod| {
+                taken(pod).filter(|_| pod.identity.placement == placement.id || runs)
+            });
+            if let Some(message) = present.or(gone) {
+                return Some(message.to_owned());
+            }
         }
     }
     None
+}
+
+/// Message of kube-scheduler, if it preempted the pod.
+fn taken(pod: &PodView) -> Option<&str> {
+    let disrupted = pod.condition(types::DISRUPTION_TARGET)?;
+    (disrupted.reason == reasons::PREEMPTION_BY_SCHEDULER).then_some(&disrupted.message)
 }

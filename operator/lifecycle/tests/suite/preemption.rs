@@ -6,9 +6,9 @@ use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_lifecycle::transitions;
-use lockstep_sim::Solo;
 use lockstep_sim::pods::{condition, gated, leaving};
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
 #[test]
@@ -42,6 +42,48 @@ fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
         (1, CauseKind::Preempted)
     );
     assert_eq!(w.condition("DisruptionTarget"), "!NotPreempted");
+}
+
+#[test]
+fn a_member_taken_by_kube_scheduler_requeues_the_gang_even_if_its_pod_is_gone() {
+    let mut w = Solo::new(gang(3));
+    w.settle();
+    // Twice: the pod of an earlier placement does not count again.
+    for times in 1..=2 {
+        let taken = Key::of(&w.pod("g", 1));
+        w.take_pod("g", 1);
+        w.remove(WatchedKind::Pod, &taken);
+        w.settle();
+        let s = w.status();
+        assert_eq!((s.preemptions, s.restarts.counted), (times, 0));
+        assert_eq!(s.history[0].cause.kind, CauseKind::Preempted);
+        assert_eq!(s.phase, Some(Phase::Running));
+    }
+}
+
+#[test]
+fn members_that_an_elastic_gang_lacks_after_a_preemption_are_not_taken_again() {
+    let elastic = json!({"scheduling": {"gang": {"minCount": 1}}});
+    let mut w = Solo::new(gang_with(8, &elastic));
+    w.settle();
+    w.preempt("workload");
+    w.capacity("n3", 0);
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.preemptions, s.phase), (1, Some(Phase::Running)));
+}
+
+#[test]
+fn an_eviction_is_the_cause_of_a_restart_even_if_the_pod_is_gone() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let evicted = w.pod("g", 1);
+    w.cluster.evict(&evicted).unwrap();
+    w.remove(WatchedKind::Pod, &Key::of(&evicted));
+    w.settle();
+    let (phase, history) = (w.status().phase, w.status().history);
+    assert_eq!((phase, history.len()), (Some(Phase::Running), 1));
+    assert_eq!(history[0].cause.reason, "EvictionByEvictionAPI");
 }
 
 #[test]

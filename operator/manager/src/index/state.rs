@@ -3,7 +3,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::condition::types;
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
+use lockstep_api::member::Member;
 use lockstep_api::scheduling::NodePlacement;
 use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::PodView;
@@ -91,6 +93,9 @@ pub struct State {
     pub(super) pods: HashMap<Key, PodEntry>,
     /// By the UID of the controlling workload.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
+    /// The last pods of members without a pod, by the UID of the controlling workload, if they were
+    /// disrupted before their deletion. A reconcile after the deletion needs the cause.
+    pub(super) disrupted: HashMap<Uid, BTreeMap<Member, Arc<PodView>>>,
     /// Number of bound or pinned pods per workload UID.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
     pub(super) heard_at: DateTime<Utc>,
@@ -255,6 +260,11 @@ impl State {
     pub(super) fn link_member(&mut self, key: &Key, workload: &Uid, view: &PodView) {
         let members = self.members.entry(workload.clone()).or_default();
         members.insert(key.clone());
+        if let (Some(pods), Some(member)) =
+            (self.disrupted.get_mut(workload), &view.identity.member)
+        {
+            pods.remove(member);
+        }
         for node in member_nodes(view) {
             let workloads = self.on_node.entry(node).or_default();
             *workloads.entry(workload.clone()).or_default() += 1;
@@ -276,6 +286,18 @@ impl State {
             if workloads.is_empty() {
                 self.on_node.remove(&node);
             }
+        }
+    }
+
+    /// Keeps a deleted pod of a workload in its namespace, if it was disrupted.
+    pub(super) fn keep_disrupted(&mut self, key: &Key, workload: &Uid, view: &Arc<PodView>) {
+        let owner = self.workload_keys.get(workload);
+        let is_owned = owner.is_some_and(|owner| owner.namespace == key.namespace);
+        if let Some(member) = view.identity.member.as_ref().filter(|_| is_owned)
+            && view.condition(types::DISRUPTION_TARGET).is_some()
+        {
+            let pods = self.disrupted.entry(workload.clone()).or_default();
+            pods.insert(member.clone(), Arc::clone(view));
         }
     }
 

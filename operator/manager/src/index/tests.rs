@@ -247,6 +247,48 @@ async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    let of_member = |name: &str, namespace: &str, disrupted: &str| {
+        let mut pod = member(name, "llama", "n1");
+        pod["metadata"]["namespace"] = json!(namespace);
+        let identity = [
+            (labels::GROUP, "workers"),
+            (labels::REPLICA, "0"),
+            (labels::INDEX, "0"),
+        ];
+        for (label, value) in identity {
+            pod["metadata"]["labels"][label] = json!(value);
+        }
+        let condition = json!({"type": "DisruptionTarget", "status": disrupted});
+        pod["status"]["conditions"] = json!([condition]);
+        pod
+    };
+    let kept = || {
+        let view = f.index.read().view(&Key::new("ml", "llama"), known());
+        let pods = view.unwrap().disrupted.into_values();
+        pods.map(|pod| pod.name.clone()).collect::<Vec<_>>()
+    };
+    let gone = |pod: &Value| Feed::<Pods>::new().handle(&f.index, Event::Delete(received(pod)));
+    for (name, namespace, disrupted, expected) in [
+        ("a", "ml", "True", &["a"][..]),
+        ("b", "ml", "False", &[]),
+        ("forged", "tenant", "True", &[]),
+        ("c", "ml", "True", &["c"]),
+    ] {
+        let pod = of_member(name, namespace, disrupted);
+        f.see::<Pods>(&pod);
+        assert!(kept().is_empty(), "{name} is there");
+        gone(&pod);
+        assert_eq!(kept(), expected);
+    }
+    Feed::<Workloads>::new().handle(&f.index, Event::Delete(received(&workload("llama"))));
+    f.see::<Workloads>(&workload("llama"));
+    assert!(kept().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_unreadable_workload_is_left_alone_and_the_next_is_seen() {
     let f = Fixture::new();
     let mut bad = workload("bad");

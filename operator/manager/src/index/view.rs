@@ -63,6 +63,7 @@ impl State {
                 .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
                 .collect(),
             zones: self.zones.clone(),
+            disrupted: self.disrupted.get(&id.uid).cloned().unwrap_or_default(),
             agents: names
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent(n)?)))

@@ -37,6 +37,7 @@ fn view() -> WorkloadView {
         id: WorkloadId::read(&workload).unwrap(),
         workload: Arc::new(workload),
         pods: Vec::new(),
+        disrupted: BTreeMap::new(),
         gangs: BTreeMap::new(),
         pod_groups: BTreeMap::new(),
         scheduling: None,

@@ -387,12 +387,8 @@ async fn preempted(backend: &str) -> Result<Option<usize>> {
     };
     let mut preempted = 0;
     scenario(&cluster, &name, &shape, async |t| {
-        let mut low = gang("g", 2, 8, json!({"priorityClassName": "low"}));
-        // A pod that ends at once may be gone before the manager sees why.
-        let pod = &mut low["spec"]["groups"][0]["template"]["spec"];
-        pod["terminationGracePeriodSeconds"] = json!(10);
-        pod["containers"][0]["env"] = json!([{"name": "HOLLOW_TERM_MILLIS", "value": "3000"}]);
-        t.create(low).await?;
+        t.create(gang("g", 2, 8, json!({"priorityClassName": "low"})))
+            .await?;
         let pods = t.running("g").await?;
         t.create(
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vip"},

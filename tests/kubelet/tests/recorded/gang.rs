@@ -323,6 +323,7 @@ impl Gang {
             id: id.clone(),
             workload: Arc::new(self.workload.clone()),
             pods: Vec::new(),
+            disrupted: BTreeMap::new(),
             gangs: BTreeMap::new(),
             pod_groups: BTreeMap::new(),
             scheduling: None,

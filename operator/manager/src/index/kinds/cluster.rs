@@ -93,6 +93,7 @@ impl Watched for Pods {
         touched.scheduler = true;
         if let Some((workload, view)) = &old.member {
             state.unlink_member(key, workload, view);
+            state.keep_disrupted(key, workload, view);
             state.touch_owner(&key.namespace, workload.as_str(), touched);
         }
     }

@@ -47,6 +47,7 @@ impl Watched for Workloads {
         {
             state.workload_keys.remove(old);
             state.admitted.remove(old);
+            state.disrupted.remove(old);
         }
         let same_spec = old_generation == workload.object.metadata.generation;
         if !same_spec {
@@ -63,6 +64,7 @@ impl Watched for Workloads {
             if let Some(uid) = old.metadata.uid.as_deref() {
                 state.workload_keys.remove(uid);
                 state.admitted.remove(uid);
+                state.disrupted.remove(uid);
             }
             state.read_gangs_of(key, touched);
             touched.workloads.insert(key.clone());
