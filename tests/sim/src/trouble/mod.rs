@@ -68,9 +68,9 @@ kinds! {
     /// A group gets more replicas, or fewer.
     Resize 2 users::resize,
     /// A pod is deleted.
-    DeletePod 2 users::delete_pod,
+    DeletePod 4 users::delete_pod,
     /// A pod is evicted through the API, as a drain does.
-    EvictPod 1 users::evict_pod,
+    EvictPod 3 users::evict_pod,
     /// A label of Lockstep is removed from an object that a workload owns, or changed.
     EditLabels 2 users::edit_labels,
     /// A priority class is deleted.
@@ -82,9 +82,9 @@ kinds! {
     /// The training container of a pod exits with a failure.
     ExitFailed 6 containers::exit_failed,
     /// The same with exit code 0.
-    ExitDone 2 containers::exit_done,
+    ExitDone 6 containers::exit_done,
     /// The containers of all pods of a node exit at once.
-    ExitAll 2 containers::exit_all,
+    ExitAll 3 containers::exit_all,
     /// A member that reports progress makes no further step.
     Stalls 3 training::stalls,
     /// Its steps take a little less than the limit.
@@ -118,23 +118,23 @@ kinds! {
     /// A foreign object is deleted.
     ForeignGone 3 foreign::gone,
     /// A foreign pod has the labels of a member.
-    ForgedMember 1 forged::member,
+    ForgedMember 3 forged::member,
     /// The same, with an owner reference to the workload.
-    ForgedOwner 1 forged::owned,
+    ForgedOwner 2 forged::owned,
     /// The same, in another namespace.
-    ForgedAbroad 1 forged::abroad,
+    ForgedAbroad 2 forged::abroad,
     /// A node falls silent.
     LoseNode 2 nodes::lose,
     /// A silent node returns.
-    FindNode 3 nodes::find,
+    FindNode 4 nodes::find,
     /// Many nodes lose the API server, and continue.
     Outage 1 nodes::outage,
     /// All nodes reach the API server again.
-    OutageOver 2 nodes::outage_over,
+    OutageOver 5 nodes::outage_over,
     /// A device plugin removes accelerators that are in use.
     Shrink 1 nodes::shrink,
     /// The accelerators return.
-    Grow 3 nodes::grow,
+    Grow 5 nodes::grow,
     /// A node is cordoned, or uncordoned.
     Cordon 1 nodes::cordon,
     /// A node reboots, perhaps with another clock.
@@ -161,13 +161,13 @@ kinds! {
     /// A quota allows this number of pods, or the current number.
     Quota 1 control_plane::quota,
     /// The quota is removed.
-    NoQuota 2 control_plane::no_quota,
+    NoQuota 5 control_plane::no_quota,
     /// A webhook changes pods: a toleration, a sidecar, a label. Or it is removed.
     Webhook 1 control_plane::webhook,
     /// Writes of one kind are refused: by a policy, by overload, by an error of the server.
     Refusals 1 control_plane::refusals,
     /// Refusals end.
-    NoRefusals 2 control_plane::no_refusals,
+    NoRefusals 5 control_plane::no_refusals,
     /// Time passes without turns: the manager was paused.
     Pause 2 control_plane::pause,
 }

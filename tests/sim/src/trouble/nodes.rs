@@ -92,8 +92,9 @@ pub(super) fn restore(c: &mut SimCluster, name: &str) -> bool {
 }
 
 pub(super) fn grow(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    let name = node(c, rng);
-    restore(c, &name)
+    let mut names = c.node_names();
+    rng.shuffle(&mut names);
+    names.iter().any(|name| restore(c, name))
 }
 
 pub(super) fn set_cordoned(c: &mut SimCluster, name: &str, cordoned: bool) {

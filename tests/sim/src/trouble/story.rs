@@ -25,7 +25,7 @@ const MOST_QUIET: usize = 900;
 const TRAINS: TimeDelta = TimeDelta::minutes(10);
 const TURN: TimeDelta = TimeDelta::seconds(5);
 
-/// Rounds until the first training process makes steps.
+/// Rounds until the first members run. The first training process then makes steps.
 const STARTS_IN: usize = 40;
 
 #[derive(Clone, Debug)]
@@ -76,8 +76,8 @@ impl Story {
                 users::new_workload(&mut cluster, &mut rng);
             }
         }
-        if settings.trains {
-            // Troubles of training need running training.
+        // Troubles of members need running members, and troubles of starts need starting ones.
+        if settings.trains || rng.bool() {
             for _ in 0..STARTS_IN {
                 cluster.round();
                 cluster.later(1);
