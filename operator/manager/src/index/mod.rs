@@ -3,6 +3,7 @@
 //! The index is a set of tables behind one lock. Each change queues the workloads that it concerns,
 //! and can wake the scheduler.
 
+mod agents;
 mod feeds;
 mod gangs;
 mod kinds;

@@ -15,6 +15,7 @@ use lockstep_lifecycle::zones::ZoneInfo;
 use lockstep_model::{AdmittedPods, Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
 use lockstep_scheduler::GangInput;
 
+use super::agents::AgentTable;
 use super::watched_kind::WatchedKind;
 
 pub use lockstep_api::key::Key;
@@ -80,7 +81,7 @@ pub struct State {
     pub(super) zones: Arc<BTreeMap<String, ZoneInfo>>,
     /// True if a node has changed since the last computation of `zones`.
     pub(super) zones_due: bool,
-    pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
+    pub agents: AgentTable,
     pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
     pub(super) agents_of: HashMap<NodeName, AgentPods>,
     pub priority_classes: BTreeMap<String, PriorityClass>,
@@ -359,14 +360,7 @@ impl State {
     /// True if the agent changed or the NodeAgent is unknown.
     fn refresh_agent(&mut self, node: &NodeName) -> bool {
         let ready = self.has_ready_agent(node.as_str());
-        let Some(agent) = self.agents.get_mut(node) else {
-            return true;
-        };
-        if agent.ready == ready {
-            return false;
-        }
-        Arc::make_mut(agent).ready = ready;
-        true
+        self.agents.set_ready(node, ready).unwrap_or(true)
     }
 
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {

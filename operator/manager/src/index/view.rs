@@ -4,7 +4,6 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ids::{GangKey, NodeName, Uid};
 use lockstep_api::names::{labels, pod_group_prefix};
-use lockstep_api::node_agent::capabilities;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
@@ -72,12 +71,7 @@ impl State {
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent_pods_of(n)?.since)))
                 .collect(),
-            all_agents_supervise: !self.agents.is_empty()
-                && known.settings.kube_scheduler_places
-                && self
-                    .agents
-                    .values()
-                    .all(|a| a.status.has(capabilities::SUPERVISE)),
+            all_agents_supervise: self.agents.all_supervise(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             refusals: known.refusals,

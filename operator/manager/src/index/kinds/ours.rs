@@ -220,7 +220,7 @@ impl Watched for Agents {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some((node, _)) = state.agents.remove_entry(&*key.name) {
+        if let Some(node) = state.agents.remove(&key.name) {
             state.touch_node(&node, touched);
         }
     }
