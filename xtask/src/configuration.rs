@@ -13,7 +13,8 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprCall, Fields, Item, Lit, Type};
 
 /// Sources of the types and their rules.
-const SOURCES: [&str; 3] = [
+const SOURCES: [&str; 4] = [
+    "api/src/workload/schedule.rs",
     "operator/manager/src/config/mod.rs",
     "operator/manager/src/config/rules.rs",
     "operator/scheduler/src/config.rs",

@@ -20,7 +20,7 @@ pub use failure::{
 pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};
 pub use schedule::{
-    DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
+    Backend, DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
     SchedulingPolicy, Topology, TopologyMode, TopologyScope,
 };
 pub use spec::{

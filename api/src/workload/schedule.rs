@@ -25,6 +25,10 @@ pub struct Scheduling {
     /// its priority class allows that, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_policy: Option<PreemptionPolicy>,
+    /// Objects by which the gangs of this workload are scheduled. Default: `scheduling.backend` of the
+    /// manager's configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     /// Keeps members close together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
@@ -35,6 +39,20 @@ pub struct Scheduling {
     /// Action after `timeoutSeconds`. Wait: keep waiting. Fail: the workload fails. Default: Wait.
     #[serde(default)]
     pub on_timeout: OnTimeout,
+}
+
+/// Objects by which gangs are scheduled. Lockstep: Lockstep's own objects. Both: kube-scheduler also
+/// gets a native group for each gang, where the API server supports it. Kubernetes: kube-scheduler
+/// places and preempts gangs by their native groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Backend {
+    /// Lockstep's own objects.
+    #[default]
+    Lockstep,
+    /// Lockstep's own objects, and native groups.
+    Both,
+    /// Native groups. Lockstep places and preempts nothing.
+    Kubernetes,
 }
 
 /// Placement policy of members.

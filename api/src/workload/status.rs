@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{HistoryEntry, Incident};
+use super::{Backend, HistoryEntry, Incident};
 use crate::condition::Condition;
 
 /// Status of a workload.
@@ -36,6 +36,10 @@ pub struct TrainingWorkloadStatus {
     /// Highest attempt of all restart domains.
     #[serde(default)]
     pub attempt: i64,
+    /// Backend of the next placement of each gang, from `spec.scheduling.backend` or the manager's
+    /// configuration. Absent: Lockstep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     /// Conditions; see the reference for types and reasons.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

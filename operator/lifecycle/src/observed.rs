@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::ids::GangKey;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PodGroup;
-use lockstep_api::workload::TrainingWorkloadSpec;
+use lockstep_api::workload::{Backend, TrainingWorkloadSpec};
 use lockstep_api::{RestartOrderSpec, WorkloadSpec};
 
 use crate::gangs::GangView;
@@ -87,6 +87,18 @@ impl<'a> Observed<'a> {
 
     pub fn all_agents_supervise(self) -> bool {
         self.view.all_agents_supervise
+    }
+
+    /// Backend of the next placement.
+    pub fn backend(self) -> Backend {
+        let own = self.spec().scheduling.backend;
+        own.unwrap_or(self.settings().backend)
+    }
+
+    /// True if kube-scheduler places the gangs by their native groups. Pods are then not pinned, and
+    /// nodes become known when pods are bound.
+    pub fn kube_scheduler_places(self) -> bool {
+        self.backend() == Backend::Kubernetes
     }
 
     pub fn native(self) -> &'a NativeView {

@@ -1,6 +1,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
+use lockstep_api::workload::Backend;
 
 /// Runtime classes of the NVIDIA GPU operator, with runtime `runc`.
 const NVIDIA: [&str; 3] = ["nvidia", "nvidia-cdi", "nvidia-legacy"];
@@ -35,11 +36,8 @@ pub struct LifecycleSettings {
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
     pub accelerators: Vec<String>,
-    /// True if gangs get native groups where the API server supports them.
-    pub native_groups: bool,
-    /// True if kube-scheduler places gangs by their native groups. Pods are then not pinned, and
-    /// nodes become known when pods are bound.
-    pub kube_scheduler_places: bool,
+    /// Backend of workloads whose spec names none.
+    pub backend: Backend,
     /// `None`: no pod gets a supervisor.
     pub supervisor_image: Option<String>,
     /// Names of `RuntimeClass` objects whose pods share the node's sockets, so that a supervisor is
@@ -63,8 +61,7 @@ impl Default for LifecycleSettings {
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
-            native_groups: false,
-            kube_scheduler_places: false,
+            backend: Backend::Lockstep,
             supervisor_image: None,
             supervisor_runtime_classes: NVIDIA.map(str::to_owned).to_vec(),
         }

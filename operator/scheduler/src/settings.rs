@@ -1,14 +1,15 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use lockstep_api::workload::Backend;
 use lockstep_model::Rules;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerSettings {
     pub rules: Rules,
     pub preemption_enabled: bool,
-    /// True if kube-scheduler places gangs. The scheduler then only records the nodes of bound pods.
-    pub kube_scheduler_places: bool,
+    /// Backend of workloads whose spec names none.
+    pub backend: Backend,
     /// Most evictions per minute. `None`: no limit.
     pub max_evictions_per_minute: Option<NonZeroU32>,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
@@ -47,7 +48,7 @@ impl Default for SchedulerSettings {
         Self {
             rules: Rules::default(),
             preemption_enabled: true,
-            kube_scheduler_places: false,
+            backend: Backend::Lockstep,
             max_evictions_per_minute: None,
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),

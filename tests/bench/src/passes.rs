@@ -311,6 +311,7 @@ impl World {
                 generation: 1,
                 phase: GangPhase::Active,
                 checkpoint: None,
+                backend: None,
                 templates: vec![template].into(),
                 admitted: 0,
                 released: None,

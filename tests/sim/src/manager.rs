@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::runtime::watcher::Event;
 use lockstep_api::key::Key;
+use lockstep_api::workload::Backend;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
@@ -101,7 +102,7 @@ impl Manager {
             settings,
         );
         self.stepped
-            .hear_native_support(self.lifecycle.native_groups);
+            .hear_native_support(self.lifecycle.backend != Backend::Lockstep);
         let mut store = self.store.lock();
         for kind in WatchedKind::ALL {
             store.relist(kind);

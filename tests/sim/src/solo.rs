@@ -7,7 +7,7 @@ use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::scheduling::{NodePlacement, Placement};
-use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::workload::{Backend, TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::{LifecycleSettings, Plan, WorkloadView};
 use serde_json::{Value, json};
@@ -22,8 +22,7 @@ const GPUS: usize = 8;
 fn placed_by_kube_scheduler() -> LifecycleSettings {
     LifecycleSettings {
         supervisor_image: Some("lockstep-supervisor".into()),
-        native_groups: true,
-        kube_scheduler_places: true,
+        backend: Backend::Kubernetes,
         ..LifecycleSettings::default()
     }
 }
@@ -109,7 +108,7 @@ impl Solo {
     /// The same in an installation whose gangs get native groups, on an API server that supports them.
     pub fn native(spec: Value) -> Self {
         let settings = LifecycleSettings {
-            native_groups: true,
+            backend: Backend::Both,
             ..LifecycleSettings::default()
         };
         Self::with_settings(0, spec, settings)
@@ -123,7 +122,7 @@ impl Solo {
 
     /// The manager restarts and leaves the placement of gangs to kube-scheduler.
     pub fn switch_to_kubernetes(&mut self) {
-        self.scheduler_settings().kube_scheduler_places = true;
+        self.scheduler_settings().backend = Backend::Kubernetes;
         self.restart_with(LifecycleSettings {
             supervisor_image: None,
             ..placed_by_kube_scheduler()
@@ -131,14 +130,14 @@ impl Solo {
     }
 
     fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {
-        let natively = settings.kube_scheduler_places;
+        let backend = settings.backend;
         let mut cluster = SimCluster::with_settings(seed, settings);
         for name in ["n0", "n1", "n2", "n3"] {
             let gpus = (2 * GPUS).to_string();
             cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
         }
         // As in the stories: a shorter time.
-        cluster.scheduler_settings().kube_scheduler_places = natively;
+        cluster.scheduler_settings().backend = backend;
         cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
         let mut solo = Self {
             cluster,

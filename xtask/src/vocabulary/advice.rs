@@ -82,7 +82,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::NATIVE_GROUPS_UNAVAILABLE,
-        "do what the message names, or set another `scheduling.backend` in the manager's configuration",
+        "do what the message names, or set another `scheduling.backend` in the spec of the suspended workload or in the manager's configuration",
     ),
     (
         r::NAME_CONFLICT,

@@ -13,8 +13,8 @@ use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry, Incident, IncidentStage, Phase,
-    TrainingProgress,
+    Backend, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry, Incident, IncidentStage,
+    Phase, TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -48,6 +48,9 @@ pub struct StatusReport {
     pub ready: String,
     pub attempt: i64,
     pub accelerators: i64,
+    /// Backend of the next placement; absent: Lockstep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<TrainingProgress>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,6 +140,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         ready: status.ready.clone(),
         attempt: status.attempt,
         accelerators: status.accounting.accelerators,
+        backend: status.backend,
         progress: status.progress.clone(),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
         groups: status.groups.iter().map(group).collect(),

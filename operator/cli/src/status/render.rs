@@ -3,7 +3,7 @@ use std::fmt::Write;
 use chrono::TimeDelta;
 use lockstep_api::names::WHOLE;
 use lockstep_api::words::gpu_hours;
-use lockstep_api::workload::{Cause, IncidentStage, Phase, TrainingProgress};
+use lockstep_api::workload::{Backend, Cause, IncidentStage, Phase, TrainingProgress};
 
 use super::{OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{age, precise, span};
@@ -32,6 +32,15 @@ impl View for StatusReport {
             }
             (reason, message) => {
                 let _ = writeln!(out, "{reason}: {message}");
+            }
+        }
+        match self.backend {
+            None | Some(Backend::Lockstep) => {}
+            Some(Backend::Both) => {
+                out.push_str("Backend: Both (native groups in kube-scheduler)\n");
+            }
+            Some(Backend::Kubernetes) => {
+                out.push_str("Backend: Kubernetes (kube-scheduler places and preempts)\n");
             }
         }
         if let Some(progress) = &self.progress {

@@ -13,6 +13,7 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::names::pod_group_name;
 use lockstep_api::native_group::native_pod_group_name;
+use lockstep_api::workload::Backend;
 
 use super::objects::{Ensured, ensure};
 use crate::facts::{Facts, PlacementState};
@@ -35,7 +36,7 @@ impl<'f> NativeGroups<'f> {
     pub fn wanted(facts: &'f Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> Self {
         let mut groups = Self::default();
         let native = facts.view.native();
-        let creates = facts.view.settings().native_groups;
+        let creates = facts.view.backend() != Backend::Lockstep;
         if !creates && facts.pods().all(|pod| name_of(pod).is_none()) {
             return groups;
         }
@@ -169,7 +170,7 @@ fn name_of(pod: &PodView) -> Option<&str> {
 /// Name for a gang that is about to get pods.
 fn new_name(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<String> {
     let entry = ledger.gang(&gang.key).filter(|e| e.may_have_pods())?;
-    let places = facts.view.settings().kube_scheduler_places;
+    let places = facts.view.kube_scheduler_places();
     let placement = match facts.placement_state(&gang.key, entry) {
         PlacementState::Placed(placement) => &*placement.id,
         PlacementState::Unplaced if places => entry.released.as_deref().unwrap_or_default(),
@@ -200,7 +201,7 @@ fn members_to_run<'f>(
     gang: &'f Gang,
 ) -> impl Iterator<Item = &'f Member> {
     let assigned = facts.assigned_nodes(&gang.key);
-    let all = facts.view.settings().kube_scheduler_places;
+    let all = facts.view.kube_scheduler_places();
     gang.members().filter(move |m| {
         (all || assigned.contains_key(*m))
             && membership.contains(m)

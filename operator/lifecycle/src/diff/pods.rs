@@ -71,9 +71,8 @@ impl<'a> GangPods<'_, 'a> {
     /// True if kube-scheduler chooses the nodes of new pods. Pods without a native group, which were
     /// created for another backend, keep their nodes.
     fn is_open(&self) -> bool {
-        let settings = self.facts.view.settings();
         let joins = self.native_group.is_some() || self.gang.basic;
-        settings.kube_scheduler_places && (joins || self.placement.is_none())
+        self.facts.view.kube_scheduler_places() && (joins || self.placement.is_none())
     }
 
     fn nodes(&self) -> &'a Assignments {
@@ -155,9 +154,7 @@ impl<'a> GangPods<'_, 'a> {
         let joins = pod.identity.native_group.is_some() || self.gang.basic;
         match pod.pinned.as_deref() {
             Some(pinned) => Some(pinned) != node,
-            None if self.facts.view.settings().kube_scheduler_places => {
-                self.placement.is_none() && !joins
-            }
+            None if self.facts.view.kube_scheduler_places() => self.placement.is_none() && !joins,
             None => node.is_some(),
         }
     }
@@ -265,7 +262,7 @@ impl<'a> GangPods<'_, 'a> {
         let old_pods = facts.pods_of(plan.member);
         let assigned = self.nodes().get(plan.member).map(NodeName::as_str);
         let node = assigned.filter(|_| !self.is_open());
-        if node.is_none() && !facts.view.settings().kube_scheduler_places {
+        if node.is_none() && !facts.view.kube_scheduler_places() {
             return None;
         }
         let mut blocking = old_pods.iter();

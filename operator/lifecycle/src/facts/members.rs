@@ -94,7 +94,7 @@ impl<'a> Facts<'a> {
             self.placement_state(&gang.key, entry),
             PlacementState::Unplaced
         );
-        if !unplaced || !self.view.settings().kube_scheduler_places || ledger.is_done(gang) {
+        if !unplaced || !self.view.kube_scheduler_places() || ledger.is_done(gang) {
             return None;
         }
         Some(if self.spec().scheduling.topology.is_some() {

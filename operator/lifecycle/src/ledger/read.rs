@@ -29,6 +29,7 @@ impl Ledger {
             message: _,
             ready: _,
             attempt,
+            backend: _,
             conditions: _,
             applied,
             gangs,

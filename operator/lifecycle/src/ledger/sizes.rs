@@ -38,6 +38,7 @@ fn summary() -> Summary {
         reason: "RestartGang".into(),
         message: "m".repeat(1024),
         ready: "1/2".into(),
+        backend: None,
         conditions: Vec::new(),
         groups: BTreeMap::new(),
         selector: Some("s".repeat(512)),

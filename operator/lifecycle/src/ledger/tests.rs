@@ -36,6 +36,7 @@ fn noise() -> Summary {
         reason: "noise".into(),
         message: "noise".into(),
         ready: "1/2".into(),
+        backend: None,
         conditions: Vec::new(),
         groups: BTreeMap::new(),
         selector: Some("noise".into()),

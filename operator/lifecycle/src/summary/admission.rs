@@ -145,7 +145,7 @@ impl Admission<'_, '_> {
 
     /// Why kube-scheduler has not placed the pods of an unplaced gang, or why they do not exist.
     fn native_message(&self, gang: &Gang) -> Option<String> {
-        if !self.facts.view.settings().kube_scheduler_places {
+        if !self.facts.view.kube_scheduler_places() {
             return None;
         }
         let mut targets = gang.members().map(|m| Target::Pod(m.clone()));

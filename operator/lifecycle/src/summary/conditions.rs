@@ -196,7 +196,11 @@ fn stalled(
     }
     let mut gangs = facts.gangs.iter();
     if let Some(why) = gangs.find_map(|g| facts.native_placement(ledger, g)?.err()) {
-        let message = format!("scheduling.backend is Kubernetes: {why}, or change the backend");
+        let field = match facts.spec().scheduling.backend {
+            Some(_) => "spec.scheduling.backend",
+            None => "scheduling.backend",
+        };
+        let message = format!("{field} is Kubernetes: {why}, or change the backend");
         return condition(true, reasons::NATIVE_GROUPS_UNAVAILABLE, message);
     }
     foreign_object(facts)

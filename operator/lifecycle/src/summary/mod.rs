@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::membership::Membership;
 use lockstep_api::names::labels;
-use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{Backend, Phase, TrainingWorkloadStatus};
 
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
@@ -32,6 +32,8 @@ pub(crate) struct Summary {
     pub message: String,
     /// Ready or succeeded members, such as `31/32`.
     pub ready: String,
+    /// `None`: Lockstep.
+    pub backend: Option<Backend>,
     /// Without the terminal conditions.
     pub conditions: Vec<Condition>,
     pub groups: BTreeMap<String, Counts>,
@@ -59,6 +61,7 @@ pub(crate) fn summarize(
         reason,
         message,
         ready,
+        backend: Some(facts.view.backend()).filter(|b| *b != Backend::Lockstep),
         conditions,
         groups,
         selector: scale_selector(facts),

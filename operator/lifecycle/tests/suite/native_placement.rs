@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use lockstep_api::condition::find;
-use lockstep_api::workload::Phase;
+use lockstep_api::workload::{Backend, Phase};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
@@ -150,8 +150,57 @@ fn a_gang_that_kube_scheduler_cannot_place_is_refused_in_words() {
         assert!(message.contains(part), "{message}");
     };
     refuses(unsupported, "feature gate GenericWorkload");
+    let own_backend = gang_with(2, &json!({"scheduling": {"backend": "Kubernetes"}}));
+    let mut overridden = Solo::new(own_backend);
+    overridden.native_support(false);
+    refuses(overridden, "spec.scheduling.backend is Kubernetes");
     refuses(Solo::kubernetes(own), "no schedulingGroup");
     refuses(topology, "scheduling.topology");
+}
+
+#[test]
+fn a_workload_overrides_the_backend_of_the_installation() {
+    let own = |backend: &str| gang_with(2, &json!({"scheduling": {"backend": backend}}));
+    let mut kubernetes = Solo::new(own("Kubernetes"));
+    kubernetes.native_support(true);
+    kubernetes.settle();
+    let pods = kubernetes.pods();
+    assert!(pods.iter().all(|p| !is_pinned(p) && group_of(p).is_some()));
+    assert_eq!(kubernetes.status().backend, Some(Backend::Kubernetes));
+    let mut both = Solo::kubernetes(own("Both"));
+    both.settle();
+    let pods = both.pods();
+    assert!(pods.iter().all(|p| is_pinned(p) && group_of(p).is_some()));
+    assert_eq!(both.status().backend, Some(Backend::Both));
+    let mut lockstep = Solo::kubernetes(own("Lockstep"));
+    lockstep.settle();
+    let pods = lockstep.pods();
+    assert!(pods.iter().all(|p| is_pinned(p) && group_of(p).is_none()));
+    assert_eq!(lockstep.status().backend, None);
+    for mut w in [kubernetes, both, lockstep] {
+        assert_eq!(w.status().phase, Some(Phase::Running));
+        assert!(w.is_idle(), "{}", w.story(30));
+    }
+}
+
+#[test]
+fn an_overridden_backend_changes_while_the_workload_is_suspended() {
+    let mut w = Solo::native(gang(2));
+    w.settle();
+    for backend in [Backend::Kubernetes, Backend::Lockstep, Backend::Both] {
+        w.edit(|spec| spec.suspend = true);
+        w.settle();
+        w.edit(|spec| {
+            spec.scheduling.backend = Some(backend);
+            spec.suspend = false;
+        });
+        w.settle();
+        assert_eq!(w.status().phase, Some(Phase::Running), "{backend:?}");
+        let grouped = w.pods().iter().all(|p| group_of(p).is_some());
+        assert_eq!(grouped, backend != Backend::Lockstep, "{backend:?}");
+        let groups = w.list::<PodGroup>().len();
+        assert_eq!(groups, usize::from(grouped), "{backend:?}");
+    }
 }
 
 #[test]

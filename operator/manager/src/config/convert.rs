@@ -7,7 +7,7 @@ use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::time;
 
-use super::{Backend, Config, Span};
+use super::{Config, Span};
 use crate::api::clients::Deadlines;
 use crate::index::AgentSelector;
 use crate::lease::Timing;
@@ -18,7 +18,7 @@ impl Config {
     /// Pods in the operator's own namespaces are never evicted.
     pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
         let mut settings = SchedulerSettings::from(&self.scheduler);
-        settings.kube_scheduler_places = self.scheduling.backend == Backend::Kubernetes;
+        settings.backend = self.scheduling.backend;
         let excluded = &mut settings.rules.victims.excluded_namespaces;
         excluded.extend(own.map(str::to_owned));
         settings
@@ -95,8 +95,7 @@ impl Config {
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
             accelerators: self.scheduler.accelerators.clone(),
-            native_groups: self.scheduling.backend != Backend::Lockstep,
-            kube_scheduler_places: self.scheduling.backend == Backend::Kubernetes,
+            backend: self.scheduling.backend,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             supervisor_runtime_classes: self.supervisor.runtime_classes.clone(),
             ..LifecycleSettings::default()

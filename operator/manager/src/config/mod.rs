@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kube::core::Duration as Span;
 use lockstep_api::names;
+use lockstep_api::workload::Backend;
 use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::config::{SchedulerConfig, ValueRule};
 use serde::{Deserialize, Serialize};
@@ -250,20 +251,8 @@ pub struct SchedulingConfig {
     /// `Lockstep`: gangs have Lockstep's own scheduling objects only. `Both`: kube-scheduler also gets
     /// a native group for each gang, where the API server supports it. `Kubernetes`: kube-scheduler
     /// places and preempts gangs by their native groups. A change affects the next placement of a
-    /// gang.
+    /// gang. `scheduling.backend` of a workload's spec overrides it.
     pub backend: Backend,
-}
-
-/// Objects by which gangs are scheduled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backend {
-    /// Lockstep's own objects.
-    #[default]
-    Lockstep,
-    /// Lockstep's own objects, and native groups.
-    Both,
-    /// Native groups. Lockstep places and preempts nothing.
-    Kubernetes,
 }
 
 /// Selection of the node agents' pods.

@@ -27,7 +27,7 @@ impl Cycle<'_> {
                 continue;
             }
             if gang.assigned.is_none() {
-                if context.settings.kube_scheduler_places {
+                if gang.kube_scheduler_places(context) {
                     adopt_bound_gang(gang);
                 } else {
                     adopt_running_pods(gang);

@@ -56,7 +56,7 @@ impl Cycle<'_> {
                 grows: request == Request::Growth,
             });
             let gang = &mut self.gangs[at];
-            if context.settings.kube_scheduler_places {
+            if gang.kube_scheduler_places(&context) {
                 let members = gang.unfinished().count();
                 let waits = Pending::KubeSchedulerPlaces { members };
                 gang.pending = Some(waits).filter(|_| request == Request::Required);

@@ -9,9 +9,11 @@ use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
+use lockstep_api::workload::Backend;
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{GangPhase, Occupant, Pod};
 
+use crate::context::Context;
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
@@ -75,6 +77,13 @@ impl GangState {
 
     pub fn uid(&self) -> &str {
         self.input.group.uid.as_str()
+    }
+
+    /// True if kube-scheduler places the gang. The scheduler then only records the nodes of its bound
+    /// pods.
+    pub(crate) fn kube_scheduler_places(&self, context: &Context<'_>) -> bool {
+        let own = self.input.workload.backend;
+        own.unwrap_or(context.settings.backend) == Backend::Kubernetes
     }
 
     pub fn phase(&self) -> GangPhase {

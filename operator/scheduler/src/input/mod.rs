@@ -18,7 +18,7 @@ use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyConstraint};
-use lockstep_api::workload::AvoidedNode;
+use lockstep_api::workload::{AvoidedNode, Backend};
 use lockstep_model::neighbours::LabelSelector;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
@@ -75,6 +75,8 @@ pub struct WorkloadInput {
     pub generation: i64,
     pub phase: GangPhase,
     pub checkpoint: Option<DateTime<Utc>>,
+    /// Backend that the spec names.
+    pub backend: Option<Backend>,
     /// Pod templates in the order of the groups in the spec.
     pub templates: Arc<[TemplateInput]>,
     /// Revision of the admission result behind the templates; 0: none.
@@ -160,6 +162,7 @@ impl WorkloadInput {
             generation,
             phase,
             checkpoint: _,
+            backend,
             templates,
             admitted: _,
             released,
@@ -173,6 +176,7 @@ impl WorkloadInput {
             && *name == other.name
             && *generation == other.generation
             && *phase == other.phase
+            && *backend == other.backend
             && (Arc::ptr_eq(templates, &other.templates) || *templates == other.templates)
             && *released == other.released
             && *avoid == other.avoid

@@ -267,6 +267,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
                 PhaseRecord::Finished => GangPhase::Finished,
             },
             checkpoint: record.last_checkpoint,
+            backend: None,
             templates: templates.collect(),
             admitted: 0,
             released: released.then(|| RECORDED.to_owned()),

@@ -83,6 +83,7 @@ impl GangInput {
             generation: meta.generation.unwrap_or_default(),
             phase: phase(workload, &gang),
             checkpoint: declared.max(reported),
+            backend: workload.spec.scheduling.backend,
             templates,
             admitted: pods.revision(),
             released: ledger.and_then(|l| l.released.clone()),

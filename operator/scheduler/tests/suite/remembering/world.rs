@@ -244,6 +244,7 @@ impl World {
                 generation: 1,
                 phase: GangPhase::Active,
                 checkpoint: None,
+                backend: None,
                 templates,
                 admitted: 0,
                 released: None,

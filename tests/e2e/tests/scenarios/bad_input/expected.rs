@@ -220,6 +220,10 @@ pub(super) const EDITS: &[(&str, &str)] = &[
         "groups[].size and dependsOn are immutable while running",
     ),
     (
+        "17-backend-edit",
+        "scheduling is immutable while running, except minCount and timeouts; set spec.suspend: true to change it",
+    ),
+    (
         "17-group-added",
         "groups cannot be added, removed, renamed or reordered",
     ),
