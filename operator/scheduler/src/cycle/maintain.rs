@@ -72,10 +72,18 @@ fn follow_bound_pods(gang: &mut GangState) {
 }
 
 /// Clears a released placement only when all pods have ended, so that other gangs get free
-/// capacity.
+/// capacity. A gang that kube-scheduler places would be recorded again from ended pods, so they have
+/// to be deleted first.
 fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
-    let left: Vec<&Arc<Pod>> = gang.all_pods().filter(|p| !p.ended()).collect();
-    if left.iter().any(|pod| !stranded(context, pod)) {
+    let recorded = gang.kube_scheduler_places(context);
+    let remains = |pod: &Arc<Pod>| {
+        if pod.ended() {
+            recorded && pod.terminating.is_none() && !gang.has_finished(pod)
+        } else {
+            !stranded(context, pod)
+        }
+    };
+    if gang.all_pods().any(remains) {
         return;
     }
     let preempted = gang.disrupted();

@@ -98,6 +98,12 @@ impl GangState {
         &self.input.workload.members.finished
     }
 
+    /// True if the pod's member has succeeded. Such a pod stays.
+    pub(crate) fn has_finished(&self, pod: &Pod) -> bool {
+        let member = pod.member.as_ref();
+        member.is_some_and(|m| self.finished().contains(m))
+    }
+
     pub fn unfinished(&self) -> impl Iterator<Item = &Member> {
         let finished = self.finished();
         self.input

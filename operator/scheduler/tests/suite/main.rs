@@ -21,6 +21,7 @@ mod preempting;
 mod queueing;
 mod quotas;
 mod reach;
+mod recording;
 mod refusing;
 mod remembering;
 mod reserving;
