@@ -273,7 +273,8 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-installations
-	$(CARGO) test -p lockstep-e2e --features previous-minor --test scenarios -- native::
+	$(CARGO) test -p lockstep-e2e --features previous-minor,native --test scenarios -- native:: upstream::
+	$(CARGO) test -p lockstep-e2e --features native --test crash -- kube_scheduler native
 	$(MAKE) test-prometheus
 	$(MAKE) test-frameworks
 	$(MAKE) test-containers

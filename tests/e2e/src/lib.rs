@@ -12,6 +12,8 @@ use lockstep_cluster::{Cluster, Options, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+pub mod upstream;
+
 /// Priority classes of the shared cluster, in ascending order.
 pub const CLASSES: [(&str, i32); 3] = [("low", 100), ("middle", 500), ("high", 1000)];
 

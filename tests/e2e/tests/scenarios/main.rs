@@ -37,3 +37,4 @@ mod shift;
 mod steering;
 mod supervised;
 mod tenants;
+mod upstream;
