@@ -1,5 +1,6 @@
 //! Scenarios on a shared cluster, each with its own namespace and nodes.
 
+mod backends;
 mod bad_input;
 mod chart;
 mod claims;
