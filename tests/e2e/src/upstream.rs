@@ -43,22 +43,26 @@ pub struct Job {
 
 impl Job {
     /// Accelerators of each member, 1 by default.
+    #[must_use]
     pub fn gpus(self, gpus: i32) -> Self {
         Self { gpus, ..self }
     }
 
     /// Keeps the job on one node.
+    #[must_use]
     pub fn on(self, node: usize) -> Self {
         let node = Some(node);
         Self { node, ..self }
     }
 
     /// Changes the spec of the pods.
+    #[must_use]
     pub fn pods(self, pod: &'static str) -> Self {
         Self { pod, ..self }
     }
 
     /// Changes the spec of the workload.
+    #[must_use]
     pub fn with(self, workload: &'static str) -> Self {
         Self { workload, ..self }
     }
@@ -115,6 +119,7 @@ pub struct Ends {
 
 impl Ends {
     /// A result in which this number of members of each job runs.
+    #[must_use]
     pub fn runs<const N: usize>(runs: [(&'static str, i32); N]) -> Self {
         let runs = runs.to_vec();
         Self {
@@ -124,29 +129,34 @@ impl Ends {
     }
 
     /// A result in which a job waits, and no job is evicted.
+    #[must_use]
     pub fn waits(job: &'static str) -> Self {
         Self::default().and_waits(job)
     }
 
     /// This job waits, too.
+    #[must_use]
     pub fn and_waits(mut self, job: &'static str) -> Self {
         self.waits.push(job);
         self
     }
 
     /// This number of members of each earlier job is evicted.
+    #[must_use]
     pub fn evicts<const N: usize>(self, evicted: [(&'static str, i32); N]) -> Self {
         let evicted = evicted.to_vec();
         Self { evicted, ..self }
     }
 
     /// Only one of the jobs runs.
+    #[must_use]
     pub fn one_of(self) -> Self {
         let one_of = true;
         Self { one_of, ..self }
     }
 
     /// What differs from upstream, and why.
+    #[must_use]
     pub fn note(self, note: &'static str) -> Self {
         Self { note, ..self }
     }
@@ -214,34 +224,40 @@ pub fn not_applicable<const N: usize>(upstream: [&'static str; N], why: &'static
 
 impl Case {
     /// Another test of upstream with the same story.
+    #[must_use]
     pub fn also(mut self, upstream: &'static str) -> Self {
         self.upstream.push(upstream);
         self
     }
 
     /// Number of racks.
+    #[must_use]
     pub fn racks(self, racks: i32) -> Self {
         Self { racks, ..self }
     }
 
     /// An object that is created first.
+    #[must_use]
     pub fn object(self, object: &'static str) -> Self {
         Self { object, ..self }
     }
 
     /// Jobs that run first.
+    #[must_use]
     pub fn before<const N: usize>(self, jobs: [Job; N]) -> Self {
-        let before = jobs.to_vec();
+        let before = jobs.into();
         Self { before, ..self }
     }
 
     /// Jobs that are created together.
+    #[must_use]
     pub fn then<const N: usize>(self, jobs: [Job; N]) -> Self {
-        let then = jobs.to_vec();
+        let then = jobs.into();
         Self { then, ..self }
     }
 
     /// The result with each backend.
+    #[must_use]
     pub fn ends(self, ends: Ends) -> Self {
         Self {
             both: Outcome::Replayed(ends.clone()),
@@ -251,24 +267,28 @@ impl Case {
     }
 
     /// Another result with backend Both.
+    #[must_use]
     pub fn both(self, ends: Ends) -> Self {
         let both = Outcome::Replayed(ends);
         Self { both, ..self }
     }
 
     /// Another result with backend Kubernetes.
+    #[must_use]
     pub fn kubernetes(self, ends: Ends) -> Self {
         let kubernetes = Outcome::Replayed(ends);
         Self { kubernetes, ..self }
     }
 
     /// Why the case does not apply to backend Kubernetes.
+    #[must_use]
     pub fn not_kubernetes(self, why: &'static str) -> Self {
         let kubernetes = Outcome::NotApplicable(why);
         Self { kubernetes, ..self }
     }
 
     /// At last, a job is deleted. Then these members run.
+    #[must_use]
     pub fn later<const N: usize>(
         self,
         deleted: &'static str,

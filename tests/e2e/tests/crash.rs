@@ -31,54 +31,52 @@ fn members() -> Result<i32> {
     lockstep_e2e::number("LOCKSTEP_SWEEP_MEMBERS", 2)
 }
 
-/// A scenario of the sweep.
+/// What happens in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sweep {
+enum Story {
     /// A gang is created.
     Create,
     /// A member of a running gang dies.
     Restart,
+    /// All pods of a gang are replaced.
+    Recreate,
     /// A gang of higher priority needs the capacity of another.
     Preempt,
-    /// A gang with a native group is created.
-    CreateNative,
-    /// All pods of a gang with a native group are replaced.
-    RecreateNative,
+}
+
+/// A scenario of the sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sweep {
+    story: Story,
+    /// Scheduling backend.
+    backend: &'static str,
 }
 
 impl Sweep {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Restart => "restart",
-            Self::Preempt => "preempt",
-            Self::CreateNative => "create-native",
-            Self::RecreateNative => "recreate-native",
-        }
+    fn name(self) -> String {
+        format!("{:?}-{}", self.story, self.backend).to_lowercase()
     }
 
     fn is_native(self) -> bool {
-        matches!(self, Self::CreateNative | Self::RecreateNative)
+        self.backend != "Lockstep"
     }
 
     /// Workloads and their final phases.
     fn ends(self) -> &'static [(&'static str, Phase)] {
-        match self {
-            Self::Create | Self::Restart | Self::CreateNative | Self::RecreateNative => {
-                &[("g", Phase::Running)]
-            }
-            Self::Preempt => &[("g", Phase::Pending), ("vip", Phase::Running)],
+        match self.story {
+            Story::Create | Story::Restart | Story::Recreate => &[("g", Phase::Running)],
+            Story::Preempt => &[("g", Phase::Pending), ("vip", Phase::Running)],
         }
     }
 
     /// Preparation before the counted writes.
     async fn prepare(self, t: &Scenario<'_>) -> Result<()> {
-        let spec = match self {
-            Self::Create | Self::CreateNative => return Ok(()),
-            Self::RecreateNative => json!({"failurePolicy": {"rules": [
+        let spec = match self.story {
+            Story::Create => return Ok(()),
+            Story::Recreate => json!({"failurePolicy": {"rules": [
                 {"name": "three", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "RecreateGang"}]}}),
-            Self::Restart => json!({}),
-            Self::Preempt => json!({"priorityClassName": "low"}),
+            Story::Restart => json!({}),
+            Story::Preempt => json!({"priorityClassName": "low"}),
         };
         t.create(gang("g", members()?, 8, spec)).await?;
         t.running("g").await.map(drop)
@@ -86,16 +84,16 @@ impl Sweep {
 
     /// The cause of the counted writes.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
-        match self {
-            Self::Create | Self::CreateNative => t
+        match self.story {
+            Story::Create => t
                 .create(gang("g", members()?, 8, json!({})))
                 .await
                 .map(drop),
-            Self::Restart | Self::RecreateNative => {
+            Story::Restart | Story::Recreate => {
                 t.exit(t.pods("g").await?.first().context("a pod")?, 3)
                     .await
             }
-            Self::Preempt => t
+            Story::Preempt => t
                 .create(gang(
                     "vip",
                     members()?,
@@ -165,7 +163,7 @@ impl Sweep {
                         "an incident is open"
                     );
                     ensure!(
-                        !matches!(self, Self::Restart | Self::RecreateNative)
+                        !matches!(self.story, Story::Restart | Story::Recreate)
                             || status.restarts.total == 1,
                         "no restart yet"
                     );
@@ -232,11 +230,12 @@ impl Sweep {
 
     async fn sweep(self) -> Result<()> {
         let cluster = if self.is_native() {
-            native(self.name(), json!({"scheduling": {"backend": "Both"}})).await?
+            let config = json!({"scheduling": {"backend": self.backend}});
+            native(&self.name(), config).await?
         } else {
-            fresh(self.name(), json!({})).await?
+            fresh(&self.name(), json!({})).await?
         };
-        if !cluster.is_ours(self.name()) {
+        if !cluster.is_ours(&self.name()) {
             return Ok(());
         }
         let proxy = Proxy::start(&cluster).await?;
@@ -247,7 +246,7 @@ impl Sweep {
             args: vec!["--latency-profile=zero".into()],
             ..Shape::default()
         };
-        scenario(&cluster, self.name(), &shape, async |t| {
+        scenario(&cluster, &self.name(), &shape, async |t| {
             let (expected, points) = self.run(t, &proxy, &mut manager, None).await?;
             let mut different = Vec::new();
             for k in 1..=points {
@@ -274,6 +273,10 @@ impl Sweep {
     }
 }
 
+async fn sweep(story: Story, backend: &'static str) -> Result<()> {
+    Sweep { story, backend }.sweep().await
+}
+
 /// Counts writes in a namespace, and withholds the answer to write number `withheld`.
 fn count_writes(proxy: &Proxy, namespace: &str, withheld: Option<usize>) -> Arc<AtomicUsize> {
     let writes = Arc::new(AtomicUsize::new(0));
@@ -294,27 +297,46 @@ fn count_writes(proxy: &Proxy, namespace: &str, withheld: Option<usize>) -> Arc<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_creation_changes_nothing() -> Result<()> {
-    Sweep::Create.sweep().await
+    sweep(Story::Create, "Lockstep").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_restart_changes_nothing() -> Result<()> {
-    Sweep::Restart.sweep().await
+    sweep(Story::Restart, "Lockstep").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
-    Sweep::Preempt.sweep().await
+    sweep(Story::Preempt, "Lockstep").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_creation_with_native_groups_changes_nothing() -> Result<()> {
-    Sweep::CreateNative.sweep().await
+    sweep(Story::Create, "Both").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_recreation_with_native_groups_changes_nothing() -> Result<()> {
-    Sweep::RecreateNative.sweep().await
+    sweep(Story::Recreate, "Both").await
+}
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_creation_for_kube_scheduler_changes_nothing() -> Result<()> {
+    sweep(Story::Create, "Kubernetes").await
+}
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_restart_of_a_gang_of_kube_scheduler_changes_nothing()
+-> Result<()> {
+    sweep(Story::Restart, "Kubernetes").await
+}
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_recreation_for_kube_scheduler_changes_nothing() -> Result<()> {
+    sweep(Story::Recreate, "Kubernetes").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

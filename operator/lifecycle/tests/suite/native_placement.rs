@@ -177,7 +177,7 @@ fn a_workload_overrides_the_backend_of_the_installation() {
     let pods = lockstep.pods();
     assert!(pods.iter().all(|p| is_pinned(p) && group_of(p).is_none()));
     assert_eq!(lockstep.status().backend, None);
-    for mut w in [kubernetes, both, lockstep] {
+    for w in [&mut kubernetes, &mut both, &mut lockstep] {
         assert_eq!(w.status().phase, Some(Phase::Running));
         assert!(w.is_idle(), "{}", w.story(30));
     }
