@@ -7,7 +7,7 @@ use crate::member::{Member, MemberSet};
 use crate::names::WHOLE;
 use crate::scheduling::{
     BasicPolicy, GangPolicy, GangSpec, Placement, PodGroupDisruptionMode, PodGroupPolicy,
-    PreemptionPolicy, SchedulingConstraints, TopologyConstraint,
+    PreemptionPolicy, SchedulingConstraints,
 };
 use crate::workload::{
     DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
@@ -190,11 +190,7 @@ impl Gang {
         preemption: Option<PreemptionPolicy>,
     ) -> GangSpec {
         let scheduling = &spec.scheduling;
-        let constraint = scheduling.topology.as_ref().map(|t| TopologyConstraint {
-            key: t.key.clone(),
-            mode: t.mode,
-            scope: t.scope,
-        });
+        let topology = scheduling.levels();
         let gang = GangPolicy {
             min_count: self.min_count,
         };
@@ -207,9 +203,8 @@ impl Gang {
                 gang: (!self.basic).then_some(gang),
                 basic: self.basic.then_some(BasicPolicy {}),
             },
-            scheduling_constraints: constraint.map(|one| SchedulingConstraints {
-                topology: vec![one],
-            }),
+            scheduling_constraints: (!topology.is_empty())
+                .then_some(SchedulingConstraints { topology }),
             disruption_mode: PodGroupDisruptionMode { all, single },
             priority_class_name: spec.priority_class_name.clone(),
             priority,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::condition::{Condition, find, reasons, types};
-pub use crate::workload::PreemptionPolicy;
+pub use crate::workload::{PreemptionPolicy, TopologyLevel};
 
 /// The gangs of one workload: one template per kind of gang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -107,28 +107,14 @@ pub struct GangPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BasicPolicy {}
 
-/// Topology constraints, at most one.
+/// Topology constraints. `mode`, `scope` and further levels are additions of Lockstep; upstream
+/// supports one level, Required, with scope Gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingConstraints {
-    /// The constraints.
-    #[schemars(length(max = 1))]
-    pub topology: Vec<TopologyConstraint>,
-}
-
-/// A topology constraint. `mode` and `scope` are additions of Lockstep; upstream supports Required
-/// with scope Gang.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct TopologyConstraint {
-    /// Node label whose values are the domains.
-    pub key: String,
-    /// Required: one domain or no placement. Preferred: one domain if possible.
-    #[serde(default)]
-    pub mode: crate::workload::TopologyMode,
-    /// Gang: all members share a domain. Replica: the members of each replica share one.
-    #[serde(default)]
-    pub scope: crate::workload::TopologyScope,
+    /// Levels of the topology, at most 4, outermost first.
+    #[schemars(length(max = 4))]
+    pub topology: Vec<TopologyLevel>,
 }
 
 /// Exactly one of `all` and `single` (KEP-5710 as of 1.37).

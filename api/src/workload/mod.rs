@@ -21,7 +21,7 @@ pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};
 pub use schedule::{
     Backend, DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
-    SchedulingPolicy, Topology, TopologyMode, TopologyScope,
+    SchedulingPolicy, Topology, TopologyLevel, TopologyMode, TopologyScope,
 };
 pub use spec::{
     Coordinator, Network, SuccessOperator, SuccessPolicy, TrainingWorkload, TrainingWorkloadSpec,

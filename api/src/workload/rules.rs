@@ -1,7 +1,7 @@
 //! CEL rules of a workload. Each message states what is allowed. Rules with `oldSelf` are
 //! transition rules, which are not evaluated on create.
 
-use kube::core::cel::Rule;
+use kube::core::cel::{Message, Rule};
 
 /// Field of an error. Without one, errors of rules at the root name the field `<nil>`.
 const NAME: &str = ".metadata.name";
@@ -9,8 +9,8 @@ const REPLICAS: &str = ".replicas";
 
 /// Allows any change of a suspended workload, or of a workload that this change suspends.
 macro_rules! or_suspended {
-    ($rule:literal) => {
-        concat!("oldSelf.suspend || self.suspend || (", $rule, ")")
+    ($($rule:expr),+ $(,)?) => {
+        concat!("oldSelf.suspend || self.suspend || (", $($rule,)+ ")")
     };
 }
 
@@ -25,6 +25,45 @@ macro_rules! replicas_of {
             ".replicas : 1)"
         )
     };
+}
+
+/// Expression for the levels of the topology, in their long form.
+macro_rules! topology_of {
+    ($spec:literal) => {
+        concat!(
+            "(!has(",
+            $spec,
+            ".scheduling.topology) ? [] : has(",
+            $spec,
+            ".scheduling.topology.levels) ? ",
+            $spec,
+            ".scheduling.topology.levels.map(l, [l.key, l.mode, l.scope]) : [[has(",
+            $spec,
+            ".scheduling.topology.key) ? ",
+            $spec,
+            ".scheduling.topology.key : '', has(",
+            $spec,
+            ".scheduling.topology.mode) ? ",
+            $spec,
+            ".scheduling.topology.mode : 'Required', has(",
+            $spec,
+            ".scheduling.topology.scope) ? ",
+            $spec,
+            ".scheduling.topology.scope : 'Gang']])"
+        )
+    };
+}
+
+pub(super) fn one_level_or_several() -> Rule {
+    Rule::new("has(self.levels) ? !has(self.key) && !has(self.mode) && !has(self.scope) : has(self.key)")
+        .message("scheduling.topology needs levels, 1 to 4, or key for one level; with levels, set key, mode and scope in each level")
+}
+
+pub(super) fn levels_differ() -> Rule {
+    Rule::new("!has(self.levels) || self.levels.all(l, self.levels.exists_one(o, o.key == l.key && o.scope == l.scope))")
+        .message(Message::Expression(
+            "'scheduling.topology.levels repeats key ' + self.levels.filter(l, !self.levels.exists_one(o, o.key == l.key && o.scope == l.scope))[0].key + ': a key may occur once with scope Gang and once with scope Replica'".into(),
+        ))
 }
 
 pub(super) fn name_is_a_label() -> Rule {
@@ -170,7 +209,7 @@ pub(super) fn sizes_fixed() -> Rule {
 
 pub(super) fn scheduling_fixed() -> Rule {
     Rule::new(or_suspended!(
-        "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && has(self.scheduling.disruptionMode) == has(oldSelf.scheduling.disruptionMode) && (!has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == oldSelf.scheduling.disruptionMode) && has(self.scheduling.preemptionPolicy) == has(oldSelf.scheduling.preemptionPolicy) && (!has(self.scheduling.preemptionPolicy) || self.scheduling.preemptionPolicy == oldSelf.scheduling.preemptionPolicy) && has(self.scheduling.backend) == has(oldSelf.scheduling.backend) && (!has(self.scheduling.backend) || self.scheduling.backend == oldSelf.scheduling.backend) && has(self.scheduling.topology) == has(oldSelf.scheduling.topology) && (!has(self.scheduling.topology) || self.scheduling.topology == oldSelf.scheduling.topology)"
+        "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && has(self.scheduling.disruptionMode) == has(oldSelf.scheduling.disruptionMode) && (!has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == oldSelf.scheduling.disruptionMode) && has(self.scheduling.preemptionPolicy) == has(oldSelf.scheduling.preemptionPolicy) && (!has(self.scheduling.preemptionPolicy) || self.scheduling.preemptionPolicy == oldSelf.scheduling.preemptionPolicy) && has(self.scheduling.backend) == has(oldSelf.scheduling.backend) && (!has(self.scheduling.backend) || self.scheduling.backend == oldSelf.scheduling.backend) && ", topology_of!("self"), " == ", topology_of!("oldSelf")
     ))
     .message("scheduling is immutable while running, except minCount and timeouts; set spec.suspend: true to change it")
 }

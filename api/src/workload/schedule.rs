@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
+
 /// Placement of the workload's members.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +31,7 @@ pub struct Scheduling {
     /// manager's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
-    /// Keeps members close together.
+    /// Keeps members close together, on 1 to 4 levels of the topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
     /// Longest wait for capacity, in seconds; 0 to 31536000. Default 0: no limit.
@@ -112,10 +114,50 @@ pub enum PreemptionPolicy {
     Never,
 }
 
-/// Topology constraint of the placement.
+/// Topology constraints of the placement: `levels`, or the fields of one level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::one_level_or_several())]
+#[x_kube(validation = rules::levels_differ())]
+pub struct Topology {
+    /// Levels of the topology, 1 to 4, outermost first: block, rack, NVLink domain. A domain of a
+    /// level is one value of its label within one domain of the levels before it. Preferred levels
+    /// are given up one by one, the last first, until the gang fits. Not with `key`, `mode` or
+    /// `scope`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 4))]
+    pub levels: Vec<TopologyLevel>,
+    /// Short form of one level: its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub key: Option<String>,
+    /// Short form of one level: its mode. Default: Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<TopologyMode>,
+    /// Short form of one level: its scope. Default: Gang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<TopologyScope>,
+}
+
+impl Scheduling {
+    /// Levels of the topology, outermost first.
+    pub fn levels(&self) -> Vec<TopologyLevel> {
+        let Some(topology) = &self.topology else {
+            return Vec::new();
+        };
+        let short = topology.key.iter().map(|key| TopologyLevel {
+            key: key.clone(),
+            mode: topology.mode.unwrap_or_default(),
+            scope: topology.scope.unwrap_or_default(),
+        });
+        topology.levels.iter().cloned().chain(short).collect()
+    }
+}
+
+/// A level of the topology, and the members that must share one of its domains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Topology {
+pub struct TopologyLevel {
     /// Node label whose values are the domains, such as `topology.kubernetes.io/rack`.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,

@@ -165,7 +165,7 @@ mod tests {
         let other = zstd::encode_all(br#"{"version":9,"news":1}"#.as_slice(), LEVEL).unwrap();
         assert_eq!(
             unpack(&other).unwrap_err().to_string(),
-            "the snapshot has format version 9, this program reads version 2"
+            "the snapshot has format version 9, this program reads version 3"
         );
     }
 }

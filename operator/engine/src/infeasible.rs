@@ -4,8 +4,11 @@ use thiserror::Error;
 
 use crate::problem::{DimIx, DomainIx, KeyIx, ShapeIx};
 
+/// A topology domain, after the domains that contain it: keys and domains, outermost level first.
+pub type DomainPath = Vec<(KeyIx, DomainIx)>;
+
 /// The tightest reason why a gang does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// Shape that does not fit.
     pub shape: ShapeIx,
@@ -15,14 +18,15 @@ pub struct Shortfall {
     pub dim: DimIx,
     /// Missing amount for these pods.
     pub short_by: i64,
-    /// Domain with the smallest shortage, if the gang or its replicas must share a domain.
-    pub domain: Option<(KeyIx, DomainIx)>,
+    /// Domain with the smallest shortage, if the gang or its replicas must share a domain. Otherwise
+    /// empty.
+    pub domain: DomainPath,
     /// True if the shortage remains after evicting all permitted work.
     pub evicting: bool,
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Infeasible {
     /// Insufficient capacity.
     #[error("{}", ByOrdinal(.0))]
@@ -56,13 +60,13 @@ impl Infeasible {
         let Some(short) = self.shortfall() else {
             return self.to_string();
         };
-        let domain = short
-            .domain
-            .map(|(key, domain)| format!(" in {}", names.domain(key, domain)));
+        let domain = short.domain.iter();
+        let domain: Vec<String> = domain.map(|&(key, at)| names.domain(key, at)).collect();
+        let within = if domain.is_empty() { "" } else { " in " };
         format!(
-            "insufficient {}{}: {} {} {} more{}{}",
+            "insufficient {}{within}{}: {} {} {} more{}{}",
             names.resource(short.dim),
-            domain.unwrap_or_default(),
+            domain.join(", "),
             short.pods,
             if short.pods == 1 {
                 "pod needs"
@@ -104,8 +108,8 @@ impl std::fmt::Display for ByOrdinal<'_> {
             "{} pods of shape {} do not fit: resource {} is short by {}",
             s.pods, s.shape, s.dim, s.short_by
         )?;
-        if let Some((key, domain)) = s.domain {
-            write!(f, " in domain {domain} of key {key}, which comes closest")?;
+        for (key, domain) in &s.domain {
+            write!(f, " in domain {domain} of key {key}")?;
         }
         if s.evicting {
             write!(f, "; preemption cannot free enough")?;

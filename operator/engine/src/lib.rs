@@ -70,7 +70,7 @@ mod reservation;
 mod test_runner;
 
 pub use cluster::{Cluster, ClusterNode};
-pub use infeasible::{Infeasible, Names, Shortfall};
+pub use infeasible::{DomainPath, Infeasible, Names, Shortfall};
 pub use objective::{Bound, EvictionCost};
 pub use placement::{PLACEMENT_STEPS, place, place_if_it_fits, place_within};
 pub use preempt::{

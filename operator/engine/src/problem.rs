@@ -38,7 +38,7 @@ pub struct Shape {
     pub count: u32,
     /// Pods that the gang needs; at most `count`.
     pub min: u32,
-    /// Pods per replica. Only used with [`Scope::Replica`], and must divide `count`.
+    /// Pods per replica. Only used if a level has [`Scope::Replica`], and must divide `count`.
     pub replica_size: u32,
     /// Nodes that admit the pod by selectors, affinity and taints. `None`: every node.
     pub eligible: Option<Arc<NodeSet>>,
@@ -68,7 +68,7 @@ impl Shape {
 /// Running members of a gang on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunningMembers {
-    /// Their replica; 0 unless the scope is [`Scope::Replica`].
+    /// Their replica; 0 unless a level has [`Scope::Replica`].
     pub replica: u32,
     /// Their node.
     pub node: NodeIx,
@@ -91,7 +91,8 @@ pub enum EvictionPolicy {
 pub enum TopologyStrictness {
     /// The gang waits until it fits into a domain.
     Required,
-    /// The gang shares a domain if it fits into free capacity there, without evictions.
+    /// The gang shares a domain if it fits into free capacity there, without evictions. Inner levels
+    /// are given up before outer levels.
     Preferred,
 }
 
@@ -104,7 +105,9 @@ pub enum Scope {
     Replica,
 }
 
-/// A topology constraint.
+/// A level of the topology, and what must share one of its domains.
+///
+/// A domain is one value of the key within one domain of the levels outside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopologyDemand {
     /// The topology key. With mode `Required`, nodes without a value are not used.
@@ -127,8 +130,8 @@ pub struct Demand {
     pub priority: i32,
     /// Whether the gang may evict work.
     pub preemption: EvictionPolicy,
-    /// Topology constraint.
-    pub topology: Option<TopologyDemand>,
+    /// Topology constraints, outermost level first.
+    pub topology: Vec<TopologyDemand>,
     /// Nodes that must not be used, for example after a refusal by kube-scheduler.
     pub excluded: NodeSet,
 }
@@ -141,7 +144,7 @@ impl Demand {
             min_count: count,
             priority,
             preemption: EvictionPolicy::LowerPriority,
-            topology: None,
+            topology: Vec::new(),
             excluded: NodeSet::new(),
         }
     }
@@ -175,6 +178,11 @@ impl Demand {
             .collect()
     }
 
+    /// True if a level concerns replicas, so that they are placed whole.
+    pub fn by_replica(&self) -> bool {
+        self.topology.iter().any(|l| l.scope == Scope::Replica)
+    }
+
     /// True if the gang permits the node for a shape.
     pub fn admits(&self, shape: &Shape, node: NodeIx) -> bool {
         !self.excluded.contains(node)
@@ -187,7 +195,7 @@ impl Demand {
 pub struct Assignment {
     /// Shape of the pods.
     pub shape: ShapeIx,
-    /// Their replica; 0 unless the scope is [`Scope::Replica`].
+    /// Their replica; 0 unless a level has [`Scope::Replica`].
     pub replica: u32,
     /// Their node.
     pub node: NodeIx,

@@ -11,7 +11,7 @@ use crate::{
     cluster::{Cluster, ClusterNode},
     infeasible::Infeasible,
     placement::{PLACEMENT_STEPS, min_count::MinCount, place, place_if_it_fits},
-    problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
+    problem::{Amounts, Demand, GangPlacement, NodeIx, Shape, TopologyStrictness},
 };
 
 /// Capacity on one node held by work that can end, or that the gang may evict.
@@ -165,7 +165,7 @@ pub fn amounts_by_node(shapes: &[Shape], placement: &GangPlacement) -> BTreeMap<
 /// have one size.
 fn needed_only(demand: &Demand) -> Demand {
     let mut out = demand.clone();
-    if !demand.topology.is_some_and(|t| t.scope == Scope::Replica) {
+    if !demand.by_replica() {
         for (shape, needed) in out.shapes.iter_mut().zip(demand.needed()) {
             shape.count = shape.running_count() + needed;
             shape.min = shape.count;
@@ -213,10 +213,9 @@ fn is_complete(
     reserved: &GangPlacement,
     asked: &BTreeMap<NodeIx, Amounts>,
 ) -> bool {
-    let replicas = demand.topology.is_some_and(|t| t.scope == Scope::Replica);
-    let required = demand
-        .topology
-        .is_some_and(|t| t.mode == TopologyStrictness::Required);
+    let replicas = demand.by_replica();
+    let mut levels = demand.topology.iter();
+    let required = levels.any(|level| level.mode == TopologyStrictness::Required);
     if !replicas {
         let needed = demand.needed();
         if (0..needed.len()).any(|shape| reserved.count_of(shape) != needed[shape]) {
@@ -256,7 +255,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::problem::{Assignment, TopologyDemand};
+    use crate::problem::{Assignment, Scope, TopologyDemand};
 
     /// Nodes of four accelerators, in racks of two.
     fn cluster(nodes: usize) -> Cluster {
@@ -397,11 +396,11 @@ mod tests {
     fn a_reservation_that_tears_the_gang_apart_is_not_possible() {
         let empty = cluster(4);
         let together = Demand {
-            topology: Some(TopologyDemand {
+            topology: vec![TopologyDemand {
                 key: 0,
                 mode: TopologyStrictness::Required,
                 scope: Scope::Gang,
-            }),
+            }],
             ..gang(4, 2)
         };
         let on = |nodes: [NodeIx; 2]| GangPlacement {

@@ -298,11 +298,11 @@ fn p18_only_eligible_nodes_are_cleared() {
 /// Required affinity between members by zone.
 fn in_one_zone(demand: Demand) -> Demand {
     Demand {
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode: TopologyStrictness::Required,
             scope: Scope::Gang,
-        }),
+        }],
         ..demand
     }
 }

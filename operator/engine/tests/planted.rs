@@ -23,6 +23,10 @@ use runs::runner;
 use smallvec::smallvec;
 
 const DOMAINS: usize = 3;
+/// Keys. Each block has racks of the same names.
+const RACK: usize = 0;
+const BLOCK: usize = 1;
+const BLOCKS: usize = 2;
 const PRIORITY: i32 = 100;
 /// With fewer steps, a search may well end without an answer.
 const FEW: u64 = 3_000;
@@ -35,6 +39,7 @@ struct RawNode {
     /// Additional capacity.
     spare: Vec<i64>,
     domain: usize,
+    block: usize,
     /// True if shapes that are not planted here are refused.
     choosy: bool,
     /// True if the gang must not use this decoy.
@@ -47,24 +52,38 @@ struct Raw {
     nodes: Vec<RawNode>,
     /// Optional pods of each shape.
     elastic: Vec<u32>,
-    topology: Option<TopologyDemand>,
+    topology: Vec<TopologyDemand>,
     /// True if the first pod of each node is running.
     running: bool,
     steps: u64,
 }
 
-fn topologies() -> impl Strategy<Value = Option<TopologyDemand>> {
-    let scopes = prop::sample::select(vec![Scope::Gang, Scope::Replica]);
-    let modes = prop::sample::select(vec![
-        TopologyStrictness::Required,
-        TopologyStrictness::Preferred,
-    ]);
-    let some = (scopes, modes).prop_map(|(scope, mode)| TopologyDemand {
-        key: 0,
-        mode,
-        scope,
-    });
-    prop::option::weighted(0.5, some)
+fn topologies() -> impl Strategy<Value = Vec<TopologyDemand>> {
+    let level = |key: usize, modes: Vec<TopologyStrictness>| {
+        let scopes = prop::sample::select(vec![Scope::Gang, Scope::Replica]);
+        (scopes, prop::sample::select(modes)).prop_map(move |(scope, mode)| TopologyDemand {
+            key,
+            mode,
+            scope,
+        })
+    };
+    let block = TopologyDemand {
+        key: BLOCK,
+        mode: TopologyStrictness::Required,
+        scope: Scope::Gang,
+    };
+    let replicas = TopologyDemand {
+        key: RACK,
+        mode: TopologyStrictness::Required,
+        scope: Scope::Replica,
+    };
+    let any = vec![TopologyStrictness::Required, TopologyStrictness::Preferred];
+    prop_oneof![
+        3 => Just(Vec::new()),
+        3 => level(RACK, any).prop_map(|one| vec![one]),
+        1 => Just(vec![block, replicas]),
+        1 => level(RACK, vec![TopologyStrictness::Preferred]).prop_map(move |rack| vec![block, rack]),
+    ]
 }
 
 fn nodes(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<RawNode>> {
@@ -79,16 +98,16 @@ fn nodes(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<RawNode>> {
         1 => prop::collection::vec(0..40i64, dims),
     ];
     let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.3));
-    let node =
-        (pods, spare, 0..DOMAINS, flags).prop_map(|(pods, spare, domain, (choosy, excluded))| {
-            RawNode {
-                pods,
-                spare,
-                domain,
-                choosy,
-                excluded,
-            }
-        });
+    let node = (pods, spare, 0..DOMAINS, 0..BLOCKS, flags).prop_map(
+        |(pods, spare, domain, block, flags)| RawNode {
+            pods,
+            spare,
+            domain,
+            block,
+            choosy: flags.0,
+            excluded: flags.1,
+        },
+    );
     prop_oneof![
         4 => prop::collection::vec(node.clone(), 1..8),
         1 => prop::collection::vec(node, 8..40),
@@ -140,25 +159,26 @@ struct Question {
     units: Units,
 }
 
-fn scope_of(raw: &Raw) -> Option<Scope> {
-    let required = raw
-        .topology
-        .filter(|t| t.mode == TopologyStrictness::Required);
-    required.map(|t| t.scope)
+/// True if a level requires a domain of the key for the scope.
+fn binds(raw: &Raw, key: usize, scope: Scope) -> bool {
+    let mode = TopologyStrictness::Required;
+    raw.topology.contains(&TopologyDemand { key, mode, scope })
 }
 
 /// `None`: nothing is planted.
 fn question(mut raw: Raw, held: bool) -> Option<Question> {
     let dims = raw.requests[0].len();
     let shapes = raw.requests.len();
-    let scope = scope_of(&raw);
-    if scope == Some(Scope::Gang) {
-        // All planted pods are in one domain; other domains contain decoys.
-        for node in raw.nodes.iter_mut().filter(|n| n.domain != 0) {
-            node.pods.clear();
-        }
+    // All planted pods are in one domain; other domains contain decoys.
+    let (one_rack, one_block) = (
+        binds(&raw, RACK, Scope::Gang),
+        binds(&raw, BLOCK, Scope::Gang),
+    );
+    let decoy = |n: &&mut RawNode| one_rack && n.domain != 0 || one_block && n.block != 0;
+    for node in raw.nodes.iter_mut().filter(decoy) {
+        node.pods.clear();
     }
-    if scope == Some(Scope::Replica) {
+    if binds(&raw, RACK, Scope::Replica) {
         raw.running = false;
     }
     let mut per_domain = vec![[0_u32; DOMAINS]; shapes];
@@ -187,7 +207,7 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
             all
         })
         .collect();
-    let mut cluster = Cluster::new(dims, 1);
+    let mut cluster = Cluster::new(dims, 2);
     let mut units = Units::default();
     let mut excluded = NodeSet::with_capacity(raw.nodes.len());
     for (ix, node) in raw.nodes.iter().enumerate() {
@@ -204,7 +224,7 @@ fn question(mut raw: Raw, held: bool) -> Option<Question> {
             .collect();
         let spec = ClusterNode {
             allocatable,
-            domains: vec![Some(node.domain)],
+            domains: vec![Some(node.domain), Some(node.block)],
             schedulable: true,
         };
         cluster.upsert_node(ix, &spec);
@@ -287,32 +307,44 @@ fn is_right(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Re
             return Err(format!("{count} of {needed} of shape {shape}"));
         }
     }
-    let Some(topology) = demand
-        .topology
-        .filter(|t| t.mode == TopologyStrictness::Required)
-    else {
-        return Ok(());
-    };
-    let mut domains: BTreeMap<(usize, u32), usize> = BTreeMap::new();
-    let running = demand
-        .shapes
-        .iter()
-        .flat_map(|s| &s.running)
-        .map(|r| r.node);
-    let mut all: Vec<usize> = running.filter_map(|n| cluster.domain(n, 0)).collect();
-    for a in &placement.assignments {
-        let Some(domain) = cluster.domain(a.node, 0) else {
-            return Err(format!("{a:?} is in no domain"));
-        };
-        all.push(domain);
-        let known = domains.entry((a.shape, a.replica)).or_insert(domain);
-        if topology.scope == Scope::Replica && *known != domain {
-            return Err(format!("{a:?} is apart from its replica"));
+    for (at, level) in demand.topology.iter().enumerate() {
+        if level.mode == TopologyStrictness::Required {
+            is_together(cluster, demand, at, placement)?;
         }
     }
-    all.dedup();
-    if topology.scope == Scope::Gang && all.len() > 1 {
-        return Err("the gang is spread".to_owned());
+    Ok(())
+}
+
+/// Checks a required level: running and placed members that must share a domain do.
+fn is_together(
+    cluster: &Cluster,
+    demand: &Demand,
+    at: usize,
+    placement: &GangPlacement,
+) -> Result<(), String> {
+    let level = demand.topology[at];
+    let domain = |node: usize| -> Option<Vec<usize>> {
+        let outer = demand.topology[..=at].iter();
+        outer.map(|l| cluster.domain(node, l.key)).collect()
+    };
+    let running = demand.shapes.iter().enumerate().flat_map(|(shape, s)| {
+        let each = s.running.iter();
+        each.map(move |r| (shape, r.replica, r.node))
+    });
+    let placed = placement.assignments.iter();
+    let placed = placed.map(|a| (a.shape, a.replica, a.node));
+    let mut domains: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+    for (shape, replica, node) in running.chain(placed) {
+        let Some(domain) = domain(node) else {
+            return Err(format!("node {node} is in no domain of level {at}"));
+        };
+        let group = match level.scope {
+            Scope::Gang => (0, 0),
+            Scope::Replica => (shape, replica),
+        };
+        if *domains.entry(group).or_insert_with(|| domain.clone()) != domain {
+            return Err(format!("node {node} is apart from {group:?} at level {at}"));
+        }
     }
     Ok(())
 }
@@ -331,16 +363,13 @@ impl Seen {
     fn note(&mut self, raw: &Raw, question: &Question) {
         self.asked += 1;
         let shapes = question.demand.shapes.len();
-        let part = match raw.topology {
-            None => "no topology",
-            Some(TopologyDemand {
-                mode: TopologyStrictness::Preferred,
-                ..
-            }) => "preferred",
-            Some(TopologyDemand {
-                scope: Scope::Gang, ..
-            }) => "gang together",
-            Some(_) => "replicas together",
+        let part = match (&*raw.topology, binds(raw, RACK, Scope::Replica)) {
+            ([], _) => "no topology",
+            ([_], true) => "replicas together",
+            ([_, _], true) => "replicas together in a block",
+            ([_, _], false) => "block and preferred rack",
+            _ if binds(raw, RACK, Scope::Gang) => "gang together",
+            _ => "preferred",
         };
         let number = match shapes {
             1 => "one shape",
@@ -394,8 +423,10 @@ impl Seen {
     }
 }
 
-const MIX: [&str; 12] = [
+const MIX: [&str; 14] = [
     "no topology",
+    "replicas together in a block",
+    "block and preferred rack",
     "preferred",
     "gang together",
     "replicas together",

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
     Cluster, ClusterNode, Demand, EvictionPolicy, GangPlacement, Infeasible, PreemptionOptions,
-    Scope, TopologyStrictness, VictimOrder, place, preempt, preempt_kep_in_order,
+    Scope, VictimOrder, place, preempt, preempt_kep_in_order,
 };
 use proptest::prelude::*;
 use smallvec::smallvec;
-use support::{Mix, Question, SMALL, oracle, question, runs::runner};
+use support::{Mix, Question, SMALL, domain_of, oracle, question, required, runs::runner};
 
 /// Coverage of a suite.
 #[derive(Default, Debug)]
@@ -21,6 +21,7 @@ struct Seen {
     preempting: u32,
     with_pdb: u32,
     with_topology: u32,
+    with_levels: u32,
     overcommitted: u32,
 }
 
@@ -36,6 +37,7 @@ impl Seen {
             assert!(part >= fifth, "fewer than a fifth are {what}: {self:?}");
         }
         let few = self.cases / 50;
+        assert!(self.with_levels >= self.cases / 10, "{self:?}");
         assert!(
             self.overcommitted >= few,
             "hardly any node holds more than it has: {self:?}"
@@ -55,7 +57,8 @@ fn over_questions(
         let mut seen = seen.borrow_mut();
         seen.cases += 1;
         seen.with_pdb += u32::from(question.units.units.iter().any(|u| !u.pdbs.is_empty()));
-        seen.with_topology += u32::from(question.demand.topology.is_some());
+        seen.with_topology += u32::from(!question.demand.topology.is_empty());
+        seen.with_levels += u32::from(question.demand.topology.len() > 1);
         let mut nodes = 0..question.cluster.node_count();
         let overcommitted = nodes.any(|n| question.cluster.free(n).iter().any(|&f| f < 0));
         seen.overcommitted += u32::from(overcommitted);
@@ -79,7 +82,7 @@ fn over_questions(
 /// Members that must share a domain.
 #[derive(Default)]
 struct Group {
-    domains: BTreeSet<Option<usize>>,
+    domains: BTreeSet<Option<Vec<Option<usize>>>>,
     members: u32,
 }
 
@@ -122,10 +125,7 @@ fn check_placement(
             "{assignment:?}"
         );
     }
-    let Some(topology) = demand.topology else {
-        return Ok(());
-    };
-    if topology.scope == Scope::Replica {
+    if demand.by_replica() {
         for assignment in &placement.assignments {
             let shape = &demand.shapes[assignment.shape];
             let same = placement
@@ -144,10 +144,22 @@ fn check_placement(
             );
         }
     }
-    if topology.mode == TopologyStrictness::Preferred {
-        return Ok(());
+    for scope in [Scope::Gang, Scope::Replica] {
+        for at in required(&demand.topology, scope) {
+            check_level(&cluster, demand, at, placement)?;
+        }
     }
-    // Domains of the members of one replica, or of the whole gang: running and placed.
+    Ok(())
+}
+
+/// Checks a required level: the gang or each replica, running and placed, is in one domain.
+fn check_level(
+    cluster: &Cluster,
+    demand: &Demand,
+    at: usize,
+    placement: &GangPlacement,
+) -> Result<(), TestCaseError> {
+    let scope = demand.topology[at].scope;
     let mut groups: BTreeMap<(usize, u32), Group> = BTreeMap::new();
     let running = demand
         .shapes
@@ -160,13 +172,13 @@ fn check_placement(
         .iter()
         .map(|s| (s.shape, s.replica, s.node, s.count));
     for (shape, replica, node, count) in running.chain(placed) {
-        let group = if topology.scope == Scope::Gang {
-            (0, 0)
-        } else {
-            (shape, replica)
+        let group = match scope {
+            Scope::Gang => (0, 0),
+            Scope::Replica => (shape, replica),
         };
         let group = groups.entry(group).or_default();
-        group.domains.insert(cluster.domain(node, topology.key));
+        let domain = domain_of(cluster, &demand.topology, at, node);
+        group.domains.insert(domain);
         group.members += count;
     }
     for ((shape, replica), Group { domains, members }) in groups {
@@ -178,7 +190,7 @@ fn check_placement(
             .assignments
             .iter()
             .any(|s| (s.shape, s.replica) == (shape, replica));
-        if topology.scope == Scope::Replica && touched {
+        if scope == Scope::Replica && touched {
             prop_assert_eq!(
                 members,
                 demand.shapes[shape].replica_size,
@@ -257,7 +269,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
             Ok(placement) => {
                 placed += 1;
                 check_placement(question, &some, &placement)?;
-                if let (None, [shape]) = (demand.topology, demand.shapes.as_slice()) {
+                if let ([], [shape]) = (&*demand.topology, demand.shapes.as_slice()) {
                     let more = |n| {
                         oracle::one_more_fits(
                             &filled(&cluster, demand, &placement),
@@ -555,7 +567,7 @@ fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
         let node = larger.cluster.node_count();
         let spec = ClusterNode {
             allocatable: smallvec![8, 4],
-            domains: vec![Some(0)],
+            domains: vec![Some(0), Some(0)],
             schedulable: true,
         };
         larger.cluster.upsert_node(node, &spec);

@@ -232,11 +232,11 @@ impl BesideAmpleNode {
 fn victims_in_one_domain_are_not_proven_best_while_another_domain_is_undecided() {
     let mut question = BesideAmpleNode::new(true);
     question.ample().cost = 1_000_000;
-    question.demand.topology = Some(TopologyDemand {
+    question.demand.topology = vec![TopologyDemand {
         key: 0,
         mode: TopologyStrictness::Required,
         scope: Scope::Gang,
-    });
+    }];
     let [little, much] = question.answers();
     assert_eq!(little.victims, [question.units.units.len() - 1]);
     assert!(much.cost < little.cost);

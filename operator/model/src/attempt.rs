@@ -193,7 +193,7 @@ mod tests {
                     }],
                     priority: 50,
                     preemption: EvictionPolicy::LowerPriority,
-                    topology: None,
+                    topology: Vec::new(),
                     fixed: std::collections::BTreeMap::new(),
                     excluded: lockstep_engine::NodeSet::new(),
                 },

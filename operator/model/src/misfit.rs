@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use lockstep_api::scheduling::TopologyLevel;
 use lockstep_api::workload::TopologyMode;
-use lockstep_engine::{Cluster, Demand, Names, NodeIx, NodeSet, Shape, place};
+use lockstep_engine::{Cluster, Demand, KeyIx, Names, NodeIx, NodeSet, Shape, place};
 
 use crate::cluster::Snapshot;
 use crate::node::Node;
 use crate::request::PlacementRequest;
-use crate::unsuitable_nodes::{Misfit, UnsuitableNodes};
+use crate::unsuitable_nodes::{Misfit, UnsuitableNodes, key_field};
 
 /// Prefixes of taints that follow the state of a node.
 const TEMPORARY_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
@@ -61,13 +62,14 @@ impl PlacementRequest {
         at: usize,
     ) -> Option<UnsuitableNodes> {
         let shape = &demand.shapes[at];
-        let required = self.topology.as_ref();
-        let required = required.filter(|t| t.mode == TopologyMode::Required);
+        let required = self.topology.iter();
+        let required = required.filter(|level| level.mode == TopologyMode::Required);
+        let required = required.filter_map(|level| Some((level, snapshot.dims().key(&level.key)?)));
+        let required: Vec<(&TopologyLevel, KeyIx)> = required.collect();
         let mut found = UnsuitableNodes {
-            topology: required.map(|t| t.key.clone()),
+            field: key_field(&self.topology),
             ..UnsuitableNodes::default()
         };
-        let key = required.and_then(|t| snapshot.dims().key(&t.key));
         let mut nearest: Option<(u128, String)> = None;
         for (ix, _) in nodes(snapshot) {
             if !demand.admits(shape, ix) {
@@ -75,8 +77,11 @@ impl PlacementRequest {
             } else if let Some(miss) = shortage(snapshot, empty.allocatable(ix), shape) {
                 found.too_small += 1;
                 nearest = nearest.into_iter().chain([miss]).min();
-            } else if key.is_some_and(|key| empty.domain(ix, key).is_none()) {
-                found.unlabelled += 1;
+            } else if let Some((level, _)) = required
+                .iter()
+                .find(|(_, key)| empty.domain(ix, *key).is_none())
+            {
+                *found.unlabelled.entry(level.key.clone()).or_default() += 1;
             } else {
                 return None;
             }
@@ -126,7 +131,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use lockstep_api::member::Member;
-    use lockstep_api::scheduling::TopologyConstraint;
     use lockstep_api::workload::TopologyScope;
     use lockstep_engine::EvictionPolicy;
 
@@ -175,18 +179,18 @@ mod tests {
             templates,
             priority: 0,
             preemption: EvictionPolicy::LowerPriority,
-            topology: None,
+            topology: Vec::new(),
             fixed: BTreeMap::new(),
             excluded: NodeSet::new(),
         }
     }
 
     fn in_racks(scope: TopologyScope, request: PlacementRequest) -> PlacementRequest {
-        let topology = Some(TopologyConstraint {
+        let topology = vec![TopologyLevel {
             key: RACK.into(),
             mode: TopologyMode::Required,
             scope,
-        });
+        }];
         PlacementRequest {
             topology,
             ..request
@@ -277,6 +281,47 @@ mod tests {
         let labelled = in_racks(TopologyScope::Gang, pods());
         assert_eq!(misfit(&labelled, &s), Some(of("NoTopologyLabel", text)));
         assert_eq!(misfit(&pods(), &s), None);
+    }
+
+    #[test]
+    fn the_level_without_a_label_or_without_capacity_is_named() {
+        const BLOCK: &str = "example.com/block";
+        let levels = |pods| {
+            let rack = in_racks(TopologyScope::Replica, pods);
+            let block = TopologyLevel {
+                key: BLOCK.into(),
+                mode: TopologyMode::Required,
+                scope: TopologyScope::Gang,
+            };
+            let topology = [vec![block], rack.topology.clone()].concat();
+            PlacementRequest { topology, ..rack }
+        };
+        let cluster = |labels: &[(Option<&str>, Option<&str>)]| {
+            let mut model = model(&[]);
+            model.use_topology_key(BLOCK);
+            for (at, (block, rack)) in labels.iter().enumerate() {
+                let mut node = mk_node(&format!("n{at}"), 8);
+                let of =
+                    |key: &str, value: Option<&str>| value.map(|v| (key.to_owned(), v.to_owned()));
+                node.labels
+                    .extend(of(BLOCK, *block).into_iter().chain(of(RACK, *rack)));
+                model.upsert_node(node);
+            }
+            model.snapshot()
+        };
+        let pods = |count| levels(request(vec![template("w", count, &gpus("8"), &[0, 1, 2])]));
+        let s = cluster(&[(None, Some("a")), (Some("x"), None), (Some("x"), None)]);
+        let text = "0/3 nodes are available: 1 without label example.com/block (scheduling.topology.levels), 2 without label topology.kubernetes.io/rack (scheduling.topology.levels)";
+        assert_eq!(misfit(&pods(1), &s), Some(of("NoTopologyLabel", text)));
+        // The racks of the same name in two blocks do not add up.
+        let s = cluster(&[
+            (Some("x"), Some("a")),
+            (Some("y"), Some("a")),
+            (None, Some("a")),
+        ]);
+        let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu in block x, rack a: 1 pod needs 8 more";
+        assert_eq!(misfit(&pods(2), &s), Some(of("ExceedsCluster", text)));
+        assert_eq!(misfit(&pods(1), &s), None);
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::TopologyConstraint;
+use lockstep_api::scheduling::TopologyLevel;
 use lockstep_api::workload::{TopologyMode, TopologyScope};
 use lockstep_engine as engine;
-use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Shape};
+use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, KeyIx, NodeIx, NodeSet, Shape};
 
 use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
 use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
-use crate::unsuitable_nodes::Misfit;
+use crate::unsuitable_nodes::{Misfit, key_field};
 
 /// A gang that requests capacity, for all members or for members without a node.
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ pub struct PlacementRequest {
     pub min_count: u32,
     pub priority: i32,
     pub preemption: EvictionPolicy,
-    pub topology: Option<TopologyConstraint>,
+    /// Levels of the topology, outermost first.
+    pub topology: Vec<TopologyLevel>,
     /// Members that keep their nodes. The snapshot includes their capacity.
     pub fixed: BTreeMap<Member, NodeIx>,
     pub excluded: NodeSet,
@@ -67,9 +68,9 @@ impl PlacementRequest {
     pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Misfit> {
         let topology = self
             .topology
-            .as_ref()
-            .map(|t| topology(t, snapshot))
-            .transpose()?;
+            .iter()
+            .map(|level| self.level(level, snapshot));
+        let topology = topology.collect::<Result<_, _>>()?;
         let by_replica = self.by_replica();
         let shapes = self
             .templates
@@ -110,10 +111,10 @@ impl PlacementRequest {
     /// ranks share nodes and domains.
     pub fn assign(&self, snapshot: &Snapshot, placement: &GangPlacement) -> Assignments {
         let mut out = self.fixed.clone();
-        let key = self
-            .topology
-            .as_ref()
-            .and_then(|t| snapshot.dims().key(&t.key));
+        let levels = self.topology.iter();
+        let keys: Vec<KeyIx> = levels
+            .filter_map(|level| snapshot.dims().key(&level.key))
+            .collect();
         let by_replica = self.by_replica();
         for (shape, template) in self.templates.iter().enumerate() {
             let mut free_places: BTreeMap<u32, Vec<(NodeIx, u32)>> = BTreeMap::new();
@@ -124,9 +125,10 @@ impl PlacementRequest {
                     .push((assigned.node, assigned.count));
             }
             for (replica, mut free) in free_places {
-                free.sort_by_key(|&(node, _)| {
-                    let domain = key.and_then(|k| snapshot.free_capacity().domain(node, k));
-                    (domain, snapshot.node_name(node))
+                free.sort_by_cached_key(|&(node, _)| {
+                    let domain = |key: &KeyIx| snapshot.free_capacity().domain(node, *key);
+                    let domains: Vec<_> = keys.iter().map(domain).collect();
+                    (domains, snapshot.node_name(node))
                 });
                 let waiting = template
                     .with_replica_ordinals()
@@ -145,9 +147,31 @@ impl PlacementRequest {
     }
 
     fn by_replica(&self) -> bool {
-        self.topology
-            .as_ref()
-            .is_some_and(|t| t.scope == TopologyScope::Replica)
+        let mut levels = self.topology.iter();
+        levels.any(|level| level.scope == TopologyScope::Replica)
+    }
+
+    fn level(
+        &self,
+        level: &TopologyLevel,
+        snapshot: &Snapshot,
+    ) -> Result<engine::TopologyDemand, Misfit> {
+        let key = snapshot.dims().key(&level.key);
+        let key = key.ok_or_else(|| Misfit::TopologyKey {
+            key: level.key.clone(),
+            field: key_field(&self.topology),
+        })?;
+        Ok(engine::TopologyDemand {
+            key,
+            mode: match level.mode {
+                TopologyMode::Required => engine::TopologyStrictness::Required,
+                TopologyMode::Preferred => engine::TopologyStrictness::Preferred,
+            },
+            scope: match level.scope {
+                TopologyScope::Gang => engine::Scope::Gang,
+                TopologyScope::Replica => engine::Scope::Replica,
+            },
+        })
     }
 
     fn running(&self, template: &TemplateMembers, by_replica: bool) -> Vec<engine::RunningMembers> {
@@ -201,27 +225,6 @@ impl TemplateMembers {
     }
 }
 
-fn topology(
-    constraint: &TopologyConstraint,
-    snapshot: &Snapshot,
-) -> Result<engine::TopologyDemand, Misfit> {
-    let key = snapshot
-        .dims()
-        .key(&constraint.key)
-        .ok_or_else(|| Misfit::TopologyKey(constraint.key.clone()))?;
-    Ok(engine::TopologyDemand {
-        key,
-        mode: match constraint.mode {
-            TopologyMode::Required => engine::TopologyStrictness::Required,
-            TopologyMode::Preferred => engine::TopologyStrictness::Preferred,
-        },
-        scope: match constraint.scope {
-            TopologyScope::Gang => engine::Scope::Gang,
-            TopologyScope::Replica => engine::Scope::Replica,
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,7 +267,7 @@ mod tests {
             }],
             priority: 0,
             preemption: EvictionPolicy::LowerPriority,
-            topology: None,
+            topology: Vec::new(),
             fixed: BTreeMap::new(),
             excluded: NodeSet::new(),
         }
@@ -321,11 +324,11 @@ mod tests {
             ("n4", "a", 1),
         ]);
         let mut r = request(&s, members(2, 2), "1");
-        r.topology = Some(TopologyConstraint {
+        r.topology = vec![TopologyLevel {
             key: RACK.into(),
             mode: TopologyMode::Required,
             scope: TopologyScope::Replica,
-        });
+        }];
         let got = placed(&r, &s);
         let rack = |m: &str| {
             got.iter()
@@ -359,17 +362,17 @@ mod tests {
     fn a_resource_or_label_that_no_node_has_is_named() {
         let s = cluster(&[("n1", "a", 2)]);
         let mut r = request(&s, members(1, 1), "1");
-        r.topology = Some(TopologyConstraint {
+        r.topology = vec![TopologyLevel {
             key: "example.com/pod".into(),
             mode: TopologyMode::Required,
             scope: TopologyScope::Gang,
-        });
+        }];
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
             "no node has the label example.com/pod (scheduling.topology.key)"
         );
         r.templates[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
-        r.topology = None;
+        r.topology = Vec::new();
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
             "no node offers example.com/fpga (resources of the containers in template.spec); devices of a DeviceClass (DRA) are not counted"

@@ -1,8 +1,10 @@
 //! Reasons why a gang never fits: the nodes by the check that its pods fail.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use lockstep_api::condition::reasons;
+use lockstep_api::scheduling::TopologyLevel;
 use thiserror::Error;
 
 /// Why the cluster could not hold a gang even without other work.
@@ -14,8 +16,8 @@ pub enum Misfit {
     )]
     Resource(String),
     /// The topology key is not in use.
-    #[error("no node has the label {0} (scheduling.topology.key)")]
-    TopologyKey(String),
+    #[error("no node has the label {key} ({field})")]
+    TopologyKey { key: String, field: &'static str },
     /// No node holds a pod of one group.
     #[error("{0}")]
     Pod(Box<UnsuitableNodes>),
@@ -28,9 +30,9 @@ impl Misfit {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Resource(_) => reasons::EXCEEDS_LARGEST_NODE,
-            Self::TopologyKey(_) => reasons::NO_TOPOLOGY_LABEL,
+            Self::TopologyKey { .. } => reasons::NO_TOPOLOGY_LABEL,
             Self::Cluster(_) => reasons::EXCEEDS_CLUSTER,
-            Self::Pod(nodes) if nodes.unlabelled > 0 => reasons::NO_TOPOLOGY_LABEL,
+            Self::Pod(nodes) if !nodes.unlabelled.is_empty() => reasons::NO_TOPOLOGY_LABEL,
             Self::Pod(nodes) if nodes.too_small > 0 => reasons::EXCEEDS_LARGEST_NODE,
             Self::Pod(_) => reasons::NO_NODE_MATCHES,
         }
@@ -46,9 +48,18 @@ pub struct UnsuitableNodes {
     pub(crate) too_small: usize,
     /// What the smallest shortage of a node that is too small consists of.
     pub(crate) nearest_miss: String,
-    pub(crate) unlabelled: usize,
-    /// Key of a required topology.
-    pub(crate) topology: Option<String>,
+    /// Nodes without the label of a required level, by the outermost such level.
+    pub(crate) unlabelled: BTreeMap<String, usize>,
+    /// Field of the workload that names the levels.
+    pub(crate) field: &'static str,
+}
+
+/// The field of the workload that names the keys of these levels.
+pub(crate) fn key_field(levels: &[TopologyLevel]) -> &'static str {
+    match levels {
+        [] | [_] => "scheduling.topology.key",
+        _ => "scheduling.topology.levels",
+    }
 }
 
 impl fmt::Display for UnsuitableNodes {
@@ -56,7 +67,8 @@ impl fmt::Display for UnsuitableNodes {
         if let Some(group) = &self.group {
             write!(f, "group {group}: ")?;
         }
-        let nodes = self.unmatched + self.too_small + self.unlabelled;
+        let unlabelled = self.unlabelled.values().sum::<usize>();
+        let nodes = self.unmatched + self.too_small + unlabelled;
         write!(f, "0/{nodes} nodes are available")?;
         let mut causes = Vec::new();
         if self.unmatched > 0 {
@@ -67,9 +79,8 @@ impl fmt::Display for UnsuitableNodes {
             let miss = &self.nearest_miss;
             causes.push(format!("{} too small ({miss})", self.too_small));
         }
-        if let Some(key) = self.topology.as_ref().filter(|_| self.unlabelled > 0) {
-            let text = format!("without label {key} (scheduling.topology.key)");
-            causes.push(format!("{} {text}", self.unlabelled));
+        for (key, count) in &self.unlabelled {
+            causes.push(format!("{count} without label {key} ({})", self.field));
         }
         if causes.is_empty() {
             return Ok(());

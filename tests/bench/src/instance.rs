@@ -241,7 +241,7 @@ impl Instance {
             shapes,
             priority: self.preemptor.priority,
             preemption: EvictionPolicy::LowerPriority,
-            topology: None,
+            topology: Vec::new(),
             excluded: lockstep_engine::NodeSet::new(),
         }
     }

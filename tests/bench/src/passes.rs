@@ -297,7 +297,7 @@ impl World {
                 priority,
                 preempts: true,
                 whole: true,
-                topology: None,
+                topology: Vec::new(),
                 assigned: status
                     .placement
                     .as_ref()

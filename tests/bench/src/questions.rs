@@ -140,7 +140,7 @@ pub fn thousand_pods(nodes: usize) -> Question {
 pub fn replicas(nodes: usize) -> Question {
     let mut demand = gang(8, fifth(nodes) / 4 * 4);
     demand.shapes[0].replica_size = 4;
-    demand.topology = Some(one_rack(Scope::Replica));
+    demand.topology = vec![one_rack(Scope::Replica)];
     Question::place(idle(nodes), demand)
 }
 
@@ -208,10 +208,27 @@ pub fn preempt_rack(nodes: usize) -> Question {
     Question::preempt(
         busy(nodes, 50),
         Demand {
-            topology: Some(one_rack(Scope::Gang)),
+            topology: vec![one_rack(Scope::Gang)],
             ..gang(8, 8)
         },
     )
+}
+
+/// A gang of four replicas of four nodes, in one block of 16 racks, each replica within a rack. With
+/// `preempts`, fifty gangs run.
+pub fn two_levels(nodes: usize, preempts: bool) -> Question {
+    let mut demand = gang(8, 16);
+    demand.shapes[0].replica_size = 4;
+    let block = TopologyDemand {
+        key: 1,
+        ..one_rack(Scope::Gang)
+    };
+    demand.topology = vec![block, one_rack(Scope::Replica)];
+    if preempts {
+        Question::preempt(busy(nodes, 50), demand)
+    } else {
+        Question::place(idle(nodes), demand)
+    }
 }
 
 fn fifth(nodes: usize) -> u32 {

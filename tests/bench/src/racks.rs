@@ -184,11 +184,11 @@ fn demand(groups: Vec<Group>) -> Demand {
     Demand {
         min_count: shapes.iter().map(|s| s.count).sum(),
         shapes,
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode: TopologyStrictness::Required,
             scope: Scope::Replica,
-        }),
+        }],
         ..Demand::homogeneous([1].as_slice(), 1, 100)
     }
 }

@@ -50,13 +50,13 @@ fn small() -> Amounts {
     smallvec![200, GIB / 2, 1, 0]
 }
 
-/// Nodes of 8 GPUs in racks of 16, with their small pods and no training work.
+/// Nodes of 8 GPUs in racks of 16, in blocks of 16 racks, with their small pods and no training work.
 pub fn idle(nodes: usize) -> Scene {
-    let mut cluster = Cluster::new(4, 1);
+    let mut cluster = Cluster::new(4, 2);
     for ix in 0..nodes {
         let spec = ClusterNode {
             allocatable: smallvec![64_000, 512 * GIB, 110, 8],
-            domains: vec![Some(ix / RACK)],
+            domains: vec![Some(ix / RACK), Some(ix / RACK / RACK)],
             schedulable: true,
         };
         cluster.upsert_node(ix, &spec);
@@ -202,11 +202,11 @@ pub fn replicas_in_racks(whole: u32, half: u32) -> Demand {
     Demand {
         min_count: shapes.iter().map(|s| s.count).sum(),
         shapes,
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode: TopologyStrictness::Required,
             scope: Scope::Replica,
-        }),
+        }],
         ..gang(8, 1)
     }
 }

@@ -113,10 +113,12 @@ impl ClusterReader {
         let workload = self.workload(namespace, name).await?;
         let groups = self.groups_of(&workload).await?;
         let pods = permitted(self.pods_of(&workload).await)?;
-        let topology = workload.spec.scheduling.topology.as_ref();
-        let domains = match topology {
-            Some(topology) => permitted(self.domains(&topology.key).await)?.unwrap_or_default(),
-            None => BTreeMap::new(),
+        let levels = workload.spec.scheduling.levels().into_iter();
+        let keys: Vec<String> = levels.map(|level| level.key).collect();
+        let domains = if keys.is_empty() {
+            BTreeMap::new()
+        } else {
+            permitted(self.domains(&keys).await)?.unwrap_or_default()
         };
         Ok(WorkloadObjects {
             workload,
@@ -126,11 +128,18 @@ impl ClusterReader {
         })
     }
 
-    async fn domains(&self, key: &str) -> Result<BTreeMap<String, String>, Problem> {
+    /// Domains of the nodes that have all these labels.
+    async fn domains(&self, keys: &[String]) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
-        let nodes = self.list(nodes, Some(key)).await?;
+        let nodes = self.list(nodes, Some(&keys.join(","))).await?;
         let nodes = nodes.iter();
-        let domains = nodes.filter_map(|n| Some((n.name_any(), n.labels().get(key)?.clone())));
+        let domains = nodes.filter_map(|n| {
+            let values = keys
+                .iter()
+                .map(|key| n.labels().get(key).map(String::as_str));
+            let values: Option<Vec<&str>> = values.collect();
+            Some((n.name_any(), values?.join("/")))
+        });
         Ok(domains.collect())
     }
 }

@@ -131,7 +131,7 @@ const RUNTIME_FIELDS: &[Field] = &[
     noted(
         "podGroupPolicy.volcano.networkTopology",
         "/spec",
-        "not converted. Set spec.scheduling.topology.key to the node label of the racks or switches.",
+        "not converted. Set spec.scheduling.topology.levels to the node labels of the switches, outermost first.",
     ),
     omitted("podGroupPolicy.volcano", "members are a gang by default"),
     omitted(

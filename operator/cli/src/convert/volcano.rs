@@ -106,7 +106,7 @@ const FIELDS: &[Field] = &[
     noted(
         "networkTopology",
         "/spec",
-        "not converted. Set spec.scheduling.topology.key to the node label of the racks or switches.",
+        "not converted. Set spec.scheduling.topology.levels to the node labels of the switches, outermost first.",
     ),
 ];
 

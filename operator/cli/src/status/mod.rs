@@ -30,7 +30,7 @@ pub struct WorkloadObjects {
     pub workload: TrainingWorkload,
     pub groups: Vec<PodGroup>,
     pub pods: Option<Vec<Pod>>,
-    /// Topology domains by node name. Empty without a topology or without access to nodes.
+    /// Topology domains by node name, those of several levels separated by slashes. Empty without a topology or without access to nodes.
     pub domains: BTreeMap<String, String>,
 }
 
@@ -56,8 +56,9 @@ pub struct StatusReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
     pub groups: Vec<ReportedGroup>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub topology: Option<String>,
+    /// Keys of the levels of the topology, outermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub topology: Vec<String>,
     /// Nodes of members or of their placement, by domain and node. Members without a node come
     /// last.
     pub nodes: Vec<NodeShare>,
@@ -144,12 +145,9 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         progress: status.progress.clone(),
         created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
         groups: status.groups.iter().map(group).collect(),
-        topology: workload
-            .spec
-            .scheduling
-            .topology
-            .as_ref()
-            .map(|t| t.key.clone()),
+        topology: (workload.spec.scheduling.levels().into_iter())
+            .map(|level| level.key)
+            .collect(),
         nodes: nodes(objects),
         restarting: open
             .map(|(domain, incident)| restart(domain, incident))

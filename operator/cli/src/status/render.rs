@@ -102,8 +102,9 @@ impl StatusReport {
 
     fn nodes(&self) -> Table {
         // The column for `topology.kubernetes.io/rack` is called RACK.
-        let key = self.topology.as_deref().unwrap_or_default();
-        let domain = key.rsplit('/').next().unwrap_or_default().to_uppercase();
+        let keys = self.topology.iter();
+        let names = keys.map(|key| key.rsplit('/').next().unwrap_or_default().to_uppercase());
+        let domain = names.collect::<Vec<String>>().join("/");
         let mut header = vec!["NODE", "READY", "MEMBERS"];
         if !domain.is_empty() {
             header.insert(1, &domain);

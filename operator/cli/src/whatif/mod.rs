@@ -11,7 +11,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::MemberSet;
-use lockstep_engine::{Names, NodeIx};
+use lockstep_engine::{KeyIx, Names, NodeIx};
 use lockstep_model::{Rules, Snapshot, SnapshotFile};
 use lockstep_scheduler::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
 use lockstep_scheduler::snapshot::scheduling_input;
@@ -132,15 +132,19 @@ fn shown(
 
 /// Members by node, sorted by topology domain and name.
 fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<OnNode> {
-    let topology = asked.input.group.topology.as_ref();
-    let key = topology.and_then(|t| cluster.dims().key(&t.key));
+    let levels = asked.input.group.topology.iter();
+    let keys: Vec<KeyIx> = levels
+        .filter_map(|level| cluster.dims().key(&level.key))
+        .collect();
     let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
     for (member, name) in nodes {
-        let domain = key.and_then(|key| {
-            let node = cluster.ordinal(name.as_str())?;
-            let domain = cluster.free_capacity().domain(node, key)?;
+        let node = cluster.ordinal(name.as_str());
+        let domains = keys.iter().filter_map(|&key| {
+            let domain = cluster.free_capacity().domain(node?, key)?;
             Some(cluster.dims().domain(key, domain))
         });
+        let domains: Vec<String> = domains.collect();
+        let domain = (!domains.is_empty()).then(|| domains.join(", "));
         by_node
             .entry((domain, name))
             .or_default()

@@ -1,29 +1,59 @@
-//! Placement under a topology constraint: the whole gang, or each replica, within one domain.
+//! Placement under a topology constraint: the whole gang within one domain, and each replica within
+//! one domain there.
 
 use std::cmp::Reverse;
 
 use super::{
     instance::PlacementInstance,
-    pack::{best_fit, fill, pack},
+    levels::{LevelConstraint, LevelDomains},
+    pack::{best_fit, fill, pack, place_anywhere},
     replica_patterns::place_by_patterns,
     replicas::{Replica, Replicas, incomplete, number, slots_in},
     want::{Want, wants},
 };
 use crate::{
-    infeasible::Infeasible,
-    problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, TopologyDemand},
+    infeasible::{DomainPath, Infeasible},
+    problem::{Assignment, DomainIx, NodeIx, ShapeIx},
 };
+
+/// Places the needed members, then optional members, or leaves `free` unchanged.
+pub(super) fn place(
+    instance: &PlacementInstance<'_>,
+    free: &mut [i64],
+    constraint: &LevelConstraint,
+) -> Result<Vec<Assignment>, Infeasible> {
+    match &constraint.gang {
+        Some(level) => place_gang(instance, free, level, constraint),
+        None => place_within(instance, free, &instance.nodes, constraint),
+    }
+}
+
+/// As [`place`], on these nodes and without the constraint of the whole gang.
+fn place_within(
+    instance: &PlacementInstance<'_>,
+    free: &mut [i64],
+    nodes: &[NodeIx],
+    constraint: &LevelConstraint,
+) -> Result<Vec<Assignment>, Infeasible> {
+    match (&constraint.replica, &constraint.spread) {
+        (Some(level), _) => place_replicas(instance, free, nodes, level),
+        (None, Some(level)) => place_spread(instance, free, nodes, level),
+        (None, None) => place_anywhere(instance, free, nodes),
+    }
+}
 
 /// Places the whole gang within the domain where most members fit, and among these where the least
 /// capacity remains.
-pub(super) fn place_gang(
+fn place_gang(
     instance: &PlacementInstance<'_>,
-    free: &[i64],
-    key: KeyIx,
+    free: &mut [i64],
+    level: &LevelDomains,
+    constraint: &LevelConstraint,
 ) -> Result<Vec<Assignment>, Infeasible> {
-    let domains = instance.nodes_by_domain(key);
-    let pins = pins(instance, key)?;
+    let domains = level.group(&instance.nodes);
+    let pins = pins(instance, level)?;
     let needed = wants(&instance.demand.needed());
+    let mut left = free.to_vec();
     // Most placed pods, then least remaining slots.
     let mut best: Option<(_, Vec<Assignment>)> = None;
     let mut closest: Option<Infeasible> = None;
@@ -33,17 +63,13 @@ pub(super) fn place_gang(
         if !asked(domain) {
             continue;
         }
-        let mut left = free.to_vec();
         // An equal share of the remaining steps, so that a hard domain leaves steps for the other
         // searches.
         let share = instance.steps.left() / (still_asked + 1);
         still_asked -= 1;
-        let packed = instance
-            .steps
-            .share(share, || pack(instance, &mut left, nodes, &needed));
-        match packed {
-            Ok(mut assigned) => {
-                fill(instance, &mut left, nodes, &mut assigned);
+        let within = || place_within(instance, &mut left, nodes, constraint);
+        match instance.steps.share(share, within) {
+            Ok(assigned) => {
                 let over: u64 = instance
                     .demand
                     .shapes
@@ -57,12 +83,27 @@ pub(super) fn place_gang(
                 if best.as_ref().is_none_or(|(top, _)| score > *top) {
                     best = Some((score, assigned));
                 }
+                for &node in nodes {
+                    let before = instance.free_on(free, node);
+                    instance
+                        .free_on_mut(&mut left, node)
+                        .copy_from_slice(before);
+                }
             }
-            Err(reason) => closest = Some(closer(closest, at_domain(reason, key, domain))),
+            Err(reason) => {
+                let path = level.path(instance.cluster, domain);
+                closest = Some(closer(closest, at_domain(reason, path)));
+            }
         }
     }
     match best {
-        Some((_, assigned)) => Ok(assigned),
+        Some((_, assigned)) => {
+            for a in &assigned {
+                let shape = &instance.demand.shapes[a.shape];
+                instance.take(free, a.node, shape, i64::from(a.count));
+            }
+            Ok(assigned)
+        }
         // Running members can be in a domain that accepts no new pods.
         None if needed.is_empty() => Ok(Vec::new()),
         None => Err(closest.unwrap_or_else(|| nowhere(instance, free))),
@@ -71,12 +112,13 @@ pub(super) fn place_gang(
 
 /// Places each replica within one domain: the needed replicas or none, then as many optional ones
 /// as fit.
-pub(super) fn place_replicas(
+fn place_replicas(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
-    key: KeyIx,
+    nodes: &[NodeIx],
+    level: &LevelDomains,
 ) -> Result<Vec<Assignment>, Infeasible> {
-    let replicas = Replicas::new(instance, key)?;
+    let replicas = Replicas::new(instance, nodes, level)?;
     let mut order: Vec<ShapeIx> = (0..replicas.groups.len()).collect();
     order.sort_by_key(|&shape| Reverse(replicas.size(shape)));
     let before = free.to_vec();
@@ -110,13 +152,14 @@ pub(super) fn place_replicas(
 
 /// Ignores domain borders, but fills domains with the most slots first, so that the gang spans few
 /// domains. The last pods fill the domain with the fewest sufficient slots.
-pub(super) fn place_spread(
+fn place_spread(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
-    topology: TopologyDemand,
+    nodes: &[NodeIx],
+    level: &LevelDomains,
 ) -> Result<Vec<Assignment>, Infeasible> {
     let shapes = instance.demand.shapes.len();
-    let domains = instance.nodes_by_domain(topology.key);
+    let domains = level.group(nodes);
     let slots = |nodes: &[NodeIx]| -> Vec<u64> {
         let each = 0..shapes;
         each.map(|shape| slots_in(instance, free, nodes, shape))
@@ -138,13 +181,13 @@ pub(super) fn place_spread(
             each.all(|(&slots, &missing)| slots >= u64::from(missing))
         };
         let last = domains.iter().position(holds_all);
-        let (_, nodes) = domains.remove(last.unwrap_or(domains.len() - 1));
+        let (_, in_domain) = domains.remove(last.unwrap_or(domains.len() - 1));
         for (shape, missing) in left.iter_mut().enumerate() {
             let want = Want {
                 shape,
                 count: *missing,
             };
-            let (placed, rest) = best_fit(instance, free, &nodes, want);
+            let (placed, rest) = best_fit(instance, free, &in_domain, want);
             assigned.extend(placed);
             *missing = rest;
         }
@@ -152,32 +195,26 @@ pub(super) fn place_spread(
     if left.iter().any(|&m| m > 0) {
         // Some nodes have no domain, or the shapes compete. The constraint is only a preference.
         free.copy_from_slice(&before);
-        assigned = pack(
-            instance,
-            free,
-            &instance.nodes,
-            &wants(&instance.demand.needed()),
-        )?;
+        assigned = pack(instance, free, nodes, &wants(&instance.demand.needed()))?;
     }
-    fill(instance, free, &instance.nodes, &mut assigned);
-    Ok(if topology.scope == Scope::Replica {
-        number_replicas(instance, topology.key, assigned)?
-    } else {
-        assigned
-    })
+    fill(instance, free, nodes, &mut assigned);
+    if instance.demand.by_replica() {
+        assigned = number_replicas(instance, level, assigned)?;
+    }
+    Ok(assigned)
 }
 
 /// Divides assigned pods among the replicas in order, neighbours together.
 fn number_replicas(
     instance: &PlacementInstance<'_>,
-    key: KeyIx,
+    level: &LevelDomains,
     mut assigned: Vec<Assignment>,
 ) -> Result<Vec<Assignment>, Infeasible> {
-    assigned.sort_by_key(|s| (s.shape, instance.cluster.domain(s.node, key), s.node));
+    assigned.sort_by_key(|s| (s.shape, level.of(s.node), s.node));
     let mut numbered = Vec::new();
     for shape in 0..instance.demand.shapes.len() {
         let replicas =
-            incomplete(instance, key, shape).or_else(|_| spread_replicas(instance, shape))?;
+            incomplete(instance, level, shape).or_else(|_| spread_replicas(instance, shape))?;
         let of_shape = assigned.iter().filter(|s| s.shape == shape);
         numbered.extend(number(of_shape.copied(), replicas.into_iter()));
     }
@@ -208,11 +245,11 @@ fn spread_replicas(
 
 pub(crate) fn pins(
     instance: &PlacementInstance<'_>,
-    key: KeyIx,
+    level: &LevelDomains,
 ) -> Result<Option<DomainIx>, Infeasible> {
     let mut pin = None;
     for running in instance.demand.shapes.iter().flat_map(|s| &s.running) {
-        let domain = instance.cluster.domain(running.node, key);
+        let domain = level.of(running.node);
         if domain.is_none() || (pin.is_some() && pin != domain) {
             return Err(Infeasible::BadDemand(
                 "the running members of the gang do not share a domain",
@@ -223,10 +260,11 @@ pub(crate) fn pins(
     Ok(pin)
 }
 
-fn at_domain(reason: Infeasible, key: KeyIx, domain: DomainIx) -> Infeasible {
+/// Adds the domain of the gang, unless the reason names the domain of a replica there.
+fn at_domain(reason: Infeasible, path: DomainPath) -> Infeasible {
     match reason {
-        Infeasible::InsufficientCapacity(mut short) => {
-            short.domain = Some((key, domain));
+        Infeasible::InsufficientCapacity(mut short) if short.domain.is_empty() => {
+            short.domain = path;
             Infeasible::InsufficientCapacity(short)
         }
         other => other,

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 
 use smallvec::SmallVec;
 
+use super::levels::LevelConstraint;
 use super::patterns::KindTable;
 use super::slots::slots;
 use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
     cluster::Cluster,
-    infeasible::Shortfall,
-    problem::{Demand, DimIx, KeyIx, NodeIx, NodeSet, Shape},
+    infeasible::{DomainPath, Shortfall},
+    problem::{Demand, DimIx, NodeIx, NodeSet, Shape},
 };
 
 /// Facts about the placement of one demand that do not depend on free capacity.
@@ -21,6 +22,8 @@ pub(crate) struct PlacementInstance<'a> {
     pub admits: Vec<NodeSet>,
     /// Nodes that admit any shape, in order.
     pub nodes: Vec<NodeIx>,
+    /// At least one; see [`LevelConstraint::all`].
+    pub constraints: Vec<LevelConstraint>,
     /// For each shape: its scarcest resource.
     pub scarce: Vec<Scarce>,
     /// Step limit of the search over several shapes, for all placements of this instance.
@@ -69,6 +72,7 @@ impl<'a> PlacementInstance<'a> {
             demand,
             admits,
             nodes: any.ones().collect(),
+            constraints: LevelConstraint::all(cluster, &demand.topology),
             scarce,
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
@@ -85,11 +89,17 @@ impl<'a> PlacementInstance<'a> {
         demand: &'p Demand,
     ) -> PlacementInstance<'p> {
         let admits = self.admits.iter();
+        let admits: Vec<NodeSet> = admits.map(|set| positions_in(nodes, set)).collect();
+        let mut any = NodeSet::with_capacity(nodes.len());
+        for set in &admits {
+            any.union_with(set);
+        }
         PlacementInstance {
             cluster: part,
             demand,
-            admits: admits.map(|set| positions_in(nodes, set)).collect(),
-            nodes: (0..nodes.len()).collect(),
+            admits,
+            nodes: any.ones().collect(),
+            constraints: LevelConstraint::all(part, &demand.topology),
             scarce: self.scarce.clone(),
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
@@ -97,18 +107,14 @@ impl<'a> PlacementInstance<'a> {
         }
     }
 
-    /// Usable nodes by domain of a key, without nodes that have no value.
-    pub fn nodes_by_domain(&self, key: KeyIx) -> Vec<Vec<NodeIx>> {
-        let mut domains: Vec<Vec<NodeIx>> = Vec::new();
-        for &node in &self.nodes {
-            if let Some(domain) = self.cluster.domain(node, key) {
-                if domain >= domains.len() {
-                    domains.resize(domain + 1, Vec::new());
-                }
-                domains[domain].push(node);
-            }
-        }
-        domains
+    /// The constraints with preferred levels, in the order in which they are tried.
+    pub fn with_preferred(&self) -> &[LevelConstraint] {
+        &self.constraints[..self.constraints.len() - 1]
+    }
+
+    /// The constraint of the required levels.
+    pub fn required(&self) -> &LevelConstraint {
+        &self.constraints[self.constraints.len() - 1]
     }
 
     pub fn slots_on(&self, free: &[i64], shape_ix: usize, shape: &Shape, node: NodeIx) -> u32 {
@@ -122,6 +128,11 @@ impl<'a> PlacementInstance<'a> {
     pub fn free_on<'t>(&self, free: &'t [i64], node: NodeIx) -> &'t [i64] {
         let dims = self.cluster.dims();
         &free[node * dims..(node + 1) * dims]
+    }
+
+    pub fn free_on_mut<'t>(&self, free: &'t mut [i64], node: NodeIx) -> &'t mut [i64] {
+        let dims = self.cluster.dims();
+        &mut free[node * dims..(node + 1) * dims]
     }
 
     /// Takes capacity for pods of a shape. A negative count releases it.
@@ -178,7 +189,7 @@ impl<'a> PlacementInstance<'a> {
             pods: missing,
             dim,
             short_by: i64::from(missing) * shape.request[dim],
-            domain: None,
+            domain: DomainPath::new(),
             evicting: false,
         }
     }

@@ -8,7 +8,7 @@ use super::instance::PlacementInstance;
 use super::patterns::{Kind, KindIx, NodeState, Pattern};
 use super::slots::slots;
 use super::want::{Want, largest_first, wants};
-use crate::problem::{NodeIx, Scope};
+use crate::problem::NodeIx;
 
 /// Steps for one lookup of a kind.
 const LOOKUP: u64 = 4;
@@ -36,7 +36,7 @@ impl<'a> Kinds<'a> {
             wanted.copied().unwrap_or(Want { count: 0, ..*most })
         });
         let wanted = wanted.collect();
-        if demand.topology.is_some_and(|t| t.scope == Scope::Replica) {
+        if demand.by_replica() {
             // A replica is placed whole, although fewer pods may be needed.
             let all = demand.wanted();
             for want in &mut most {

@@ -279,12 +279,12 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
         self.trials += 1;
         if self.trials > TRIALS {
             let unknown = Infeasible::GaveUp { steps: 0 };
-            self.unknown.get_or_insert(unknown);
+            self.unknown.get_or_insert_with(|| unknown.clone());
             return Err(unknown);
         }
         let result = (self.place)(&self.min_count.divided(division));
-        if let Err(unknown @ Infeasible::GaveUp { .. }) = result {
-            self.unknown.get_or_insert(unknown);
+        if let Err(unknown @ Infeasible::GaveUp { .. }) = &result {
+            self.unknown.get_or_insert_with(|| unknown.clone());
         }
         result
     }

@@ -9,6 +9,7 @@ mod exchange;
 mod exhaustive;
 mod instance;
 mod kinds;
+pub(crate) mod levels;
 pub(crate) mod min_count;
 pub(crate) mod mixture;
 pub(crate) mod pack;
@@ -32,7 +33,7 @@ use min_count::MinCount;
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    problem::{Assignment, Demand, GangPlacement, Scope, TopologyStrictness},
+    problem::{Assignment, Demand, GangPlacement},
 };
 
 /// Each division of `minCount` among the shapes may take one part in so many of the steps.
@@ -81,7 +82,7 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
         return place_within(cluster, demand, steps).ok();
     }
     let mut instance = PlacementInstance::new(cluster, demand);
-    if demand.topology.is_none() && !pack::has_slots(&instance, cluster.free_table()) {
+    if demand.topology.is_empty() && !pack::has_slots(&instance, cluster.free_table()) {
         return None;
     }
     instance.steps = Steps::new(steps);
@@ -92,7 +93,7 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
 /// table.
 pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
     let free = instance.cluster.free_table();
-    if instance.demand.topology.is_none() {
+    if instance.demand.topology.is_empty() {
         pack::refuse_one_shape(instance, free)?;
     }
     place_in(instance, free.to_vec())
@@ -104,22 +105,11 @@ pub(crate) fn place_in(
     instance: &PlacementInstance<'_>,
     mut free: Vec<i64>,
 ) -> Result<GangPlacement, Infeasible> {
-    let assigned = match instance.demand.topology {
-        None => pack::place_anywhere(instance, &mut free, &instance.nodes)?,
-        Some(topology) => {
-            let together = match topology.scope {
-                Scope::Gang => domains::place_gang(instance, &free, topology.key),
-                Scope::Replica => domains::place_replicas(instance, &mut free, topology.key),
-            };
-            match (together, topology.mode) {
-                (Err(_), TopologyStrictness::Preferred) => {
-                    domains::place_spread(instance, &mut free, topology)?
-                }
-                (result, _) => result?,
-            }
-        }
-    };
-    Ok(merged(assigned))
+    let mut place = |constraint| domains::place(instance, &mut free, constraint);
+    let mut preferred = instance.with_preferred().iter();
+    let preferred = preferred.find_map(|constraint| place(constraint).ok());
+    let assigned = preferred.map_or_else(|| place(instance.required()), Ok);
+    assigned.map(merged)
 }
 
 /// Sorts, and merges entries of one shape, replica and node.
@@ -139,7 +129,7 @@ pub(crate) fn merged(mut assigned: Vec<Assignment>) -> GangPlacement {
 
 /// Rejects inconsistent demands, so that ordinals are valid indices.
 pub(crate) fn check(cluster: &Cluster, demand: &Demand) -> Result<(), Infeasible> {
-    let replicas = demand.topology.is_some_and(|t| t.scope == Scope::Replica);
+    let replicas = demand.by_replica();
     for shape in &demand.shapes {
         if shape.request.len() != cluster.dims() {
             return Err(Infeasible::BadDemand(
@@ -167,10 +157,8 @@ pub(crate) fn check(cluster: &Cluster, demand: &Demand) -> Result<(), Infeasible
             "the gang needs more pods than its shapes count",
         ));
     }
-    if demand
-        .topology
-        .is_some_and(|t| t.key >= cluster.topology_keys())
-    {
+    let mut levels = demand.topology.iter();
+    if levels.any(|level| level.key >= cluster.topology_keys()) {
         return Err(Infeasible::BadDemand("the topology key is not in use"));
     }
     Ok(())

@@ -4,10 +4,10 @@
 
 use std::cmp::Reverse;
 
-use super::{instance::PlacementInstance, pack::best_fit, want::Want};
+use super::{instance::PlacementInstance, levels::LevelDomains, pack::best_fit, want::Want};
 use crate::{
     infeasible::Infeasible,
-    problem::{Assignment, DomainIx, KeyIx, NodeIx, ShapeIx},
+    problem::{Assignment, DomainIx, NodeIx, ShapeIx},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Incomplete {
 /// Incomplete replicas of a shape, replicas with running members first.
 pub(super) fn incomplete(
     instance: &PlacementInstance<'_>,
-    key: KeyIx,
+    level: &LevelDomains,
     shape: ShapeIx,
 ) -> Result<Vec<Replica>, Infeasible> {
     let spec = &instance.demand.shapes[shape];
@@ -44,7 +44,7 @@ pub(super) fn incomplete(
                 "a running member belongs to no replica",
             ));
         };
-        let domain = instance.cluster.domain(running.node, key);
+        let domain = level.of(running.node);
         if running.count > replica.missing || (replica.domain.is_some() && replica.domain != domain)
         {
             return Err(Infeasible::BadDemand(
@@ -87,7 +87,7 @@ pub(super) fn number(
 /// The replicas to place, and the domains.
 pub(super) struct Replicas<'p> {
     pub instance: &'p PlacementInstance<'p>,
-    key: KeyIx,
+    level: &'p LevelDomains,
     /// Usable nodes by domain.
     pub domains: Vec<Vec<NodeIx>>,
     /// For each shape: its incomplete replicas.
@@ -95,10 +95,14 @@ pub(super) struct Replicas<'p> {
 }
 
 impl<'p> Replicas<'p> {
-    pub fn new(instance: &'p PlacementInstance<'p>, key: KeyIx) -> Result<Self, Infeasible> {
+    pub fn new(
+        instance: &'p PlacementInstance<'p>,
+        nodes: &[NodeIx],
+        level: &'p LevelDomains,
+    ) -> Result<Self, Infeasible> {
         let mut groups = Vec::new();
         for (shape, needed) in instance.demand.needed().into_iter().enumerate() {
-            let mut all = incomplete(instance, key, shape)?;
+            let mut all = incomplete(instance, level, shape)?;
             let mut placed = 0;
             let enough = all.iter().position(|replica| {
                 let enough = placed >= needed;
@@ -113,8 +117,8 @@ impl<'p> Replicas<'p> {
         }
         Ok(Self {
             instance,
-            key,
-            domains: instance.nodes_by_domain(key),
+            level,
+            domains: level.group(nodes),
             groups,
         })
     }
@@ -199,14 +203,16 @@ impl<'p> Replicas<'p> {
         let spec = &self.instance.demand.shapes[shape];
         let slots = |&d: &DomainIx| slots_in(self.instance, free, &self.domains[d], shape);
         let candidates = (0..self.domains.len()).filter(|&d| replica.domain.is_none_or(|p| p == d));
-        let Some(domain) = candidates.max_by_key(|d| (slots(d), Reverse(*d))) else {
+        let Some(domain) =
+            candidates.max_by_key(|d| (slots(d), !self.domains[*d].is_empty(), Reverse(*d)))
+        else {
             let short = self.instance.shortfall(free, shape, spec, &[], missing);
             return Infeasible::InsufficientCapacity(short);
         };
         let lacking = replica.missing - (slots(&domain) as u32).min(replica.missing);
         let nodes = &self.domains[domain];
         let mut short = self.instance.shortfall(free, shape, spec, nodes, lacking);
-        short.domain = Some((self.key, domain));
+        short.domain = self.level.path(self.instance.cluster, domain);
         Infeasible::InsufficientCapacity(short)
     }
 }

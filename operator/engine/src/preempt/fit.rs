@@ -1,8 +1,8 @@
 //! Conditions for the gang to fit, in terms of slots.
 
 use crate::{
-    placement::{PlacementInstance, pack::multiple_of},
-    problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyStrictness},
+    placement::{PlacementInstance, levels::LevelDomains, pack::multiple_of},
+    problem::{Amounts, DomainIx, NodeIx, ShapeIx},
 };
 
 #[derive(Clone, Debug)]
@@ -41,10 +41,9 @@ impl FitCondition {
 
     pub fn new(placement: &PlacementInstance<'_>) -> Self {
         let demand = placement.demand;
-        let together = demand
-            .topology
-            .filter(|t| t.mode == TopologyStrictness::Required);
-        let replicas = together.filter(|t| t.scope == Scope::Replica);
+        let required = placement.required();
+        let replicas = required.replica.as_ref();
+        let together = required.gang.is_some() || replicas.is_some();
         let mut shapes: Vec<ShapeNeed> = demand
             .needed()
             .into_iter()
@@ -77,7 +76,7 @@ impl FitCondition {
             });
         }
         let mut fit = Self {
-            counting_is_exact: chain && together.is_none(),
+            counting_is_exact: chain && !together,
             by_replica: replicas.is_some(),
             shapes,
             domain_of: Vec::new(),
@@ -86,8 +85,8 @@ impl FitCondition {
         if chain {
             fit.count_larger_ones();
         }
-        if let Some(topology) = replicas {
-            fit.group(placement, topology.key);
+        if let Some(level) = replicas {
+            fit.group(placement, level);
         }
         fit
     }
@@ -106,7 +105,7 @@ impl FitCondition {
     }
 
     /// Counts replicas per domain. Exact for one shape without running members.
-    fn group(&mut self, placement: &PlacementInstance<'_>, key: usize) {
+    fn group(&mut self, placement: &PlacementInstance<'_>, level: &LevelDomains) {
         self.counting_is_exact = self.shapes.len() == 1
             && placement.demand.shapes[self.shapes[0].shape]
                 .running
@@ -115,11 +114,10 @@ impl FitCondition {
             return;
         }
         self.domain_of = (0..placement.cluster.node_count())
-            .map(|n| placement.cluster.domain(n, key))
+            .map(|n| level.of(n))
             .collect();
-        self.domains = placement.nodes_by_domain(key);
-        self.domains
-            .resize(placement.cluster.domain_count(key), Vec::new());
+        self.domains = level.group(&placement.nodes);
+        self.domains.resize(level.count(), Vec::new());
         for shape in &mut self.shapes {
             let members = i64::from(placement.demand.shapes[shape.shape].replica_size);
             shape.need = (shape.need + members - 1) / members;

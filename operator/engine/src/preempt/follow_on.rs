@@ -217,7 +217,7 @@ fn as_demand(unit: &Unit) -> Demand {
         shapes,
         priority: unit.priority,
         preemption: EvictionPolicy::LowerPriority,
-        topology: None,
+        topology: Vec::new(),
         excluded: NodeSet::new(),
     }
 }

@@ -6,8 +6,11 @@ use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     objective::{Price, UnitCost, Weights},
-    placement::PlacementInstance,
-    problem::{Demand, DomainIx, GangPlacement, KeyIx, NodeIx, Unit, UnitIx, Units},
+    placement::{PlacementInstance, levels::LevelDomains},
+    problem::{
+        Demand, DomainIx, GangPlacement, NodeIx, Scope, TopologyDemand, TopologyStrictness, Unit,
+        UnitIx, Units,
+    },
 };
 
 pub(super) type CandidateIx = usize;
@@ -251,7 +254,7 @@ impl<'a> PreemptionInstance<'a> {
 /// One instance per topology domain, each on its own cluster: the work for a domain depends only on
 /// its size.
 pub(super) struct DomainInstances {
-    /// The demand without its topology constraint, since each cluster is one domain.
+    /// The demand without the levels that bind the whole gang, since each cluster is one domain.
     demand: Demand,
     /// Nodes of each domain in the whole cluster.
     nodes: Vec<Vec<NodeIx>>,
@@ -261,19 +264,35 @@ pub(super) struct DomainInstances {
 }
 
 impl DomainInstances {
-    pub fn new(whole: &PlacementInstance<'_>, key: KeyIx) -> Self {
-        let nodes = whole.nodes_by_domain(key);
+    pub fn new(whole: &PlacementInstance<'_>, level: &LevelDomains) -> Self {
+        let mut nodes = level.group(&whole.nodes);
+        let mut demand = whole.demand.clone();
+        let binds_gang =
+            |l: &TopologyDemand| l.mode == TopologyStrictness::Required && l.scope == Scope::Gang;
+        demand.topology.retain(|level| !binds_gang(level));
+        if !demand.topology.is_empty() {
+            // The nodes of running members decide about their replicas, even if they admit no pods.
+            let running = demand.shapes.iter().flat_map(|shape| &shape.running);
+            let running: BTreeSet<NodeIx> = running.map(|running| running.node).collect();
+            for node in running {
+                let domain = level.of(node).and_then(|domain| nodes.get_mut(domain));
+                if let Some(domain) = domain.filter(|d| !d.contains(&node)) {
+                    domain.push(node);
+                }
+            }
+        }
         let mut local = vec![None; whole.cluster.node_count()];
         for (domain, members) in nodes.iter().enumerate() {
             for (ordinal, &node) in members.iter().enumerate() {
                 local[node] = Some((domain, ordinal));
             }
         }
+        for running in demand.shapes.iter_mut().flat_map(|s| &mut s.running) {
+            let here = local.get(running.node).copied().flatten();
+            running.node = here.map_or(running.node, |(_, ordinal)| ordinal);
+        }
         Self {
-            demand: Demand {
-                topology: None,
-                ..whole.demand.clone()
-            },
+            demand,
             clusters: nodes
                 .iter()
                 .map(|members| whole.cluster.part(members))

@@ -45,14 +45,12 @@ fn for_gang(
     all: &[CandidateIx],
 ) -> Result<(Vec<CandidateIx>, GangPlacement), Infeasible> {
     let free = instance.free_without(all.iter().copied());
-    let placement = match (node_order, instance.demand.topology) {
-        (Some(order), None) => first_fit(instance, free.clone(), order).ok_or(()),
-        _ => Err(()),
-    };
+    let order = node_order.filter(|_| instance.demand.topology.is_empty());
+    let placement = order.and_then(|order| first_fit(instance, free.clone(), order));
     // First fit can miss a placement of several shapes. Then best fit decides.
     let placement = match placement {
-        Ok(placement) => placement,
-        Err(()) => place_in(instance.placement, free.clone()).map_err(after_evicting)?,
+        Some(placement) => placement,
+        None => place_in(instance.placement, free.clone()).map_err(after_evicting)?,
     };
     let victims = reprieve(instance, free, &placement, all);
     Ok((victims, placement))
@@ -169,7 +167,7 @@ fn split_by_budget(
 }
 
 fn is_single_pod(demand: &Demand) -> bool {
-    demand.topology.is_none() && demand.wanted().iter().sum::<u32>() == 1
+    demand.topology.is_empty() && demand.wanted().iter().sum::<u32>() == 1
 }
 
 /// A single pod: tries every node separately, and selects by the classic criteria.

@@ -29,8 +29,8 @@ use super::{
 use crate::{
     infeasible::Infeasible,
     objective::{Bound, EvictionCost, Price, Weights},
-    placement::{PlacementInstance, Steps, domains::pins, place_in},
-    problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
+    placement::{PlacementInstance, Steps, domains::pins, levels::LevelDomains, place_in},
+    problem::GangPlacement,
 };
 
 /// Budgets of steps for the decision whether replicas fit at all.
@@ -43,20 +43,11 @@ pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let topology = instance.demand.topology;
-    let topology = topology.filter(|t| t.mode == TopologyStrictness::Required);
-    let steps = &instance.placement.steps;
-    match topology {
-        Some(topology) if topology.scope == Scope::Gang => {
-            return in_best_domain(instance, options, topology.key);
-        }
-        Some(_) => steps.grant(REPLICAS * options.work_budget),
-        None => {}
+    if let Some(level) = &instance.placement.required().gang {
+        return in_best_domain(instance, options, level);
     }
-    let before = steps.spent();
-    let bound = priority_bound(instance, options.order)?;
-    let budget = options.work_budget + steps.spent() - before;
-    let mut solution = solve(instance, &bound, budget);
+    let (bound, spent) = priority_bound_within(instance, options, options.work_budget)?;
+    let mut solution = solve(instance, &bound, options.work_budget + spent);
     if bound.unknown.is_some() {
         solution.prove_nothing();
     }
@@ -64,10 +55,28 @@ pub(super) fn preempt(
     Ok(solution.into_preemption(instance, placement, bound.level))
 }
 
+/// The priority bound, and the steps of the decision whether the gang fits. That decision costs
+/// more if replicas must share a domain.
+fn priority_bound_within(
+    instance: &PreemptionInstance<'_>,
+    options: &PreemptionOptions,
+    budget: u64,
+) -> Result<(PriorityBound, u64), Infeasible> {
+    let steps = &instance.placement.steps;
+    if instance.placement.required().replica.is_some() {
+        steps.grant(REPLICAS * budget);
+    }
+    let before = steps.spent();
+    let bound = priority_bound(instance, options.order)?;
+    Ok((bound, steps.spent() - before))
+}
+
 /// The gang in one domain, with the candidates and the lowest priority bound there.
 struct DomainQuestion<'a> {
     domain: usize,
     priority_bound: PriorityBound,
+    /// Steps beyond the budget that the placement of replicas has spent.
+    spent: u64,
     instance: PreemptionInstance<'a>,
 }
 
@@ -75,10 +84,10 @@ struct DomainQuestion<'a> {
 fn in_best_domain(
     instance: &PreemptionInstance<'_>,
     options: &PreemptionOptions,
-    key: KeyIx,
+    level: &LevelDomains,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let pin = pins(instance.placement, key)?;
-    let domains = DomainInstances::new(instance.placement, key);
+    let pin = pins(instance.placement, level)?;
+    let domains = DomainInstances::new(instance.placement, level);
     let share = options.work_budget / domains.len().max(1) as u64;
     let placements: Vec<Option<PlacementInstance<'_>>> = (0..domains.len())
         .map(|domain| {
@@ -95,12 +104,14 @@ fn in_best_domain(
     for (domain, placement) in placements.iter().enumerate() {
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
-        match priority_bound(&instance, options.order) {
-            Ok(priority_bound) => {
+        match priority_bound_within(&instance, options, share) {
+            Ok((priority_bound, spent)) => {
+                let by_replica = instance.placement.required().replica.is_some();
                 unknown_levels.extend(priority_bound.unknown);
                 questions.push(DomainQuestion {
                     domain,
                     priority_bound,
+                    spent: if by_replica { spent } else { 0 },
                     instance,
                 });
             }
@@ -118,7 +129,7 @@ fn in_best_domain(
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solutions: Vec<Solution> = questions
         .iter()
-        .map(|q| solve(&q.instance, &q.priority_bound, budget))
+        .map(|q| solve(&q.instance, &q.priority_bound, budget + q.spent))
         .collect();
     let (bounds, all_proven) = bound_over_domains(&solutions);
     let best = solutions

@@ -78,11 +78,11 @@ fn gang(gpus: i64, count: u32) -> Demand {
 
 fn in_one_rack(mode: TopologyStrictness, demand: Demand) -> Demand {
     Demand {
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode,
             scope: Scope::Gang,
-        }),
+        }],
         ..demand
     }
 }

@@ -100,11 +100,11 @@ fn sparing_the_victims_of_a_replica_is_worked_out_in_the_other_racks() {
     case.unit(10, 100, GPUS, &[4]);
     case.unit(10, 100, GPUS, &[5]);
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(TopologyDemand {
+    demand.topology = vec![TopologyDemand {
         key: 0,
         mode: TopologyStrictness::Required,
         scope: Scope::Replica,
-    });
+    }];
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0]);
     let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);

@@ -50,11 +50,11 @@ fn each_replica_gets_a_rack_of_its_own_where_they_must_not_be_split() {
     case.unit(10, 800, GPUS, &[5]);
     let mut demand = gang(GPUS, 4);
     demand.shapes[0].replica_size = 2;
-    demand.topology = Some(TopologyDemand {
+    demand.topology = vec![TopologyDemand {
         key: 0,
         mode: TopologyStrictness::Required,
         scope: Scope::Replica,
-    });
+    }];
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0, 2]);
     let racks: Vec<(u32, usize)> = answer
@@ -149,10 +149,10 @@ fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
         );
     }
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(TopologyDemand {
+    demand.topology = vec![TopologyDemand {
         key: 0,
         mode: TopologyStrictness::Required,
         scope: Scope::Replica,
-    });
+    }];
     assert_eq!(case.victims(&demand), [0], "though the others are free");
 }

@@ -7,7 +7,7 @@ pub mod runs;
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, ClusterNode, Demand, EvictionCost, EvictionPolicy, NodeIx, NodeSet, Pods,
+    Cluster, ClusterNode, Demand, EvictionCost, EvictionPolicy, KeyIx, NodeIx, NodeSet, Pods,
     RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, UnitIx, Units, place,
 };
 use proptest::prelude::*;
@@ -78,22 +78,46 @@ fn raw_unit(mix: Mix) -> impl Strategy<Value = RawUnit> {
         })
 }
 
-fn topology() -> impl Strategy<Value = Option<TopologyDemand>> {
-    let some = (
-        prop::sample::select(vec![
-            TopologyStrictness::Required,
-            TopologyStrictness::Preferred,
-        ]),
-        prop::sample::select(vec![Scope::Gang, Scope::Replica]),
-    )
-        .prop_map(|(mode, scope)| {
-            Some(TopologyDemand {
-                key: 0,
-                mode,
-                scope,
-            })
-        });
-    prop_oneof![Just(None), some]
+/// No level, one, or two.
+fn topology() -> impl Strategy<Value = Vec<TopologyDemand>> {
+    let level = |key: KeyIx| {
+        let modes = vec![TopologyStrictness::Required, TopologyStrictness::Preferred];
+        let scopes = vec![Scope::Gang, Scope::Replica];
+        let each = (prop::sample::select(modes), prop::sample::select(scopes));
+        each.prop_map(move |(mode, scope)| TopologyDemand { key, mode, scope })
+    };
+    prop_oneof![
+        3 => Just(Vec::new()),
+        2 => level(0).prop_map(|one| vec![one]),
+        1 => (level(0), level(1)).prop_map(|(outer, inner)| vec![outer, inner]),
+    ]
+}
+
+/// Domains of a node for both keys: equal racks occur in both blocks.
+fn domains(node: NodeIx) -> Vec<Option<usize>> {
+    vec![Some(node % DOMAINS), Some(node / DOMAINS % DOMAINS)]
+}
+
+/// Domain of a node for a level: the values of the keys of all levels up to this one. `None`
+/// without its own label.
+pub fn domain_of(
+    cluster: &Cluster,
+    levels: &[TopologyDemand],
+    at: usize,
+    node: NodeIx,
+) -> Option<Vec<Option<usize>>> {
+    cluster.domain(node, levels[at].key)?;
+    let outer = levels[..=at].iter();
+    Some(outer.map(|l| cluster.domain(node, l.key)).collect())
+}
+
+/// Positions of the required levels of a scope.
+pub fn required(levels: &[TopologyDemand], scope: Scope) -> impl Iterator<Item = usize> {
+    let binds = move |at: &usize| {
+        let level = &levels[*at];
+        level.mode == TopologyStrictness::Required && level.scope == scope
+    };
+    (0..levels.len()).filter(binds)
 }
 
 #[derive(Clone, Debug)]
@@ -157,11 +181,11 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
                 (preempts, elastic, priority, excluded),
                 (cascades, lost, shrinks),
             )| {
-                let mut cluster = Cluster::new(2, 1);
+                let mut cluster = Cluster::new(2, 2);
                 for ix in 0..nodes {
                     let spec = ClusterNode {
                         allocatable: smallvec![CPUS, GPUS],
-                        domains: vec![Some(ix % DOMAINS)],
+                        domains: domains(ix),
                         schedulable: true,
                     };
                     cluster.upsert_node(ix, &spec);
@@ -186,7 +210,7 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
                     if shrinks && node < nodes {
                         let spec = ClusterNode {
                             allocatable: smallvec![CPUS, gpus],
-                            domains: vec![Some(node % DOMAINS)],
+                            domains: domains(node),
                             schedulable: true,
                         };
                         cluster.upsert_node(node, &spec);
@@ -238,32 +262,28 @@ fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) 
 /// Starts a member on a node if the node has capacity, the gang has a member left, and the topology
 /// permits it.
 fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: NodeIx) {
-    let domain = |node: NodeIx| cluster.domain(node, 0);
-    let bound = |scope: Scope| {
-        demand
-            .topology
-            .is_some_and(|t| t.mode == TopologyStrictness::Required && t.scope == scope)
+    let together = |scope: Scope, other: NodeIx| {
+        required(&demand.topology, scope).all(|at| {
+            let domain = |node| domain_of(cluster, &demand.topology, at, node);
+            domain(other) == domain(node)
+        })
     };
     let spec = &demand.shapes[shape];
-    let elsewhere = demand
-        .shapes
-        .iter()
-        .flat_map(|s| &s.running)
-        .any(|r| domain(r.node) != domain(node));
-    if !oracle::one_more_fits(cluster, demand, spec, node) || (bound(Scope::Gang) && elsewhere) {
+    let mut running = demand.shapes.iter().flat_map(|s| &s.running);
+    if !oracle::one_more_fits(cluster, demand, spec, node)
+        || !running.all(|r| together(Scope::Gang, r.node))
+    {
         return;
     }
-    let (replicas, size) = match demand.topology {
-        Some(TopologyDemand {
-            scope: Scope::Replica,
-            ..
-        }) => (spec.count / spec.replica_size, spec.replica_size),
-        _ => (1, spec.count),
+    let (replicas, size) = if demand.by_replica() {
+        (spec.count / spec.replica_size, spec.replica_size)
+    } else {
+        (1, spec.count)
     };
     let replica = (0..replicas).find(|&replica| {
         let members = || spec.running.iter().filter(|r| r.replica == replica);
-        let together = members().all(|r| domain(r.node) == domain(node));
-        members().map(|r| r.count).sum::<u32>() < size && (together || !bound(Scope::Replica))
+        let together = members().all(|r| together(Scope::Replica, r.node));
+        members().map(|r| r.count).sum::<u32>() < size && together
     });
     let Some(replica) = replica else { return };
     cluster.add_pod(node, &spec.request);
@@ -283,7 +303,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
 
 fn demand(
     shapes: Vec<RawShape>,
-    topology: Option<TopologyDemand>,
+    topology: Vec<TopologyDemand>,
     preempts: bool,
     elastic: u32,
     priority: i32,

@@ -1,13 +1,18 @@
 //! Decides by enumeration whether a gang fits: slow, and independent of the engine.
 
-use lockstep_engine::{Cluster, Demand, NodeIx, Scope, Shape, TopologyStrictness};
+use std::collections::BTreeMap;
 
-/// Members of one shape to place, together if the topology requires it.
-#[derive(Clone, Copy)]
+use lockstep_engine::{Cluster, Demand, NodeIx, Scope, Shape};
+
+use super::{domain_of, required};
+
+/// Members of one shape to place.
+#[derive(Clone)]
 struct Lot {
     shape: usize,
     count: u32,
-    domain: Option<usize>,
+    /// Nodes that they may use. Empty for a replica whose domain is not chosen.
+    nodes: Vec<NodeIx>,
 }
 
 /// True if the needed members fit, whichever these are.
@@ -38,58 +43,64 @@ fn divisions(demand: &Demand, shape: usize) -> Vec<Demand> {
 }
 
 fn fits_divided(cluster: &Cluster, demand: &Demand) -> bool {
-    let key = demand
-        .topology
-        .filter(|t| t.mode == TopologyStrictness::Required)
-        .map(|t| (t.key, t.scope));
-    let lots = |domain| {
+    let running = demand.shapes.iter().flat_map(|s| &s.running);
+    let running: Vec<NodeIx> = running.map(|r| r.node).collect();
+    let mut domains = domains(cluster, demand, Scope::Gang).into_iter();
+    domains
+        .any(|nodes| running.iter().all(|n| nodes.contains(n)) && fits_on(cluster, demand, &nodes))
+}
+
+/// True if the gang fits on these nodes, with each replica in one domain.
+fn fits_on(cluster: &Cluster, demand: &Demand, nodes: &[NodeIx]) -> bool {
+    if required(&demand.topology, Scope::Replica).next().is_none() {
         let needed = demand.needed().into_iter().enumerate();
-        needed
-            .map(|(shape, count)| Lot {
-                shape,
-                count,
-                domain,
-            })
-            .collect::<Vec<Lot>>()
-    };
-    match key {
-        None => place_all(&mut cluster.clone(), demand, &lots(None)),
-        Some((key, Scope::Gang)) => {
-            let pin = demand
-                .shapes
-                .iter()
-                .flat_map(|s| &s.running)
-                .find_map(|r| cluster.domain(r.node, key));
-            let domains = (0..cluster.domain_count(key)).filter(|&d| pin.is_none_or(|p| p == d));
-            domains
-                .into_iter()
-                .any(|d| place_all(&mut cluster.clone(), demand, &lots(Some(d))))
-        }
-        Some((key, Scope::Replica)) => {
-            let replicas: Vec<Lot> = (0..demand.shapes.len())
-                .flat_map(|shape| replicas(cluster, demand, key, shape))
-                .collect();
-            together(cluster, demand, key, &replicas, &mut Vec::new())
+        let lots = needed.map(|(shape, count)| Lot {
+            shape,
+            count,
+            nodes: nodes.to_vec(),
+        });
+        return place_all(&mut cluster.clone(), demand, &lots.collect::<Vec<Lot>>());
+    }
+    let mut domains = domains(cluster, demand, Scope::Replica);
+    for domain in &mut domains {
+        domain.retain(|node| nodes.contains(node));
+    }
+    let replicas: Vec<Lot> = (0..demand.shapes.len())
+        .flat_map(|shape| replicas(demand, &domains, shape))
+        .collect();
+    together(cluster, demand, &domains, &replicas, &mut Vec::new())
+}
+
+/// Nodes of each domain that members of a scope may share. All nodes if no level requires that.
+fn domains(cluster: &Cluster, demand: &Demand, scope: Scope) -> Vec<Vec<NodeIx>> {
+    let levels = &demand.topology;
+    let mut domains: BTreeMap<Vec<_>, Vec<NodeIx>> = BTreeMap::new();
+    for node in 0..cluster.node_count() {
+        let each = required(levels, scope).map(|at| domain_of(cluster, levels, at, node));
+        if let Some(domain) = each.collect::<Option<Vec<_>>>() {
+            domains.entry(domain).or_default().push(node);
         }
     }
+    domains.into_values().collect()
 }
 
 /// Incomplete replicas of a shape, partly running ones first, until enough members are placed.
-fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec<Lot> {
+fn replicas(demand: &Demand, domains: &[Vec<NodeIx>], shape: usize) -> Vec<Lot> {
     let spec = &demand.shapes[shape];
     let lot = |replica: u32| {
         let running = || spec.running.iter().filter(|r| r.replica == replica);
         let count = spec.replica_size - running().map(|r| r.count).sum::<u32>();
+        let of = |node: NodeIx| domains.iter().find(|d| d.contains(&node)).cloned();
         Lot {
             shape,
             count,
-            domain: running().find_map(|r| cluster.domain(r.node, key)),
+            nodes: running().find_map(|r| of(r.node)).unwrap_or_default(),
         }
     };
     let (mut started, fresh): (Vec<Lot>, Vec<Lot>) = (0..spec.count / spec.replica_size)
         .map(lot)
         .filter(|l| l.count > 0)
-        .partition(|l| l.domain.is_some());
+        .partition(|l| !l.nodes.is_empty());
     started.extend(fresh);
     let needed = demand.needed()[shape];
     let mut placed = 0;
@@ -101,28 +112,28 @@ fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec
     started
 }
 
-/// Tries every domain for every replica without a fixed domain.
+/// Tries every domain for every replica without running members.
 fn together(
     cluster: &Cluster,
     demand: &Demand,
-    key: usize,
+    domains: &[Vec<NodeIx>],
     left: &[Lot],
     chosen: &mut Vec<Lot>,
 ) -> bool {
     let Some((first, rest)) = left.split_first() else {
         return place_all(&mut cluster.clone(), demand, chosen);
     };
-    (0..cluster.domain_count(key))
-        .filter(|&d| first.domain.is_none_or(|f| f == d))
-        .any(|d| {
-            chosen.push(Lot {
-                domain: Some(d),
-                ..*first
-            });
-            let fits = together(cluster, demand, key, rest, chosen);
-            chosen.pop();
-            fits
-        })
+    let fixed = !first.nodes.is_empty();
+    let mut each = domains.iter().filter(|d| !fixed || **d == first.nodes);
+    each.any(|nodes| {
+        chosen.push(Lot {
+            nodes: nodes.clone(),
+            ..*first
+        });
+        let fits = together(cluster, demand, domains, rest, chosen);
+        chosen.pop();
+        fits
+    })
 }
 
 /// Tries every node for every member.
@@ -134,17 +145,10 @@ fn place_all(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
         return place_all(cluster, demand, rest);
     }
     let shape = &demand.shapes[lot.shape];
-    let fewer: Vec<Lot> = std::iter::once(Lot {
-        count: lot.count - 1,
-        ..*lot
-    })
-    .chain(rest.iter().copied())
-    .collect();
-    let key = demand.topology.map(|t| t.key);
-    (0..cluster.node_count()).any(|node| {
-        let here =
-            lot.domain.is_none() || key.is_some_and(|key| cluster.domain(node, key) == lot.domain);
-        if !here || !one_more_fits(cluster, demand, shape, node) {
+    let mut fewer = lots.to_vec();
+    fewer[0].count -= 1;
+    lot.nodes.iter().any(|&node| {
+        if !one_more_fits(cluster, demand, shape, node) {
             return false;
         }
         cluster.add_pod(node, &shape.request);

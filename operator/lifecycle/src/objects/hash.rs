@@ -20,7 +20,11 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         "priorityClassName": spec.priority_class_name,
         "policy": spec.scheduling.policy,
         "scope": spec.scheduling.gang.scope,
-        "topology": spec.scheduling.topology,
+        // One level hashes as before the field had several.
+        "topology": match &*spec.scheduling.levels() {
+            [level] => json!(level),
+            levels => json!(levels),
+        },
         "disruptionMode": spec.scheduling.disruption_mode,
         "preemptionPolicy": spec.scheduling.preemption_policy,
         "rules": spec.failure_policy.rules,

@@ -31,7 +31,7 @@ impl SnapshotFile {
         let of_gangs = self
             .gangs
             .iter()
-            .filter_map(|g| g.topology.as_ref())
+            .flat_map(|g| &g.topology)
             .map(|t| t.key.as_str());
         for key in of_gangs.chain(topology_keys).collect::<BTreeSet<_>>() {
             model.use_topology_key(key);

@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{PodAffinityTerm, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::scheduling::{
-    Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyConstraint, Victim,
+    Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyLevel, Victim,
 };
 use lockstep_api::workload::AvoidedNode;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use crate::pod::DEFAULT_GRACE;
 use crate::share::Weights;
 
 /// Format version that this program writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -163,8 +163,9 @@ pub struct GangRecord {
     pub basic: bool,
     /// Number of members that it needs.
     pub min_count: i32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<TopologyConstraint>,
+    /// Levels of the topology, outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology: Vec<TopologyLevel>,
     /// Restart domains in order.
     pub domains: Vec<DomainRecord>,
     /// Pod templates, in the order of the groups in the workload's spec.

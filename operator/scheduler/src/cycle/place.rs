@@ -71,8 +71,8 @@ fn template_members(
     gang: &GangState,
     requested: &[&Member],
 ) -> Result<Vec<TemplateMembers>, Pending> {
-    let topology = gang.input.group.topology.as_ref();
-    let by_replica = topology.is_some_and(|t| t.scope == TopologyScope::Replica);
+    let mut levels = gang.input.group.topology.iter();
+    let by_replica = levels.any(|level| level.scope == TopologyScope::Replica);
     let mut out = Vec::new();
     for template in gang.input.workload.templates.iter() {
         let members = requested.iter().filter(|m| m.group == template.group);

@@ -44,14 +44,16 @@ impl Turn<'_> {
             let nodes = self.request.assign(self.context.cluster, placement);
             Box::new(NoCapacity {
                 after_terminations: Some(nodes),
-                ..*waits(Pending::Terminations { short })
+                ..*waits(Pending::Terminations {
+                    short: short.clone(),
+                })
             })
         };
         if let Some(placement) = soon {
             return Err(terminations(&placement));
         }
-        self.may_search(short, &free)?;
-        let eviction = self.search(short, &free)?;
+        self.may_search(&short, &free)?;
+        let eviction = self.search(&short, &free)?;
         let answer = &eviction.answer;
         // A longer search may find a placement without victims.
         match (answer.victims.is_empty(), leaving.is_empty()) {
@@ -72,17 +74,17 @@ impl Turn<'_> {
     }
 
     /// Returns an error with the reason if the gang may not search for victims now.
-    fn may_search(&self, short: Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
+    fn may_search(&self, short: &Infeasible, free: &Cluster) -> Result<(), Box<NoCapacity>> {
         let Self { context, gang, .. } = *self;
         let never = self.demand().preemption == EvictionPolicy::Never && !gang.input.group.preempts;
         // A longer search comes first, because the gang may fit without evictions.
         if let Infeasible::GaveUp { steps } = short
             && (never || self.effort == 1)
         {
-            return Err(waits(self.unknown(steps)));
+            return Err(waits(self.unknown(*steps)));
         }
         if never {
-            return Err(waits(Pending::Capacity(may_not_preempt(short))));
+            return Err(waits(Pending::Capacity(may_not_preempt(short.clone()))));
         }
         let retried = without_rejections(context, gang, &self.request);
         if let Some(rejecting) = retried
@@ -96,6 +98,7 @@ impl Turn<'_> {
             }));
         }
         if let Some(why) = why_no_preemption(context, gang) {
+            let short = short.clone();
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.inadmissible;
@@ -104,14 +107,14 @@ impl Turn<'_> {
             return Err(Box::new(known));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
-            let pending = Pending::Capacity(short);
+            let pending = Pending::Capacity(short.clone());
             let unsearched = NoCapacity::new(pending, VictimSearch::OverBudget);
             return Err(Box::new(unsearched));
         }
         Ok(())
     }
 
-    fn search(&self, short: Infeasible, free: &Cluster) -> Result<Eviction, Box<NoCapacity>> {
+    fn search(&self, short: &Infeasible, free: &Cluster) -> Result<Eviction, Box<NoCapacity>> {
         let Self { context, .. } = *self;
         let Cycle {
             memory,
@@ -141,7 +144,7 @@ impl Turn<'_> {
                 context.now + holds
             });
             let until = found.until.into_iter().chain(asked_again).min();
-            no_result(found.pending(short), until)
+            no_result(found.pending(short.clone()), until)
         })
     }
 

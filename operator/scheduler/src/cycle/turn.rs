@@ -165,7 +165,7 @@ impl<'c> Turn<'c> {
         let BackfillPlacement {
             placement,
             reservations,
-        } = attempt.as_backfill(free).ok_or(short)?;
+        } = attempt.as_backfill(free).ok_or_else(|| short.clone())?;
         let gangs = &self.cycle.gangs;
         let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
         let promise = Backfill {

@@ -17,7 +17,7 @@ use lockstep_api::PodGroup;
 use lockstep_api::gangs::{Assignments, Gang};
 use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
-use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyConstraint};
+use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, Backend};
 use lockstep_model::neighbours::LabelSelector;
 use lockstep_model::quantity::InvalidQuantity;
@@ -63,7 +63,8 @@ pub struct PodGroupInput {
     pub preempts: bool,
     /// True if preemption evicts the whole gang or no pod.
     pub whole: bool,
-    pub topology: Option<TopologyConstraint>,
+    /// Levels of the topology, outermost first.
+    pub topology: Vec<TopologyLevel>,
     pub status: Arc<PodGroupStatus>,
     pub assigned: Option<Arc<Assignments>>,
 }
@@ -244,8 +245,8 @@ impl PodGroupInput {
                 .scheduling_constraints
                 .iter()
                 .flat_map(|c| &c.topology)
-                .next()
-                .cloned(),
+                .cloned()
+                .collect(),
             status: Arc::new(status),
             assigned,
         })

@@ -189,7 +189,7 @@ fn domain_ledger_record(ledger: &DomainInput) -> DomainLedgerRecord {
 
 /// Input of a cycle from a file and further gangs. Leaves out gangs without UID.
 pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> SchedulingInput {
-    let topology_keys = more.iter().filter_map(|g| g.group.topology.as_ref());
+    let topology_keys = more.iter().flat_map(|g| &g.group.topology);
     let mut model = file.model(topology_keys.map(|t| t.key.as_str()));
     model.use_slots(more.iter().flat_map(GangInput::slots));
     let cluster = model.snapshot();

@@ -1,7 +1,7 @@
 //! Prints how many planted gangs of two to four shapes are placed, and the times of their decisions
 //! and of decisions for gangs of one shape in the same run. Then the same for gangs whose replicas
-//! must each share a rack, with the reasons for the victims, and for planted gangs of that kind. The
-//! last rows are gangs of whole nodes that preempt single pods.
+//! must each share a rack, with the reasons for the victims, for planted gangs of that kind, and for
+//! gangs on two levels of the topology. The last rows are gangs of whole nodes that preempt single pods.
 //!
 //! `bench-several [NODES [GANGS]]`
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lockstep_bench::{
     mixed::{Room, planted},
-    questions::preempt_beside,
+    questions::{Answer, preempt_beside, two_levels},
     racks::{Held, planted_in_racks},
     scenes::{Scene, fragmented, gang, replicas_in_racks, single_pods},
     timed,
@@ -76,6 +76,7 @@ fn main() -> Result<()> {
         replicas(gangs, depth);
     }
     planted_replicas(gangs);
+    on_two_levels(nodes);
     preempted_pods(gangs);
     Ok(())
 }
@@ -101,6 +102,25 @@ fn preempted_pods(gangs: u64) {
             "| {nodes} nodes, {pods} pods, {members} x 8 | {found} of {gangs} | {:.1?} | {max:.1?} |",
             median(times)
         );
+    }
+}
+
+/// Places a gang in a block with each replica in a rack, in free capacity and by preemption.
+fn on_two_levels(nodes: usize) {
+    println!("\n| one block, replicas in racks | found | p50 |\n|---|---|---|");
+    for (name, preempts) in [("placed", false), ("preempts", true)] {
+        let question = two_levels(nodes, preempts);
+        let mut found = true;
+        let asked = (0..11).map(|_| {
+            let (answer, time) = timed(|| question.ask());
+            found &= match answer {
+                Answer::Placed(answer) => answer.is_ok(),
+                Answer::Preempted(answer) => answer.is_ok(),
+            };
+            time
+        });
+        let p50 = median(asked.collect());
+        println!("| {nodes} nodes, {name} | {found} | {p50:.1?} |");
     }
 }
 

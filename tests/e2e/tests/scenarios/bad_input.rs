@@ -220,6 +220,11 @@ async fn what_only_the_cluster_can_refuse_shows_in_a_condition_and_the_rest_runs
                 }
                 for workload in workloads(&made) {
                     t.no_pods(&workload).await.context(*file)?;
+                    // The next file may have a Service of this name.
+                    let service = format!("service/{workload}");
+                    t.kubectl(&["wait", "--for=delete", &service])
+                        .await
+                        .context(*file)?;
                 }
             }
             Ok(())

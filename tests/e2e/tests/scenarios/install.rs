@@ -9,10 +9,10 @@ use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
 use lockstep_cluster::cluster::{Cluster, repository};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::PATIENCE;
-use lockstep_cluster::{eventually, scenario};
+use lockstep_cluster::scenario::{PATIENCE, uids};
+use lockstep_cluster::{Options, eventually, scenario};
 use lockstep_e2e::cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::console::blocks;
 
@@ -70,6 +70,102 @@ async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {
         "{field}"
     );
     Ok(())
+}
+
+/// The definition of workloads as before the field `levels` of the topology.
+fn without_levels(definition: &CustomResourceDefinition) -> Result<Value> {
+    let mut versions = json!(definition.spec.versions);
+    let spec = &mut versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let choice =
+        |values: [&str; 2]| json!({"type": "string", "enum": values, "default": values[0]});
+    spec["properties"]["scheduling"]["properties"]["topology"] = json!({
+        "type": "object", "required": ["key"], "properties": {
+            "key": {"type": "string", "minLength": 1, "maxLength": 317},
+            "mode": choice(["Required", "Preferred"]), "scope": choice(["Gang", "Replica"])}});
+    let rules = spec["x-kubernetes-validations"].as_array_mut();
+    for rule in rules.context("rules")? {
+        if rule["rule"]
+            .as_str()
+            .is_some_and(|r| r.contains("topology.levels"))
+        {
+            rule["rule"] = json!(
+                "oldSelf.suspend || self.suspend || (has(self.scheduling.topology) == has(oldSelf.scheduling.topology) && (!has(self.scheduling.topology) || self.scheduling.topology == oldSelf.scheduling.topology))"
+            );
+        }
+    }
+    Ok(json!({"spec": {"versions": versions}}))
+}
+
+/// A running gang that was stored with one level continues when the definition gets levels.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_workload_with_one_level_survives_an_upgrade_of_the_definition() -> Result<()> {
+    let cluster = Cluster::start(&Options::named("levels")).await?;
+    if !cluster.is_ours("other definitions") {
+        return Ok(());
+    }
+    let mut manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "stored", &Shape::default(), async |t| {
+        const NAME: &str = "trainingworkloads.training.lockstep.dev";
+        let definitions: Api<CustomResourceDefinition> = Api::all(t.client.clone());
+        let definition = definitions.get(NAME).await?;
+        let apply = async |patch: Value| {
+            let patch = Patch::Merge(patch);
+            definitions
+                .patch(NAME, &PatchParams::default(), &patch)
+                .await
+        };
+        let rack = json!({"key": "topology.kubernetes.io/rack"});
+        let of = |name: &str, topology: Value| {
+            gang(name, 2, 8, json!({"scheduling": {"topology": topology}}))
+        };
+        let several: TrainingWorkload =
+            serde_json::from_value(of("several", json!({"levels": [rack]})))?;
+        let serves_levels = async |served: bool| {
+            let dry_run = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            eventually("the changed definition", PATIENCE, async || {
+                let answer = t.workloads().create(&dry_run, &several).await;
+                ensure!(answer.is_ok() == served, "{answer:?}");
+                Ok(())
+            })
+            .await
+        };
+        apply(without_levels(&definition)?).await?;
+        serves_levels(false).await?;
+        t.create(of("stored", rack.clone())).await?;
+        let before = t.running("stored").await?;
+        apply(json!({"spec": {"versions": definition.spec.versions}})).await?;
+        serves_levels(true).await?;
+        // The API server reads objects for open watches by the old definition. An upgrade replaces the
+        // manager, and its watches.
+        manager.process.kill()?;
+        let _manager = cluster.start_manager("b").await?;
+        t.patch_spec("stored", json!({"scheduling": {"timeoutSeconds": 60}}))
+            .await?;
+        let other = json!({"scheduling": {"topology": {"mode": "Preferred"}}});
+        let refused = t.patch_spec("stored", other).await;
+        let refused = refused
+            .err()
+            .context("the topology of a running gang changed")?;
+        ensure!(
+            format!("{refused:#}").contains("immutable while running"),
+            "{refused:#}"
+        );
+        let same = json!({"levels": [rack], "key": null, "mode": null, "scope": null});
+        t.patch_spec("stored", json!({"scheduling": {"topology": same}}))
+            .await?;
+        t.exit(&before[0], 3).await?;
+        t.restarted("stored", 1).await?;
+        let after = t.running("stored").await?;
+        ensure!(
+            uids(&before) == uids(&after),
+            "an equal topology replaced the pods"
+        );
+        Ok(())
+    })
+    .await
 }
 
 /// The agents' service account. A node after another colon adds the node claim to its token.

@@ -1,5 +1,6 @@
 //! Gangs are placed as a whole or not at all.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -172,6 +173,47 @@ async fn a_required_topology_keeps_each_slice_within_one_rack() -> Result<()> {
         for slice in t.running("slices").await?.chunks(4) {
             let of_slice: Vec<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
             ensure!(of_slice.iter().all(|r| r.is_some() && *r == of_slice[0]), "{of_slice:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_on_two_levels_has_one_zone_and_each_slice_one_rack() -> Result<()> {
+    let shape = Shape {
+        nodes: 8,
+        racks: 4,
+        args: vec!["--zones=2".to_owned()],
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "levels", &shape, async |t| {
+        let zone = json!({"key": "topology.kubernetes.io/zone"});
+        let rack = json!({"key": "topology.kubernetes.io/rack", "scope": "Replica"});
+        let topology = json!({"scheduling": {"topology": {"levels": [zone, rack]}}});
+        let mut slices = gang("slices", 2, 8, topology);
+        slices["spec"]["groups"][0]["size"] = json!(2);
+        t.create(slices).await?;
+        let zones = t
+            .nodes
+            .label_values("topology.kubernetes.io/zone", &t.client)
+            .await?;
+        let racks = t
+            .nodes
+            .label_values("topology.kubernetes.io/rack", &t.client)
+            .await?;
+        let pods = t.running("slices").await?;
+        let of_gang: BTreeSet<_> = pods.iter().map(|p| zones.get(&node(p))).collect();
+        ensure!(
+            of_gang.len() == 1 && !of_gang.contains(&None),
+            "{of_gang:?}"
+        );
+        for slice in pods.chunks(2) {
+            let of_slice: BTreeSet<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
+            ensure!(
+                of_slice.len() == 1 && !of_slice.contains(&None),
+                "{of_slice:?}"
+            );
         }
         Ok(())
     })

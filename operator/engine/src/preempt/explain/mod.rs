@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cluster::Cluster,
     placement::{PlacementInstance, Steps, min_count::MinCount},
-    problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
+    problem::{Demand, NodeIx, UnitIx, Units},
 };
 
 /// Number of victims with a computed alternative: those with the largest savings.
@@ -64,16 +64,13 @@ fn compare_in_domain(
     let mut placement = PlacementInstance::new(cluster, demand);
     placement.steps = Steps::new(options.work_budget);
     let instance = PreemptionInstance::new(&placement, units);
-    let topology = demand
-        .topology
-        .filter(|t| t.mode == TopologyStrictness::Required && t.scope == Scope::Gang);
+    let level = placement.required().gang.as_ref();
     let first = answer.placement.assignments.first();
-    let Some((topology, domain)) =
-        topology.and_then(|t| Some((t, cluster.domain(first?.node, t.key)?)))
+    let Some((level, domain)) = level.and_then(|level| Some((level, level.of(first?.node)?)))
     else {
         return compare(&instance, options, answer, |node| node);
     };
-    let domains = DomainInstances::new(&placement, topology.key);
+    let domains = DomainInstances::new(&placement, level);
     let placement = domains.placement(&placement, domain);
     let instance = domains.preemption(&instance, &placement, domain);
     compare(&instance, options, answer, |node| {

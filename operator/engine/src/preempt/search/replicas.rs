@@ -10,8 +10,10 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::{
-    placement::{PlacementInstance, merged, pack::best_fit, place_in, want::Want},
-    problem::{Assignment, DomainIx, GangPlacement, KeyIx, NodeIx, ShapeIx},
+    placement::{
+        PlacementInstance, levels::LevelDomains, merged, pack::best_fit, place_in, want::Want,
+    },
+    problem::{Assignment, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
 
 /// Steps per node of a placement of all replicas.
@@ -31,7 +33,7 @@ struct PlacedReplica {
 #[derive(Clone)]
 pub(super) struct ReplicaPlacement<'a> {
     placement: &'a PlacementInstance<'a>,
-    key: KeyIx,
+    level: &'a LevelDomains,
     /// Usable nodes by domain.
     domains: Rc<[Vec<NodeIx>]>,
     left: Vec<i64>,
@@ -49,15 +51,15 @@ pub(super) struct ReplicaPlacement<'a> {
 }
 
 impl<'a> ReplicaPlacement<'a> {
-    pub fn new(placement: &'a PlacementInstance<'a>, key: KeyIx) -> Self {
+    pub fn new(placement: &'a PlacementInstance<'a>, level: &'a LevelDomains) -> Self {
         let (nodes, shapes) = (
             placement.cluster.node_count(),
             placement.demand.shapes.len(),
         );
-        let domains = placement.nodes_by_domain(key);
+        let domains = level.group(&placement.nodes);
         let mut replicas = Self {
             placement,
-            key,
+            level,
             left: placement.cluster.free_table().to_vec(),
             slots: vec![vec![0; nodes]; shapes],
             in_domain: vec![vec![0; domains.len()]; shapes],
@@ -170,7 +172,7 @@ impl<'a> ReplicaPlacement<'a> {
     }
 
     pub fn domain(&self, node: NodeIx) -> Option<DomainIx> {
-        let domain = self.placement.cluster.domain(node, self.key);
+        let domain = self.level.of(node);
         domain.filter(|&domain| domain < self.domains.len())
     }
 

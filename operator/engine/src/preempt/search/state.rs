@@ -56,7 +56,7 @@ impl<'a> VictimState<'a> {
     pub fn new(instance: &'a PreemptionInstance<'a>, fit: &'a FitCondition) -> Self {
         let nodes = instance.placement.cluster.node_count();
         let inexact = fit.by_replica && !fit.counting_is_exact;
-        let topology = instance.demand.topology.filter(|_| inexact);
+        let level = instance.placement.required().replica.as_ref();
         let mut state = Self {
             instance,
             fit,
@@ -68,7 +68,9 @@ impl<'a> VictimState<'a> {
             in_domain: vec![vec![0; fit.domains.len()]; fit.shapes.len()],
             cost: CostCounter::new(instance.units, instance.weights),
             several: fit.several_shapes().then(|| SeveralShapes::new(instance)),
-            replicas: topology.map(|t| ReplicaPlacement::new(instance.placement, t.key)),
+            replicas: level
+                .filter(|_| inexact)
+                .map(|level| ReplicaPlacement::new(instance.placement, level)),
             steps: 0,
         };
         for &node in &instance.placement.nodes {

@@ -13,7 +13,7 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::{Placement, TopologyConstraint};
+use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pod::Stage;
 use lockstep_model::{
@@ -230,11 +230,11 @@ impl World {
                 priority: self.dice.one(&[10, 10, 50, 90]),
                 preempts: self.dice.roll(6) > 0,
                 whole,
-                topology: (self.dice.roll(6) == 0).then(|| TopologyConstraint {
+                topology: Vec::from_iter((self.dice.roll(6) == 0).then(|| TopologyLevel {
                     key: ZONE.to_owned(),
                     mode: TopologyMode::Required,
                     scope: TopologyScope::Gang,
-                }),
+                })),
                 assigned: None,
                 status: Arc::default(),
             },

@@ -56,6 +56,16 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
         r#"spec.groups[1]: Duplicate value: {"name":"workers"}"#,
     ),
     (
+        "06-duplicate-levels",
+        422,
+        "scheduling.topology.levels repeats key example.com/block: a key may occur once with scope Gang and once with scope Replica",
+    ),
+    (
+        "06-levels-and-key",
+        422,
+        "scheduling.topology needs levels, 1 to 4, or key for one level",
+    ),
+    (
         "07-no-groups",
         422,
         "spec.groups in body should have at least 1 items",

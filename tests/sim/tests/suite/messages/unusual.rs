@@ -36,7 +36,10 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
         Pending::TooLarge(too_large),
         rejecting(0),
         rejecting(2),
-        Pending::Held(Hold::Misfit(Misfit::TopologyKey("example.com/rack".into()))),
+        Pending::Held(Hold::Misfit(Misfit::TopologyKey {
+            key: "example.com/rack".into(),
+            field: "scheduling.topology.key",
+        })),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
         Pending::Reserved {
             gang: large("workload"),

@@ -60,11 +60,11 @@ fn two_groups() -> Demand {
     Demand {
         min_count: 6,
         shapes: vec![group(4, 2), group(3, 1)],
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode: TopologyStrictness::Required,
             scope: Scope::Replica,
-        }),
+        }],
         ..Demand::homogeneous([1].as_slice(), 1, 100)
     }
 }

@@ -90,11 +90,11 @@ fn two_replicas() -> Demand {
     let mut demand = Demand::homogeneous([1].as_slice(), 6, 100);
     demand.shapes[0].replica_size = 3;
     Demand {
-        topology: Some(TopologyDemand {
+        topology: vec![TopologyDemand {
             key: 0,
             mode: TopologyStrictness::Required,
             scope: Scope::Replica,
-        }),
+        }],
         ..demand
     }
 }
@@ -150,7 +150,7 @@ fn cost_slots_and_marginal_changes_of_a_victim_set_match_a_recount() {
             FitCondition::new(&placement),
         );
         let racks = [[0, 1], [2, 3]];
-        let in_racks = demand.topology.is_some();
+        let in_racks = !demand.topology.is_empty();
         let supply = |ix: ShapeIx, set: &[CandidateIx]| match fit.shapes[ix].replica_size {
             Some(members) => racks
                 .iter()
@@ -224,7 +224,7 @@ fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_e
         scope: Scope::Replica,
     };
     let mut demand = Demand {
-        topology: Some(together),
+        topology: vec![together],
         ..Demand::homogeneous([1].as_slice(), 2, 100)
     };
     // A second shape makes counting replicas inexact.
