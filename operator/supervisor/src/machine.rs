@@ -320,7 +320,7 @@ impl Machine {
                     Phase::Ended
                 };
                 self.report(exit, now);
-                // After the end of a container's first process, the kernel kills all others.
+                // After the end of a container's first process, the kernel kills the rest.
                 self.kill_tree(now);
             }
             // The stop signal of an order caused this exit.

@@ -33,7 +33,7 @@ pub struct Picture<'a> {
     pub prometheus: &'a str,
     /// Start of the time range, in seconds since the epoch.
     pub since: u64,
-    /// Values of the variables. The URL of a page can set others (`?namespace=ml&workload=llama`).
+    /// Values of the variables. The URL of a page can set other values (`?namespace=ml&workload=llama`).
     pub chosen: Value,
 }
 

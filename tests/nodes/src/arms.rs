@@ -41,7 +41,7 @@ enum Policy {
     Recreate,
 }
 
-/// All ways of restarting. The others are compared with the last.
+/// All ways of restarting. Each is compared with the last.
 pub const ARMS: [Arm; 3] = [
     Arm {
         name: "supervised",

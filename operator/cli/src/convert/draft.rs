@@ -220,7 +220,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Applies a table to a document: copies fields, and notes or refuses the others.
+    /// Applies a table to a document: copies fields, and notes or refuses the rest.
     pub fn report(&mut self, document: &Value, table: &[FieldsAt]) -> Result<()> {
         self.visit(&Path::default(), document, table)
     }

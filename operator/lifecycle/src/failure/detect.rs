@@ -213,7 +213,7 @@ impl MemberObservation<'_> {
                 exit.finished_at.unwrap_or(self.facts.now),
             ),
         };
-        // A container that restarts the whole pod makes the kubelet kill all others with 137.
+        // A container that restarts the whole pod makes the kubelet kill its other containers with 137.
         let last = self.trainer().and_then(|c| c.last.as_ref());
         let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
         let masked = code == 137

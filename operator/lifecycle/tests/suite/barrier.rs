@@ -465,7 +465,7 @@ fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {
         let all = attempts(&mut w);
         match s.phase {
             Some(Phase::Running) => {
-                // A finished member waits at most five minutes for the others.
+                // A finished member waits at most five minutes for other members.
                 let done = s.groups[0].succeeded as usize;
                 assert_eq!(all.len() + done, 3, "seed {seed}: {all:?}\n{}", w.story(40));
             }

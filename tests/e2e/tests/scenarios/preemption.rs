@@ -1,4 +1,4 @@
-//! A more important gang preempts others.
+//! A more important gang preempts other work.
 
 use anyhow::{Context, Result, ensure};
 use chrono::SecondsFormat;
