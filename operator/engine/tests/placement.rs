@@ -464,7 +464,7 @@ fn a_gang_that_no_rack_holds_gets_the_rack_with_the_smallest_shortfall() {
         );
         assert_eq!(
             Infeasible::InsufficientCapacity(short).to_string(),
-            "1 pods of shape 0 do not fit: resource 3 is short by 1 in domain 1 of key 0, which comes closest"
+            "1 pods of shape 0 do not fit: resource 3 is short by 1 in domain 1 of key 0"
         );
     }
     let mut unlabelled = racks.clone();

@@ -290,11 +290,19 @@ impl State {
         }
     }
 
-    /// Keeps a deleted pod of a workload in its namespace, if it was disrupted.
+    /// Keeps a deleted pod of a workload in its namespace, if it was disrupted and its member has no
+    /// other pod.
     pub(super) fn keep_disrupted(&mut self, key: &Key, workload: &Uid, view: &Arc<PodView>) {
         let owner = self.workload_keys.get(workload);
         let is_owned = owner.is_some_and(|owner| owner.namespace == key.namespace);
-        if let Some(member) = view.identity.member.as_ref().filter(|_| is_owned)
+        let keys = self.members.get(workload).into_iter().flatten();
+        let mut left = keys.filter_map(|key| self.pods.get(key)?.member.as_ref());
+        let replaced = left.any(|(_, pod)| pod.identity.member == view.identity.member);
+        if let Some(member) = view
+            .identity
+            .member
+            .as_ref()
+            .filter(|_| is_owned && !replaced)
             && view.condition(types::DISRUPTION_TARGET).is_some()
         {
             let pods = self.disrupted.entry(workload.clone()).or_default();

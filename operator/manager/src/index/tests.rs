@@ -283,6 +283,14 @@ async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another
         gone(&pod);
         assert_eq!(kept(), expected);
     }
+    let replaced = of_member("replaced", "ml", "True");
+    f.see::<Pods>(&replaced);
+    let newer = of_member("newer", "ml", "True");
+    f.see::<Pods>(&newer);
+    gone(&replaced);
+    assert!(kept().is_empty(), "the member has another pod");
+    gone(&newer);
+    assert_eq!(kept(), ["newer"]);
     Feed::<Workloads>::new().handle(&f.index, Event::Delete(received(&workload("llama"))));
     f.see::<Workloads>(&workload("llama"));
     assert!(kept().is_empty());

@@ -96,11 +96,12 @@ impl Watched for PodGroups {
     ) {
         let group = group.object;
         let constraints = &group.spec.gang.scheduling_constraints;
-        for topology in constraints.iter().flat_map(|c| &c.topology) {
-            if !state.model.has_topology_key(&topology.key) {
-                state.forget_unused();
-            }
-            state.model.use_topology_key(&topology.key);
+        let levels = || constraints.iter().flat_map(|c| &c.topology);
+        if levels().any(|level| !state.model.has_topology_key(&level.key)) {
+            state.forget_unused();
+        }
+        for level in levels() {
+            state.model.use_topology_key(&level.key);
         }
         if let Some(uid) = controller_uid(&*group) {
             state.touch_owner(&key.namespace, uid, touched);

@@ -151,6 +151,18 @@ async fn an_unused_topology_key_is_removed_when_a_new_key_appears() {
     assert_eq!(has, [false, true, true]);
 }
 
+#[tokio::test]
+async fn all_levels_of_a_gang_are_used_if_none_was_before() {
+    let f = Fixture::new();
+    let mut group = pod_group("w", "n1");
+    let level = |key: &str| json!({"key": key, "mode": "Required"});
+    group["spec"]["schedulingConstraints"] = json!({"topology": [level("block"), level("rack")]});
+    f.see::<PodGroups>(&group);
+    let state = f.index.read();
+    let has = ["block", "rack"].map(|key| state.model.has_topology_key(key));
+    assert_eq!(has, [true, true]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn gangs_without_a_class_count_as_victims_for_what_the_default_class_says() {
     let f = Fixture::new();
