@@ -1,5 +1,6 @@
 //! A test with its own namespace and nodes on a shared cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -456,6 +457,17 @@ pub fn node(pod: &Pod) -> String {
         .as_ref()
         .and_then(|s| s.node_name.clone())
         .unwrap_or_default()
+}
+
+/// Checks that the nodes of all pods have one value of a label. `values`: by node, of
+/// [`Nodes::label_values`].
+pub fn in_one_domain(pods: &[Pod], values: &BTreeMap<String, String>) -> Result<()> {
+    let domains: BTreeSet<_> = pods.iter().map(|pod| values.get(&node(pod))).collect();
+    ensure!(
+        domains.len() == 1 && !domains.contains(&None),
+        "{domains:?}"
+    );
+    Ok(())
 }
 
 /// Addresses of pods, in their order.

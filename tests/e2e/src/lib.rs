@@ -4,6 +4,9 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow, ensure};
+use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use kube::Api;
+use kube::api::ListParams;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::merge;
@@ -70,6 +73,12 @@ pub async fn native(name: &str, config: Value) -> Result<Cluster> {
     let mut merged = json!({"resyncPeriod": "1s"});
     merge(&mut merged, config);
     started(options, merged).await
+}
+
+/// Native pod groups of a scenario.
+pub async fn native_groups(t: &Scenario<'_>) -> Result<Vec<PodGroup>> {
+    let groups: Api<PodGroup> = Api::namespaced(t.client.clone(), &t.name);
+    Ok(groups.list(&ListParams::default()).await?.items)
 }
 
 /// Waits until the scenario has no native objects.

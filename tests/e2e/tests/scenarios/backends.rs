@@ -6,13 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{Scenario, uids};
 use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{native, no_native_groups};
+use lockstep_e2e::{native, native_groups, no_native_groups};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,9 +19,8 @@ const KIND: &str = "podgroups.scheduling.k8s.io";
 
 /// Waits until there is this number of native pod groups, none of which is being deleted.
 async fn groups(t: &Scenario<'_>, number: usize) -> Result<Vec<PodGroup>> {
-    let api: Api<PodGroup> = Api::namespaced(t.client.clone(), &t.name);
     eventually(&format!("{number} native groups"), PATIENCE, async || {
-        let groups = api.list(&ListParams::default()).await?.items;
+        let groups = native_groups(t).await?;
         let names: Vec<String> = groups.iter().map(ResourceExt::name_any).collect();
         let stay = groups
             .iter()

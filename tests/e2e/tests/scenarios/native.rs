@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
-use kube::api::{ListParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lockstep_api::condition::{find, types};
 use lockstep_api::workload::Phase;
@@ -13,7 +13,7 @@ use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{Scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually, http, scenario};
-use lockstep_e2e::{NATIVE_GATE, native, native_version, no_native_groups};
+use lockstep_e2e::{NATIVE_GATE, native, native_groups, native_version, no_native_groups};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,12 +32,6 @@ async fn with_groups(name: &str, backend: &str) -> Result<Cluster> {
     native(name, json!({"scheduling": {"backend": backend}})).await
 }
 
-/// Native pod groups of a scenario.
-async fn groups(t: &Scenario<'_>) -> Result<Vec<PodGroup>> {
-    let groups: Api<PodGroup> = Api::namespaced(t.client.clone(), &t.name);
-    Ok(groups.list(&ListParams::default()).await?.items)
-}
-
 /// Waits until one native pod group is left, which these pods have joined and of which kube-scheduler
 /// needs one member.
 async fn joined(t: &Scenario<'_>, pods: &[Pod]) -> Result<PodGroup> {
@@ -45,7 +39,7 @@ async fn joined(t: &Scenario<'_>, pods: &[Pod]) -> Result<PodGroup> {
         "one native pod group with minCount 1",
         PATIENCE,
         async || {
-            let groups = groups(t).await?;
+            let groups = native_groups(t).await?;
             let [group] = groups.as_slice() else {
                 bail!("{} groups", groups.len());
             };

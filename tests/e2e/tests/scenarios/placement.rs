@@ -1,6 +1,5 @@
 //! Gangs are placed as a whole or not at all.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +8,7 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::Phase;
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{PATIENCE, Scenario, node};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, in_one_domain, node};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
@@ -171,8 +170,7 @@ async fn a_required_topology_keeps_each_slice_within_one_rack() -> Result<()> {
         t.create(slices).await?;
         let racks = t.nodes.label_values("topology.kubernetes.io/rack", &t.client).await?;
         for slice in t.running("slices").await?.chunks(4) {
-            let of_slice: Vec<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
-            ensure!(of_slice.iter().all(|r| r.is_some() && *r == of_slice[0]), "{of_slice:?}");
+            in_one_domain(slice, &racks)?;
         }
         Ok(())
     })
@@ -203,17 +201,9 @@ async fn a_gang_on_two_levels_has_one_zone_and_each_slice_one_rack() -> Result<(
             .label_values("topology.kubernetes.io/rack", &t.client)
             .await?;
         let pods = t.running("slices").await?;
-        let of_gang: BTreeSet<_> = pods.iter().map(|p| zones.get(&node(p))).collect();
-        ensure!(
-            of_gang.len() == 1 && !of_gang.contains(&None),
-            "{of_gang:?}"
-        );
+        in_one_domain(&pods, &zones)?;
         for slice in pods.chunks(2) {
-            let of_slice: BTreeSet<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
-            ensure!(
-                of_slice.len() == 1 && !of_slice.contains(&None),
-                "{of_slice:?}"
-            );
+            in_one_domain(slice, &racks)?;
         }
         Ok(())
     })

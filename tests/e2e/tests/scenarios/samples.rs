@@ -13,7 +13,7 @@ use lockstep_api::names::labels;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::parse;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{PATIENCE, Scenario, node, restarts, uids};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, in_one_domain, node, restarts, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
@@ -149,11 +149,7 @@ async fn sample_topology_keeps_each_slice_in_a_rack_and_places_both_or_none() ->
                 .label_values("topology.kubernetes.io/rack", &t.client)
                 .await?;
             for slice in t.running(&name).await?.chunks(4) {
-                let of_slice: BTreeSet<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
-                ensure!(
-                    of_slice.len() == 1 && !of_slice.contains(&None),
-                    "{of_slice:?}"
-                );
+                in_one_domain(slice, &racks)?;
             }
             Ok(())
         },
