@@ -30,7 +30,8 @@ pub struct WorkloadObjects {
     pub workload: TrainingWorkload,
     pub groups: Vec<PodGroup>,
     pub pods: Option<Vec<Pod>>,
-    /// Topology domains by node name, those of several levels separated by slashes. Empty without a topology or without access to nodes.
+    /// Topology domains by node name, with slashes between the levels. Empty without a topology or
+    /// without access to nodes.
     pub domains: BTreeMap<String, String>,
 }
 

@@ -136,8 +136,7 @@ impl<'a> Facts<'a> {
 
     /// The last pod of a member without pods, if it was disrupted before its deletion.
     pub fn disrupted(&self, member: &Member) -> Option<&'a PodView> {
-        let pod = self.view.disrupted().get(member)?;
-        self.pods_of(member).is_empty().then_some(&**pod)
+        self.view.disrupted().get(member).map(|pod| &**pod)
     }
 
     /// The newest pod of a member that is not being replaced. Before all members have run, a

@@ -94,8 +94,8 @@ pub struct State {
     pub(super) pods: HashMap<Key, PodEntry>,
     /// By the UID of the controlling workload.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
-    /// The last pods of members without a pod, by the UID of the controlling workload, if they were
-    /// disrupted before their deletion. A reconcile after the deletion needs the cause.
+    /// The last deleted pods of members, by the UID of the controlling workload, if they were
+    /// disrupted before. A reconcile after the deletion needs the cause.
     pub(super) disrupted: HashMap<Uid, BTreeMap<Member, Arc<PodView>>>,
     /// Number of bound or pinned pods per workload UID.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
@@ -290,23 +290,18 @@ impl State {
         }
     }
 
-    /// Keeps a deleted pod of a workload in its namespace, if it was disrupted and its member has no
-    /// other pod.
+    /// Keeps the last deleted pod of each member of a workload in its namespace, if it was disrupted.
     pub(super) fn keep_disrupted(&mut self, key: &Key, workload: &Uid, view: &Arc<PodView>) {
         let owner = self.workload_keys.get(workload);
         let is_owned = owner.is_some_and(|owner| owner.namespace == key.namespace);
-        let keys = self.members.get(workload).into_iter().flatten();
-        let mut left = keys.filter_map(|key| self.pods.get(key)?.member.as_ref());
-        let replaced = left.any(|(_, pod)| pod.identity.member == view.identity.member);
-        if let Some(member) = view
-            .identity
-            .member
-            .as_ref()
-            .filter(|_| is_owned && !replaced)
-            && view.condition(types::DISRUPTION_TARGET).is_some()
-        {
+        let Some(member) = view.identity.member.as_ref().filter(|_| is_owned) else {
+            return;
+        };
+        if view.condition(types::DISRUPTION_TARGET).is_some() {
             let pods = self.disrupted.entry(workload.clone()).or_default();
             pods.insert(member.clone(), Arc::clone(view));
+        } else if let Some(pods) = self.disrupted.get_mut(workload) {
+            pods.remove(member);
         }
     }
 

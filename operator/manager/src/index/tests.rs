@@ -291,6 +291,12 @@ async fn the_last_disrupted_pod_of_a_member_is_kept_until_the_member_has_another
     assert!(kept().is_empty(), "the member has another pod");
     gone(&newer);
     assert_eq!(kept(), ["newer"]);
+    f.see::<Pods>(&replaced);
+    let newer = of_member("newer", "ml", "False");
+    f.see::<Pods>(&newer);
+    gone(&replaced);
+    gone(&newer);
+    assert!(kept().is_empty(), "the last pod was not disrupted");
     Feed::<Workloads>::new().handle(&f.index, Event::Delete(received(&workload("llama"))));
     f.see::<Workloads>(&workload("llama"));
     assert!(kept().is_empty());

@@ -31,6 +31,10 @@ impl State {
         let id = WorkloadId::read(&workload)?;
         let members = self.members_of(&key.namespace, id.uid.as_str());
         let pods: Vec<Arc<PodView>> = members.cloned().collect();
+        let mut disrupted = self.disrupted.get(&id.uid).cloned().unwrap_or_default();
+        for member in pods.iter().filter_map(|pod| pod.identity.member.as_ref()) {
+            disrupted.remove(member);
+        }
         let pod_groups = self.gangs_of(&id);
         let gangs = pod_groups.iter();
         let gangs = gangs.map(|(key, group)| (key.clone(), GangView::read(group)));
@@ -62,7 +66,7 @@ impl State {
                 .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
                 .collect(),
             zones: self.zones.clone(),
-            disrupted: self.disrupted.get(&id.uid).cloned().unwrap_or_default(),
+            disrupted,
             agents: names
                 .iter()
                 .filter_map(|n| Some((n.clone(), self.agent(n)?)))
