@@ -31,6 +31,8 @@ pub struct PodView {
     pub ends_at_once: bool,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,
+    /// When the manager received the deletion of a pod that it already knew, by the manager's clock.
+    pub deletion_heard_at: Option<DateTime<Utc>>,
     /// Seconds. 0: none left, or not deleted.
     pub deletion_grace: i64,
     pub phase: PodPhase,
@@ -242,9 +244,25 @@ impl PodView {
         self.deleted_at.is_some()
     }
 
+    /// Sets [`Self::deletion_heard_at`]. `before` is the last view of this name.
+    pub fn heard(self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
+        let before = before.filter(|before| before.uid == self.uid);
+        let heard = match before {
+            Some(before) if before.terminating() => before.deletion_heard_at,
+            known => known.map(|_| now),
+        };
+        Self {
+            deletion_heard_at: heard.filter(|_| self.terminating()),
+            ..self
+        }
+    }
+
+    /// End of the grace period. The manager's clock can be ahead of the API server's, so the period
+    /// begins when the manager receives the deletion, if that is later.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
-        self.deleted_at?.checked_add_signed(grace)
+        let deleted_at = self.deletion_heard_at.max(self.deleted_at);
+        deleted_at?.checked_add_signed(grace)
     }
 
     /// `None` unless the condition's status is True.

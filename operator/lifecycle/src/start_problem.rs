@@ -293,6 +293,7 @@ mod tests {
             ends_at_once: false,
             created_at: DateTime::UNIX_EPOCH,
             deleted_at: None,
+            deletion_heard_at: None,
             deletion_grace: 0,
             phase: PodPhase::Pending,
             reason: String::new(),

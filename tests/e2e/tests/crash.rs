@@ -432,3 +432,15 @@ async fn a_leader_whose_renewal_times_out_resumes_after_a_successful_renewal() -
 async fn leader(t: &Scenario<'_>) -> Result<String> {
     t.lease().await?.holder_identity.context("a holder")
 }
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_preemption_with_native_groups_changes_nothing() -> Result<()> {
+    sweep(Story::Preempt, "Both").await
+}
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_preemption_by_kube_scheduler_changes_nothing() -> Result<()> {
+    sweep(Story::Preempt, "Kubernetes").await
+}

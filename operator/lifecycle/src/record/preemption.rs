@@ -3,6 +3,7 @@
 //! The scheduler marks the pod group. kube-scheduler marks single pods; a gang with disruption mode
 //! All then releases its whole placement.
 
+use chrono::{DateTime, SubsecRound as _, Utc};
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
 use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
@@ -57,9 +58,11 @@ fn taken_member(
         for member in &domain.members {
             let runs = ran && membership.contains(member) && !ledger.completed.contains(member);
             let mut pods = facts.pods_of(member).iter();
-            // The leader's clock can be ahead of the API server's.
             let present = pods.find_map(|pod| {
-                let is_later = pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
+                let is_later = pod
+                    .deleted_at
+                    .is_none_or(|at| at >= decided(placement, pod));
+                // The leader's clock can be ahead of the API server's.
                 taken(pod).filter(|_| pod.identity.placement == placement.id || is_later)
             });
             let gone = facts.disrupted(member).and_then(|pod| {
@@ -71,6 +74,16 @@ fn taken_member(
         }
     }
     None
+}
+
+/// The time of the placement, in whole seconds for pods that kube-scheduler placed: these do not name
+/// the placement, and the times of pods are whole seconds.
+fn decided(placement: &PlacementView, pod: &PodView) -> DateTime<Utc> {
+    if pod.identity.placement.is_empty() {
+        placement.decided_at.trunc_subsecs(0)
+    } else {
+        placement.decided_at
+    }
 }
 
 /// Message of kube-scheduler, if it preempted the pod.

@@ -106,6 +106,20 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_makes_no_deleted_pod_overdue() {
+    let mut w = Solo::new(gang_with(4, &rules(&json!([on_code(9, "RecreateGang")]))));
+    w.set_manager_clock(TimeDelta::minutes(5));
+    w.crash();
+    w.settle();
+    w.exit("g", 3, 9);
+    w.settle();
+    assert_eq!(w.status().restarts.recreated, 4);
+    let written = w.written();
+    let mut gangs = written.iter().flat_map(|status| &status.gangs);
+    assert!(gangs.all(|gang| gang.avoid.is_empty()));
+}
+
+#[test]
 fn without_supervisor_a_restart_in_place_needs_allow() {
     let mut w = Solo::new(gang_with(
         2,

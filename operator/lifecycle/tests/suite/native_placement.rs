@@ -1,5 +1,6 @@
 //! Gangs that kube-scheduler places by their native groups.
 
+use chrono::{SubsecRound as _, TimeDelta};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use lockstep_api::condition::find;
@@ -105,6 +106,22 @@ fn a_gang_that_kube_scheduler_preempts_is_queued_whole_and_not_charged() {
     assert_eq!(w.status().preemptions, 1);
     assert_eq!(w.status().restarts.counted, 0);
     assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+/// Times of pods are whole seconds.
+#[test]
+fn a_gang_preempted_in_the_second_of_its_placement_is_queued_whole() {
+    let mut w = Solo::kubernetes(gang(2));
+    w.settle();
+    let second = w.now().trunc_subsecs(0);
+    w.edit_group("workload", |group| {
+        let placement = group.status.as_mut().and_then(|s| s.placement.as_mut());
+        placement.unwrap().decided_at = second + TimeDelta::milliseconds(999);
+    });
+    w.take_pod("g", 0);
+    w.pass();
+    assert_eq!(w.status().preemptions, 1);
+    assert_eq!(w.status().phase, Some(Phase::Pending));
 }
 
 #[test]

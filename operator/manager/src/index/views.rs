@@ -47,6 +47,7 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
             .and_then(utc)
             .unwrap_or_default(),
         deleted_at: deletion_requested_at(partial),
+        deletion_heard_at: None,
         deletion_grace: partial.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
         reason: status.reason.clone(),

@@ -50,10 +50,6 @@ impl Watched for Pods {
             member,
             ready,
         } = object;
-        let entry = PodEntry {
-            uid,
-            member: member.map(|(workload, view)| (workload, Arc::new(view))),
-        };
         let (label, value) = &agents.label;
         if *key.namespace == *agents.namespace && pod.labels.get(label) == Some(value) {
             let seen = pod.bound.clone().map(|node| (node, ready));
@@ -62,6 +58,13 @@ impl Watched for Pods {
             }
         }
         let old = state.pods.remove(&key);
+        let before = old.as_ref().and_then(|old| old.member.as_ref());
+        let before = before.map(|(_, view)| &**view);
+        let heard = |view: PodView| Arc::new(view.heard(before, state.heard_at));
+        let entry = PodEntry {
+            uid,
+            member: member.map(|(workload, view)| (workload, heard(view))),
+        };
         if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
             state.model.remove_pod(old.uid.as_str());
         }
