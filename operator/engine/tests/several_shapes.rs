@@ -267,6 +267,58 @@ fn a_search_ends_when_its_steps_are_spent() {
     }
 }
 
+#[test]
+fn a_search_for_preferred_levels_leaves_steps_for_the_required_ones() {
+    const STEPS: u64 = 20_000;
+    // All nodes but one share a domain, in which the search does not end.
+    let instance = |seed: u64| {
+        let Planted {
+            cluster: nodes,
+            mut demand,
+            ..
+        } = planted(seed, 40, 3);
+        let mut cluster = Cluster::new(2, 1);
+        for node in 0..=40 {
+            let is_last = node == 40;
+            let free = if is_last {
+                &[8 + 8 * (seed as i64 % 6), 1 + seed as i64 % 6]
+            } else {
+                nodes.free(node)
+            };
+            let spec = ClusterNode {
+                allocatable: Amounts::from_slice(free),
+                domains: vec![(!is_last).then_some(0)],
+                schedulable: true,
+            };
+            cluster.upsert_node(node, &spec);
+        }
+        demand.topology = vec![TopologyDemand {
+            key: 0,
+            mode: TopologyStrictness::Preferred,
+            scope: Scope::Gang,
+        }];
+        (cluster, demand)
+    };
+    let gives_up = |cluster: &Cluster, demand: &Demand, steps| {
+        let answer = place_within(cluster, demand, steps);
+        matches!(answer, Err(Infeasible::GaveUp { .. }))
+    };
+    let is_hard = |(cluster, demand): &(Cluster, Demand)| {
+        let mut within = demand.clone();
+        within.topology[0].mode = TopologyStrictness::Required;
+        let without = Demand {
+            topology: Vec::new(),
+            ..demand.clone()
+        };
+        gives_up(cluster, &within, STEPS)
+            && gives_up(cluster, &without, 0)
+            && place_within(cluster, &without, STEPS / 4).is_ok()
+    };
+    let mut hard = (0..4_000).map(instance).filter(is_hard).peekable();
+    assert!(hard.peek().is_some());
+    assert!(hard.all(|(cluster, demand)| place_within(&cluster, &demand, STEPS).is_ok()));
+}
+
 fn unit(held: Vec<(usize, Amounts)>, cost: u64) -> Unit {
     Unit {
         gang: held.len() > 1,

@@ -106,8 +106,12 @@ pub(crate) fn place_in(
     mut free: Vec<i64>,
 ) -> Result<GangPlacement, Infeasible> {
     let mut place = |constraint| domains::place(instance, &mut free, constraint);
-    let mut preferred = instance.with_preferred().iter();
-    let preferred = preferred.find_map(|constraint| place(constraint).ok());
+    let preferred = instance.with_preferred().iter().find_map(|constraint| {
+        // The constraints after this one need steps, too.
+        let half = instance.steps.left() / 2;
+        let assigned = instance.steps.share(half, || place(constraint));
+        assigned.ok()
+    });
     let assigned = preferred.map_or_else(|| place(instance.required()), Ok);
     assigned.map(merged)
 }

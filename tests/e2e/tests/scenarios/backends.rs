@@ -188,13 +188,13 @@ async fn a_waiting_gang_of_backend_kubernetes_survives_changes_of_its_group() ->
         t.kubectl(&["delete", "tw", "blocker"]).await?;
         are_of(&t.running("g").await?, "Kubernetes")?;
         // A running gang needs no group: its pods stay.
-        let pods = uids(&t.running("g").await?);
+        let pods = t.running("g").await?;
         t.kubectl(&["delete", KIND, "--all", "--wait=false"])
             .await?;
-        ensure!(
-            uids(&t.running("g").await?) == pods,
-            "members were disturbed"
-        );
+        t.exit(&pods[0], 3).await?;
+        t.restarted("g", 1).await?;
+        let now = uids(&t.running("g").await?);
+        ensure!(now == uids(&pods), "members were replaced");
         t.kubectl(&["delete", "tw", "g"]).await?;
         t.no_pods("g").await?;
         no_native_groups(t).await
