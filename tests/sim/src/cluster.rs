@@ -441,6 +441,11 @@ impl SimCluster {
         self.manager.view(key)
     }
 
+    /// A workload as the manager knows it, without events that it has not received.
+    pub fn known(&self, key: &Key) -> Option<WorkloadView> {
+        self.manager.view(key)
+    }
+
     /// The input of the next cycle of the scheduler.
     pub fn scheduling_input(&mut self) -> SchedulingInput {
         self.manager.hear_all();

@@ -34,13 +34,13 @@ const REFUSED: (usize, u32) = (10, 1);
 
 /// The arms on nodes of one kind.
 pub struct Bench<'t> {
-    t: &'t Scenario<'t>,
-    members: i32,
+    pub(crate) t: &'t Scenario<'t>,
+    pub(crate) members: i32,
     rounds: usize,
     /// Rounds of the other restarts.
-    few: usize,
+    pub(crate) few: usize,
     parts: &'t BTreeSet<String>,
-    record: &'t mut Record,
+    pub(crate) record: &'t mut Record,
     proxy: Option<&'t Proxy>,
 }
 
@@ -73,6 +73,9 @@ impl<'t> Bench<'t> {
         }
         if self.plays("preemption") {
             self.preemption("preemption by half the cluster").await?;
+        }
+        if self.plays("backends") {
+            self.backends().await?;
         }
         ensure!(
             self.term().await? == term,
@@ -216,7 +219,7 @@ impl<'t> Bench<'t> {
     }
 
     /// Records the duration of an arm without restart.
-    async fn note(&mut self, arm: &str, took: Duration) -> Result<()> {
+    pub(crate) async fn note(&mut self, arm: &str, took: Duration) -> Result<()> {
         let round = Round {
             took,
             ..Round::default()
@@ -246,7 +249,7 @@ impl<'t> Bench<'t> {
         .await
     }
 
-    async fn running(&self, name: &str) -> Result<TrainingWorkloadStatus> {
+    pub(crate) async fn running(&self, name: &str) -> Result<TrainingWorkloadStatus> {
         let all = format!("{0}/{0}", self.size_of(name).await?);
         self.until(name, "to run", |s| is_running(s) && s.ready == all)
             .await
@@ -342,14 +345,14 @@ impl<'t> Bench<'t> {
         self.ended(name).await
     }
 
-    async fn end(&self, name: &str) -> Result<()> {
+    pub(crate) async fn end(&self, name: &str) -> Result<()> {
         let workloads = self.t.workloads();
         workloads.delete(name, &DeleteParams::default()).await?;
         Ok(())
     }
 
     /// Waits until all objects of a deleted workload are gone.
-    async fn ended(&self, name: &str) -> Result<()> {
+    pub(crate) async fn ended(&self, name: &str) -> Result<()> {
         let one = ListParams::default()
             .labels(&format!("{}={name}", names::labels::WORKLOAD))
             .limit(1);

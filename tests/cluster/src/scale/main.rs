@@ -11,6 +11,9 @@
 //! | `LATENCY` | `measured` (default) or `zero`: delays on the nodes |
 //! | `PODS` | number of other pods in the cluster, 0 by default, on nodes without kubelet |
 //! | `PARTS` | parts separated by commas, all by default: `restarts` (with supervisors and with new pods), `slow` (the same arms also with a slow API server; then all arms use a proxy before the API server), `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
+//!
+//! Part `backends` runs only if it is named: preemption with each scheduling backend, on a control plane with
+//! native groups.
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,6 +21,7 @@
 )]
 
 mod arms;
+mod backends;
 mod budgets;
 mod calls;
 mod figures;
@@ -48,6 +52,9 @@ struct Wanted {
 /// Parts that can be omitted.
 const PARTS: &str = "restarts,slow,restart-all,preemption,failover,restart-rules,plain";
 
+/// The part that needs native groups.
+const BACKENDS: &str = "backends";
+
 fn wanted() -> Result<Wanted> {
     let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
     let parts = var("PARTS", PARTS);
@@ -63,11 +70,11 @@ fn wanted() -> Result<Wanted> {
         pods: var("PODS", "0").parse().context("PODS")?,
     };
     ensure!(wanted.nodes >= 2, "NODES must be at least 2");
-    let known: BTreeSet<&str> = PARTS.split(',').collect();
+    let known: BTreeSet<&str> = PARTS.split(',').chain([BACKENDS]).collect();
     for part in &wanted.parts {
         ensure!(
             known.contains(part.as_str()),
-            "PARTS has {part:?}, and there are {PARTS}"
+            "PARTS has {part:?}, and there are {PARTS},{BACKENDS}"
         );
     }
     Ok(wanted)
@@ -78,8 +85,18 @@ async fn main() -> Result<()> {
     let wanted = wanted()?;
     // In repeated restarts, the gang counts as healthy between two of them.
     let config = json!({"workloads": {"healthyReset": "100ms", "incidentBackoffMin": "1ms"}});
+    let native = wanted.parts.contains(BACKENDS);
     let options = Options {
         config,
+        gates: if native {
+            backends::GATE.into()
+        } else {
+            String::new()
+        },
+        api_server: native
+            .then(|| backends::SERVED.into())
+            .into_iter()
+            .collect(),
         ..Options::named("scale")
     };
     let cluster = Cluster::start(&options).await?;

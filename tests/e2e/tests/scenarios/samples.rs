@@ -144,11 +144,12 @@ async fn sample_topology_keeps_each_slice_in_a_rack_and_places_both_or_none() ->
         },
         async |t| {
             let name = apply(t, SAMPLES[1]).await?;
-            let racks = t
-                .nodes
-                .label_values("topology.kubernetes.io/rack", &t.client)
-                .await?;
-            for slice in t.running(&name).await?.chunks(4) {
+            let domains = |level| t.nodes.label_values(level, &t.client);
+            let racks = domains("topology.kubernetes.io/rack").await?;
+            let zones = domains("topology.kubernetes.io/zone").await?;
+            let pods = t.running(&name).await?;
+            in_one_domain(&pods, &zones)?;
+            for slice in pods.chunks(4) {
                 in_one_domain(slice, &racks)?;
             }
             Ok(())

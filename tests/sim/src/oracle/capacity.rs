@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::gangs;
+use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -41,6 +42,11 @@ impl Capacity {
         self.forged.extend(owner(&write.object).map(str::to_owned));
     }
 
+    /// UIDs of workloads with a forged pod.
+    pub fn forged(&self) -> &BTreeSet<String> {
+        &self.forged
+    }
+
     /// Checks the nodes on which the gang has new members.
     pub fn judge(
         &self,
@@ -58,13 +64,11 @@ impl Capacity {
         if nodes.is_empty() || !holds(new, workloads) || self.is_forged(new, workloads) {
             return Vec::new();
         }
-        let over = self.overcommitted(&nodes, groups, workloads, &Bound::new());
+        let over = self.overcommitted(&nodes, groups, workloads, None);
         if over.is_empty() {
             return over;
         }
-        // Gangs whose pods kube-scheduler has exchanged take each other's nodes, one write after
-        // the other.
-        self.overcommitted(&nodes, groups, workloads, &bound(cluster))
+        self.overcommitted(&nodes, groups, workloads, Some(cluster))
     }
 
     fn is_forged(&self, group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
@@ -72,15 +76,18 @@ impl Capacity {
         uid.is_some_and(|uid| self.forged.contains(uid))
     }
 
-    /// Nodes with more promised than offered capacity. A member whose pod is bound to another node
-    /// takes none of its promise.
+    /// Nodes with more promised than offered capacity. With `cluster`, two kinds of members take none
+    /// of their promise. Those with a pod on another node: gangs whose pods kube-scheduler has
+    /// exchanged take each other's nodes, one write after the other. And those that the manager knows
+    /// as finished, because it has not received the write by which they start again.
     fn overcommitted(
         &self,
         nodes: &[String],
         groups: &BTreeMap<String, PodGroup>,
         workloads: &BTreeMap<String, TrainingWorkload>,
-        bound: &Bound,
+        cluster: Option<&SimCluster>,
     ) -> Vec<String> {
+        let bound = cluster.map(bound).unwrap_or_default();
         let mut promised: BTreeMap<String, [i64; 2]> = BTreeMap::new();
         for group in groups
             .values()
@@ -90,7 +97,13 @@ impl Capacity {
             let done = workload
                 .and_then(|w| Some(w.spec.completed(w.status.as_ref()?)))
                 .unwrap_or_default();
-            let unfinished = placed(group).into_iter().filter(|(m, _)| !done.contains(m));
+            let known = workload.and_then(|w| {
+                let view = cluster?.known(&Key::of(w))?;
+                Some(w.spec.completed(&view.status()))
+            });
+            let known = known.unwrap_or_default();
+            let unfinished = placed(group).into_iter();
+            let unfinished = unfinished.filter(|(m, _)| !done.contains(m) && !known.contains(m));
             let uid = workload
                 .and_then(|w| w.metadata.uid.clone())
                 .unwrap_or_default();

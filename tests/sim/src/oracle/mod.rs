@@ -99,7 +99,8 @@ impl Oracles {
 
     /// What is broken once everything has come to rest.
     pub fn look_at_rest(&self, cluster: &mut SimCluster) -> Vec<String> {
-        rest::at_rest(cluster, &self.resized)
+        let partial = self.resized.union(self.capacity.forged()).cloned();
+        rest::at_rest(cluster, &partial.collect())
     }
 
     fn judge(&mut self, write: &Write, cluster: &mut SimCluster) -> Vec<String> {

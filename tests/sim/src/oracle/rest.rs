@@ -16,8 +16,8 @@ use crate::SimCluster;
 use crate::gangs::assigned;
 use crate::pods::{leaving, node_of, over};
 
-/// Violations at rest.
-pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<String> {
+/// Violations at rest. `partial`: UIDs of workloads that may run without some members.
+pub fn at_rest(cluster: &mut SimCluster, partial: &BTreeSet<String>) -> Vec<String> {
     let workloads = cluster.list::<TrainingWorkload>();
     let mut broken: Vec<String> = workloads.iter().filter_map(says_why).collect();
     let keys: Vec<Key> = workloads.iter().map(Key::of).collect();
@@ -27,7 +27,7 @@ pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<Stri
     if requests > 0 {
         broken.push(format!("I5: the scheduler has {requests} requests to make"));
     }
-    broken.extend(partly_there(cluster, &workloads, resized));
+    broken.extend(partly_there(cluster, &workloads, partial));
     broken.extend(promised_elsewhere(cluster));
     broken
 }
@@ -77,7 +77,7 @@ fn says_why(w: &TrainingWorkload) -> Option<String> {
 fn partly_there(
     cluster: &SimCluster,
     workloads: &[TrainingWorkload],
-    resized: &BTreeSet<String>,
+    partial: &BTreeSet<String>,
 ) -> Vec<String> {
     let mut there: BTreeMap<String, usize> = BTreeMap::new();
     for pod in cluster.list::<Pod>() {
@@ -93,12 +93,9 @@ fn partly_there(
         let one_gang = scheduling.policy == SchedulingPolicy::Gang
             && scheduling.gang.min_count.is_none()
             && scheduling.gang.scope == lockstep_api::workload::GangScope::Workload;
-        let resized = w
-            .metadata
-            .uid
-            .as_ref()
-            .is_some_and(|uid| resized.contains(uid));
-        !resized && one_gang && w.spec.groups.iter().all(|g| g.min_count.is_none())
+        let uid = w.metadata.uid.as_ref();
+        let is_partial = uid.is_some_and(|uid| partial.contains(uid));
+        !is_partial && one_gang && w.spec.groups.iter().all(|g| g.min_count.is_none())
     });
     let broken = whole.filter_map(|w| {
         let status = w.status.clone().unwrap_or_default();
