@@ -161,8 +161,9 @@ pub fn native_workload_name(workload: &str, workload_uid: &str, templates: &str)
     format!("{}-{hash}", cut(workload, 0))
 }
 
-/// Common prefix of the names of a workload's PodGroups and native groups, truncated or not. The longest key has 46
-/// characters. Hostnames contain name and key, so at most 12 characters are truncated.
+/// Common prefix of the names of a workload's PodGroups and native groups. [`pod_group_name`] keeps
+/// at least this prefix of the workload's name: the longest key has 46 characters. Hostnames limit
+/// name and key together, so at most 12 characters are truncated.
 pub fn pod_group_prefix(workload: &str) -> &str {
     let shortest = MAX_LABEL_VALUE - 46 - HASH - 2;
     let left = shortest.max(workload.len().saturating_sub(12));

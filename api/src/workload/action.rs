@@ -7,7 +7,8 @@ use super::SchedulingPolicy;
 use crate::condition::reasons;
 
 crate::worded! {
-    /// Action on a failure, from the mildest to the most severe.
+    /// Action on a failure, from the mildest to the most severe. Failures that are handled together
+    /// get the most severe action only.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
     pub enum FailureAction {
         /// No action; the container stays as it is.

@@ -57,6 +57,24 @@ pub enum Backend {
     Kubernetes,
 }
 
+impl Backend {
+    /// True if kube-scheduler chooses the nodes, and preempts.
+    pub fn kube_scheduler_places(self) -> bool {
+        match self {
+            Self::Lockstep | Self::Both => false,
+            Self::Kubernetes => true,
+        }
+    }
+
+    /// True if gangs get native groups (`scheduling.k8s.io`), where the API server supports them.
+    pub fn has_native_groups(self) -> bool {
+        match self {
+            Self::Lockstep => false,
+            Self::Both | Self::Kubernetes => true,
+        }
+    }
+}
+
 /// Placement policy of members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SchedulingPolicy {

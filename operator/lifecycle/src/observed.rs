@@ -98,7 +98,7 @@ impl<'a> Observed<'a> {
     /// True if kube-scheduler places the gangs by their native groups. Pods are then not pinned, and
     /// nodes become known when pods are bound.
     pub fn kube_scheduler_places(self) -> bool {
-        self.backend() == Backend::Kubernetes
+        self.backend().kube_scheduler_places()
     }
 
     pub fn native(self) -> &'a NativeView {

@@ -245,6 +245,7 @@ impl PodView {
     }
 
     /// Sets [`Self::deletion_heard_at`]. `before` is the last view of this name.
+    #[must_use]
     pub fn heard(self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         let before = before.filter(|before| before.uid == self.uid);
         let heard = match before {
@@ -257,8 +258,8 @@ impl PodView {
         }
     }
 
-    /// End of the grace period. The manager's clock can be ahead of the API server's, so the period
-    /// begins when the manager receives the deletion, if that is later.
+    /// End of the grace period. The manager's clock can be ahead of the API server's. So the period
+    /// begins when the manager receives the deletion, if it knew the pod before and that is later.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
         let deleted_at = self.deletion_heard_at.max(self.deleted_at);

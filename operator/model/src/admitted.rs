@@ -92,6 +92,7 @@ fn trimmed(spec: PodSpec) -> PodSpec {
         host_network: spec.host_network,
         node_selector: spec.node_selector,
         overhead: spec.overhead,
+        preemption_policy: spec.preemption_policy,
         resource_claims: spec.resource_claims,
         resources: spec.resources,
         restart_policy: spec.restart_policy,

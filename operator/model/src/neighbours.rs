@@ -153,14 +153,14 @@ pub fn nodes_of_matching<'c>(
 }
 
 /// Nodes where anti-affinity of pods of other owners than the workload keeps out pods with these
-/// labels, as the filter `InterPodAffinity` of kube-scheduler. Pods below `priority` close no node,
-/// because kube-scheduler preempts them.
+/// labels, as the filter `InterPodAffinity` of kube-scheduler. Pods below `preempted` close no node,
+/// because kube-scheduler preempts them. `None`: it preempts none.
 pub fn closed_nodes(
     cluster: &Snapshot,
     namespace: &Arc<str>,
     workload: &str,
     labels: &BTreeMap<String, String>,
-    priority: i32,
+    preempted: Option<i32>,
 ) -> NodeSet {
     let mut closed = BTreeSet::new();
     let mut domains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -170,7 +170,7 @@ pub fn closed_nodes(
         .filter(|part| !part.anti_affinity.is_empty())
         .flat_map(|part| keys.iter().filter_map(|key| part.anti_affinity.get(key)));
     for listed in terms.flatten() {
-        if listed.pod.priority < priority {
+        if preempted.is_some_and(|priority| listed.pod.priority < priority) {
             continue;
         }
         let owner = listed.pod.owner.as_ref();
@@ -281,7 +281,7 @@ mod tests {
         let labels = [("app".to_owned(), "llama".to_owned())].into();
         let closed = |owner: Option<&str>, namespace: &str, more: Value| -> Vec<NodeIx> {
             let cluster = zones(&[("p", owner, term(more))]);
-            closed_nodes(&cluster, &namespace.into(), "w", &labels, 0)
+            closed_nodes(&cluster, &namespace.into(), "w", &labels, Some(0))
                 .ones()
                 .collect()
         };
@@ -319,7 +319,7 @@ mod tests {
             "labels of namespaces are not read"
         );
         let cluster = zones(&[("p", None, term(json!({})))]);
-        let above = closed_nodes(&cluster, &"ml".into(), "w", &labels, 1);
+        let above = closed_nodes(&cluster, &"ml".into(), "w", &labels, Some(1));
         assert!(above.is_clear(), "a pod of lower priority");
     }
 

@@ -283,6 +283,7 @@ impl World {
             charge: None,
             apart: None,
             avoids: Vec::new(),
+            pods_preempt: true,
             not_modelled: None,
             scheduler_name: String::new(),
             not_admitted: None,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::runtime::watcher::Event;
 use lockstep_api::key::Key;
-use lockstep_api::workload::Backend;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::{Clock as _, Random};
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
@@ -102,7 +101,7 @@ impl Manager {
             settings,
         );
         self.stepped
-            .hear_native_support(self.lifecycle.backend != Backend::Lockstep);
+            .hear_native_support(self.lifecycle.backend.has_native_groups());
         let mut store = self.store.lock();
         for kind in WatchedKind::ALL {
             store.relist(kind);

@@ -91,7 +91,7 @@ impl Layer {
         Self { level, ..self }
     }
 
-    /// The uncompressed layer, which `diff_ids` refers to.
+    /// The uncompressed archive. Its digest is the layer's entry in `diff_ids`.
     pub fn tar(&self) -> &[u8] {
         &self.tar
     }

@@ -58,7 +58,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::NO_TOPOLOGY_LABEL,
-        "label the nodes, or correct `scheduling.topology.key`",
+        "label the nodes, or correct `scheduling.topology`",
     ),
     (
         r::EXCEEDS_CLUSTER,

@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, Item, Lit};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Constant {
     pub value: String,
-    /// The doc comment as one line, without names of constants.
+    /// The doc comment as one line, for a table cell.
     pub doc: String,
 }
 

@@ -6,6 +6,7 @@ use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::labels;
+use lockstep_api::workload::{TopologyLevel, TopologyMode};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::de::DeserializeOwned;
 
@@ -113,12 +114,11 @@ impl ClusterReader {
         let workload = self.workload(namespace, name).await?;
         let groups = self.groups_of(&workload).await?;
         let pods = permitted(self.pods_of(&workload).await)?;
-        let levels = workload.spec.scheduling.levels().into_iter();
-        let keys: Vec<String> = levels.map(|level| level.key).collect();
-        let domains = if keys.is_empty() {
+        let levels = workload.spec.scheduling.levels();
+        let domains = if levels.is_empty() {
             BTreeMap::new()
         } else {
-            permitted(self.domains(&keys).await)?.unwrap_or_default()
+            permitted(self.domains(&levels).await)?.unwrap_or_default()
         };
         Ok(WorkloadObjects {
             workload,
@@ -128,17 +128,18 @@ impl ClusterReader {
         })
     }
 
-    /// Domains of the nodes that have all these labels.
-    async fn domains(&self, keys: &[String]) -> Result<BTreeMap<String, String>, Problem> {
+    /// Domains of the nodes that have the labels of all required levels.
+    async fn domains(&self, levels: &[TopologyLevel]) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
-        let nodes = self.list(nodes, Some(&keys.join(","))).await?;
-        let nodes = nodes.iter();
-        let domains = nodes.filter_map(|n| {
-            let values = keys
-                .iter()
-                .map(|key| n.labels().get(key).map(String::as_str));
-            let values: Option<Vec<&str>> = values.collect();
-            Some((n.name_any(), values?.join("/")))
+        let required = levels.iter().filter(|l| l.mode == TopologyMode::Required);
+        let required: Vec<&str> = required.map(|level| level.key.as_str()).collect();
+        let selector = Some(required.join(",")).filter(|s| !s.is_empty());
+        let nodes = self.list(nodes, selector.as_deref()).await?;
+        let domains = nodes.iter().map(|node| {
+            let value = |level: &TopologyLevel| node.labels().get(&level.key).map(String::as_str);
+            let values = levels.iter().map(|level| value(level).unwrap_or("-"));
+            let values: Vec<&str> = values.collect();
+            (node.name_any(), values.join("/"))
         });
         Ok(domains.collect())
     }

@@ -180,7 +180,7 @@ fn start_problem(reason: &str) -> Option<&'static str> {
             "waiting does not help: request less for each pod of the template, or add larger nodes",
         ),
         reasons::NO_TOPOLOGY_LABEL => {
-            Some("waiting does not help: label the nodes, or correct spec.scheduling.topology.key")
+            Some("waiting does not help: label the nodes, or correct spec.scheduling.topology")
         }
         reasons::EXCEEDS_CLUSTER => Some(
             "waiting does not help: use fewer or smaller members, set a lower minCount, or add nodes",

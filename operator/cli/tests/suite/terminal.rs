@@ -28,7 +28,7 @@ fn cluster() -> ApiServer {
     })
 }
 
-/// The program on that cluster, on a terminal with colours.
+/// The command line for that cluster, with the `TERM` of a terminal that has colours.
 fn colourful(server: &ApiServer, args: &[&str]) -> Command {
     let mut command = command(&[args, &["--server", &server.address, "-n", "ml"]].concat());
     command.env("TERM", "xterm");

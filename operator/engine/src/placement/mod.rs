@@ -42,7 +42,7 @@ const TRIAL_PART: u64 = 4;
 /// Places a gang in free capacity, or returns the shortage.
 ///
 /// Places all needed members or none, then as many optional members as fit. Uses partly filled
-/// nodes and domains first, so that whole nodes and racks stay free.
+/// nodes first, and with a topology partly filled domains, so that whole ones stay free.
 ///
 /// # Errors
 ///

@@ -25,7 +25,8 @@ pub(crate) fn largest_first(instance: &PlacementInstance<'_>, wanted: &[Want]) -
     order
 }
 
-/// Difficulty of a shape: part of the scarcest resource, then the sum of all requests.
+/// Difficulty of a shape: the fraction of its scarcest resource that one pod requests, then the sum
+/// of the pod's requests.
 fn size(instance: &PlacementInstance<'_>, shape: ShapeIx) -> (i128, i128) {
     let request = &instance.demand.shapes[shape].request;
     (

@@ -15,7 +15,8 @@ pub(super) struct PriorityBound {
     pub placement: GangPlacement,
 }
 
-/// The lowest priority up to which units must be candidates for the gang to fit.
+/// Finds the lowest priority such that the gang fits if all candidates up to this priority are
+/// evicted.
 pub(super) fn priority_bound(
     instance: &PreemptionInstance<'_>,
     order: VictimOrder,

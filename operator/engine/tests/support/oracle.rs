@@ -15,7 +15,7 @@ struct Lot {
     nodes: Vec<NodeIx>,
 }
 
-/// True if the needed members fit, whichever these are.
+/// True if the gang fits with any choice of its `min_count` members.
 pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
     let divisions = divisions(demand, 0);
     divisions
@@ -23,7 +23,7 @@ pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
         .any(|divided| fits_divided(cluster, divided))
 }
 
-/// The demand with each choice of needed members as minima of the shapes, from a shape on.
+/// All ways to raise the minima of `shape` and later shapes until `min_count` members are needed.
 fn divisions(demand: &Demand, shape: usize) -> Vec<Demand> {
     let minimum = |s: &Shape| s.min.max(s.running_count());
     let needed: u32 = demand.shapes.iter().map(minimum).sum();

@@ -13,7 +13,6 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::names::pod_group_name;
 use lockstep_api::native_group::native_pod_group_name;
-use lockstep_api::workload::Backend;
 
 use super::objects::{Ensured, ensure};
 use crate::facts::{Facts, PlacementState};
@@ -36,7 +35,7 @@ impl<'f> NativeGroups<'f> {
     pub fn wanted(facts: &'f Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> Self {
         let mut groups = Self::default();
         let native = facts.view.native();
-        let creates = facts.view.backend() != Backend::Lockstep;
+        let creates = facts.view.backend().has_native_groups();
         if !creates && facts.pods().all(|pod| name_of(pod).is_none()) {
             return groups;
         }

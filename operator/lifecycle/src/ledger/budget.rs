@@ -14,7 +14,7 @@ impl RestartBudget {
         used.count()
     }
 
-    /// Refunds the charge of that time, or the last charge.
+    /// Removes the latest charge made at `charged_at`. If there is none, removes the last charge.
     pub fn refund(&mut self, charged_at: DateTime<Utc>) {
         let at = self.counted_at.iter().rposition(|at| *at == charged_at);
         if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {

@@ -14,7 +14,7 @@ pub struct Actor {
     pub write: Client,
     /// Maximum number of concurrent requests of one cycle or reconcile.
     pub in_flight: usize,
-    /// Adaptive limit below `in_flight`.
+    /// Adaptive limit of concurrent requests, at most `in_flight`.
     pub pace: Pace,
 }
 

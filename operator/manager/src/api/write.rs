@@ -1,8 +1,9 @@
 //! Writes with preconditions.
 //!
-//! Changes are merge patches of the differing fields, at the UID and resourceVersion from which the
-//! difference was computed (ADR 0014). If the object has changed, the write fails and the next pass
-//! decides again.
+//! Changes of a spec or status are merge patches of the differing fields, with the UID and
+//! resourceVersion from which the difference was computed (ADR 0014). If the object has changed,
+//! the write fails, and the next reconcile decides again. Patches of pods, and of a label that is
+//! restored, have only the UID.
 
 use std::fmt::Debug;
 
@@ -62,7 +63,7 @@ impl Written {
     }
 }
 
-/// Reads an object by a list. Watches need the verb `list`, so no role needs `get`.
+/// Reads one object with `list`, which watches need anyway, so the ClusterRole needs no `get`.
 pub async fn by_name<K>(api: &Api<K>, name: &str) -> Result<Option<K>, ApiError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -182,7 +183,8 @@ pub async fn mark_disrupted(
     patch_pod_status(pods, name, &Patch::Strategic(patch)).await
 }
 
-/// Deletes an object if it has this UID. Returns its version while it is terminating.
+/// Deletes an object if it has this UID. Returns the version of an object that is now terminating,
+/// or `None` if the object is gone.
 pub async fn delete<K>(
     api: &Api<K>,
     name: &str,

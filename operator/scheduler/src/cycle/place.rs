@@ -119,8 +119,8 @@ fn by_size_of_replica(members: Vec<Member>) -> Vec<Vec<Member>> {
 fn closed_to(context: &Context<'_>, gang: &GangState, template: &TemplateInput) -> NodeSet {
     let (namespace, workload) = (&gang.input.key.namespace, gang.input.workload.uid.as_str());
     let TemplateInput { labels, avoids, .. } = template;
-    let priority = gang.priority();
-    let mut closed = closed_nodes(context.cluster, namespace, workload, labels, priority);
+    let above = template.pods_preempt.then(|| gang.priority());
+    let mut closed = closed_nodes(context.cluster, namespace, workload, labels, above);
     if !avoids.is_empty() {
         closed.extend(nodes_of_matching(
             context.cluster,

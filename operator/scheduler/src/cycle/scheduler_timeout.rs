@@ -19,12 +19,12 @@ use crate::memory::Memory;
 
 /// Shortest time between two writes of progress. The binding of a large gang takes many cycles.
 const WRITTEN_EVERY: Duration = Duration::from_mins(1);
-/// How long this process must have observed the passed deadline. A new leader, or a disconnected
-/// process, may have missed progress.
+/// Delay between the first cycle in which this process finds the deadline passed and the verdict. A
+/// new leader, or a process that was disconnected, may have missed progress.
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
-/// True if no pod of the gang was bound or refused in time after its victims were gone. Records the
-/// progress. `unbound`: members without bound pods.
+/// True if the binding deadline has passed since the victims were gone, or since the last recorded
+/// binding, and no pod is refused. Records the progress. `unbound`: members without bound pods.
 pub(super) fn is_unanswered(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -69,8 +69,9 @@ fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     waiting.any(|pod| pod.stage == Stage::Refused)
 }
 
-/// Drops missed deadlines of gangs whose schedulers have responded since, for any gang. The
-/// preemption still counts as failed, which prevents another one.
+/// Clears a recorded timeout if each scheduler of the gang has bound or refused a pod of any gang
+/// that started after it, or if a pod of this gang is refused. The preemption still counts as
+/// failed, which prevents another preemption.
 pub(super) fn forget_silence(gangs: &mut [GangState]) {
     if !gangs.iter().any(|gang| silence(gang).is_some()) {
         return;
@@ -92,7 +93,8 @@ fn silence(gang: &GangState) -> Option<&Refusal> {
     gang.status.refusal.as_ref().filter(|r| r.unanswered)
 }
 
-/// Start of the latest bound or refused pod, by scheduler name.
+/// Latest start time of bound or refused pods, by scheduler name. Before the kubelet accepts a pod,
+/// its creation time counts.
 fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
     let mut heard = BTreeMap::new();
     for gang in gangs {

@@ -9,7 +9,6 @@ use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
-use lockstep_api::workload::Backend;
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{GangPhase, Occupant, Pod};
 
@@ -83,7 +82,8 @@ impl GangState {
     /// pods.
     pub(crate) fn kube_scheduler_places(&self, context: &Context<'_>) -> bool {
         let own = self.input.workload.backend;
-        own.unwrap_or(context.settings.backend) == Backend::Kubernetes
+        own.unwrap_or(context.settings.backend)
+            .kube_scheduler_places()
     }
 
     pub fn phase(&self) -> GangPhase {

@@ -132,6 +132,8 @@ pub struct TemplateInput {
     pub apart: Option<String>,
     /// Pods in the namespace with which the pods must not share a node.
     pub avoids: Vec<LabelSelector>,
+    /// True if kube-scheduler preempts for the pods.
+    pub pods_preempt: bool,
     /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
     pub scheduler_name: String,

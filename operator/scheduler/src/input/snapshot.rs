@@ -234,6 +234,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         charge: None,
         apart: template.apart.clone(),
         avoids: Vec::new(),
+        pods_preempt: true,
         not_modelled: template.not_modelled.clone(),
         scheduler_name: String::new(),
         not_admitted: None,

@@ -169,6 +169,7 @@ impl<'a> PodSource<'a> {
                 charge: charge.ok().map(Arc::new),
                 apart: apart_from(pods, &neighbours),
                 avoids: pods.avoided(),
+                pods_preempt: pods.spec.preemption_policy.as_deref() != Some("Never"),
                 scheduler_name: pods
                     .spec
                     .scheduler_name

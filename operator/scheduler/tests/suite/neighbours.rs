@@ -1,6 +1,8 @@
 //! Pods that need a host port, or a node without another member, and constraints that only
 //! kube-scheduler evaluates.
 
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use lockstep_api::names::annotations;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
@@ -155,6 +157,30 @@ fn no_pod_is_evicted_on_nodes_closed_by_the_anti_affinity_of_another_pod() {
     let message = world.condition("high").message;
     let words = "1 node did not match pod anti-affinity rules";
     assert!(message.contains(words), "{message}");
+    world.delete(WatchedKind::Pod, &Key::new("ml", "hermit"));
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+}
+
+/// kube-scheduler preempts for no pod whose class has policy Never.
+#[test]
+fn pods_of_a_class_with_policy_never_do_not_use_nodes_closed_by_any_pod() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    let hermit = hermit("llama", "kubernetes.io/hostname");
+    world.foreign_with("hermit", "n1", 0, 0, &hermit);
+    world.gang_with("high", HIGH, &group(&json!({})));
+    world
+        .cluster
+        .edit::<PriorityClass>(&Key::new("", "high"), |class| {
+            class.preemption_policy = Some("Never".into());
+            let notes = class.metadata.annotations.get_or_insert_default();
+            let policy = "PreemptLowerPriority".into();
+            notes.insert(annotations::PREEMPTION_POLICY.into(), policy);
+        });
+    run(&mut world, 120);
+    assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
     world.delete(WatchedKind::Pod, &Key::new("ml", "hermit"));
     run(&mut world, 60);
     assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));

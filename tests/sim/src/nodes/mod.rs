@@ -77,6 +77,7 @@ pub struct SimNode {
     pub config: KubeletConfig,
     /// How far its clock is ahead. Must not change while containers run.
     pub clock_ahead: TimeDelta,
+    boots: u32,
     pub runtime: Pretend,
     /// Training processes that report progress.
     training: Training,
@@ -121,6 +122,7 @@ impl SimNode {
             faults: NodeFaults::default(),
             config: KubeletConfig::default(),
             clock_ahead: TimeDelta::zero(),
+            boots: 0,
             training: Training::default(),
             ips: ips.clone(),
             pods: BTreeMap::new(),
@@ -169,7 +171,10 @@ impl SimNode {
     pub fn reboot(&mut self) {
         self.catch_up();
         self.training.end();
-        self.runtime = runtime(&self.name, &self.ips);
+        // IDs of containers are never used again.
+        self.boots += 1;
+        let name = format!("{}.{}", self.name, self.boots);
+        self.runtime = runtime(&name, &self.ips);
         self.later.clear();
         self.restart_kubelet();
     }

@@ -313,6 +313,7 @@ impl World {
             charge: QuotaCharge::new(&spec, None).ok().map(Arc::new),
             apart: None,
             avoids: Vec::new(),
+            pods_preempt: true,
             not_modelled: (self.dice.roll(12) == 0).then(|| "a pod nearby".to_owned()),
             scheduler_name: String::new(),
             not_admitted: (self.dice.roll(12) == 0).then(|| "a quota".to_owned()),

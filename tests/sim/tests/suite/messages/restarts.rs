@@ -96,6 +96,7 @@ pub(super) const STORIES: &[Story] = &[
         let mut w = fails_once(&more);
         w.faults(|f| f.starts_nothing = true);
         w.delete_pod("g", 0);
+        w.control();
         w.wait(400);
         w
     }),
