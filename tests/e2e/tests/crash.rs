@@ -349,6 +349,18 @@ async fn a_crash_at_any_write_of_a_recreation_for_kube_scheduler_changes_nothing
     sweep(Story::Recreate, "Kubernetes").await
 }
 
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_preemption_with_native_groups_changes_nothing() -> Result<()> {
+    sweep(Story::Preempt, "Both").await
+}
+
+#[cfg(feature = "native")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_preemption_by_kube_scheduler_changes_nothing() -> Result<()> {
+    sweep(Story::Preempt, "Kubernetes").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
     let cluster = fresh("two", json!({})).await?;
@@ -441,16 +453,4 @@ async fn a_leader_whose_renewal_times_out_resumes_after_a_successful_renewal() -
 
 async fn leader(t: &Scenario<'_>) -> Result<String> {
     t.lease().await?.holder_identity.context("a holder")
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_preemption_with_native_groups_changes_nothing() -> Result<()> {
-    sweep(Story::Preempt, "Both").await
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_preemption_by_kube_scheduler_changes_nothing() -> Result<()> {
-    sweep(Story::Preempt, "Kubernetes").await
 }

@@ -14,7 +14,7 @@ pub const GATE: &str = "GenericWorkload=true";
 /// Argument by which the API server serves native groups.
 pub const SERVED: &str = "--runtime-config=scheduling.k8s.io/v1beta1=true";
 /// Gangs of low priority, which fill the cluster.
-const GANGS: i32 = 10;
+pub const GANGS: i32 = 10;
 
 /// Victims of a preemption.
 #[derive(Default)]

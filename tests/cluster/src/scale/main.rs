@@ -77,6 +77,12 @@ fn wanted() -> Result<Wanted> {
             "PARTS has {part:?}, and there are {PARTS},{BACKENDS}"
         );
     }
+    let gangs = backends::GANGS;
+    ensure!(
+        wanted.nodes >= gangs || !wanted.parts.contains(BACKENDS),
+        "NODES is {}, and part {BACKENDS} needs at least {gangs}",
+        wanted.nodes
+    );
     Ok(wanted)
 }
 
