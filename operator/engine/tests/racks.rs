@@ -31,12 +31,12 @@ fn assert_valid(mut cluster: Cluster, demand: &Demand, placement: &GangPlacement
     }
 }
 
-/// Places this many planted gangs. Prints how many are refused or unknown.
+/// Places this many planted gangs over so many racks. Prints how many are refused or unknown.
 #[expect(clippy::disallowed_methods, reason = "a benchmark")]
-fn lost(gangs: u64, held: Held) -> u64 {
+fn lost(gangs: u64, racks: impl Fn(u64) -> usize, held: Held) -> u64 {
     let (mut refused, mut unknown, mut times) = (0, 0, Vec::new());
     for seed in 0..gangs {
-        let (scene, demand) = planted_in_racks(seed, 3 + seed as usize % 38, held);
+        let (scene, demand) = planted_in_racks(seed, racks(seed), held);
         let (mut cluster, units) = (scene.cluster, scene.units);
         let start = Instant::now();
         let answer = match held {
@@ -70,12 +70,27 @@ fn lost(gangs: u64, held: Held) -> u64 {
     refused + unknown
 }
 
+fn few(seed: u64) -> usize {
+    3 + seed as usize % 38
+}
+
+/// 4,992 nodes.
+fn many(_: u64) -> usize {
+    312
+}
+
 #[test]
 fn planted_gangs_in_racks_are_placed_in_free_capacity() {
-    assert!(lost(300, Held::No) <= 6);
+    assert!(lost(300, few, Held::No) <= 6);
 }
 
 #[test]
 fn planted_gangs_in_racks_are_placed_by_preemption() {
-    assert!(lost(300, Held::ByPods) <= 6);
+    assert!(lost(300, few, Held::ByPods) <= 6);
+}
+
+#[test]
+fn planted_gangs_in_hundreds_of_racks_are_placed() {
+    assert_eq!(lost(20, many, Held::No), 0);
+    assert_eq!(lost(6, many, Held::ByPods), 0);
 }

@@ -1,5 +1,8 @@
 //! Packs shapes onto a list of nodes.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::instance::PlacementInstance;
 use super::mixture::{Effort, Mixture, MixtureFit};
 use super::want::{Want, largest_first, wants};
@@ -266,7 +269,7 @@ pub(crate) fn best_fit(
 
 struct Fits {
     want: Want,
-    nodes: Vec<(Fit, u32)>,
+    nodes: Vec<Reverse<(Fit, u32)>>,
     slots: u64,
 }
 
@@ -296,7 +299,7 @@ impl Fits {
                     free,
                     position,
                 };
-                fits.nodes.push((fit, slots));
+                fits.nodes.push(Reverse((fit, slots)));
                 fits.slots += u64::from(slots);
             }
         }
@@ -309,23 +312,26 @@ impl Fits {
 
     /// As [`best_fit`], with `nodes` as in [`Fits::on`].
     fn put(
-        mut self,
+        self,
         instance: &PlacementInstance<'_>,
         free: &mut [i64],
         nodes: &[NodeIx],
     ) -> (Vec<Assignment>, u32) {
         let shape = &instance.demand.shapes[self.want.shape];
-        self.nodes.sort_unstable();
+        // Few pods use few of the nodes, which need no order then.
+        let mut nodes_left = BinaryHeap::from(self.nodes);
         let mut missing = self.want.count;
         let mut placed = Vec::new();
-        for (at, (fit, slots)) in self.nodes.iter().enumerate() {
-            let (fit, count) = if *slots <= missing {
-                (fit, *slots)
+        while let Some(Reverse((fit, slots))) = nodes_left.pop() {
+            let (fit, count) = if slots <= missing {
+                (fit, slots)
             } else {
                 // The last pods fill the node where the least capacity remains.
-                let roomy = self.nodes[at..].iter().filter(|(_, s)| *s >= missing);
+                let others = nodes_left.drain().map(|Reverse(other)| other);
+                let roomy = others.chain([(fit, slots)]).filter(|(_, s)| *s >= missing);
                 let best = roomy.min_by_key(|(f, _)| (f.strands_accelerators, f.free, f.position));
-                (best.map_or(fit, |(fit, _)| fit), missing)
+                let Some((fit, _)) = best else { break };
+                (fit, missing)
             };
             let node = nodes[fit.position];
             instance.take(free, node, shape, i64::from(count));

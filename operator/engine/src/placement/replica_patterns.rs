@@ -17,8 +17,9 @@ use crate::{
     problem::{Amounts, Assignment, DomainIx, ShapeIx},
 };
 
-/// Most steps to pack one pattern of a domain.
-const PATTERN_STEPS: u64 = 20_000;
+/// Most steps to pack one pattern of a domain. More steps find hardly more patterns, and are missing
+/// for other domains.
+const PATTERN_STEPS: u64 = 250;
 
 /// Most patterns of a domain to pack. With more, placements remain correct, but infeasibility can no
 /// longer be proved.

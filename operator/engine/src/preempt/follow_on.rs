@@ -16,7 +16,7 @@ use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     objective::Price,
-    placement::{PlacementInstance, Steps, place},
+    placement::{PLACEMENT_STEPS, PlacementInstance, Steps, place, place_if_it_fits},
     problem::{Demand, EvictionPolicy, GangPlacement, NodeSet, Shape, Unit, UnitIx, Units},
 };
 
@@ -64,9 +64,10 @@ pub(super) fn preempt(
         }
         let settled = caused.is_empty();
         answer.explanation.follow_on = caused;
-        if best.as_ref().is_none_or(|b| answer.cost < b.cost) {
-            best = Some(answer);
+        if best.as_ref().is_some_and(|b| b.cost <= answer.cost) {
+            break;
         }
+        best = Some(answer);
         if settled {
             break;
         }
@@ -162,7 +163,7 @@ impl<'a> AfterEviction<'a> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
         self.steps += self.capacity.node_count() as u64;
-        if let Ok(placement) = place(&self.capacity, &demand) {
+        if let Some(placement) = place_if_it_fits(&self.capacity, &demand, PLACEMENT_STEPS) {
             self.capacity.reserve(&demand.shapes, &placement);
             return Vec::new();
         }
@@ -170,15 +171,6 @@ impl<'a> AfterEviction<'a> {
             return Vec::new();
         }
         self.steps += WORK_BUDGET + UNIT_STEPS * self.running.len() as u64;
-        // Units that were placed again have other nodes than in `units`, so they are no candidates.
-        let lower: Vec<UnitIx> = (0..self.running.len())
-            .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)
-            .collect();
-        let still_running = Units {
-            units: lower.iter().map(|&u| self.units.units[u].clone()).collect(),
-            pdb_allowed: self.units.pdb_allowed.clone(),
-            cascade_loss: self.units.cascade_loss.clone(),
-        };
         let options = PreemptionOptions {
             algorithm: Algorithm::LeastCost,
             work_budget: WORK_BUDGET,
@@ -186,11 +178,12 @@ impl<'a> AfterEviction<'a> {
         };
         let mut placement = PlacementInstance::new(&self.capacity, &demand);
         placement.steps = Steps::new(WORK_BUDGET);
-        let instance = PreemptionInstance::new(&placement, &still_running);
+        // Units that were placed again have other nodes than in `units`, so they are no candidates.
+        let instance = PreemptionInstance::among(&placement, self.units, |u| self.running[u]);
         let Ok(answer) = least_cost::preempt(&instance, &options) else {
             return Vec::new();
         };
-        let taken: Vec<UnitIx> = answer.victims.iter().map(|&v| lower[v]).collect();
+        let taken = answer.victims;
         for &next in &taken {
             self.evict(next);
         }

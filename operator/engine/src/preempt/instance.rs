@@ -41,11 +41,20 @@ pub(super) struct PreemptionInstance<'a> {
 
 impl<'a> PreemptionInstance<'a> {
     pub fn new(placement: &'a PlacementInstance<'a>, units: &'a Units) -> Self {
+        Self::among(placement, units, |_| true)
+    }
+
+    /// As [`PreemptionInstance::new`], with only these units as candidates.
+    pub fn among(
+        placement: &'a PlacementInstance<'a>,
+        units: &'a Units,
+        is_candidate: impl Fn(UnitIx) -> bool,
+    ) -> Self {
         let mut instance = Self::empty(placement, units);
         // Current unit's entry for each node. Valid from the unit's first entry on.
         let mut entry = vec![usize::MAX; placement.cluster.node_count()];
         for (ix, unit) in units.units.iter().enumerate() {
-            if unit.priority < placement.demand.priority {
+            if unit.priority < placement.demand.priority && is_candidate(ix) {
                 instance.add_uses(unit, &mut entry);
                 instance.add_candidate(ix, Price::from(unit.cost));
             }

@@ -101,6 +101,22 @@ fn a_victim_evicts_no_unit_of_its_own_priority_in_turn() {
 }
 
 #[test]
+fn capacity_that_one_victim_frees_serves_the_next() {
+    let mut case = racks(&[4]);
+    for node in [0, 1] {
+        case.unit(20, 100, GPUS, &[node]);
+    }
+    case.unit(5, 700, GPUS, &[2, 3]);
+    case.options.follow_on_depth = 1;
+    let mut demand = gang(GPUS, 2);
+    demand.excluded.extend([2, 3]);
+    let answer = case.answer(&demand);
+    assert_eq!(answer.victims, [0, 1]);
+    let follow_on = answer.explanation.follow_on;
+    assert_eq!((answer.cost.lost, follow_on.len()), (900, 1));
+}
+
+#[test]
 fn without_follow_on_cost_the_answer_keeps_its_proof() {
     let mut case = racks(&[2]);
     case.unit(20, 100, GPUS, &[0]);

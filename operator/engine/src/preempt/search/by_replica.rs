@@ -1,8 +1,8 @@
 //! Covers for replicas: units to evict so that one more replica fits into a domain.
 
 use super::{
-    cover::{Cover, cover_of},
-    local_search::{LocalSearch, Offer},
+    cover::{Cover, Offer, cover_of},
+    local_search::LocalSearch,
 };
 use crate::{
     objective::Price,

@@ -4,8 +4,8 @@
 //! each shape has enough slots. The prices of the mixture determine the value of such a node.
 
 use super::{
-    cover::{Cover, cover_of},
-    local_search::{LocalSearch, Offer},
+    cover::{Cover, Offer, cover_of},
+    local_search::LocalSearch,
 };
 use crate::{objective::Price, preempt::instance::CandidateIx, problem::NodeIx};
 

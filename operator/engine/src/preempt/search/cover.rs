@@ -14,6 +14,42 @@ use crate::{
 /// Units whose eviction frees a slot.
 pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
 
+pub(super) struct Offer {
+    pub node: NodeIx,
+    pub cover: Cover,
+    pub price: Price,
+    /// Freed slots, or freed value to several shapes.
+    pub frees: i64,
+}
+
+impl Ord for Offer {
+    /// Compares the price per freed amount, then the node.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.compare_rate(other).then(self.node.cmp(&other.node))
+    }
+}
+
+impl PartialOrd for Offer {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Offer {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Offer {}
+
+impl Offer {
+    /// Compares the price per freed amount.
+    pub fn compare_rate(&self, other: &Self) -> Ordering {
+        (self.price * Price::from(other.frees)).cmp(&(other.price * Price::from(self.frees)))
+    }
+}
+
 /// Fixed-point share that covers all of a missing resource.
 const WHOLE: i64 = 1 << 10;
 

@@ -1,8 +1,7 @@
 //! Local search over victim sets: repairs a set until the gang fits, reprieves needless victims,
 //! and exchanges victims for cheaper ones.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
@@ -21,24 +20,6 @@ const PAIRS_APART: usize = 8;
 
 pub(in crate::preempt) const LAST_STEPS: u64 = 150_000;
 
-/// Number of nodes with the cheapest slots that are visited first.
-const CHEAPEST_NODES: usize = 96;
-
-pub(super) struct Offer {
-    pub node: NodeIx,
-    pub cover: Cover,
-    pub price: Price,
-    /// Freed slots, or freed value to several shapes.
-    pub frees: i64,
-}
-
-impl Offer {
-    /// Compares the price per freed amount.
-    pub fn compare_rate(&self, other: &Self) -> Ordering {
-        (self.price * Price::from(other.frees)).cmp(&(other.price * Price::from(self.frees)))
-    }
-}
-
 pub(in crate::preempt) struct LocalSearch<'a> {
     pub state: VictimState<'a>,
     pub(super) pool: &'a [bool],
@@ -50,7 +31,7 @@ pub(in crate::preempt) struct LocalSearch<'a> {
     /// Nodes with the cheapest slots, as of the last [`LocalSearch::refresh_cheapest_nodes`].
     pub(super) cheapest_nodes: Vec<NodeIx>,
     /// True if moves are evaluated without short cuts.
-    thorough: bool,
+    pub(super) thorough: bool,
     budget: u64,
 }
 
@@ -92,7 +73,14 @@ impl<'a> LocalSearch<'a> {
         let mut fits = false;
         while self.state.price() <= limit {
             let cover = match self.state.deficit() {
-                Some((shape, missing)) => self.best_cover(shape, missing),
+                Some((shape, missing)) => {
+                    let covers = self.evict_for_slots(shape, missing, limit);
+                    if covers.is_empty() {
+                        break;
+                    }
+                    taken.extend(covers);
+                    continue;
+                }
                 None if self.state.fits() => {
                     fits = true;
                     break;
@@ -352,85 +340,6 @@ impl<'a> LocalSearch<'a> {
 
     fn may_evict(&self, candidate: CandidateIx) -> bool {
         self.pool[candidate] && !self.excluded[candidate] && !self.state.is_evicted(candidate)
-    }
-
-    /// Cover with the least price per slot, ignoring slots beyond the need: on one of the cheapest
-    /// nodes, else on any node.
-    fn best_cover(&mut self, shape: ShapeIx, missing: i64) -> Option<Cover> {
-        if self.state.fit.shapes[shape].replica_size.is_some() {
-            return self.best_replica(shape);
-        }
-        let cheapest_nodes = std::mem::take(&mut self.cheapest_nodes);
-        let mut offers = self.offers(shape, missing, &cheapest_nodes);
-        self.cheapest_nodes = cheapest_nodes;
-        if offers.is_empty() {
-            offers = self.offers(shape, missing, &self.state.instance.placement.nodes);
-        }
-        let best = offers.into_iter().min_by(Offer::compare_rate);
-        best.map(|offer| offer.cover)
-    }
-
-    /// Recomputes the nodes with the cheapest slots for the current victims.
-    fn refresh_cheapest_nodes(&mut self) {
-        let shape = 0;
-        // Replicas are searched by domain.
-        if self
-            .state
-            .fit
-            .shapes
-            .first()
-            .is_none_or(|s| s.replica_size.is_some())
-        {
-            return;
-        }
-        let nodes = &self.state.instance.placement.nodes;
-        let mut offers = match self.state.missing_worth() {
-            Some(_) => self.offers_by_worth(i64::MAX, nodes),
-            None => self.offers(shape, i64::MAX, nodes),
-        };
-        offers.sort_by(|a, b| a.compare_rate(b).then(a.node.cmp(&b.node)));
-        self.keep_cheapest_nodes(&offers);
-    }
-
-    /// Sets the nodes to visit first. `offers`: best first.
-    pub(super) fn keep_cheapest_nodes(&mut self, offers: &[Offer]) {
-        let most = if self.thorough {
-            usize::MAX
-        } else {
-            CHEAPEST_NODES
-        };
-        // Only the best offer of a node counts.
-        let mut known = BTreeSet::new();
-        let nodes = offers.iter().map(|offer| offer.node);
-        self.cheapest_nodes = nodes
-            .filter(|&node| known.insert(node))
-            .take(most)
-            .collect();
-    }
-
-    /// Offers of the nodes for a shape. Skips units that alone covered another node.
-    fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
-        self.begin_round();
-        let mut offers = Vec::new();
-        for &node in nodes {
-            self.state.steps += 1;
-            let Some(cover) = self.cover(shape, node) else {
-                continue;
-            };
-            if self.is_known(&cover) {
-                continue;
-            }
-            let (price, slots) = self.state.marginal_of(shape, &cover);
-            if slots > 0 {
-                offers.push(Offer {
-                    node,
-                    cover,
-                    price,
-                    frees: slots.min(missing),
-                });
-            }
-        }
-        offers
     }
 
     pub(super) fn begin_round(&mut self) {

@@ -1,6 +1,7 @@
 //! Upper bounds: a mutable victim set, and local search over such sets.
 
 mod by_replica;
+mod by_slot;
 mod by_worth;
 mod cover;
 pub(super) mod local_search;
