@@ -168,16 +168,19 @@ pub struct ClusterModel {
     requests: Shared<Resources>,
     namespaces: Shared<str>,
     classes: BTreeMap<NodeClass, ClassId>,
+    /// Topology keys of gangs. Those that are labels of nodes are in [`Dims`].
+    wanted_keys: BTreeSet<String>,
     /// Never decreases, so that no cached verdict applies to another class.
     next_class: ClassId,
 }
 
 impl Default for ClusterModel {
     fn default() -> Self {
-        let dims = Dims::new([], Vec::new());
+        let dims = Dims::new([], []);
+        let engine = Cluster::new(dims.len(), dims.keys().len());
         Self {
             now: Snapshot {
-                engine: Arc::new(Cluster::new(dims.len(), 0)),
+                engine: Arc::new(engine),
                 dims: Arc::new(dims),
                 nodes: Arc::default(),
                 nodes_version: 0,
@@ -193,6 +196,7 @@ impl Default for ClusterModel {
             requests: Shared::default(),
             namespaces: Shared::default(),
             classes: BTreeMap::new(),
+            wanted_keys: BTreeSet::new(),
             next_class: 0,
         }
     }
@@ -216,11 +220,12 @@ impl ClusterModel {
         entry.class = Some(class);
         let node = Arc::new(node);
         entry.node = Some(Arc::clone(&node));
-        if node
-            .allocatable
-            .iter()
-            .all(|(name, _)| self.now.dims.has(name))
-        {
+        let new_keys: Vec<&str> = (self.wanted_keys.iter())
+            .map(String::as_str)
+            .filter(|key| node.labels.contains_key(*key) && !self.now.dims.has_key(key))
+            .collect();
+        let mut offered = node.allocatable.iter();
+        if offered.all(|(name, _)| self.now.dims.has(name)) && new_keys.is_empty() {
             self.tell_engine(ix, &node);
         } else {
             let names: Vec<&str> = self
@@ -229,7 +234,8 @@ impl ClusterModel {
                 .resources()
                 .chain(node.allocatable.iter().map(|(name, _)| name))
                 .collect();
-            self.rebuild(Dims::new(names, self.now.dims.keys().to_vec()));
+            let dims = Dims::new(names, self.now.dims.keys().chain(new_keys));
+            self.rebuild(dims);
         }
         true
     }
@@ -331,13 +337,20 @@ impl ClusterModel {
         self.now.native_groups.keys(kind)
     }
 
-    /// Makes a node label a topology key, until [`Self::forget_unused`].
+    /// Makes a node label a topology key, until [`Self::forget_unused`]. A label that no node has
+    /// takes no space, so the labels of the nodes bound what workloads can add.
     pub fn use_topology_key(&mut self, key: &str) {
-        if self.now.dims.key(key).is_none() {
-            let mut keys = self.now.dims.keys().to_vec();
-            keys.push(key.to_owned());
-            keys.sort();
-            let dims = Dims::new(self.now.dims.resources(), keys);
+        if !self.wanted_keys.insert(key.to_owned()) {
+            return;
+        }
+        let mut nodes = self
+            .now
+            .nodes
+            .iter()
+            .filter_map(|entry| entry.node.as_ref());
+        if nodes.any(|node| node.labels.contains_key(key)) {
+            let dims = &self.now.dims;
+            let dims = Dims::new(dims.resources(), dims.keys().chain([key]));
             self.rebuild(dims);
         }
     }
@@ -353,13 +366,14 @@ impl ClusterModel {
         let new: BTreeSet<&str> = new.take(MOST.saturating_sub(used)).collect();
         if !new.is_empty() {
             let names = dims.resources().chain(new);
-            let dims = Dims::new(names, dims.keys().to_vec());
+            let dims = Dims::new(names, dims.keys());
             self.rebuild(dims);
         }
     }
 
+    /// True after [`Self::use_topology_key`].
     pub fn has_topology_key(&self, key: &str) -> bool {
-        self.now.dims.key(key).is_some()
+        self.wanted_keys.contains(key)
     }
 
     pub fn has_slot(&self, slot: &str) -> bool {
@@ -367,13 +381,12 @@ impl ClusterModel {
     }
 
     pub fn forget_unused(&mut self, keys: &BTreeSet<&str>, slots: &BTreeSet<&str>) {
+        self.wanted_keys.retain(|key| keys.contains(key.as_str()));
         let dims = &self.now.dims;
         let used = |name: &&str| !is_slot(name) || slots.contains(name);
-        let names: Vec<&str> = dims.resources().filter(used).collect();
-        let kept = dims.keys().iter().filter(|k| keys.contains(k.as_str()));
-        let kept: Vec<String> = kept.cloned().collect();
-        if kept.len() < dims.keys().len() || names.len() < dims.resources().count() {
-            let dims = Dims::new(names, kept);
+        let names = dims.resources().filter(used);
+        let dims = Dims::new(names, dims.keys().filter(|key| keys.contains(key)));
+        if dims.len() < self.now.dims.len() || dims.keys().len() < self.now.dims.keys().len() {
             self.rebuild(dims);
         }
     }
@@ -436,7 +449,7 @@ impl ClusterModel {
             .filter(|n| n.node.is_none() && n.pods.is_empty())
             .count();
         if gone > SLACK.max(self.now.nodes.len() / 2) {
-            let dims = Dims::new(self.now.dims.resources(), self.now.dims.keys().to_vec());
+            let dims = Dims::new(self.now.dims.resources(), self.now.dims.keys());
             self.rebuild(dims);
         }
     }

@@ -1,6 +1,6 @@
 //! Resource names and topology domains as ordinals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
 
@@ -9,6 +9,9 @@ use crate::resources::{CPU, MEMORY, PODS, Resources, with_unit};
 use crate::slots::{all_apart, described, is_slot};
 use crate::victims::is_extended;
 
+/// Topology key without domains.
+const NO_LABEL: &str = "";
+
 /// Resource dimensions and topology domains in use, with their names.
 ///
 /// CPU, memory and pods are first, then other native resources, then extended resources. The engine
@@ -16,13 +19,17 @@ use crate::victims::is_extended;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims {
     resources: Vec<String>,
+    /// Sorted. The first is empty, which no node has as a label.
     keys: Vec<String>,
     /// For each key: values by ordinal, and ordinals by value.
     domains: Vec<(Vec<String>, BTreeMap<String, DomainIx>)>,
 }
 
 impl Dims {
-    pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, keys: Vec<String>) -> Self {
+    pub fn new<'a>(
+        resources: impl IntoIterator<Item = &'a str>,
+        keys: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         let mut others: Vec<&str> = resources
             .into_iter()
             .filter(|name| ![CPU, MEMORY, PODS].contains(name))
@@ -34,6 +41,8 @@ impl Dims {
             .chain(others)
             .map(str::to_owned)
             .collect();
+        let keys: BTreeSet<&str> = keys.into_iter().chain([NO_LABEL]).collect();
+        let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
         let domains = vec![(Vec::new(), BTreeMap::new()); keys.len()];
         Self {
             resources,
@@ -51,12 +60,18 @@ impl Dims {
         self.resources.is_empty()
     }
 
-    pub fn keys(&self) -> &[String] {
-        &self.keys
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(String::as_str)
     }
 
-    pub fn key(&self, name: &str) -> Option<KeyIx> {
-        self.keys.iter().position(|k| k == name)
+    /// Ordinal of a topology key. A key that is not in use has no domains.
+    pub fn key(&self, name: &str) -> KeyIx {
+        let known = self.keys.iter().position(|k| k == name);
+        known.unwrap_or(0)
+    }
+
+    pub(crate) fn has_key(&self, name: &str) -> bool {
+        self.keys.iter().any(|k| k == name)
     }
 
     /// Amounts by dimension. Leaves out resources that no node has ever offered; see

@@ -64,7 +64,7 @@ impl PlacementRequest {
         let shape = &demand.shapes[at];
         let required = self.topology.iter();
         let required = required.filter(|level| level.mode == TopologyMode::Required);
-        let required = required.filter_map(|level| Some((level, snapshot.dims().key(&level.key)?)));
+        let required = required.map(|level| (level, snapshot.dims().key(&level.key)));
         let required: Vec<(&TopologyLevel, KeyIx)> = required.collect();
         let mut found = UnsuitableNodes {
             field: key_field(&self.topology),

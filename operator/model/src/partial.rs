@@ -52,6 +52,10 @@ pub struct PartialPodStatus {
     pub conditions: Vec<PartialCondition>,
     pub container_statuses: Vec<PartialContainer>,
     pub init_container_statuses: Vec<PartialContainer>,
+    /// Pod-level requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Pod-level requests of the running pod.
+    pub resources: Option<core::ResourceRequirements>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -101,6 +105,8 @@ impl PartialPod {
             conditions: self.status.conditions.iter().map(condition).collect(),
             container_statuses: containers(&self.status.container_statuses),
             init_container_statuses: containers(&self.status.init_container_statuses),
+            allocated_resources: self.status.allocated_resources.clone(),
+            resources: self.status.resources.clone(),
         };
         Pod::new(&self.metadata, &self.spec, &status)
     }

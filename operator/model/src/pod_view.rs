@@ -122,6 +122,10 @@ pub struct PodStatusView {
     pub conditions: Vec<PodConditionView>,
     pub container_statuses: Vec<ContainerStatusView>,
     pub init_container_statuses: Vec<ContainerStatusView>,
+    /// Pod-level requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Pod-level requests of the running pod.
+    pub resources: Option<ResourceRequirements>,
 }
 
 /// Fields of a container status.

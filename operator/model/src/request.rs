@@ -16,7 +16,7 @@ use crate::eligibility::Constraints;
 use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
-use crate::unsuitable_nodes::{Misfit, key_field};
+use crate::unsuitable_nodes::Misfit;
 
 /// A gang that requests capacity, for all members or for members without a node.
 #[derive(Clone, Debug)]
@@ -66,11 +66,7 @@ impl From<&PodSpec> for Template {
 impl PlacementRequest {
     /// The engine's demand. Shapes are the templates in order.
     pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Misfit> {
-        let topology = self
-            .topology
-            .iter()
-            .map(|level| self.level(level, snapshot));
-        let topology = topology.collect::<Result<_, _>>()?;
+        let topology = self.topology.iter().map(|l| level(l, snapshot)).collect();
         let by_replica = self.by_replica();
         let shapes = self
             .templates
@@ -113,7 +109,7 @@ impl PlacementRequest {
         let mut out = self.fixed.clone();
         let levels = self.topology.iter();
         let keys: Vec<KeyIx> = levels
-            .filter_map(|level| snapshot.dims().key(&level.key))
+            .map(|level| snapshot.dims().key(&level.key))
             .collect();
         let by_replica = self.by_replica();
         for (shape, template) in self.templates.iter().enumerate() {
@@ -151,29 +147,6 @@ impl PlacementRequest {
         levels.any(|level| level.scope == TopologyScope::Replica)
     }
 
-    fn level(
-        &self,
-        level: &TopologyLevel,
-        snapshot: &Snapshot,
-    ) -> Result<engine::TopologyDemand, Misfit> {
-        let key = snapshot.dims().key(&level.key);
-        let key = key.ok_or_else(|| Misfit::TopologyKey {
-            key: level.key.clone(),
-            field: key_field(&self.topology),
-        })?;
-        Ok(engine::TopologyDemand {
-            key,
-            mode: match level.mode {
-                TopologyMode::Required => engine::TopologyStrictness::Required,
-                TopologyMode::Preferred => engine::TopologyStrictness::Preferred,
-            },
-            scope: match level.scope {
-                TopologyScope::Gang => engine::Scope::Gang,
-                TopologyScope::Replica => engine::Scope::Replica,
-            },
-        })
-    }
-
     fn running(&self, template: &TemplateMembers, by_replica: bool) -> Vec<engine::RunningMembers> {
         let mut counts: BTreeMap<(u32, NodeIx), u32> = BTreeMap::new();
         for (member, replica) in template.with_replica_ordinals() {
@@ -191,6 +164,20 @@ impl PlacementRequest {
                 count,
             })
             .collect()
+    }
+}
+
+fn level(level: &TopologyLevel, snapshot: &Snapshot) -> engine::TopologyDemand {
+    engine::TopologyDemand {
+        key: snapshot.dims().key(&level.key),
+        mode: match level.mode {
+            TopologyMode::Required => engine::TopologyStrictness::Required,
+            TopologyMode::Preferred => engine::TopologyStrictness::Preferred,
+        },
+        scope: match level.scope {
+            TopologyScope::Gang => engine::Scope::Gang,
+            TopologyScope::Replica => engine::Scope::Replica,
+        },
     }
 }
 
@@ -359,20 +346,10 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_or_label_that_no_node_has_is_named() {
+    fn a_resource_that_no_node_offers_is_named() {
         let s = cluster(&[("n1", "a", 2)]);
         let mut r = request(&s, members(1, 1), "1");
-        r.topology = vec![TopologyLevel {
-            key: "example.com/pod".into(),
-            mode: TopologyMode::Required,
-            scope: TopologyScope::Gang,
-        }];
-        assert_eq!(
-            r.demand(&s).unwrap_err().to_string(),
-            "no node has the label example.com/pod (scheduling.topology.key)"
-        );
         r.templates[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
-        r.topology = Vec::new();
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
             "no node offers example.com/fpga (resources of the containers in template.spec); devices of a DeviceClass (DRA) are not counted"

@@ -102,14 +102,16 @@ impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
 /// requests replace that sum, and overhead is added. A missing request defaults to the limit, as in
 /// the API server.
 pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
-    requests_of(spec, |container| requests(container.resources.as_ref()))
+    let whole = requests(spec.resources.as_ref())?;
+    requests_of(spec, |c| requests(c.resources.as_ref()), &whole)
 }
 
 fn requests_of(
     spec: &PodSpecView,
     of: impl Fn(&ContainerResources) -> Result<Resources, InvalidQuantity>,
+    whole: &Resources,
 ) -> Result<Resources, InvalidQuantity> {
-    let mut out = counted(spec, of, &requests(spec.resources.as_ref())?)?;
+    let mut out = counted(spec, of, whole)?;
     out.add(&Resources::parse(&spec.overhead)?);
     out.set(PODS, 1);
     Ok(out)
@@ -138,20 +140,33 @@ pub(crate) fn resized_pod_takes(
     status: &PodStatusView,
 ) -> Result<Resources, InvalidQuantity> {
     let infeasible = status.resize_is_infeasible();
-    let requests = requests_of(spec, |container| {
-        let mut out = Resources::default();
-        if let Some(status) = status.container(&container.name) {
-            let applied = status.resources.as_ref().and_then(|r| r.requests.as_ref());
-            for amounts in [Some(&status.allocated_resources), applied] {
-                out.raise(&amounts.map_or_else(|| Ok(Resources::default()), Resources::parse)?);
-            }
+    let largest = |wanted: Option<&ResourceRequirements>,
+                   allocated: &BTreeMap<String, Quantity>,
+                   applied: Option<&ResourceRequirements>| {
+        let mut out = Resources::parse(allocated)?;
+        if let Some(applied) = applied.and_then(|r| r.requests.as_ref()) {
+            out.raise(&Resources::parse(applied)?);
         }
         if out.0.is_empty() || !infeasible {
-            out.raise(&requests(container.resources.as_ref())?);
+            out.raise(&requests(wanted)?);
         }
         Ok(out)
-    })?;
-    Ok(with_ports(spec, requests))
+    };
+    let whole = match &spec.resources {
+        None => Resources::default(),
+        wanted => {
+            let (allocated, applied) = (&status.allocated_resources, status.resources.as_ref());
+            largest(wanted.as_ref(), allocated, applied)?
+        }
+    };
+    let of = |container: &ContainerResources| {
+        let wanted = container.resources.as_ref();
+        match status.container(&container.name) {
+            None => requests(wanted),
+            Some(held) => largest(wanted, &held.allocated_resources, held.resources.as_ref()),
+        }
+    };
+    Ok(with_ports(spec, requests_of(spec, of, &whole)?))
 }
 
 fn with_ports(spec: &PodSpecView, mut requests: Resources) -> Resources {
@@ -240,6 +255,26 @@ mod tests {
             json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
         assert_eq!(takes("800", never), (4_000, 1));
         assert_eq!(takes("2", json!({})), (2_000, 1));
+    }
+
+    #[test]
+    fn a_resize_of_the_whole_pod_counts_in_the_same_way() {
+        let takes = |cpu: &str, status: Value| {
+            let container = json!({"name": "c", "resources": {"requests": {"cpu": "1"}}});
+            let spec = json!({"containers": [container], "resources": {"requests": {"cpu": cpu}}});
+            let spec: PodSpecView = serde_json::from_value(spec).unwrap();
+            let status: PodStatusView = serde_json::from_value(status).unwrap();
+            resized_pod_takes(&spec, &status).unwrap().get(CPU)
+        };
+        let held =
+            json!({"allocatedResources": {"cpu": "4"}, "resources": {"requests": {"cpu": "3"}}});
+        assert_eq!(takes("2", held.clone()), 4_000);
+        assert_eq!(takes("8", held.clone()), 8_000);
+        let mut never = held;
+        never["conditions"] =
+            json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        assert_eq!(takes("800", never), 4_000);
+        assert_eq!(takes("2", json!({})), 2_000);
     }
 
     #[test]

@@ -15,9 +15,6 @@ pub enum Misfit {
         "no node offers {0} (resources of the containers in template.spec); devices of a DeviceClass (DRA) are not counted"
     )]
     Resource(String),
-    /// The topology key is not in use.
-    #[error("no node has the label {key} ({field})")]
-    TopologyKey { key: String, field: &'static str },
     /// No node holds a pod of one group.
     #[error("{0}")]
     Pod(Box<UnsuitableNodes>),
@@ -30,7 +27,6 @@ impl Misfit {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Resource(_) => reasons::EXCEEDS_LARGEST_NODE,
-            Self::TopologyKey { .. } => reasons::NO_TOPOLOGY_LABEL,
             Self::Cluster(_) => reasons::EXCEEDS_CLUSTER,
             Self::Pod(nodes) if !nodes.unlabelled.is_empty() => reasons::NO_TOPOLOGY_LABEL,
             Self::Pod(nodes) if nodes.too_small > 0 => reasons::EXCEEDS_LARGEST_NODE,

@@ -133,9 +133,7 @@ fn shown(
 /// Members by node, sorted by topology domain and name.
 fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<OnNode> {
     let levels = asked.input.group.topology.iter();
-    let keys: Vec<KeyIx> = levels
-        .filter_map(|level| cluster.dims().key(&level.key))
-        .collect();
+    let keys: Vec<KeyIx> = levels.map(|level| cluster.dims().key(&level.key)).collect();
     let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
     for (member, name) in nodes {
         let node = cluster.ordinal(name.as_str());

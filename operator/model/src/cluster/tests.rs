@@ -3,6 +3,13 @@ use crate::pod::Stage;
 use crate::test_support::{mk_node, mk_pod};
 use proptest::prelude::*;
 
+/// A node with this label.
+fn labelled(name: &str, key: &str) -> Node {
+    let mut node = mk_node(name, 8);
+    node.labels.insert(key.into(), "x".into());
+    node
+}
+
 #[test]
 fn a_snapshot_stays_as_it_was_while_the_model_moves_on() {
     let mut model = ClusterModel::default();
@@ -71,7 +78,7 @@ fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one(
     model.upsert_pod(mk_pod("new", "n150", 1));
     model.remove_pod("on-n003");
     // A new topology key renumbers the nodes.
-    model.upsert_node(mk_node("a", 8));
+    model.upsert_node(labelled("a", "rack"));
     model.use_topology_key("rack");
     let now = row(&model.snapshot());
     assert!(now.contains(&("n150".to_owned(), "new".to_owned())));
@@ -102,6 +109,31 @@ fn pods_are_found_by_owner_until_they_are_gone() {
     assert_eq!(model.snapshot().pods_of("w").len(), 1);
     model.remove_pod("p");
     assert!(model.snapshot().pods_of("w").is_empty());
+}
+
+#[test]
+fn a_topology_key_takes_space_once_a_node_has_the_label() {
+    let mut model = ClusterModel::default();
+    model.upsert_node(mk_node("n1", 8));
+    let count = |model: &ClusterModel| model.snapshot().dims().keys().len();
+    let before = count(&model);
+    let keys: Vec<String> = (0..1_000).map(|n| format!("example.com/{n}")).collect();
+    for key in &keys {
+        model.use_topology_key(key);
+    }
+    assert_eq!(count(&model), before);
+    model.upsert_node(labelled("n2", &keys[7]));
+    let now = model.snapshot();
+    assert_eq!(now.dims().keys().len(), before + 1);
+    let domain = |node: &str, key: &str| {
+        let node = now.ordinal(node).unwrap();
+        now.free_capacity().domain(node, now.dims().key(key))
+    };
+    let of_seven = |node| domain(node, &keys[7]);
+    assert_eq!((of_seven("n1"), of_seven("n2")), (None, Some(0)));
+    assert_eq!(domain("n2", &keys[8]), None);
+    model.forget_unused(&BTreeSet::new(), &BTreeSet::new());
+    assert_eq!(count(&model), before);
 }
 
 #[derive(Clone, Debug)]
@@ -159,7 +191,8 @@ proptest! {
             match event {
                 Event::Node(n, gpus, ready) => {
                     let name = format!("n{n}");
-                    model.upsert_node(Node { ready, ..mk_node(&name, gpus) });
+                    let node = labelled(&name, &format!("key{}", gpus % 2));
+                    model.upsert_node(Node { ready, labels: node.labels, ..mk_node(&name, gpus) });
                     nodes.insert(name, (gpus, ready));
                 }
                 Event::NodeGone(n) => {

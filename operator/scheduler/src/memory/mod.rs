@@ -68,6 +68,15 @@ struct EvictionAnswer {
 }
 
 impl Memory {
+    /// A memory that knows only since when kube-scheduler refuses pods.
+    #[must_use]
+    pub fn only_refusals(&self) -> Self {
+        Self {
+            refused_since: self.refused_since.clone(),
+            ..Self::default()
+        }
+    }
+
     pub fn wrote(&mut self, key: Key, group: &PodGroup) {
         self.cached_cycle = None;
         if let Some(group) = PodGroupInput::read(group, None) {

@@ -124,8 +124,10 @@ fn play(seed: u64, steps: usize, mix: &mut Mix) {
         // Executes the decisions. Further events happen afterwards, or in between.
         for cycle in 0..=world.dice.roll(5) {
             let (input, now) = (world.input(), world.now);
+            // How long a pod has been refused is no saved work.
+            let mut empty = memory.only_refusals();
             let kept = schedule(&input, &mut memory, &settings, now);
-            let fresh = schedule(&input, &mut Memory::default(), &settings, now);
+            let fresh = schedule(&input, &mut empty, &settings, now);
             let last = story.len().saturating_sub(8);
             let told = || {
                 format!(

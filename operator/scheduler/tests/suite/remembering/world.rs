@@ -27,7 +27,7 @@ use lockstep_scheduler::members::{DomainInput, MembersInput};
 use lockstep_scheduler::{StatusWrite, Step};
 use serde_json::json;
 
-use super::parts::{Dice, ZONE, members_of, node, node_name, resources};
+use super::parts::{self, Dice, ZONE, members_of, node, node_name, resources};
 
 const NODES: usize = 5;
 
@@ -194,7 +194,10 @@ impl World {
                 self.model.remove_node(node.name.as_str());
                 // All nodes may get new ordinals.
                 let key = self.name("key-");
+                let mut other = parts::node(self.dice.roll(NODES), 4, 32);
+                other.labels.insert(key.clone(), "a".to_owned());
                 self.model.use_topology_key(&key);
+                self.model.upsert_node(other);
                 return "a node goes";
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Messages of the scheduler that would take thousands of nodes, or a race.
 
+use lockstep_model::Dims;
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{Dims, Misfit};
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
@@ -36,10 +36,6 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
         Pending::TooLarge(too_large),
         rejecting(0),
         rejecting(2),
-        Pending::Held(Hold::Misfit(Misfit::TopologyKey {
-            key: "example.com/rack".into(),
-            field: "scheduling.topology.key",
-        })),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
         Pending::Reserved {
             gang: large("workload"),
@@ -49,7 +45,7 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
             to: large("workers.1"),
         },
     ];
-    let dims = Dims::new([], Vec::new());
+    let dims = Dims::new([], []);
     let words = waits.iter().map(|p| (p.reason(), pending(p, &dims)));
     words.collect()
 }
