@@ -36,8 +36,10 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     );
     for gang in gangs.iter().filter(|g| holds(g)) {
         for (member, node) in gang.unfinished_assigned() {
-            if left.counts(node) && gang.bound(member, node) {
-                left.take(gang, member, node);
+            if left.counts(node)
+                && let Some(pod) = gang.bound_pod(member, node)
+            {
+                left.take(node, &context.amounts(&pod.requests));
             }
         }
     }
@@ -83,33 +85,24 @@ impl<'a> Left<'a> {
         self.nodes.contains_key(node)
     }
 
-    fn take(&mut self, gang: &GangState, member: &Member, node: &NodeName) {
-        if let Some((left, asked)) = self.on(gang, member, node) {
-            for (left, asked) in left.iter_mut().zip(asked) {
-                *left -= asked;
-            }
+    fn take(&mut self, node: &NodeName, asked: &Amounts) {
+        let left = self.nodes.get_mut(node).into_iter().flatten();
+        for (left, asked) in left.zip(asked) {
+            *left -= asked;
         }
     }
 
     /// Takes the member's request if it fits. Unknown nodes and requests always fit.
     fn take_if_it_fits(&mut self, gang: &GangState, member: &Member, node: &NodeName) -> bool {
-        let fits = self.on(gang, member, node).is_none_or(|(left, asked)| {
-            let mut each = left.iter().zip(&asked);
-            each.all(|(left, asked)| *asked == 0 || asked <= left)
-        });
+        let Some(asked) = gang.input.requests(&member.group) else {
+            return true;
+        };
+        let asked = self.context.amounts(asked);
+        let mut each = self.nodes.get(node).into_iter().flatten().zip(&asked);
+        let fits = each.all(|(left, asked)| *asked == 0 || asked <= left);
         if fits {
-            self.take(gang, member, node);
+            self.take(node, &asked);
         }
         fits
-    }
-
-    fn on(
-        &mut self,
-        gang: &GangState,
-        member: &Member,
-        node: &NodeName,
-    ) -> Option<(&mut Amounts, Amounts)> {
-        let asked = gang.input.requests(&member.group)?;
-        Some((self.nodes.get_mut(node)?, self.context.amounts(asked)))
     }
 }

@@ -119,7 +119,8 @@ fn by_size_of_replica(members: Vec<Member>) -> Vec<Vec<Member>> {
 fn closed_to(context: &Context<'_>, gang: &GangState, template: &TemplateInput) -> NodeSet {
     let (namespace, workload) = (&gang.input.key.namespace, gang.input.workload.uid.as_str());
     let TemplateInput { labels, avoids, .. } = template;
-    let above = template.pods_preempt.then(|| gang.priority());
+    let preempts = template.pods_preempt && gang.input.group.preempts;
+    let above = preempts.then(|| gang.priority());
     let mut closed = closed_nodes(context.cluster, namespace, workload, labels, above);
     if !avoids.is_empty() {
         closed.extend(nodes_of_matching(

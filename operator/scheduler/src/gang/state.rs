@@ -225,10 +225,14 @@ impl GangState {
         node.is_some() && node.map(NodeName::as_str) == pod.holds()
     }
 
-    /// True if the member's pod is bound to its node and not terminating.
-    pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
+    /// The member's pod, if it is bound to this node and not terminating.
+    pub(crate) fn bound_pod(&self, member: &Member, node: &NodeName) -> Option<&Arc<Pod>> {
         let mut pods = self.pods_of(member).iter();
-        pods.any(|p| p.alive() && p.bound.as_ref() == Some(node))
+        pods.find(|p| p.alive() && p.bound.as_ref() == Some(node))
+    }
+
+    pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
+        self.bound_pod(member, node).is_some()
     }
 
     /// Members with a node, without a bound pod.

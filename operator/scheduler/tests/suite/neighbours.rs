@@ -186,6 +186,22 @@ fn pods_of_a_class_with_policy_never_do_not_use_nodes_closed_by_any_pod() {
     assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
 }
 
+/// kube-scheduler preempts for such pods when it binds them.
+#[test]
+fn a_gang_whose_policy_is_never_does_not_use_nodes_closed_by_any_pod() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    let hermit = hermit("llama", "kubernetes.io/hostname");
+    world.foreign_with("hermit", "n1", 0, 0, &hermit);
+    let mut never = group(&json!({}));
+    never["scheduling"] = json!({"preemptionPolicy": "Never"});
+    world.gang_with("high", HIGH, &never);
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 0);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "hermit"));
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 2);
+}
+
 #[test]
 fn constraints_that_only_kube_scheduler_evaluates_evict_no_pod() {
     let near = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]);

@@ -7,6 +7,8 @@ use lockstep_api::workload::{Backoff, GroupStatus};
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
 
+use crate::run;
+
 const SMALL: Spec = Spec {
     priority: 10,
     members: 4,
@@ -369,4 +371,31 @@ fn a_foreign_pending_pod_keeps_no_node_if_it_is_gated_or_its_owner_pins_none() {
         world.pass();
         assert_eq!(world.nodes("a"), ["n1"], "{group}");
     }
+}
+
+/// Without the admission policy, a tenant can create a pod that stands in for a member.
+#[test]
+fn members_get_what_a_pod_with_a_forged_owner_does_not_request() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let of = |members| Spec {
+        members,
+        gpus: 2,
+        ..SMALL
+    };
+    world.gang("owner", of(1));
+    world.settle();
+    let member = world.pods_of("owner").remove(0);
+    let meta = &member.metadata;
+    let copied = json!({"labels": meta.labels, "annotations": meta.annotations, "ownerReferences": meta.owner_references});
+    world.foreign_with("forged", "n1", 0, 0, &json!({"metadata": copied}));
+    world.delete(WatchedKind::Pod, &Key::of(&member));
+    world.settle();
+    world.foreign("foreign", "n1", 1000, 2);
+    let elastic = json!({"scheduling": {"gang": {"minCount": 1}}});
+    world.gang_with("other", of(2), &elastic);
+    run(&mut world, 60);
+    assert_eq!(world.running("other"), 1);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "foreign"));
+    run(&mut world, 1_300);
+    assert_eq!(world.running("other"), 2);
 }

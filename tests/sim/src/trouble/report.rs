@@ -1,10 +1,12 @@
 //! Report of a failed story.
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::TrainingWorkload;
 use serde_json::{Value, json};
 
 use crate::SimCluster;
 use crate::api::Write;
+use crate::pods::{leaving, node_of};
 
 /// Number of last writes whose changes are shown.
 const LAST: usize = 12;
@@ -25,6 +27,26 @@ pub(super) fn workloads(cluster: &SimCluster) -> String {
             "{name} {phase:?} {ready}\n{told}\n    {ledger}\n    {}",
             json!(w.spec)
         )
+    });
+    each.collect::<Vec<_>>().join("\n")
+}
+
+/// The nodes and their pods, with what they offer and request.
+pub(super) fn nodes(cluster: &SimCluster) -> String {
+    let pods = cluster.list::<Pod>();
+    let each = cluster.list::<Node>().into_iter().map(|node| {
+        let name = node.metadata.name.unwrap_or_default();
+        let here = pods.iter().filter(|pod| node_of(pod) == Some(&name));
+        let here = here.map(|pod| {
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let requests = containers.map(|c| json!(c.resources)["requests"].to_string());
+            let requests: Vec<String> = requests.collect();
+            let leaving = if leaving(pod) { " terminating" } else { "" };
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            format!("\n    {name}{leaving} {}", requests.join(" "))
+        });
+        let offers = json!(node.status)["allocatable"].to_string();
+        format!("{name} {offers}{}", here.collect::<String>())
     });
     each.collect::<Vec<_>>().join("\n")
 }

@@ -179,11 +179,12 @@ impl Story {
     fn hold(&self, broken: &[String]) {
         assert!(
             broken.is_empty(),
-            "{}\nSIM_STORY={:?}\n--- what happened\n{}\n--- workloads\n{}\n--- last writes\n{}\n--- what they changed, the last one first\n{}",
+            "{}\nSIM_STORY={:?}\n--- what happened\n{}\n--- workloads\n{}\n--- nodes\n{}\n--- last writes\n{}\n--- what they changed, the last one first\n{}",
             broken.join("\n"),
             self.numbers,
             self.told.join("\n"),
             report::workloads(&self.cluster),
+            report::nodes(&self.cluster),
             self.cluster.story(60),
             report::changes(&self.cluster)
         );
