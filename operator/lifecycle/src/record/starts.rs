@@ -32,6 +32,10 @@ use crate::wake::Wake;
 /// Consecutive failed starts by fault of the template after which the workload fails.
 const START_TRIES: i32 = 3;
 
+const NO_SUPERVISOR_REACHED: &str = "; the agents have reached no supervisor of the gang. If the \
+    container runtime hides the supervisor's socket, as sandboxes do, set \
+    failurePolicy.inPlace.supervisor to Never";
+
 struct StartFailure {
     member: Member,
     node: String,
@@ -232,6 +236,8 @@ struct Deadline {
     at: DateTime<Utc>,
     /// Number of `startDeadlineSeconds`.
     deadlines: i32,
+    /// True if the agents of several nodes have reported no arrival.
+    all_silent: bool,
 }
 
 /// `waits`: the container runs without a known arrival. `None`: the node is not ready.
@@ -248,15 +254,18 @@ fn deadline(
         return Some(Deadline {
             at: since + limit,
             deadlines: 1,
+            all_silent: false,
         });
     }
     let attempt = pod.identity.attempt;
     let members = scope.unfinished.iter().copied();
-    let since = since.max(barrier::last_arrival(facts, entry, members, attempt));
+    let arrival = barrier::last_arrival(facts, entry, members, attempt);
     let deadline = barrier::arrival_deadline(facts, pod, attempt)?;
+    let nodes: BTreeSet<&NodeName> = scope.assigned.values().collect();
     Some(Deadline {
-        at: deadline.at(since, limit),
+        at: deadline.at(since.max(arrival), limit),
         deadlines: deadline.deadlines,
+        all_silent: arrival == DateTime::UNIX_EPOCH && nodes.len() > 1,
     })
 }
 
@@ -320,7 +329,7 @@ fn start(
     let waits = held && trainer.is_some_and(ContainerView::running);
     match deadline(facts, scope, entry, pod, waits) {
         Some(deadline) if facts.due(deadline.at).passed(wake) => {
-            Start::Late(not_in_time(&observed, node, held, deadline.deadlines))
+            Start::Late(not_in_time(&observed, node, held, &deadline))
         }
         Some(_) | None => Start::UnderWay,
     }
@@ -332,9 +341,10 @@ fn not_in_time(
     observed: &MemberObservation<'_>,
     node: &str,
     held: bool,
-    deadlines: i32,
+    deadline: &Deadline,
 ) -> StartFailure {
     let (facts, member, pod) = (observed.facts, observed.member, observed.pod);
+    let deadlines = deadline.deadlines;
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let within = span(limit.saturating_mul(i64::from(deadlines)));
     let times = if deadlines == 1 {
@@ -376,6 +386,9 @@ fn not_in_time(
             reasons::START_DEADLINE_EXCEEDED,
             &format!(": {}", problem.message),
         ),
+        None if held && deadline.all_silent => {
+            late(reasons::START_DEADLINE_EXCEEDED, NO_SUPERVISOR_REACHED)
+        }
         None => late(reasons::START_DEADLINE_EXCEEDED, ""),
     }
 }

@@ -267,3 +267,19 @@ fn a_gang_without_a_start_problem_says_only_how_many_members_are_ready() {
         "0/2 members are ready or have succeeded"
     );
 }
+
+/// A runtime that is the node's default can hide the socket of the supervisor from the agent.
+#[test]
+fn a_gang_whose_supervisors_no_agent_reaches_names_the_remedy() {
+    let mut w = Solo::supervised(spec(4));
+    w.rounds(1);
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.fault(node, |f| f.silent_agent = true);
+    }
+    w.rounds(240);
+    let remedy = "set failurePolicy.inPlace.supervisor to Never";
+    let statuses = w.written();
+    let mut conditions = statuses.iter().flat_map(|status| &status.conditions);
+    let named = conditions.any(|c| c.type_ == "Admitted" && c.message.contains(remedy));
+    assert!(named, "{}", w.story(40));
+}

@@ -74,21 +74,9 @@ pub(super) const STORIES: &[Story] = &[
         w.wait(200);
         w
     }),
-    ("is not heard of at the barrier", || {
-        let more = json!({"failurePolicy": {"startDeadlineSeconds": 60}});
-        let mut w = Solo::supervised(gang_with(2, &more));
-        // Agents publish their capabilities first, and then fall silent.
-        let nodes = w.node_names();
-        for node in &nodes {
-            w.capacity(node, 0);
-        }
-        w.settle();
-        w.faults(|f| f.silent_agent = true);
-        for node in &nodes {
-            w.capacity(node, 2);
-        }
-        w.rounds(330);
-        w
+    ("is not heard of at the barrier", || unheard(2)),
+    ("is not heard of at the barrier on any of two nodes", || {
+        unheard(4)
     }),
     ("does not start again", || {
         let mut more = rule("RestartPod");
@@ -101,6 +89,24 @@ pub(super) const STORIES: &[Story] = &[
         w
     }),
 ];
+
+/// A supervised gang of this size, two members on a node, whose agents fall silent.
+fn unheard(members: i32) -> Solo {
+    let more = json!({"failurePolicy": {"startDeadlineSeconds": 60}});
+    let mut w = Solo::supervised(gang_with(members, &more));
+    // Agents publish their capabilities first.
+    let nodes = w.node_names();
+    for node in &nodes {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    w.faults(|f| f.silent_agent = true);
+    for node in &nodes {
+        w.capacity(node, 2);
+    }
+    w.rounds(330);
+    w
+}
 
 /// A supervised gang of three, of which one member hangs after its second step.
 fn hangs(action: &str) -> Solo {
