@@ -220,9 +220,9 @@ impl ClusterModel {
         entry.class = Some(class);
         let node = Arc::new(node);
         entry.node = Some(Arc::clone(&node));
-        let new_keys: Vec<&str> = (self.wanted_keys.iter())
+        let new_keys: Vec<&str> = (node.labels.keys())
             .map(String::as_str)
-            .filter(|key| node.labels.contains_key(*key) && !self.now.dims.has_key(key))
+            .filter(|key| self.wanted_keys.contains(*key) && !self.now.dims.has_key(key))
             .collect();
         let mut offered = node.allocatable.iter();
         if offered.all(|(name, _)| self.now.dims.has(name)) && new_keys.is_empty() {
@@ -338,7 +338,7 @@ impl ClusterModel {
     }
 
     /// Makes a node label a topology key, until [`Self::forget_unused`]. A label that no node has
-    /// takes no space, so the labels of the nodes bound what workloads can add.
+    /// had takes no space, so the labels of the nodes bound what workloads can add.
     pub fn use_topology_key(&mut self, key: &str) {
         if !self.wanted_keys.insert(key.to_owned()) {
             return;

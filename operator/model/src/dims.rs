@@ -70,7 +70,7 @@ impl Dims {
         known.unwrap_or(0)
     }
 
-    pub(crate) fn has_key(&self, name: &str) -> bool {
+    pub fn has_key(&self, name: &str) -> bool {
         self.keys.iter().any(|k| k == name)
     }
 

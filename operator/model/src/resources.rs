@@ -152,13 +152,11 @@ pub(crate) fn resized_pod_takes(
         }
         Ok(out)
     };
-    let whole = match &spec.resources {
-        None => Resources::default(),
-        wanted => {
-            let (allocated, applied) = (&status.allocated_resources, status.resources.as_ref());
-            largest(wanted.as_ref(), allocated, applied)?
-        }
-    };
+    let mut whole = requests(spec.resources.as_ref())?;
+    if whole.iter().any(|(name, _)| pod_level(name)) && status.resources.is_some() {
+        let (allocated, applied) = (&status.allocated_resources, status.resources.as_ref());
+        whole = largest(spec.resources.as_ref(), allocated, applied)?;
+    }
     let of = |container: &ContainerResources| {
         let wanted = container.resources.as_ref();
         match status.container(&container.name) {

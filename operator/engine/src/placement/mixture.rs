@@ -329,7 +329,7 @@ impl<'a> Mixture<'a> {
         if self.surplus() < 0 && self.knows_all() {
             return MixtureFit::DoesNotFit;
         }
-        self.steps += self.nodes.len() as u64;
+        self.steps += self.nodes.iter().filter(|nodes| **nodes > 0).count() as u64;
         if self.steps() >= end {
             return MixtureFit::Unknown;
         }

@@ -17,8 +17,8 @@ use crate::{
     problem::{Amounts, Assignment, DomainIx, ShapeIx},
 };
 
-/// Most steps to pack one pattern of a domain. More steps find hardly more patterns, and are missing
-/// for other domains.
+/// Most steps to find out whether a domain holds a pattern. With more steps for each, fewer planted
+/// gangs are placed, because none are left for the last domains.
 const PATTERN_STEPS: u64 = 250;
 
 /// Most patterns of a domain to pack. With more, placements remain correct, but infeasibility can no
@@ -195,8 +195,7 @@ impl<'r, 'p> ReplicaPatterns<'r, 'p> {
             instance, domains, ..
         } = self.replicas;
         instance.steps.spend(domains[domain].len() as u64);
-        let pack = || pack(instance, free, &domains[domain], pods);
-        instance.steps.share(PATTERN_STEPS, pack)
+        pack(instance, free, &domains[domain], pods)
     }
 
     /// Places the replicas as the search has found.
@@ -380,7 +379,9 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         }
         self.packed += 1;
         let pods = self.search.pods(&self.pattern, self.started);
-        match self.search.pack(self.free, self.domain, &pods) {
+        let steps = &self.search.replicas.instance.steps;
+        let pack = || self.search.pack(self.free, self.domain, &pods);
+        match steps.share(PATTERN_STEPS, pack) {
             Ok(assigned) => {
                 let instance = self.search.replicas.instance;
                 for a in assigned {

@@ -29,7 +29,7 @@ const UNIT_STEPS: u64 = 4;
 /// Step limit for the victims of an answer. Later victims count as evicting no unit.
 const MOST_STEPS: u64 = 1_200_000;
 
-/// Number of compared answers. Each uses the follow-on costs found so far.
+/// Most compared answers. Each uses the follow-on costs found so far.
 const ROUNDS: usize = 4;
 
 /// Least-cost answer including follow-on evictions. Adds the follow-on cost of each victim to its
@@ -50,6 +50,7 @@ pub(super) fn preempt(
             &answer.placement,
             options.follow_on_depth,
         );
+        let promised = answer.cost;
         answer.cost = instance.units.eviction_cost(&answer.victims);
         answer
             .cost
@@ -64,10 +65,11 @@ pub(super) fn preempt(
         }
         let settled = caused.is_empty();
         answer.explanation.follow_on = caused;
-        if best.as_ref().is_some_and(|b| b.cost <= answer.cost) {
-            break;
+        // No set without the known follow-on evictions is cheaper than this one.
+        let settled = settled || best.as_ref().is_some_and(|b| b.cost <= promised);
+        if best.as_ref().is_none_or(|b| answer.cost < b.cost) {
+            best = Some(answer);
         }
-        best = Some(answer);
         if settled {
             break;
         }

@@ -23,6 +23,22 @@ fn a_victim_that_would_evict_in_turn_brings_that_cost() {
 }
 
 #[test]
+fn a_set_that_disappoints_does_not_end_the_search() {
+    let mut case = racks(&[4]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(20, 150, GPUS, &[1]);
+    case.unit(20, 300, GPUS, &[2]).preempts = false;
+    case.unit(5, 700, GPUS, &[3]).preempts = false;
+    case.options.order = VictimOrder::LeastWork;
+    case.options.follow_on_depth = 1;
+    let answer = case.answer(&gang(GPUS, 1));
+    assert_eq!(
+        (answer.victims.as_slice(), answer.cost.lost),
+        (&[2][..], 300)
+    );
+}
+
+#[test]
 fn follow_on_cost_is_reported_if_no_victim_avoids_it() {
     let mut case = racks(&[2]);
     case.unit(20, 100, GPUS, &[0]);

@@ -32,7 +32,7 @@ use crate::wake::Wake;
 /// Consecutive failed starts by fault of the template after which the workload fails.
 const START_TRIES: i32 = 3;
 
-const NO_SUPERVISOR_REACHED: &str = "; the agents have reached no supervisor of the gang. If the \
+const NO_SUPERVISOR_REACHED: &str = "; the agents of several nodes have reached no supervisor. If the \
     container runtime hides the supervisor's socket, as sandboxes do, set \
     failurePolicy.inPlace.supervisor to Never";
 
@@ -236,8 +236,19 @@ struct Deadline {
     at: DateTime<Utc>,
     /// Number of `startDeadlineSeconds`.
     deadlines: i32,
-    /// True if the agents of several nodes have reported no arrival.
+    /// True if several members wait for agents of several nodes, and none has arrived.
     all_silent: bool,
+}
+
+/// True if supervised members run on several nodes with agents.
+fn wait_on_several_nodes(facts: &Facts<'_>, scope: &DomainScope<'_>, entry: &DomainLedger) -> bool {
+    let pods = scope.unfinished.iter().filter_map(|&member| {
+        let pod = facts.current(entry, member)?;
+        let trainer = facts.observe(member, pod).trainer()?;
+        (pod.is_supervised() && trainer.running()).then_some(pod)
+    });
+    let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node.as_deref()).collect();
+    nodes.len() > 1 && nodes.iter().all(|node| facts.agent(node).is_some())
 }
 
 /// `waits`: the container runs without a known arrival. `None`: the node is not ready.
@@ -261,11 +272,10 @@ fn deadline(
     let members = scope.unfinished.iter().copied();
     let arrival = barrier::last_arrival(facts, entry, members, attempt);
     let deadline = barrier::arrival_deadline(facts, pod, attempt)?;
-    let nodes: BTreeSet<&NodeName> = scope.assigned.values().collect();
     Some(Deadline {
         at: deadline.at(since.max(arrival), limit),
         deadlines: deadline.deadlines,
-        all_silent: arrival == DateTime::UNIX_EPOCH && nodes.len() > 1,
+        all_silent: arrival == DateTime::UNIX_EPOCH && wait_on_several_nodes(facts, scope, entry),
     })
 }
 

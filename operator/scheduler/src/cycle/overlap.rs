@@ -36,9 +36,7 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     );
     for gang in gangs.iter().filter(|g| holds(g)) {
         for (member, node) in gang.unfinished_assigned() {
-            if left.counts(node)
-                && let Some(pod) = gang.bound_pod(member, node)
-            {
+            for pod in gang.bound_pods(member, node) {
                 left.take(node, &context.amounts(&pod.requests));
             }
         }
@@ -79,10 +77,6 @@ impl<'a> Left<'a> {
             context,
             nodes: each.collect(),
         }
-    }
-
-    fn counts(&self, node: &NodeName) -> bool {
-        self.nodes.contains_key(node)
     }
 
     fn take(&mut self, node: &NodeName, asked: &Amounts) {

@@ -119,7 +119,8 @@ fn by_size_of_replica(members: Vec<Member>) -> Vec<Vec<Member>> {
 fn closed_to(context: &Context<'_>, gang: &GangState, template: &TemplateInput) -> NodeSet {
     let (namespace, workload) = (&gang.input.key.namespace, gang.input.workload.uid.as_str());
     let TemplateInput { labels, avoids, .. } = template;
-    let preempts = template.pods_preempt && gang.input.group.preempts;
+    let may_preempt = gang.input.group.preempts && context.settings.preemption_enabled;
+    let preempts = template.pods_preempt && may_preempt;
     let above = preempts.then(|| gang.priority());
     let mut closed = closed_nodes(context.cluster, namespace, workload, labels, above);
     if !avoids.is_empty() {

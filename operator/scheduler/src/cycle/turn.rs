@@ -62,7 +62,11 @@ impl<'c> Turn<'c> {
             later: ahead.starting_after(ends),
             only: None,
         };
-        let shares = plain && !cycle.queue.previous.contains_key(&at);
+        // Keys that are not in use are equal to the engine.
+        let dims = context.cluster.dims();
+        let mut levels = gang.input.group.topology.iter();
+        let labelled = levels.all(|level| dims.has_key(&level.key));
+        let shares = plain && labelled && !cycle.queue.previous.contains_key(&at);
         Ok(Self {
             cycle,
             context,

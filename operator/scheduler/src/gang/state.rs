@@ -225,14 +225,18 @@ impl GangState {
         node.is_some() && node.map(NodeName::as_str) == pod.holds()
     }
 
-    /// The member's pod, if it is bound to this node and not terminating.
-    pub(crate) fn bound_pod(&self, member: &Member, node: &NodeName) -> Option<&Arc<Pod>> {
-        let mut pods = self.pods_of(member).iter();
-        pods.find(|p| p.alive() && p.bound.as_ref() == Some(node))
+    /// Pods of the member that are bound to this node and not terminating.
+    pub(crate) fn bound_pods(
+        &self,
+        member: &Member,
+        node: &NodeName,
+    ) -> impl Iterator<Item = &Arc<Pod>> {
+        let pods = self.pods_of(member).iter();
+        pods.filter(move |p| p.alive() && p.bound.as_ref() == Some(node))
     }
 
     pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
-        self.bound_pod(member, node).is_some()
+        self.bound_pods(member, node).next().is_some()
     }
 
     /// Members with a node, without a bound pod.

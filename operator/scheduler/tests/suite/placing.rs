@@ -373,6 +373,21 @@ fn a_foreign_pending_pod_keeps_no_node_if_it_is_gated_or_its_owner_pins_none() {
     }
 }
 
+#[test]
+fn gangs_that_require_labels_of_no_node_each_name_their_own() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let keys = [("a", "example.com/rack"), ("b", "example.com/pod")];
+    for (name, key) in keys {
+        let topology = json!({"scheduling": {"topology": {"key": key, "mode": "Required"}}});
+        world.gang_with(name, SMALL, &topology);
+    }
+    run(&mut world, 10);
+    for (name, key) in keys {
+        let message = world.condition(name).message;
+        assert!(message.contains(key), "{message}");
+    }
+}
+
 /// Without the admission policy, a tenant can create a pod that stands in for a member.
 #[test]
 fn members_get_what_a_pod_with_a_forged_owner_does_not_request() {

@@ -16,8 +16,8 @@ use crate::{
 const CHEAPEST_NODES: usize = 96;
 
 impl LocalSearch<'_> {
-    /// Evicts covers with the least price per slot, ignoring slots beyond the need, on the cheapest
-    /// nodes, else on any node. Returns the evicted units: none if the pool is exhausted.
+    /// Evicts covers with the least price per slot, ignoring slots beyond the need. Starts with the
+    /// cheapest nodes, or with all nodes if these offer nothing. Returns the evicted units: none if the pool is exhausted.
     pub(super) fn evict_for_slots(&mut self, shape: ShapeIx, missing: i64, limit: Price) -> Cover {
         if self.state.fit.shapes[shape].replica_size.is_some() {
             let cover = self.best_replica(shape).unwrap_or_default();
@@ -56,10 +56,16 @@ impl LocalSearch<'_> {
             if units.any(|unit| unit.cascade.is_some()) {
                 break;
             }
-            for &candidate in &offer.cover {
-                for (node, _) in instance.uses(candidate) {
-                    offers.extend(self.offer(shape, missing, node).map(Reverse));
-                }
+            let nodes = offer.cover.iter().flat_map(|&c| instance.uses(c));
+            let nodes: BTreeSet<NodeIx> = nodes.map(|(node, _)| node).collect();
+            if self
+                .state
+                .deficit()
+                .is_some_and(|(lacking, _)| lacking == shape)
+            {
+                let nodes: Vec<NodeIx> = nodes.into_iter().collect();
+                let new = self.offers(shape, missing, &nodes);
+                offers.extend(new.into_iter().map(Reverse));
             }
         }
         taken
