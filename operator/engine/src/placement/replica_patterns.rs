@@ -379,11 +379,10 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         }
         self.packed += 1;
         let pods = self.search.pods(&self.pattern, self.started);
-        let steps = &self.search.replicas.instance.steps;
+        let instance = self.search.replicas.instance;
         let pack = || self.search.pack(self.free, self.domain, &pods);
-        match steps.share(PATTERN_STEPS, pack) {
+        match instance.steps.share(PATTERN_STEPS, pack) {
             Ok(assigned) => {
-                let instance = self.search.replicas.instance;
                 for a in assigned {
                     let shape = &instance.demand.shapes[a.shape];
                     instance.take(self.free, a.node, shape, -i64::from(a.count));

@@ -236,19 +236,6 @@ struct Deadline {
     at: DateTime<Utc>,
     /// Number of `startDeadlineSeconds`.
     deadlines: i32,
-    /// True if several members wait for agents of several nodes, and none has arrived.
-    all_silent: bool,
-}
-
-/// True if supervised members run on several nodes with agents.
-fn wait_on_several_nodes(facts: &Facts<'_>, scope: &DomainScope<'_>, entry: &DomainLedger) -> bool {
-    let pods = scope.unfinished.iter().filter_map(|&member| {
-        let pod = facts.current(entry, member)?;
-        let trainer = facts.observe(member, pod).trainer()?;
-        (pod.is_supervised() && trainer.running()).then_some(pod)
-    });
-    let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node.as_deref()).collect();
-    nodes.len() > 1 && nodes.iter().all(|node| facts.agent(node).is_some())
 }
 
 /// `waits`: the container runs without a known arrival. `None`: the node is not ready.
@@ -265,18 +252,36 @@ fn deadline(
         return Some(Deadline {
             at: since + limit,
             deadlines: 1,
-            all_silent: false,
         });
     }
     let attempt = pod.identity.attempt;
     let members = scope.unfinished.iter().copied();
-    let arrival = barrier::last_arrival(facts, entry, members, attempt);
+    let since = since.max(barrier::last_arrival(facts, entry, members, attempt));
     let deadline = barrier::arrival_deadline(facts, pod, attempt)?;
     Some(Deadline {
-        at: deadline.at(since.max(arrival), limit),
+        at: deadline.at(since, limit),
         deadlines: deadline.deadlines,
-        all_silent: arrival == DateTime::UNIX_EPOCH && wait_on_several_nodes(facts, scope, entry),
     })
+}
+
+/// True if supervised members run on several nodes with agents, and none has arrived.
+fn all_silent(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+    attempt: i64,
+) -> bool {
+    let members = || scope.unfinished.iter().copied();
+    if barrier::last_arrival(facts, entry, members(), attempt) != DateTime::UNIX_EPOCH {
+        return false;
+    }
+    let pods = members().filter_map(|member| {
+        let pod = facts.current(entry, member)?;
+        let trainer = facts.observe(member, pod).trainer()?;
+        (pod.is_supervised() && trainer.running()).then_some(pod)
+    });
+    let nodes: BTreeSet<&str> = pods.filter_map(|pod| pod.node.as_deref()).collect();
+    nodes.len() > 1 && nodes.iter().all(|node| facts.agent(node).is_some())
 }
 
 fn start(
@@ -339,22 +344,24 @@ fn start(
     let waits = held && trainer.is_some_and(ContainerView::running);
     match deadline(facts, scope, entry, pod, waits) {
         Some(deadline) if facts.due(deadline.at).passed(wake) => {
-            Start::Late(not_in_time(&observed, node, held, &deadline))
+            let silent = waits && all_silent(facts, scope, entry, attempt);
+            let deadlines = deadline.deadlines;
+            Start::Late(not_in_time(&observed, node, held, deadlines, silent))
         }
         Some(_) | None => Start::UnderWay,
     }
 }
 
 /// `held`: the member is not released. The message then names the waiting container instead of the
-/// supervisor.
+/// supervisor. `silent`: as [`all_silent`].
 fn not_in_time(
     observed: &MemberObservation<'_>,
     node: &str,
     held: bool,
-    deadline: &Deadline,
+    deadlines: i32,
+    silent: bool,
 ) -> StartFailure {
     let (facts, member, pod) = (observed.facts, observed.member, observed.pod);
-    let deadlines = deadline.deadlines;
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let within = span(limit.saturating_mul(i64::from(deadlines)));
     let times = if deadlines == 1 {
@@ -396,9 +403,7 @@ fn not_in_time(
             reasons::START_DEADLINE_EXCEEDED,
             &format!(": {}", problem.message),
         ),
-        None if held && deadline.all_silent => {
-            late(reasons::START_DEADLINE_EXCEEDED, NO_SUPERVISOR_REACHED)
-        }
+        None if silent => late(reasons::START_DEADLINE_EXCEEDED, NO_SUPERVISOR_REACHED),
         None => late(reasons::START_DEADLINE_EXCEEDED, ""),
     }
 }

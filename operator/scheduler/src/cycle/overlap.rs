@@ -36,6 +36,9 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     );
     for gang in gangs.iter().filter(|g| holds(g)) {
         for (member, node) in gang.unfinished_assigned() {
+            if !left.nodes.contains_key(node) {
+                continue;
+            }
             for pod in gang.bound_pods(member, node) {
                 left.take(node, &context.amounts(&pod.requests));
             }

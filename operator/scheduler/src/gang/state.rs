@@ -235,6 +235,7 @@ impl GangState {
         pods.filter(move |p| p.alive() && p.bound.as_ref() == Some(node))
     }
 
+    /// True if the member's pod is bound to this node and not terminating.
     pub fn bound(&self, member: &Member, node: &NodeName) -> bool {
         self.bound_pods(member, node).next().is_some()
     }

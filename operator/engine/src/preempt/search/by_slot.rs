@@ -17,7 +17,8 @@ const CHEAPEST_NODES: usize = 96;
 
 impl LocalSearch<'_> {
     /// Evicts covers with the least price per slot, ignoring slots beyond the need. Starts with the
-    /// cheapest nodes, or with all nodes if these offer nothing. Returns the evicted units: none if the pool is exhausted.
+    /// cheapest nodes, or with all nodes if these offer nothing. Returns the evicted units: none if
+    /// the pool is exhausted.
     pub(super) fn evict_for_slots(&mut self, shape: ShapeIx, missing: i64, limit: Price) -> Cover {
         if self.state.fit.shapes[shape].replica_size.is_some() {
             let cover = self.best_replica(shape).unwrap_or_default();
