@@ -5,9 +5,14 @@ use chrono::{DateTime, Utc};
 
 use super::show::{WallClock, write};
 use crate::args::{CheckpointArgs, DryRunArg, WriteArgs};
-use crate::change::{Wish, change};
+use crate::change::{FieldChange, Wish, change};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
+use crate::problem::Problem;
+
+/// Writes of a command that meet another version of the workload, as in client-go's
+/// `retry.DefaultRetry`.
+const TRIES: usize = 5;
 
 pub async fn checkpoint(
     cluster: &ClusterReader,
@@ -25,9 +30,8 @@ pub async fn grant(
     now: DateTime<Utc>,
 ) -> Result<Outcome> {
     let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
-    let workload = cluster.workload(namespace, &args.name).await?;
     let name = format!("trainingworkload {namespace}/{}", args.name);
-    let Some(change) = change(&workload, wish, now)? else {
+    let Some(change) = written(cluster, namespace, args, wish, now).await? else {
         write(&format!("{name}: no change, {}\n", wish.unchanged()))?;
         return Ok(Outcome::Done);
     };
@@ -36,10 +40,6 @@ pub async fn grant(
         DryRunArg::Client => " (client dry run: nothing was sent)",
         DryRunArg::Server => " (server dry run: the API server would accept it)",
     };
-    if args.dry_run != DryRunArg::Client {
-        let dry_run = args.dry_run == DryRunArg::Server;
-        cluster.write(&workload, &change, dry_run).await?;
-    }
     let from = match &change.from {
         serde_json::Value::Null => "unset".to_owned(),
         value => value.to_string(),
@@ -49,4 +49,36 @@ pub async fn grant(
         change.field, change.to, change.effect
     ))?;
     Ok(Outcome::Done)
+}
+
+/// Writes the field and returns the change; `None` if the field has the value. The manager may
+/// write the status at any time: then the workload is read again, and the write is repeated unless
+/// someone else changed the field.
+async fn written(
+    cluster: &ClusterReader,
+    namespace: &str,
+    args: &WriteArgs,
+    wish: Wish,
+    now: DateTime<Utc>,
+) -> Result<Option<FieldChange>> {
+    let mut read = None;
+    for _ in 0..TRIES {
+        let workload = cluster.workload(namespace, &args.name).await?;
+        let Some(change) = change(&workload, wish, now)? else {
+            return Ok(None);
+        };
+        if *read.get_or_insert_with(|| change.from.clone()) != change.from {
+            break;
+        }
+        if args.dry_run == DryRunArg::Client {
+            return Ok(Some(change));
+        }
+        let dry_run = args.dry_run == DryRunArg::Server;
+        match cluster.write(&workload, &change, dry_run).await {
+            Err(Problem::Changed { .. }) => {}
+            answer => return Ok(answer.map(|()| Some(change))?),
+        }
+    }
+    let name = args.name.clone();
+    Err(Problem::Changed { name }.into())
 }

@@ -1,6 +1,7 @@
 //! Commands of the program against an API server with prepared answers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -257,14 +258,50 @@ fn a_tenant_sees_the_queue_of_a_namespace_without_places() {
     assert_eq!(rows[1][..6], ["-", "ml", "new", "7", "-", "waits"]);
 }
 
+/// A workload that the manager writes after each of the first reads; all of them have these
+/// restart nonces, in this order.
+fn busy(nonces: &'static [i64]) -> ApiServer {
+    let reads = AtomicUsize::new(0);
+    ApiServer::start(move |request| {
+        if request.method == "PATCH" {
+            let last = json!(nonces.len().to_string());
+            return if request.body["metadata"]["resourceVersion"] == last {
+                (200, running("llama"))
+            } else {
+                refusal(409, "Conflict", "the object has been modified")
+            };
+        }
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        let mut workload = running("llama");
+        workload["metadata"]["resourceVersion"] = json!((read + 1).to_string());
+        workload["spec"]["restartNonce"] = json!(nonces[read]);
+        (200, workload)
+    })
+}
+
 #[test]
-fn a_workload_that_was_changed_meanwhile_is_not_written() {
+fn a_write_is_repeated_if_the_manager_wrote_the_status_meanwhile() {
+    let server = busy(&[4, 4, 4]);
+    let out = ask(&server.address, &["restart", "llama", "-n", "ml"]);
+    assert_eq!(
+        stdout(&out),
+        "trainingworkload ml/llama: spec.restartNonce 4 -> 5: all members restart once, without using the restart budget\n"
+    );
+    assert_eq!(patches(&server).len(), 3);
+}
+
+#[test]
+fn a_field_that_was_changed_meanwhile_is_not_written() {
+    let refused = "error: \"llama\" was modified before the write: nothing was written; check the workload and retry\n";
+    let server = busy(&[4, 5, 5]);
+    let out = ask(&server.address, &["restart", "llama", "-n", "ml"]);
+    assert_eq!(stderr(&out), refused);
+    assert_eq!(patches(&server).len(), 1);
+
     let server = writable(refusal(409, "Conflict", "the object has been modified"));
     let out = ask(&server.address, &["suspend", "llama", "-n", "ml"]);
-    assert_eq!(
-        stderr(&out),
-        "error: \"llama\" was modified before the write: nothing was written; check the workload and retry\n"
-    );
+    assert_eq!(stderr(&out), refused);
+    assert_eq!(patches(&server).len(), 5);
 }
 
 /// Answers dry runs with these functions, everything else from lists.
