@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::{Assignments, Domain, Gang};
-use lockstep_api::ids::NodeName;
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
@@ -81,6 +81,7 @@ impl<'a> GangPods<'_, 'a> {
 
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
+        let last_gated = self.last_gated();
         for (domain, entry) in self.active_domains() {
             let failed = entry.incident.as_ref();
             let failed = failed.is_some_and(|i| !i.cause.kind.is_requested());
@@ -92,7 +93,8 @@ impl<'a> GangPods<'_, 'a> {
                     .filter(|_| self.membership.contains(member));
                 for pod in self.facts.pods_of(member) {
                     if current.is_some_and(|c| c.uid == pod.uid) {
-                        self.repair_current(member, pod, finished, out);
+                        let waits = last_gated == Some(&pod.uid);
+                        self.repair_current(member, pod, finished, waits, out);
                     } else {
                         if self.membership.contains(member)
                             && !self.gang.degrades()
@@ -115,12 +117,14 @@ impl<'a> GangPods<'_, 'a> {
         }
     }
 
-    /// `finished`: all members of the gang have succeeded.
+    /// `finished`: all members of the gang have succeeded. `waits`: the pod is the last gated one of
+    /// its native group.
     fn repair_current(
         &self,
         member: &Member,
         pod: &PodView,
         finished: bool,
+        waits: bool,
         out: &mut Vec<Action>,
     ) {
         if pod.terminating() {
@@ -135,7 +139,7 @@ impl<'a> GangPods<'_, 'a> {
         if misplaced || lingers || again {
             out.extend(unpublish(pod));
             out.extend(delete(pod));
-        } else if pod.gated && self.may_be_bound(pod, node) {
+        } else if pod.gated && !waits && self.may_be_bound(pod, node) {
             out.push(Action::RemoveGate {
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
@@ -159,8 +163,22 @@ impl<'a> GangPods<'_, 'a> {
         }
     }
 
+    /// The pod of a native group that stays gated until the victims are gone. kube-scheduler tries a
+    /// native gang when none of its pods is gated. If it fails, it writes the status of each pod
+    /// before the next try.
+    fn last_gated(&self) -> Option<&Uid> {
+        let preempting = self.placement?.preempting.as_ref()?;
+        if preempting.binding.is_some() {
+            return None;
+        }
+        let mut pods = self.facts.current_pods(self.ledger, self.gang);
+        let joined = |pod: &PodView| pod.gated && pod.identity.native_group.is_some();
+        let last = pods.find_map(|(_, pod)| pod.filter(|pod| joined(pod)))?;
+        Some(&last.uid)
+    }
+
     /// True without victims, or if the scheduler has nominated the node because its victims are
-    /// gone.
+    /// leaving or gone.
     fn may_be_bound(&self, pod: &PodView, node: Option<&str>) -> bool {
         let nominated = pod.nominated.is_some() && pod.nominated.as_deref() == node;
         nominated || !self.is_preempting()

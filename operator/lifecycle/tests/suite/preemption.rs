@@ -159,7 +159,10 @@ fn a_preemption_of_what_has_no_placement_is_withdrawn() {
 
 /// A gang of two with a placement that waits for victims.
 fn preemptor() -> Solo {
-    let mut w = Solo::new(gang(2));
+    preempting(Solo::new(gang(2)))
+}
+
+fn preempting(mut w: Solo) -> Solo {
     while w.status().applied.is_none() || w.groups().is_empty() {
         w.pass();
     }
@@ -214,6 +217,25 @@ fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
     nominate(&mut w, 2);
     w.control();
     assert!(w.pods().iter().all(|p| !gated(p)));
+}
+
+#[test]
+fn one_pod_of_a_native_group_is_gated_until_the_victims_are_gone() {
+    let mut w = preempting(Solo::native(gang(2)));
+    let gates = |w: &mut Solo| {
+        w.control();
+        w.pods().iter().map(gated).collect::<Vec<_>>()
+    };
+    assert_eq!(gates(&mut w), [true, true]);
+    nominate(&mut w, 2);
+    assert_eq!(gates(&mut w), [true, false]);
+    assert!(w.is_idle());
+    let since = w.now();
+    w.edit_group("workload", |group| {
+        let intent = group.status.as_mut().unwrap().preemption.as_mut().unwrap();
+        intent.binding = Some(BindingProgress { bound: 0, since });
+    });
+    assert_eq!(gates(&mut w), [false, false]);
 }
 
 #[test]
