@@ -212,6 +212,14 @@ impl Cluster {
         &self.free
     }
 
+    /// The same nodes with this free capacity.
+    pub(crate) fn with_free_table(&self, free: Vec<i64>) -> Self {
+        Self {
+            free: Arc::new(free),
+            ..self.clone()
+        }
+    }
+
     fn hold_placement(&mut self, shapes: &[Shape], placement: &GangPlacement, sign: i64) {
         for assignment in &placement.assignments {
             if let Some(shape) = shapes.get(assignment.shape) {

@@ -202,7 +202,7 @@ fn positions_in(nodes: &[NodeIx], set: &NodeSet) -> NodeSet {
 
 /// Number of the first dimensions of every cluster: milli-CPU, bytes and pods. Extended resources
 /// follow.
-const EXTENDED: usize = 3;
+pub(crate) const EXTENDED: usize = 3;
 
 impl Scarce {
     /// Scarcest resource of a shape on admitting nodes. `alone`: the gang has one shape.

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use super::instance::PlacementInstance;
 use super::patterns::{Kind, KindIx, NodeState, Pattern};
-use super::slots::slots;
 use super::want::{Want, largest_first, wants};
 use crate::problem::NodeIx;
 
@@ -71,19 +70,11 @@ impl<'a> Kinds<'a> {
         let each = self.most.iter();
         let requests: SmallVec<[&[i64]; 4]> = each.map(|w| &*shapes[w.shape].request).collect();
         let each = self.most.iter();
-        let most: Pattern = each.map(|want| self.most_of(want, node, free)).collect();
+        let most: Pattern = each
+            .map(|want| want.fitting(self.instance, node, free).into())
+            .collect();
         let (kind, looked_at) = Kind::new(&requests, &most, free);
         self.steps += looked_at;
         kind
-    }
-
-    /// How many pods of a shape fit on a node with this free capacity, at most the upper bound.
-    fn most_of(&self, want: &Want, node: NodeIx, free: &[i64]) -> i64 {
-        if self.instance.admits[want.shape].contains(node) {
-            let request = &self.instance.demand.shapes[want.shape].request;
-            i64::from(slots(free, request).min(want.count))
-        } else {
-            0
-        }
     }
 }

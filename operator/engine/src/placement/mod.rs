@@ -22,8 +22,8 @@ mod slots;
 mod steps;
 pub(crate) mod want;
 
-pub(crate) use instance::PlacementInstance;
-pub(crate) use slots::slots;
+pub(crate) use instance::{EXTENDED, PlacementInstance};
+pub(crate) use slots::{slots, slots_up_to};
 pub(crate) use steps::Steps;
 
 pub use steps::PLACEMENT_STEPS;
@@ -87,6 +87,18 @@ pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Optio
     }
     instance.steps = Steps::new(steps);
     place_in(&instance, cluster.free_table().to_vec()).ok()
+}
+
+/// Takes capacity for the needed members of a gang without topology. False if it does not fit;
+/// `free` is then unchanged.
+pub(crate) fn take_if_it_fits(cluster: &Cluster, demand: &Demand, free: &mut [i64]) -> bool {
+    if check(cluster, demand).is_err() {
+        return false;
+    }
+    let instance = PlacementInstance::new(cluster, demand);
+    let needed = want::wants(&demand.needed());
+    pack::has_slots(&instance, free)
+        && pack::pack(&instance, free, &instance.nodes, &needed).is_ok()
 }
 
 /// As [`place_in`], in the current free capacity. Refuses most waiting gangs without a copy of the

@@ -76,21 +76,16 @@ pub(super) fn has_slots(instance: &PlacementInstance<'_>, free: &[i64]) -> bool 
 /// Pods without a slot, if the gang needs pods of one shape only.
 fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Option<Want> {
     let wanted = wants(&instance.demand.needed());
-    let &[Want { shape, count }] = &*wanted else {
+    let &[mut missing] = &*wanted else {
         return None;
     };
-    let spec = &instance.demand.shapes[shape];
-    let mut missing = count;
     for &node in &instance.nodes {
-        missing = missing.saturating_sub(instance.slots_on(free, shape, spec, node));
-        if missing == 0 {
+        missing.count -= missing.fitting(instance, node, instance.free_on(free, node));
+        if missing.count == 0 {
             return None;
         }
     }
-    Some(Want {
-        shape,
-        count: missing,
-    })
+    Some(missing)
 }
 
 /// Packs all wanted pods onto the nodes, or leaves `free` unchanged.
@@ -285,11 +280,9 @@ impl Fits {
             slots: 0,
         };
         for (position, &node) in nodes.iter().enumerate() {
-            let slots = instance
-                .slots_on(free, want.shape, shape, node)
-                .min(want.count);
+            let all_free = instance.free_on(free, node);
+            let slots = want.fitting(instance, node, all_free);
             if slots > 0 {
-                let all_free = instance.free_on(free, node);
                 let free = all_free[dim];
                 let left_over = free - i64::from(slots) * shape.request[dim];
                 let fit = Fit {

@@ -2,13 +2,20 @@
 
 /// Number of pods with `request` that fit into `free`.
 pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
-    let mut most = i64::from(u32::MAX);
+    slots_up_to(free, request, u32::MAX)
+}
+
+/// As [`slots`], at most this number. Divides only where a resource limits it.
+pub(crate) fn slots_up_to(free: &[i64], request: &[i64], most: u32) -> u32 {
+    let mut most = i64::from(most);
     for (&have, &want) in free.iter().zip(request) {
         if want > 0 {
             if have < want {
                 return 0;
             }
-            most = most.min(have / want);
+            if have < want.saturating_mul(most) {
+                most = have / want;
+            }
         }
     }
     most as u32

@@ -1,12 +1,25 @@
 //! Wanted pods by shape.
 
 use super::instance::PlacementInstance;
-use crate::problem::ShapeIx;
+use super::slots::slots_up_to;
+use crate::problem::{NodeIx, ShapeIx};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     pub shape: ShapeIx,
     pub count: u32,
+}
+
+impl Want {
+    /// How many of these pods fit on a node with this free capacity.
+    pub fn fitting(self, instance: &PlacementInstance<'_>, node: NodeIx, free: &[i64]) -> u32 {
+        if instance.admits[self.shape].contains(node) {
+            let request = &instance.demand.shapes[self.shape].request;
+            slots_up_to(free, request, self.count)
+        } else {
+            0
+        }
+    }
 }
 
 pub(crate) fn wants(counts: &[u32]) -> Vec<Want> {

@@ -6,6 +6,8 @@
 //! work that its own victims lose. Those are placed next, to a bounded depth.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{
     answer::{Algorithm, FollowOn, PreemptionAnswer, PreemptionOptions},
@@ -16,8 +18,10 @@ use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     objective::Price,
-    placement::{PLACEMENT_STEPS, PlacementInstance, Steps, place, place_if_it_fits},
-    problem::{Demand, EvictionPolicy, GangPlacement, NodeSet, Shape, Unit, UnitIx, Units},
+    placement::{EXTENDED, PlacementInstance, Steps, place, slots_up_to, take_if_it_fits},
+    problem::{
+        Amounts, Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Shape, Unit, UnitIx, Units,
+    },
 };
 
 /// Steps per follow-on eviction.
@@ -91,7 +95,7 @@ pub(super) fn follow(
         return (Vec::new(), true);
     }
     let mut after = AfterEviction::new(cluster, units, victims);
-    after.capacity.reserve(&demand.shapes, placement);
+    after.reserve(&demand.shapes, placement);
     let mut order = victims.to_vec();
     order.sort_by_key(|&u| (Reverse(units.units[u].priority), units.units[u].start, u));
     let mut caused = Vec::new();
@@ -122,7 +126,7 @@ pub(super) fn cost(
     depth: u8,
 ) -> u128 {
     let after = AfterEviction::new(cluster, units, victims);
-    let Ok(placement) = place(&after.capacity, demand) else {
+    let Ok(placement) = place(&after.cluster_now(), demand) else {
         return 0;
     };
     let (caused, _) = follow(cluster, units, demand, victims, &placement, depth);
@@ -130,7 +134,12 @@ pub(super) fn cost(
 }
 
 struct AfterEviction<'a> {
-    capacity: Cluster,
+    cluster: &'a Cluster,
+    /// Free capacity now, node after node.
+    free: Vec<i64>,
+    /// Nodes that may have room for a pod, by its requests of extended resources. A node with room
+    /// is never missing.
+    room: HashMap<Amounts, NodeSet>,
     /// For each unit, whether it still runs in its place.
     running: Vec<bool>,
     units: &'a Units,
@@ -138,9 +147,11 @@ struct AfterEviction<'a> {
 }
 
 impl<'a> AfterEviction<'a> {
-    fn new(cluster: &Cluster, units: &'a Units, victims: &[UnitIx]) -> Self {
+    fn new(cluster: &'a Cluster, units: &'a Units, victims: &[UnitIx]) -> Self {
         let mut after = Self {
-            capacity: cluster.clone(),
+            cluster,
+            free: cluster.free_table().to_vec(),
+            room: HashMap::new(),
             running: vec![true; units.units.len()],
             units,
             steps: 0,
@@ -151,12 +162,35 @@ impl<'a> AfterEviction<'a> {
         after
     }
 
+    fn cluster_now(&self) -> Cluster {
+        self.cluster.with_free_table(self.free.clone())
+    }
+
     fn evict(&mut self, unit: UnitIx) {
         self.running[unit] = false;
         for pods in &self.units.units[unit].pods {
-            for &node in &pods.nodes {
-                self.capacity.remove_pod(node, &pods.request);
+            let known = self.cluster.node_count();
+            for &node in pods.nodes.iter().filter(|&&node| node < known) {
+                self.hold(node, &pods.request, -1);
+                for nodes in self.room.values_mut() {
+                    nodes.insert(node);
+                }
             }
+        }
+    }
+
+    fn reserve(&mut self, shapes: &[Shape], placement: &GangPlacement) {
+        for assignment in &placement.assignments {
+            let request = &shapes[assignment.shape].request;
+            self.hold(assignment.node, request, i64::from(assignment.count));
+        }
+    }
+
+    fn hold(&mut self, node: NodeIx, request: &[i64], pods: i64) {
+        let dims = self.cluster.dims();
+        let free = &mut self.free[node * dims..(node + 1) * dims];
+        for (free, amount) in free.iter_mut().zip(request) {
+            *free -= amount * pods;
         }
     }
 
@@ -164,12 +198,8 @@ impl<'a> AfterEviction<'a> {
     fn place_again(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
-        self.steps += self.capacity.node_count() as u64;
-        if let Some(placement) = place_if_it_fits(&self.capacity, &demand, PLACEMENT_STEPS) {
-            self.capacity.reserve(&demand.shapes, &placement);
-            return Vec::new();
-        }
-        if depth == 0 || !spec.preempts {
+        self.steps += self.cluster.node_count() as u64;
+        if self.takes_free_capacity(&demand) || depth == 0 || !spec.preempts {
             return Vec::new();
         }
         self.steps += WORK_BUDGET + UNIT_STEPS * self.running.len() as u64;
@@ -178,7 +208,8 @@ impl<'a> AfterEviction<'a> {
             work_budget: WORK_BUDGET,
             ..PreemptionOptions::default()
         };
-        let mut placement = PlacementInstance::new(&self.capacity, &demand);
+        let cluster = self.cluster_now();
+        let mut placement = PlacementInstance::new(&cluster, &demand);
         placement.steps = Steps::new(WORK_BUDGET);
         // Units that were placed again have other nodes than in `units`, so they are no candidates.
         let instance = PreemptionInstance::among(&placement, self.units, |u| self.running[u]);
@@ -189,12 +220,41 @@ impl<'a> AfterEviction<'a> {
         for &next in &taken {
             self.evict(next);
         }
-        self.capacity.reserve(&demand.shapes, &answer.placement);
+        self.reserve(&demand.shapes, &answer.placement);
         let caused: Vec<UnitIx> = taken
             .iter()
             .flat_map(|&next| self.place_again(next, depth - 1))
             .collect();
         taken.into_iter().chain(caused).collect()
+    }
+
+    /// Places a unit in free capacity. Searches for pods of one shape only where such pods had room
+    /// before.
+    fn takes_free_capacity(&mut self, demand: &Demand) -> bool {
+        let [shape] = &*demand.shapes else {
+            return take_if_it_fits(self.cluster, demand, &mut self.free);
+        };
+        // Few pods are alike in CPU and memory.
+        let mut request = shape.request.clone();
+        request
+            .iter_mut()
+            .take(EXTENDED)
+            .for_each(|amount| *amount = 0);
+        let (nodes, dims, free) = (self.cluster.node_count(), self.cluster.dims(), &self.free);
+        let room = self.room.entry(request).or_insert_with_key(|request| {
+            let free_on = |node: NodeIx| &free[node * dims..(node + 1) * dims];
+            let has_room = |&node: &NodeIx| slots_up_to(free_on(node), request, 1) > 0;
+            let mut room = NodeSet::with_capacity(nodes);
+            room.extend((0..nodes).filter(has_room));
+            room
+        });
+        let mut eligible = room.clone();
+        if let Some(admits) = &shape.eligible {
+            eligible.intersect_with(admits);
+        }
+        let mut demand = demand.clone();
+        demand.shapes[0].eligible = Some(Arc::new(eligible));
+        take_if_it_fits(self.cluster, &demand, &mut self.free)
     }
 }
 

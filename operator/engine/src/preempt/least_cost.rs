@@ -15,7 +15,7 @@ use super::{
     answer::{Explanation, PreemptionAnswer, PreemptionOptions},
     bound::{
         branch_and_bound::prove,
-        components::{Selection, lower_bound, select},
+        components::{Selection, all_enumerable, lower_bound, select},
         lagrangian::{DualBound, PricedSet, Relaxation},
     },
     fit::FitCondition,
@@ -342,7 +342,7 @@ fn round_relaxations(
         let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
             break;
         };
-        let dual = relaxation.solve();
+        let dual = relaxation.solve(all_enumerable(&relaxation));
         let mut repriced = false;
         let selection = select(&relaxation, &dual.sets);
         let bound = selection.as_ref().and_then(|s| s.bound);
@@ -397,7 +397,7 @@ fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[boo
     let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
         return 0;
     };
-    let dual = relaxation.solve();
+    let dual = relaxation.solve(all_enumerable(&relaxation));
     let least = dual.bound.max(lower_bound(&relaxation, &dual.sets));
     weights.split(least).lost
 }

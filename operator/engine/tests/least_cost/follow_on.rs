@@ -133,6 +133,21 @@ fn capacity_that_one_victim_frees_serves_the_next() {
 }
 
 #[test]
+fn a_victim_that_may_not_preempt_takes_capacity_that_another_victim_freed() {
+    let mut case = racks(&[6]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(20, 100, GPUS, &[1]).preempts = false;
+    case.unit(20, 100, GPUS, &[2]);
+    case.unit(5, 700, GPUS, &[3, 4]);
+    case.unit(5, 800, GPUS, &[5]);
+    case.options.follow_on_depth = 1;
+    let mut demand = gang(GPUS, 3);
+    demand.excluded.extend([3, 4, 5]);
+    let answer = case.answer(&demand);
+    assert_eq!((answer.victims, answer.cost.lost), (vec![0, 1, 2], 1_800));
+}
+
+#[test]
 fn without_follow_on_cost_the_answer_keeps_its_proof() {
     let mut case = racks(&[2]);
     case.unit(20, 100, GPUS, &[0]);

@@ -20,14 +20,14 @@ struct Case {
 }
 
 fn racks(sizes: &[usize]) -> Case {
-    let mut cluster = Cluster::new(1, 1);
+    let mut cluster = Cluster::new(4, 1);
     let racks = sizes
         .iter()
         .enumerate()
         .flat_map(|(rack, &size)| std::iter::repeat_n(rack, size));
     for (ix, rack) in racks.enumerate() {
         let spec = ClusterNode {
-            allocatable: smallvec![GPUS],
+            allocatable: gpus(GPUS),
             domains: vec![Some(rack)],
             schedulable: true,
         };
@@ -41,13 +41,13 @@ fn racks(sizes: &[usize]) -> Case {
 }
 
 impl Case {
-    fn unit(&mut self, priority: i32, cost: u64, gpus: i64, on: &[usize]) -> &mut Unit {
+    fn unit(&mut self, priority: i32, cost: u64, each: i64, on: &[usize]) -> &mut Unit {
         for &node in on {
-            self.cluster.add_pod(node, &[gpus]);
+            self.cluster.add_pod(node, &gpus(each));
         }
         self.units.units.push(Unit {
             pods: vec![Pods {
-                request: smallvec![gpus],
+                request: gpus(each),
                 nodes: on.to_vec(),
             }],
             priority,
@@ -72,8 +72,13 @@ impl Case {
     }
 }
 
-fn gang(gpus: i64, count: u32) -> Demand {
-    Demand::homogeneous([gpus].as_slice(), count, 100)
+/// Amounts of milli-CPU, bytes, pods and GPUs.
+fn gpus(number: i64) -> Amounts {
+    smallvec![0, 0, 0, number]
+}
+
+fn gang(each: i64, count: u32) -> Demand {
+    Demand::homogeneous(gpus(each), count, 100)
 }
 
 fn in_one_rack(mode: TopologyStrictness, demand: Demand) -> Demand {
@@ -160,13 +165,13 @@ fn only_the_minimum_evicts_and_extras_take_what_is_free() {
 #[test]
 fn whole_nodes_stay_free_for_gangs_that_need_them() {
     let mut case = racks(&[3]);
-    case.cluster.add_pod(1, &[6]);
+    case.cluster.add_pod(1, &gpus(6));
     let placed = place(&case.cluster, &gang(2, 1))
         .expect("it fits")
         .assignments;
     assert_eq!(placed[0].node, 1);
-    case.cluster.add_pod(1, &[2]);
-    let request: Amounts = smallvec![2];
+    case.cluster.add_pod(1, &gpus(2));
+    let request = gpus(2);
     case.cluster.add_pod(0, &request);
     assert_eq!(
         place(&case.cluster, &gang(3, 2))

@@ -4,7 +4,6 @@ use lockstep_engine::{
     ClusterNode, Names, PreemptionOptions, RunningMembers, Scope, TopologyDemand,
     TopologyStrictness, place, preempt,
 };
-use smallvec::smallvec;
 
 use super::{GPUS, gang, in_one_rack, racks};
 
@@ -74,8 +73,8 @@ fn each_replica_gets_a_rack_of_its_own_where_they_must_not_be_split() {
 #[test]
 fn a_lost_member_is_replaced_in_the_rack_of_its_gang() {
     let mut case = racks(&[3, 3]);
-    case.cluster.add_pod(0, &[GPUS]);
-    case.cluster.add_pod(1, &[GPUS]);
+    case.cluster.add_pod(0, &super::gpus(GPUS));
+    case.cluster.add_pod(1, &super::gpus(GPUS));
     case.unit(10, 500, GPUS, &[2]);
     let mut demand = in_one_rack(TopologyStrictness::Required, gang(GPUS, 3));
     demand.shapes[0].running = vec![
@@ -142,7 +141,7 @@ fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
         case.cluster.upsert_node(
             ix,
             &ClusterNode {
-                allocatable: smallvec![GPUS],
+                allocatable: super::gpus(GPUS),
                 domains: vec![None],
                 schedulable: true,
             },

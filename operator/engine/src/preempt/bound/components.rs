@@ -181,6 +181,12 @@ fn units_in(component: &Component, set: &PricedSet) -> Vec<CandidateIx> {
         .collect()
 }
 
+/// True if all subsets of every component are enumerated, so solutions of the relaxation add none.
+pub(in crate::preempt) fn all_enumerable(relaxation: &Relaxation) -> bool {
+    let components = components(relaxation);
+    components.iter().all(|c| c.units.len() <= ENUMERABLE)
+}
+
 fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
     let mut subsets = Vec::new();
     for bits in 1u32..1 << component.units.len() {

@@ -307,7 +307,9 @@ impl Relaxation {
         (taken, surplus)
     }
 
-    pub fn solve(&mut self) -> DualBound {
+    /// Searches for the best multiplier. `enumerated`: every subset of each component is considered
+    /// anyway, so the search ends with the first set that covers the need.
+    pub fn solve(&mut self, enumerated: bool) -> DualBound {
         let nothing = PricedSet {
             evicted: vec![false; self.price.len()],
             cost: 0,
@@ -331,8 +333,8 @@ impl Relaxation {
             } else {
                 &mut below
             };
-            if side.capacity == priced_set.capacity {
-                self.explore(multiplier, &mut sets);
+            if (side.capacity, side.cost) == (priced_set.capacity, priced_set.cost) {
+                self.explore(multiplier, enumerated, &mut sets);
                 break;
             }
             *side = priced_set;
@@ -345,12 +347,20 @@ impl Relaxation {
     }
 
     /// Adds optimal sets at multipliers around the best one, to fill the last gap.
-    fn explore(&mut self, multiplier: i128, sets: &mut Vec<PricedSet>) {
+    fn explore(&mut self, multiplier: i128, enumerated: bool, sets: &mut Vec<PricedSet>) {
         /// Sixteenths of the best multiplier.
         const AROUND: [i128; 12] = [4, 8, 11, 13, 14, 15, 17, 18, 20, 24, 32, 64];
         for sixteenths in AROUND {
+            if enumerated && sixteenths < 16 {
+                continue;
+            }
             let (_, priced_set) = self.cut(multiplier * sixteenths / 16);
+            let covers = priced_set.capacity >= self.need;
             sets.push(priced_set);
+            // Sets of larger multipliers cost more.
+            if enumerated && covers {
+                break;
+            }
         }
     }
 

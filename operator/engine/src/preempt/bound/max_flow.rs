@@ -18,6 +18,8 @@ pub(super) struct Network {
     from: Vec<Vec<u32>>,
     level: Vec<u32>,
     next: Vec<usize>,
+    /// Edges of the path that [`Network::send`] follows.
+    path: Vec<u32>,
 }
 
 const UNREACHED: u32 = u32::MAX;
@@ -29,6 +31,7 @@ impl Network {
             from: vec![Vec::new(); vertices],
             level: vec![UNREACHED; vertices],
             next: vec![0; vertices],
+            path: Vec::new(),
         }
     }
 
@@ -95,7 +98,7 @@ impl Network {
 
     /// Sends flow along one path of rising levels. Zero without such a path.
     fn send(&mut self, source: Vertex, sink: Vertex) -> i128 {
-        let mut path: Vec<u32> = Vec::new();
+        self.path.clear();
         let mut at = source;
         while at != sink {
             let onward = self.from[at][self.next[at]..].iter().position(|&e| {
@@ -105,22 +108,25 @@ impl Network {
             if let Some(skipped) = onward {
                 self.next[at] += skipped;
                 let edge = self.from[at][self.next[at]];
-                path.push(edge);
+                self.path.push(edge);
                 at = self.edges[edge as usize].to as usize;
             } else {
                 // A dead end: drop the edge that led here.
                 self.next[at] = self.from[at].len();
-                let Some(edge) = path.pop() else { return 0 };
+                let Some(edge) = self.path.pop() else {
+                    return 0;
+                };
                 at = self.edges[edge as usize ^ 1].to as usize;
                 self.next[at] += 1;
             }
         }
-        let sent = path
+        let sent = self
+            .path
             .iter()
             .map(|&e| self.edges[e as usize].residual)
             .min()
             .unwrap_or(0);
-        for &e in &path {
+        for &e in &self.path {
             self.edges[e as usize].residual -= sent;
             self.edges[e as usize ^ 1].residual += sent;
         }

@@ -38,7 +38,7 @@ fn a_proof_finds_the_best_set_from_any_start_except_with_shared_losses_or_few_st
             let weights = (0..count).map(|c| Some(instance.cost(c).lost)).collect();
             let mut relaxation =
                 Relaxation::new(instance, fit, weights).expect("something is needed");
-            let multiplier = relaxation.solve().multiplier;
+            let multiplier = relaxation.solve(false).multiplier;
             let mut found = start.clone();
             let proven = prove(relaxation, &mut search, &mut found, multiplier, budget);
             let shared = (0..count).any(|c| instance.unit(c).cascade.is_some());

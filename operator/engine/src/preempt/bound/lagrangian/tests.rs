@@ -118,7 +118,23 @@ fn overcommitment_of_a_node_is_not_required_of_other_nodes() {
     let instance = PreemptionInstance::new(&placement, &question.units);
     let costs = (0..instance.candidates.len()).map(|c| Some(instance.cost(c).lost));
     let mut relaxed = Relaxation::new(&instance, &fit, costs.collect()).expect("a slot is needed");
-    assert_eq!(relaxed.solve().bound, 10);
+    assert_eq!(relaxed.solve(false).bound, 10);
+}
+
+#[test]
+fn a_cheaper_set_of_equal_capacity_does_not_end_the_search_for_the_multiplier() {
+    let mut question = Question::new(&[1, 1, 1], 1, 1);
+    for (node, cost) in [1, 10, 100].into_iter().enumerate() {
+        question.unit(cost, 1, &[node]);
+    }
+    // The last unit is part of the pool and frees nothing.
+    question.shrink(2, 0);
+    let placement = PlacementInstance::new(&question.cluster, &question.demand);
+    let fit = FitCondition::new(&placement);
+    let instance = PreemptionInstance::new(&placement, &question.units);
+    let costs = (0..instance.candidates.len()).map(|c| Some(instance.cost(c).lost));
+    let mut relaxed = Relaxation::new(&instance, &fit, costs.collect()).expect("a slot is needed");
+    assert_eq!(relaxed.solve(false).bound, 1);
 }
 
 #[test]
@@ -177,7 +193,7 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
         let Some(least) = enough.map(|s| s.cost).min() else {
             return Ok(false);
         };
-        let dual = relaxed.solve();
+        let dual = relaxed.solve(false);
         prop_assert!(dual.bound <= least, "{} for {least}", dual.bound);
         // Enumerates no components, some, and all.
         for enumerable in 0..=instance.candidates.len() {
@@ -193,14 +209,16 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
                 "{chosen}"
             );
         }
-        // With a unit that frees nothing, the first multiplier may already pay for all other units.
-        let frees = |c: CandidateIx| {
-            relaxed.share[c] > 0 || relaxed.claims.iter().any(|claim| claim.units.contains(&c))
-        };
-        let useful = (0..instance.candidates.len()).all(|c| relaxed.price(c).is_none() || frees(c));
-        if !useful || !is_exact(instance, &relaxed) {
+        if !is_exact(instance, &relaxed) {
             return Ok(false);
         }
+        let short = relaxed.solve(true);
+        let cheapest = |dual: &DualBound| {
+            let covering = dual.sets.iter().filter(|s| s.capacity >= relaxed.need);
+            covering.map(|s| s.cost).min()
+        };
+        prop_assert_eq!(short.bound, dual.bound);
+        prop_assert_eq!(cheapest(&short), cheapest(&dual));
         for shift in (0..=FRACTION + 6).step_by(2) {
             for multiplier in [
                 dual.multiplier - (1 << shift),
@@ -236,7 +254,7 @@ fn the_example_of_the_engine_page() {
         .map(|claim| (claim.units.clone(), claim.capacity))
         .collect();
     assert_eq!(claims, [(vec![0], 16), (vec![1, 2], 8), (vec![3], 8)]);
-    let dual = relaxation.solve();
+    let dual = relaxation.solve(false);
     assert_eq!((dual.bound, dual.multiplier), (750, (900 << FRACTION) / 16));
     assert_eq!(lower_bound(&relaxation, &dual.sets), 800);
     let selection = select(&relaxation, &dual.sets).expect("what fits is among the subsets");
