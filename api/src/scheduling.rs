@@ -417,7 +417,7 @@ pub struct Preemption {
     /// Next best set of victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_best: Option<NextBest>,
-    /// Progress of binding after the last victim is gone. Absent before.
+    /// Progress of binding once no victim holds a node of an unbound member. Absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingProgress>,
 }
@@ -428,7 +428,7 @@ pub struct Preemption {
 pub struct BindingProgress {
     /// Highest observed number of members that were bound or had finished at one time.
     pub bound: i32,
-    /// Time at which this number was first reached, or at which the last victim was gone. If no
+    /// Time at which this number was first reached, or at which the victims had left the nodes. If no
     /// further member is bound and none is refused within 15 min, the preemption is aborted.
     pub since: DateTime<Utc>,
 }

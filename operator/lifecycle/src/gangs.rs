@@ -40,7 +40,7 @@ pub struct PlacementView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionView {
     pub explanation: String,
-    /// Set once all victims are gone.
+    /// Set once no victim holds a node of an unbound member.
     pub binding: Option<BindingView>,
 }
 

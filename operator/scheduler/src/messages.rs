@@ -282,7 +282,7 @@ pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assi
     )
 }
 
-/// All victims are gone, and some pods are not bound yet.
+/// No victim holds the nodes, and some pods are not bound yet.
 pub(crate) fn binding(
     context: &Context<'_>,
     gang: &GangState,
@@ -292,7 +292,7 @@ pub(crate) fn binding(
     let unbound = gang.unbound();
     let all = gang.unfinished_assigned().count();
     format!(
-        "; all victims are gone, and {} of {} are bound since {}; preemption withdrawn at {} unless {} binds or refuses a pod by then",
+        "; its nodes are free of victims, and {} of {} are bound since {}; preemption withdrawn at {} unless {} binds or refuses a pod by then",
         all - unbound.len(),
         count(all, "member"),
         time(progress.since),

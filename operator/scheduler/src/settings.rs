@@ -22,7 +22,7 @@ pub struct SchedulerSettings {
     /// How long victims may take to terminate before the preemption is withdrawn. Counts from the
     /// last eviction request, or from the end of the last grace period if later.
     pub intent_deadline: Duration,
-    /// How long a gang waits for its next pod to be bound or refused after its victims are gone,
+    /// How long a gang waits for its next pod to be bound or refused after victims left its nodes,
     /// before the preemption is withdrawn. Longer than the volume timeout of kube-scheduler
     /// (`bindTimeoutSeconds`, 10 min).
     pub binding_deadline: Duration,

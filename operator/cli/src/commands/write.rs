@@ -10,7 +10,7 @@ use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 
-/// Writes of a command that meet another version of the workload, as in client-go's
+/// Most writes of a command if each meets another version of the workload, as many as in client-go's
 /// `retry.DefaultRetry`.
 const TRIES: usize = 5;
 
@@ -53,7 +53,7 @@ pub async fn grant(
 
 /// Writes the field and returns the change; `None` if the field has the value. The manager may
 /// write the status at any time: then the workload is read again, and the write is repeated unless
-/// someone else changed the field.
+/// someone else changed the field or created the workload anew.
 async fn written(
     cluster: &ClusterReader,
     namespace: &str,
@@ -67,7 +67,8 @@ async fn written(
         let Some(change) = change(&workload, wish, now)? else {
             return Ok(None);
         };
-        if *read.get_or_insert_with(|| change.from.clone()) != change.from {
+        let now_read = (workload.metadata.uid.clone(), change.from.clone());
+        if *read.get_or_insert_with(|| now_read.clone()) != now_read {
             break;
         }
         if args.dry_run == DryRunArg::Client {
@@ -79,6 +80,8 @@ async fn written(
             answer => return Ok(answer.map(|()| Some(change))?),
         }
     }
-    let name = args.name.clone();
-    Err(Problem::Changed { name }.into())
+    Err(Problem::Changed {
+        name: args.name.clone(),
+    }
+    .into())
 }

@@ -94,7 +94,7 @@ impl<'a> GangPods<'_, 'a> {
                 for pod in self.facts.pods_of(member) {
                     if current.is_some_and(|c| c.uid == pod.uid) {
                         let waits = last_gated == Some(&pod.uid);
-                        self.repair_current(member, pod, finished, waits, out);
+                        out.extend(self.repair_current(member, pod, finished, waits));
                     } else {
                         if self.membership.contains(member)
                             && !self.gang.degrades()
@@ -125,10 +125,9 @@ impl<'a> GangPods<'_, 'a> {
         pod: &PodView,
         finished: bool,
         waits: bool,
-        out: &mut Vec<Action>,
-    ) {
+    ) -> Vec<Action> {
         if pod.terminating() {
-            return;
+            return Vec::new();
         }
         let node = self.nodes().get(member).map(NodeName::as_str);
         let misplaced = pod.node.is_none() && self.is_misplaced(pod, node);
@@ -136,19 +135,17 @@ impl<'a> GangPods<'_, 'a> {
         let lingers = finished && !pod.terminal() && !pod.winding_up();
         // A kubelet that lost its containers starts the member again.
         let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
+        let name_and_uid = || (pod.name.clone(), pod.uid.clone());
         if misplaced || lingers || again {
-            out.extend(unpublish(pod));
-            out.extend(delete(pod));
+            unpublish(pod).into_iter().chain(delete(pod)).collect()
         } else if pod.gated && !waits && self.may_be_bound(pod, node) {
-            out.push(Action::RemoveGate {
-                name: pod.name.clone(),
-                uid: pod.uid.clone(),
-            });
+            let (name, uid) = name_and_uid();
+            vec![Action::RemoveGate { name, uid }]
         } else if !pod.identity.published && !pod.terminal() {
-            out.push(Action::Publish {
-                name: pod.name.clone(),
-                uid: pod.uid.clone(),
-            });
+            let (name, uid) = name_and_uid();
+            vec![Action::Publish { name, uid }]
+        } else {
+            Vec::new()
         }
     }
 
@@ -163,17 +160,22 @@ impl<'a> GangPods<'_, 'a> {
         }
     }
 
-    /// The pod of a native group that stays gated until the victims are gone. kube-scheduler tries a
-    /// native gang when none of its pods is gated. If it fails, it writes the status of each pod
-    /// before the next try.
+    /// The pod of a native group that stays gated until victims have left the nodes. kube-scheduler
+    /// tries a native gang when none of its pods is gated. If it fails, it writes the status of each
+    /// pod before the next try. Once a member is bound, it binds the others one by one.
     fn last_gated(&self) -> Option<&Uid> {
         let preempting = self.placement?.preempting.as_ref()?;
         if preempting.binding.is_some() {
             return None;
         }
-        let mut pods = self.facts.current_pods(self.ledger, self.gang);
-        let joined = |pod: &PodView| pod.gated && pod.identity.native_group.is_some();
-        let last = pods.find_map(|(_, pod)| pod.filter(|pod| joined(pod)))?;
+        let pods = || {
+            let pods = self.facts.current_pods(self.ledger, self.gang);
+            pods.filter_map(|(_, pod)| pod)
+        };
+        if pods().any(|pod| pod.node.is_some()) {
+            return None;
+        }
+        let last = pods().find(|pod| pod.gated && pod.identity.native_group.is_some())?;
         Some(&last.uid)
     }
 

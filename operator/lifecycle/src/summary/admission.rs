@@ -158,7 +158,7 @@ impl Admission<'_, '_> {
         Some(format!(": {why}"))
     }
 
-    /// Members that are unbound after the victims are gone. Mentions the scheduler only if all
+    /// Members that are unbound although no victim holds their nodes. Mentions the scheduler only if all
     /// members wait for binding alone.
     fn unbound(&self, gang: &Gang, placement: &PlacementView, wake: &mut Wake) -> Option<String> {
         let progress = placement.preempting.as_ref()?.binding?;
@@ -177,7 +177,7 @@ impl Admission<'_, '_> {
             ""
         };
         Some(format!(
-            "; its victims are gone and {} bound since {}{question}",
+            "; its nodes are free of victims and {} bound since {}{question}",
             count(progress.bound, "member"),
             time(progress.since)
         ))

@@ -179,14 +179,14 @@ impl Cycle<'_> {
     }
 
     fn pursue(&mut self, valid: &ValidIntent) {
+        let unbound = self.gangs[valid.at].unbound();
+        let free = self.is_free_of_victims(valid, &unbound);
         let gang = &mut self.gangs[valid.at];
-        let unbound = gang.unbound();
         if unbound.is_empty() {
             gang.status_mut().preemption = None;
             return;
         }
-        let gone = valid.present().next().is_none();
-        if gone && is_unanswered(&self.context, self.memory, gang, &unbound) {
+        if free && is_unanswered(&self.context, self.memory, gang, &unbound) {
             record_failed_preemption(&self.context, gang);
             record_silence(&self.context, gang, &unbound);
             self.withdraw(valid.at);
@@ -194,6 +194,16 @@ impl Cycle<'_> {
         }
         let step = self.next_step(valid, &unbound);
         self.apply_step(valid, step);
+    }
+
+    /// True if no victim holds capacity on the nodes of these members. A leaving gang may still hold
+    /// other nodes.
+    fn is_free_of_victims(&self, valid: &ValidIntent, unbound: &Assignments) -> bool {
+        let nodes = unbound.values();
+        let nodes = nodes.filter_map(|n| self.context.cluster.ordinal(n.as_str()));
+        let nodes: HashSet<NodeIx> = nodes.collect();
+        let mut present = valid.present();
+        present.all(|f| !f.stays() && f.holds.iter().all(|(node, _)| !nodes.contains(node)))
     }
 
     /// The next step of an intent. `unbound`: members without bound pods.

@@ -127,6 +127,20 @@ fn a_gang_whose_members_are_bound_one_after_the_other_is_waited_for() {
     assert_eq!(world.status("high").last_preemption, None);
 }
 
+#[test]
+fn a_victim_that_leaves_another_node_slowly_does_not_delay_the_binding() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    world.gang("low", lockstep_sim::Spec { members: 2, ..LOW });
+    world.settle();
+    world.fault("n2", |faults| faults.unkillable = true);
+    world.gang_with("high", HIGH, &json!({"groups": groups(&["absent"])}));
+    until_victims_are_gone(&mut world);
+    assert_eq!(world.nodes("high"), ["n1"]);
+    let left = world.pods_of("low");
+    let left: Vec<Option<&str>> = left.iter().map(lockstep_sim::pods::node_of).collect();
+    assert_eq!(left, [Some("n2")], "it still leaves");
+}
+
 /// Members of a large gang are bound in many cycles.
 #[test]
 fn progress_is_written_once_a_minute_at_most() {
@@ -181,7 +195,7 @@ fn conditions_name_the_silent_scheduler_the_deadline_and_the_remedy() {
     run(&mut world, 130);
     let since = progress(&world).unwrap().since;
     let waits = format!(
-        "; all victims are gone, and 1 of 2 members are bound since {}; preemption withdrawn at {} unless \
+        "; its nodes are free of victims, and 1 of 2 members are bound since {}; preemption withdrawn at {} unless \
          absent binds or refuses a pod by then",
         time(since),
         time(since + TimeDelta::minutes(15)),
