@@ -428,8 +428,8 @@ pub struct Preemption {
 pub struct BindingProgress {
     /// Highest observed number of members that were bound or had finished at one time.
     pub bound: i32,
-    /// Time at which this number was first reached, or at which the victims had left the nodes. If no
-    /// further member is bound and none is refused within 15 min, the preemption is aborted.
+    /// Time at which this number was first reached, or at which the victims had left the nodes. If
+    /// no further member is bound and none is refused within 15 min, the preemption is aborted.
     pub since: DateTime<Utc>,
 }
 

@@ -10,7 +10,7 @@ use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 
-/// Most writes of a command if each meets another version of the workload, as many as in client-go's
+/// Most writes of a command that meet another version of the workload, as many as in client-go's
 /// `retry.DefaultRetry`.
 const TRIES: usize = 5;
 

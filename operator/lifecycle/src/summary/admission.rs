@@ -158,8 +158,8 @@ impl Admission<'_, '_> {
         Some(format!(": {why}"))
     }
 
-    /// Members that are unbound although no victim holds their nodes. Mentions the scheduler only if all
-    /// members wait for binding alone.
+    /// Members that are unbound although no victim holds their nodes. Mentions the scheduler only if
+    /// all members wait for binding alone.
     fn unbound(&self, gang: &Gang, placement: &PlacementView, wake: &mut Wake) -> Option<String> {
         let progress = placement.preempting.as_ref()?.binding?;
         if !self.facts.due(progress.since + TO_BIND).passed(wake) {
