@@ -337,12 +337,14 @@ fn round_relaxations(
     let (instance, fit) = (search.state.instance, search.state.fit);
     let mut penalties: Vec<i64> = vec![0; pool.len()];
     let mut unpenalised = None;
+    // Sets of the relaxation decide which units are beyond a budget.
+    let budgets = (0..pool.len()).any(|c| pool[c] && !instance.unit(c).pdbs.is_empty());
     for _ in 0..BUDGET_ROUNDS {
         let prices = relaxed_prices(instance, instance.weights, pool, &penalties);
         let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
             break;
         };
-        let dual = relaxation.solve(all_enumerable(&relaxation));
+        let dual = relaxation.solve(!budgets && all_enumerable(&relaxation));
         let mut repriced = false;
         let selection = select(&relaxation, &dual.sets);
         let bound = selection.as_ref().and_then(|s| s.bound);
