@@ -1,5 +1,5 @@
 //! Write requests of the plugin. Only one changes the cluster: a merge patch of one field of one
-//! workload, with the resource version that was read. The others are server-side dry runs.
+//! workload, with the resource version that was read. Other requests are server-side dry runs.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};

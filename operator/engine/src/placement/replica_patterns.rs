@@ -342,8 +342,8 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         }
     }
 
-    /// Upper bound of replicas of the last shape beside the others, by the capacity of the whole
-    /// domain. Negative if the others exceed the capacity.
+    /// Upper bound of replicas of the last shape beside the other shapes, by the capacity of the
+    /// whole domain. Negative if these exceed the capacity.
     fn most_beside(&mut self, at: usize) -> i64 {
         self.pattern[at] = 0;
         let shapes = &self.search.replicas.instance.demand.shapes;

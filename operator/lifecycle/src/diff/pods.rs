@@ -162,7 +162,7 @@ impl<'a> GangPods<'_, 'a> {
 
     /// The pod of a native group that stays gated until victims have left the nodes. kube-scheduler
     /// tries a native gang when none of its pods is gated. If it fails, it writes the status of each
-    /// pod before the next try. Once a member is bound, it binds the others one by one.
+    /// pod before the next try. Once a member is bound, it binds the rest one by one.
     fn last_gated(&self) -> Option<&Uid> {
         let preempting = self.placement?.preempting.as_ref()?;
         if preempting.binding.is_some() {
