@@ -199,11 +199,14 @@ impl Cycle<'_> {
     /// True if no victim holds capacity on the nodes of these members. A leaving gang may still hold
     /// other nodes.
     fn is_free_of_victims(&self, valid: &ValidIntent, unbound: &Assignments) -> bool {
+        if valid.present().any(Found::stays) {
+            return false;
+        }
+        let held = valid.present().flat_map(|f| &f.holds);
+        let held: HashSet<NodeIx> = held.map(|(node, _)| *node).collect();
         let nodes = unbound.values();
-        let nodes = nodes.filter_map(|n| self.context.cluster.ordinal(n.as_str()));
-        let nodes: HashSet<NodeIx> = nodes.collect();
-        let mut present = valid.present();
-        present.all(|f| !f.stays() && f.holds.iter().all(|(node, _)| !nodes.contains(node)))
+        let mut nodes = nodes.filter_map(|n| self.context.cluster.ordinal(n.as_str()));
+        nodes.all(|node| !held.contains(&node))
     }
 
     /// The next step of an intent. `unbound`: members without bound pods.
