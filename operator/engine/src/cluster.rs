@@ -38,6 +38,13 @@ struct Nodes {
     accelerators: Vec<DimIx>,
 }
 
+/// Takes pods with this request from the free capacity of a node. A negative number releases them.
+pub(crate) fn take(free: &mut [i64], request: &[i64], pods: i64) {
+    for (free, amount) in free.iter_mut().zip(request) {
+        *free -= amount * pods;
+    }
+}
+
 impl Cluster {
     /// An empty cluster with this many resource dimensions and topology keys.
     pub fn new(dims: usize, topology_keys: usize) -> Self {
@@ -236,9 +243,7 @@ impl Cluster {
         self.grow(node);
         let base = node * self.dims;
         let free = Arc::make_mut(&mut self.free);
-        for (free, amount) in free[base..base + self.dims].iter_mut().zip(request) {
-            *free -= amount * times;
-        }
+        take(&mut free[base..base + self.dims], request, times);
     }
 
     fn grow(&mut self, node: NodeIx) {

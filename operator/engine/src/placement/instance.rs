@@ -9,7 +9,7 @@ use super::patterns::KindTable;
 use super::slots::slots;
 use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, take},
     infeasible::{DomainPath, Shortfall},
     problem::{Demand, DimIx, NodeIx, NodeSet, Shape},
 };
@@ -137,13 +137,7 @@ impl<'a> PlacementInstance<'a> {
 
     /// Takes capacity for pods of a shape. A negative count releases it.
     pub fn take(&self, free: &mut [i64], node: NodeIx, shape: &Shape, count: i64) {
-        let dims = self.cluster.dims();
-        for (f, r) in free[node * dims..(node + 1) * dims]
-            .iter_mut()
-            .zip(&shape.request)
-        {
-            *f -= r * count;
-        }
+        take(self.free_on_mut(free, node), &shape.request, count);
     }
 
     /// The tightest reason why a shape has too few slots on these nodes.

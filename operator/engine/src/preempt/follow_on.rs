@@ -15,7 +15,7 @@ use super::{
     least_cost,
 };
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, take},
     infeasible::Infeasible,
     objective::Price,
     placement::{EXTENDED, PlacementInstance, Steps, place, slots_up_to, take_if_it_fits},
@@ -188,10 +188,11 @@ impl<'a> AfterEviction<'a> {
 
     fn hold(&mut self, node: NodeIx, request: &[i64], pods: i64) {
         let dims = self.cluster.dims();
-        let free = &mut self.free[node * dims..(node + 1) * dims];
-        for (free, amount) in free.iter_mut().zip(request) {
-            *free -= amount * pods;
-        }
+        take(
+            &mut self.free[node * dims..(node + 1) * dims],
+            request,
+            pods,
+        );
     }
 
     /// Places a victim again. Returns the units evicted for it, directly or indirectly.
