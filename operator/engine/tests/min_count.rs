@@ -6,6 +6,7 @@ use lockstep_engine::{
     Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionOptions, Shape, Unit, Units, explain,
     is_possible, place, preempt, reserve,
 };
+use proptest::{collection::vec, prelude::*};
 use smallvec::smallvec;
 
 /// Nodes of one accelerator. The first `kinds[0]` nodes admit the first shape, and so on.
@@ -139,6 +140,78 @@ fn victims_are_chosen_among_all_divisions() {
         assert_eq!(answer.cost.lost, expensive * 1_000 + nodes as u128);
         let reasons = explain(&kinds.cluster, &units, &kinds.demand, &options, &answer);
         assert_eq!(reasons.taken.len(), answer.victims.len());
+    }
+}
+
+/// Groups of eight on kinds of eight nodes, of which one to three are free and the others hold
+/// pods with different costs.
+fn groups_of_eight(groups: usize) -> (Kinds, Units, Vec<u64>) {
+    let free = |group: usize| group % 3 + 1;
+    let mut kinds = Kinds::new(&vec![8; groups], 8, 0);
+    let (mut units, mut costs) = (Units::default(), Vec::new());
+    for group in 0..groups {
+        for node in free(group)..8 {
+            let cost = 8 * (120 + 60 * (30 - (node * 7 + group * 3) as u64 % 29));
+            let held = kinds.hold(group * 8 + node..group * 8 + node + 1, cost);
+            units.units.extend(held.units);
+            costs.push(cost);
+        }
+    }
+    kinds.demand.min_count = (0..groups).map(|group| free(group) as u32).sum();
+    costs.sort_unstable();
+    (kinds, units, costs)
+}
+
+#[test]
+fn the_cheapest_pods_of_all_groups_are_evicted() {
+    for groups in [3, 4, 5, 6, 8] {
+        for more in [2, 8, 16] {
+            let (mut kinds, units, costs) = groups_of_eight(groups);
+            kinds.demand.min_count += more;
+            let options = PreemptionOptions::default();
+            let answer = preempt(&kinds.cluster, &units, &kinds.demand, &options).unwrap();
+            let least: u64 = costs[..more as usize].iter().sum();
+            assert_eq!(
+                answer.cost.lost,
+                u128::from(least),
+                "{groups} groups, {more} more"
+            );
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_cheapest_pods_of_random_groups_are_evicted(
+        groups in vec(vec(prop_oneof![Just(0), 1..1_000u64], 1..4), 3..9),
+        part in 1..100usize,
+    ) {
+        let nodes: Vec<usize> = groups.iter().map(Vec::len).collect();
+        let mut costs: Vec<u64> = groups.into_iter().flatten().collect();
+        let min_count = (costs.len() * part).div_ceil(100);
+        let mut kinds = Kinds::new(&nodes, 8, min_count as u32);
+        let mut units = Units::default();
+        for (node, &cost) in costs.iter().enumerate().filter(|(_, cost)| **cost > 0) {
+            units.units.extend(kinds.hold(node..node + 1, cost).units);
+        }
+        let options = PreemptionOptions::default();
+        let answer = preempt(&kinds.cluster, &units, &kinds.demand, &options).unwrap();
+        costs.sort_unstable();
+        let least: u64 = costs[..min_count].iter().sum();
+        prop_assert_eq!(answer.cost.lost, u128::from(least));
+    }
+}
+
+#[test]
+fn the_shortage_is_that_of_the_division_with_the_most_placed_pods() {
+    for groups in [3, 5, 8] {
+        let (mut kinds, _, _) = groups_of_eight(groups);
+        kinds.demand.min_count += 1;
+        let short = place(&kinds.cluster, &kinds.demand).unwrap_err();
+        assert_eq!(
+            short.shortfall().map(|s| (s.pods, s.short_by)),
+            Some((1, 1))
+        );
     }
 }
 

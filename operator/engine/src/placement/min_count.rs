@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     infeasible::Infeasible,
+    objective::Price,
     problem::{Demand, GangPlacement, ShapeIx},
 };
 
@@ -14,6 +15,8 @@ use crate::{
 const TRIALS: usize = 64;
 /// Number of divisions up to which [`MinCount::alternatives`] are all divisions.
 const ALTERNATIVES: usize = 6;
+/// Steps in which [`MinCount::cheapest`] adds the needed pods.
+const ADDITIONS: u32 = 24;
 
 /// A gang whose needed pods can be divided in several ways.
 pub(crate) struct MinCount<'d> {
@@ -28,6 +31,18 @@ pub(crate) struct MinCount<'d> {
 
 /// Pods of each shape beyond the least.
 type Division = Vec<u32>;
+
+/// Highest priority of a candidate, and price of the victims.
+type Cost = (Option<i32>, Price);
+
+/// The next pods of a shape that [`MinCount::cheapest`] can add.
+struct NextPods {
+    shape: ShapeIx,
+    /// Highest priority of a candidate, and price of one pod.
+    price: Cost,
+    /// Cost of the demand with these pods. `None` unless computed for the present division.
+    total: Option<Cost>,
+}
 
 impl<'d> MinCount<'d> {
     /// `None` if there is only one division.
@@ -116,6 +131,51 @@ impl<'d> MinCount<'d> {
         (demands.collect(), complete)
     }
 
+    /// The demand with the division that grows from the pods that `free` places by the shape whose
+    /// next pods cost the least. `cost`: of a demand with fewer needed pods; `None` if it does not
+    /// fit. A price is computed again only if it is the least, or if its shape has grown.
+    pub fn cheapest(
+        &self,
+        free: Option<&GangPlacement>,
+        mut cost: impl FnMut(&Demand) -> Option<Cost>,
+    ) -> Option<Demand> {
+        let placed = self.placed_beyond_least(free.unwrap_or(&GangPlacement::default()));
+        let each = placed.iter().enumerate();
+        let mut division: Division = each.map(|(shape, &n)| n.min(self.room(shape))).collect();
+        let mut missing = self.more.checked_sub(division.iter().sum())?;
+        let part = missing.div_ceil(ADDITIONS);
+        let mut spent = Cost::default();
+        let unknown = |&shape: &ShapeIx| NextPods {
+            shape,
+            price: (None, Price::MIN),
+            total: None,
+        };
+        let mut next: Vec<NextPods> = self.optional.iter().map(unknown).collect();
+        while missing > 0 {
+            next.retain(|next| division[next.shape] < self.room(next.shape));
+            let least = next.iter_mut().min_by_key(|next| next.price)?;
+            let shape = least.shape;
+            let more = part.min(missing).min(self.room(shape) - division[shape]);
+            division[shape] += more;
+            if let Some(total) = least.total {
+                (spent, missing) = (total, missing - more);
+                *least = unknown(&shape);
+                next.iter_mut().for_each(|next| next.total = None);
+                continue;
+            }
+            let total = cost(&self.divided(&division));
+            division[shape] -= more;
+            match total {
+                Some((bound, price)) => {
+                    least.price = (bound, (price - spent.1) / Price::from(more));
+                    least.total = total;
+                }
+                None => next.retain(|next| next.shape != shape),
+            }
+        }
+        Some(self.divided(&division))
+    }
+
     /// Collects all divisions. False if they are too many.
     fn all(
         &self,
@@ -150,7 +210,7 @@ impl<'d> MinCount<'d> {
     ///
     /// # Errors
     ///
-    /// The error for the first division if it fails for all, and [`Infeasible::GaveUp`] if that is
+    /// The error for the division with the most placed pods if it fails for all, and [`Infeasible::GaveUp`] if that is
     /// unknown for some.
     pub fn first<T>(
         &self,
@@ -179,7 +239,7 @@ struct DivisionSearch<'s, 'd, P, T> {
     /// Result for a division that fits.
     found: Option<T>,
     trials: usize,
-    /// Error of the first division.
+    /// Error of the division with the most placed pods.
     reason: Option<Infeasible>,
     /// Set if it is unknown whether some division fits.
     unknown: Option<Infeasible>,
@@ -209,6 +269,12 @@ impl<P: FnMut(&Demand) -> Result<T, Infeasible>, T> DivisionSearch<'_, '_, P, T>
         }
         let mut division = vec![0; least.len()];
         self.search(0, &mut division, *more, &most);
+        // Each shape with as many pods as fit alone: its shortage is what the gang lacks at least.
+        if self.is_open() {
+            let closest = self.min_count.in_order(optional, Some(&most));
+            self.reason = None;
+            self.fits(&closest);
+        }
     }
 
     /// Tries all divisions of the missing pods among the shapes from a position on. `most`: upper

@@ -32,12 +32,16 @@ pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
+    objective::{Price, Weights},
     placement::{
         PlacementInstance, Steps, check, min_count::MinCount, place_if_it_fits, place_in_free,
     },
     problem::{Demand, EvictionPolicy, NodeIx, Units},
 };
 use instance::PreemptionInstance;
+
+/// The price of further pods of a shape may take one part in so many of the work budget.
+const PRICING_PART: u64 = 32;
 
 /// Finds capacity for a gang, and evicts units of lower priority if necessary.
 ///
@@ -109,7 +113,17 @@ fn decide(
         return Ok(PreemptionAnswer::without_victims(placement));
     }
     let free = place_if_it_fits(cluster, &min_count.least(), work_budget);
-    let (divisions, complete) = min_count.alternatives(free.as_ref());
+    let (mut divisions, complete) = min_count.alternatives(free.as_ref());
+    if !complete {
+        let part = work_budget / PRICING_PART;
+        let all_work = units.units.iter().map(|unit| Price::from(unit.cost)).sum();
+        let weights = Weights::excess_first(all_work);
+        divisions.extend(min_count.cheapest(free.as_ref(), |demand| {
+            let answer = decide_divided(cluster, units, demand, part, &algorithm).ok()?;
+            let bound = answer.explanation.priority_bound;
+            Some((bound, weights.scalar(&answer.cost)))
+        }));
+    }
     let each = work_budget / divisions.len().max(1) as u64;
     let answers = divisions.iter();
     let answers = answers.map(|demand| decide_divided(cluster, units, demand, each, &algorithm));
