@@ -140,8 +140,8 @@ pub enum PreemptionPolicy {
 pub struct Topology {
     /// Levels of the topology, 1 to 4, outermost first: block, rack, NVLink domain. A domain of a
     /// level is one value of its label within one domain of the levels before it. Preferred levels
-    /// are given up one by one, the last first, until the gang fits. Not with `key`, `mode` or
-    /// `scope`.
+    /// are left out until the gang fits: levels of the gang before levels of the replicas, inner
+    /// levels first. Not with `key`, `mode` or `scope`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 4))]
     pub levels: Vec<TopologyLevel>,

@@ -396,25 +396,69 @@ fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_orde
     assert_eq!((demand.needed(), demand.wanted()), (vec![2, 0], vec![4, 1]));
 }
 
-#[test]
-fn an_undersized_preferred_rack_spreads_numbered_replicas_over_few_racks() {
-    let racks = cluster(&[(8, 1), (8, 2), (8, 4), (8, 4)], &[0, 1, 2, 2]);
-    let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 9)]));
-    demand.shapes[0].replica_size = 3;
-    demand.topology[0].mode = TopologyStrictness::Preferred;
-    let placement = place(&racks, &demand).expect("it fits");
-    let of = |replica: u32| -> Vec<(usize, u32)> {
-        placement
-            .assignments
-            .iter()
-            .filter(|s| s.replica == replica)
-            .map(|s| (s.node, s.count))
-            .collect()
+/// Racks of one node with so many free accelerators each, in zones of so many racks.
+fn racks_in_zones(free: &[i64], racks_per_zone: usize) -> Cluster {
+    let mut cluster = Cluster::new(DIMS, 2);
+    for (rack, &gpus) in free.iter().enumerate() {
+        let spec = ClusterNode {
+            allocatable: smallvec![64_000, 1 << 40, 100, gpus],
+            domains: vec![Some(rack), Some(rack / racks_per_zone)],
+            schedulable: true,
+        };
+        cluster.upsert_node(rack, &spec);
+    }
+    cluster
+}
+
+/// The number of replicas of this size that share a rack.
+fn whole_replicas(cluster: &Cluster, demand: &Demand) -> usize {
+    let placement = place(cluster, demand).expect("it fits");
+    let Shape {
+        count,
+        replica_size,
+        ..
+    } = demand.shapes[0];
+    let of = |replica: u32| {
+        let assigned = placement.assignments.iter();
+        assigned.filter(move |a| a.replica == replica)
     };
-    assert_eq!(
-        (of(0), of(1), of(2)),
-        (vec![(0, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)])
-    );
+    for replica in 0..count / replica_size {
+        let members: u32 = of(replica).map(|a| a.count).sum();
+        assert_eq!(members, replica_size, "replica {replica}");
+    }
+    let whole = |replica: &u32| of(*replica).count() == 1;
+    (0..count / replica_size).filter(whole).count()
+}
+
+#[test]
+fn as_many_replicas_as_possible_share_a_preferred_rack() {
+    for (free, replicas, size, whole) in [
+        (vec![1, 2, 8], 3, 3, 2),
+        (vec![12; 10], 11, 8, 10),
+        (vec![2, 4, 2, 4], 3, 4, 2),
+        (vec![15; 20], 37, 8, 20),
+        ([vec![4, 4], vec![16; 19]].concat(), 39, 8, 38),
+    ] {
+        let cluster = racks_in_zones(&free, 100);
+        let mut demand = within_racks(Scope::Replica, gang(vec![shape(0, 1, replicas * size)]));
+        demand.shapes[0].replica_size = size;
+        demand.topology[0].mode = TopologyStrictness::Preferred;
+        assert_eq!(whole_replicas(&cluster, &demand), whole, "{free:?}");
+    }
+}
+
+#[test]
+fn replicas_share_their_racks_if_the_gang_has_no_room_in_one_zone() {
+    let cluster = racks_in_zones(&[12; 20], 10);
+    let mut demand = gang(vec![shape(0, 1, 15 * 8)]);
+    demand.shapes[0].replica_size = 8;
+    let level = |key, scope| TopologyDemand {
+        key,
+        mode: TopologyStrictness::Preferred,
+        scope,
+    };
+    demand.topology = vec![level(1, Scope::Gang), level(0, Scope::Replica)];
+    assert_eq!(whole_replicas(&cluster, &demand), 15);
 }
 
 #[test]

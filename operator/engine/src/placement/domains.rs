@@ -119,8 +119,7 @@ fn place_replicas(
     level: &LevelDomains,
 ) -> Result<Vec<Assignment>, Infeasible> {
     let replicas = Replicas::new(instance, nodes, level)?;
-    let mut order: Vec<ShapeIx> = (0..replicas.groups.len()).collect();
-    order.sort_by_key(|&shape| Reverse(replicas.size(shape)));
+    let mut order = replicas.largest_first();
     let before = free.to_vec();
     let mut first = None;
     // Each shape is placed first once.
@@ -150,9 +149,29 @@ fn place_replicas(
     }
 }
 
+/// As [`place_within`] under a preferred level that is left out. As many replicas as possible still
+/// share a domain.
+fn place_spread(
+    instance: &PlacementInstance<'_>,
+    free: &mut [i64],
+    nodes: &[NodeIx],
+    level: &LevelDomains,
+) -> Result<Vec<Assignment>, Infeasible> {
+    if instance.demand.by_replica()
+        && let Ok(replicas) = Replicas::new(instance, nodes, level)
+    {
+        let before = free.to_vec();
+        if let Some(assigned) = replicas.whole_or_divided(free) {
+            return Ok(assigned);
+        }
+        free.copy_from_slice(&before);
+    }
+    place_in_few_domains(instance, free, nodes, level)
+}
+
 /// Ignores domain borders, but fills domains with the most slots first, so that the gang spans few
 /// domains. The last pods fill the domain with the fewest sufficient slots.
-fn place_spread(
+fn place_in_few_domains(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],

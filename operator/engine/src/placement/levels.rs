@@ -92,44 +92,56 @@ impl LevelDomains {
     }
 }
 
-/// What a placement has to satisfy: all required levels, and preferred levels from the outermost up
-/// to some level.
+/// What a placement has to satisfy: all required levels, and of each scope the preferred levels from
+/// the outermost up to some level.
 #[derive(Clone, Debug)]
 pub(crate) struct LevelConstraint {
     /// Domains of which the whole gang uses one.
     pub gang: Option<LevelDomains>,
     /// Domains of which each replica uses one.
     pub replica: Option<LevelDomains>,
-    /// Domains of the outermost level left out, of which a placement uses few.
+    /// Domains of the outermost level left out, of which a placement uses few. If no level of the
+    /// replicas is kept, the outermost of these.
     pub spread: Option<LevelDomains>,
 }
 
 impl LevelConstraint {
-    /// Constraints in the order in which they are tried. Each leaves out one more preferred level,
-    /// innermost first. The last contains the required levels only.
+    /// Constraints in the order in which they are tried. Levels of the gang are left out before
+    /// levels of the replicas, because the members of a replica communicate most. Of one scope,
+    /// inner levels are left out first. The last constraint contains the required levels only.
     pub fn all(cluster: &Cluster, levels: &[TopologyDemand]) -> Vec<Self> {
-        let preferred = |level: &TopologyDemand| level.mode == TopologyStrictness::Preferred;
-        let preferred: Vec<usize> = (0..levels.len())
-            .filter(|&at| preferred(&levels[at]))
-            .collect();
-        let kept = (0..=preferred.len()).rev();
-        kept.map(|kept| {
-            let left_out = &preferred[kept..];
+        let preferred = |scope: Scope| -> Vec<usize> {
+            let of_scope = |at: &usize| {
+                let level = &levels[*at];
+                level.mode == TopologyStrictness::Preferred && level.scope == scope
+            };
+            (0..levels.len()).filter(of_scope).collect()
+        };
+        let (of_gang, of_replicas) = (preferred(Scope::Gang), preferred(Scope::Replica));
+        let kept = (0..=of_replicas.len()).rev().flat_map(|replicas| {
+            let kept_of_gang = (0..=of_gang.len()).rev();
+            kept_of_gang.map(move |gang| (gang, replicas))
+        });
+        kept.map(|(gang, replicas)| {
+            let (of_gang, of_replicas) = (&of_gang[gang..], &of_replicas[replicas..]);
+            let is_left_out = |at: &usize| of_gang.contains(at) || of_replicas.contains(at);
             let domains = |at: usize| {
                 let outer = 0..=at;
-                let required = outer.clone().filter(|o| *o == at || !left_out.contains(o));
+                let required = outer.clone().filter(|o| *o == at || !is_left_out(o));
                 let required: Vec<KeyIx> = required.map(|o| levels[o].key).collect();
                 LevelDomains::new(cluster, outer.map(|o| levels[o].key).collect(), &required)
             };
             let innermost = |scope: Scope| {
                 let mut each = (0..levels.len()).rev();
-                let at = each.find(|at| levels[*at].scope == scope && !left_out.contains(at));
-                at.map(domains)
+                each.find(|at| levels[*at].scope == scope && !is_left_out(at))
             };
+            let (gang, replica) = (innermost(Scope::Gang), innermost(Scope::Replica));
+            let spread = of_replicas.first().filter(|_| replica.is_none());
+            let spread = spread.or(of_gang.first()).or(of_replicas.first());
             Self {
-                gang: innermost(Scope::Gang),
-                replica: innermost(Scope::Replica),
-                spread: left_out.first().map(|&at| domains(at)),
+                gang: gang.map(domains),
+                replica: replica.map(domains),
+                spread: spread.map(|&at| domains(at)),
             }
         })
         .collect()
@@ -193,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn preferred_levels_are_left_out_innermost_first() {
+    fn preferred_levels_of_replicas_are_left_out_last() {
         use TopologyStrictness::{Preferred, Required};
         let cluster = cluster(&[(Some(0), Some(0)), (None, Some(0)), (Some(0), None)]);
         let levels = [
@@ -203,13 +215,15 @@ mod tests {
         ];
         let all = LevelConstraint::all(&cluster, &levels);
         let replica: Vec<bool> = all.iter().map(|c| c.replica.is_some()).collect();
-        assert_eq!(replica, [true, false, false]);
+        assert_eq!(replica, [true, true, false, false]);
         let gang = |at: usize| of_all(all[at].gang.as_ref(), 3);
         assert_eq!(gang(0), [Some(0), None, None]);
         // Without its block, the rack of the second node is another domain.
-        assert_eq!(gang(2), [Some(1), Some(0), None]);
+        assert_eq!(gang(1), [Some(1), Some(0), None]);
+        assert_eq!(gang(2), gang(0));
         assert!(all[0].spread.is_none());
-        assert_eq!(of_all(all[2].spread.as_ref(), 3), [Some(0), None, Some(0)]);
+        let blocks = [Some(0), None, Some(0)];
+        assert_eq!(of_all(all[1].spread.as_ref(), 3), blocks);
     }
 
     #[test]

@@ -118,10 +118,11 @@ pub(crate) fn place_in(
     mut free: Vec<i64>,
 ) -> Result<GangPlacement, Infeasible> {
     let mut place = |constraint| domains::place(instance, &mut free, constraint);
-    let preferred = instance.with_preferred().iter().find_map(|constraint| {
-        // The constraints after this one need steps, too.
-        let half = instance.steps.left() / 2;
-        let assigned = instance.steps.share(half, || place(constraint));
+    let constraints = instance.with_preferred();
+    let preferred = constraints.iter().enumerate().find_map(|(at, constraint)| {
+        // An equal share, because the constraints after this one need steps, too.
+        let share = instance.steps.left() / (constraints.len() - at + 1) as u64;
+        let assigned = instance.steps.share(share, || place(constraint));
         assigned.ok()
     });
     let assigned = preferred.map_or_else(|| place(instance.required()), Ok);

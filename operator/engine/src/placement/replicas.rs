@@ -90,6 +90,8 @@ pub(super) struct Replicas<'p> {
     level: &'p LevelDomains,
     /// Usable nodes by domain.
     pub domains: Vec<Vec<NodeIx>>,
+    /// Usable nodes in no domain.
+    outside: Vec<NodeIx>,
     /// For each shape: its incomplete replicas.
     pub groups: Vec<Incomplete>,
 }
@@ -119,6 +121,11 @@ impl<'p> Replicas<'p> {
             instance,
             level,
             domains: level.group(nodes),
+            outside: nodes
+                .iter()
+                .copied()
+                .filter(|&n| level.of(n).is_none())
+                .collect(),
             groups,
         })
     }
@@ -127,6 +134,72 @@ impl<'p> Replicas<'p> {
     pub fn size(&self, shape: ShapeIx) -> i128 {
         let members = i128::from(self.instance.demand.shapes[shape].replica_size);
         members * self.instance.scarce[shape].part
+    }
+
+    /// The shapes, largest replicas first.
+    pub fn largest_first(&self) -> Vec<ShapeIx> {
+        let mut order: Vec<ShapeIx> = (0..self.groups.len()).collect();
+        order.sort_by_key(|&shape| Reverse(self.size(shape)));
+        order
+    }
+
+    /// Places as many replicas as possible within one domain, and divides the others among few
+    /// domains. `None` if a needed pod is left.
+    pub fn whole_or_divided(&self, free: &mut [i64]) -> Option<Vec<Assignment>> {
+        let (mut assigned, mut divided) = (Vec::new(), Vec::new());
+        let order = self.largest_first();
+        for needed in [true, false] {
+            for &shape in &order {
+                let group = &self.groups[shape];
+                let replicas = if needed {
+                    &group.needed
+                } else {
+                    &group.optional
+                };
+                let mut tally = Tally::new(self.instance, free, &self.domains, shape);
+                for &replica in replicas {
+                    match tally.take(replica) {
+                        Some(domain) => assigned.extend(self.put(free, domain, shape, replica)),
+                        None => divided.push((shape, replica)),
+                    }
+                }
+            }
+            for (shape, replica) in divided.drain(..) {
+                let (parts, missing) = self.divide(free, shape, replica);
+                if needed && missing > 0 {
+                    return None;
+                }
+                assigned.extend(parts);
+            }
+        }
+        Some(assigned)
+    }
+
+    /// Places a replica beside its running members, then in domains with the most slots. Returns
+    /// the number of pods that are left, too.
+    fn divide(
+        &self,
+        free: &mut [i64],
+        shape: ShapeIx,
+        mut replica: Replica,
+    ) -> (Vec<Assignment>, u32) {
+        let slots = |nodes: &[NodeIx]| slots_in(self.instance, free, nodes, shape);
+        let each = self.domains.iter().enumerate();
+        let mut domains: Vec<_> = each
+            .map(|(ix, nodes)| (replica.domain != Some(ix), Reverse(slots(nodes)), nodes))
+            .collect();
+        domains.sort_by_key(|&(foreign, slots, _)| (foreign, slots));
+        let mut assigned = Vec::new();
+        let nodes = domains.into_iter().map(|(.., nodes)| nodes);
+        for nodes in nodes.chain([&self.outside]) {
+            let (parts, missing) = self.put_in(free, nodes, shape, replica);
+            assigned.extend(parts);
+            replica.missing = missing;
+            if missing == 0 {
+                break;
+            }
+        }
+        (assigned, replica.missing)
     }
 
     /// Places the needed replicas in this order of shapes, each in the fullest domain with enough
@@ -187,15 +260,23 @@ impl<'p> Replicas<'p> {
         shape: ShapeIx,
         replica: Replica,
     ) -> Vec<Assignment> {
-        let want = Want {
-            shape,
-            count: replica.missing,
-        };
-        let (mut assigned, _) = best_fit(self.instance, free, &self.domains[domain], want);
+        self.put_in(free, &self.domains[domain], shape, replica).0
+    }
+
+    /// Places a replica on these nodes. Returns the number of pods that are left, too.
+    fn put_in(
+        &self,
+        free: &mut [i64],
+        nodes: &[NodeIx],
+        shape: ShapeIx,
+        replica: Replica,
+    ) -> (Vec<Assignment>, u32) {
+        let count = replica.missing;
+        let (mut assigned, left) = best_fit(self.instance, free, nodes, Want { shape, count });
         for assignment in &mut assigned {
             assignment.replica = replica.ix;
         }
-        assigned
+        (assigned, left)
     }
 
     /// Shortage in the domain with the most slots for the replica.
