@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FailureAction;
 
-/// An open incident. Its key is workload UID, domain and attempt.
+/// An open incident of a whole restart domain. Its key is workload UID, domain and attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
@@ -42,6 +42,30 @@ pub struct Incident {
     /// Time at which all members had stopped and arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_at: Option<DateTime<Utc>>,
+}
+
+/// An open replacement of single pods. The other members of their restart domain continue to run at
+/// the same attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodReplacement {
+    /// First cause.
+    pub cause: Cause,
+    /// True if it used the restart budget.
+    #[serde(default)]
+    pub counted: bool,
+    /// Members whose pods are replaced, as ranges.
+    #[serde(default)]
+    pub members: Vec<String>,
+    /// UIDs of existing pods that are being replaced, so that each is deleted once.
+    #[serde(default)]
+    pub old_pods: Vec<String>,
+    /// End of the back-off between replacements. Before it no pod of these members is deleted or
+    /// created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<DateTime<Utc>>,
+    /// Time at which the manager detected the failure.
+    pub detected_at: DateTime<Utc>,
 }
 
 /// Stage of an incident.

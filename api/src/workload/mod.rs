@@ -18,7 +18,9 @@ pub use failure::{
     SupervisorMode, WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
-pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};
+pub use incident::{
+    Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases, PodReplacement,
+};
 pub use schedule::{
     Backend, DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
     SchedulingPolicy, Topology, TopologyLevel, TopologyMode, TopologyScope,

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Backend, HistoryEntry, Incident};
+use super::{Backend, Cause, HistoryEntry, Incident, PodReplacement};
 use crate::condition::Condition;
 
 /// Status of a workload.
@@ -156,7 +156,8 @@ pub struct GangStatus {
     #[serde(default)]
     pub placement_tries: i32,
     /// Starts in a row that failed because of the template: image, command, configuration or
-    /// scheduler. The third fails the workload.
+    /// scheduler. The third fails the workload; with policy `Basic`, only if no other member is left
+    /// to run.
     #[serde(default)]
     pub start_tries: i32,
     /// Time since which the gang holds its nodes. After a preemption it holds them once its victims
@@ -206,9 +207,13 @@ pub struct DomainStatus {
     /// Current attempt. It rises by one with each incident, and when a supervised gang is placed
     /// again.
     pub attempt: i64,
-    /// The open incident.
+    /// The open incident: all members restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
+    /// The open replacement of single pods. An incident that opens later supersedes it. It can open
+    /// during an incident.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<PodReplacement>,
     /// Restarts in a row for failures that use the restart budget, without ten healthy minutes
     /// between them. The first `inPlace.maxTries` restarts are in place, later ones recreate the
     /// pods.
@@ -233,6 +238,19 @@ pub struct DomainStatus {
     /// and is part of `PET_RDZV_ID`, so a straggler finds no peer.
     #[serde(default)]
     pub recreations: i64,
+}
+
+impl DomainStatus {
+    /// Causes of the open incident and of the open replacement.
+    pub fn open_causes(&self) -> impl Iterator<Item = &Cause> {
+        let incident = self.incident.iter().map(|i| &i.cause);
+        incident.chain(self.replacement.iter().map(|r| &r.cause))
+    }
+
+    /// True if an incident or a replacement is open.
+    pub fn is_restarting(&self) -> bool {
+        self.open_causes().next().is_some()
+    }
 }
 
 /// Restart counters.

@@ -212,11 +212,14 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     })
 }
 
-/// First cause of the open incident, else of the last failure, and the failed attempt.
+/// First cause of the open incident or replacement, else of the last failure, and the failed attempt.
 fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     let status = workload.status.as_ref()?;
-    let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
-    let open = open.map(|i| (&i.cause, failed_attempt(i.attempt, i.action)));
+    let open = status.domains.iter().flat_map(|d| {
+        let incident = d.incident.iter();
+        let incident = incident.map(|i| (&i.cause, failed_attempt(i.attempt, i.action)));
+        incident.chain(d.replacement.iter().map(|r| (&r.cause, d.attempt)))
+    });
     let past = status.history.iter();
     let past = past.map(|h| (&h.cause, failed_attempt(h.attempt, h.action)));
     let mut failures = open.chain(past).filter(|(c, _)| !c.kind.is_requested());

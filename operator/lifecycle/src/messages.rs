@@ -1,10 +1,11 @@
+use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, time, took};
 use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 
 use crate::cause::describe;
-use crate::ledger::{Ledger, OpenIncident};
+use crate::ledger::{Ledger, OpenIncident, OpenReplacement};
 
 /// Prefixes the gang's key if the workload has other gangs.
 pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
@@ -36,21 +37,27 @@ impl Restarts<'_> {
     pub fn under_way(&self, domain: &str, incident: &OpenIncident) -> String {
         let pods = self.pods(domain);
         let replaced = pods.iter().filter(|m| incident.replace.contains(m)).count();
-        let mut notes = Vec::new();
-        let done = if incident.affects_single_pods() {
-            some_pods(pods.len(), replaced)
-        } else {
-            notes.push(format!("attempt {}", incident.attempt));
-            all_pods(pods.len(), replaced)
-        };
-        notes.push(self.budget(incident));
-        if let Some(at) = incident.not_before {
-            notes.push(format!("not before {}", time(at)));
-        }
         let text = format!(
-            "{done} ({}): {}",
-            notes.join(", "),
+            "{} (attempt {}, {}{}): {}",
+            all_pods(pods.len(), replaced),
+            incident.attempt,
+            self.budget(incident.detected_at, incident.counted),
+            back_off(incident.not_before),
             describe(&incident.cause)
+        );
+        self.of_domain(domain, &text)
+    }
+
+    /// Message about an open replacement: number of pods, budget, cause.
+    pub fn replacing(&self, domain: &str, replacement: &OpenReplacement) -> String {
+        let pods = self.pods(domain);
+        let replaced = pods.iter().filter(|m| replacement.members.contains(m));
+        let text = format!(
+            "{} ({}{}): {}",
+            some_pods(pods.len(), replaced.count()),
+            self.budget(replacement.detected_at, replacement.counted),
+            back_off(replacement.not_before),
+            describe(&replacement.cause)
         );
         self.of_domain(domain, &text)
     }
@@ -87,15 +94,11 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// Restart budget at the time of the incident, such as `3 of 10 restarts used`.
-    fn budget(&self, incident: &OpenIncident) -> String {
+    /// Restart budget at the time of the failure, such as `3 of 10 restarts used`.
+    fn budget(&self, detected_at: DateTime<Utc>, counted: bool) -> String {
         let limits = &self.spec.failure_policy.limits;
-        let used = self.ledger.budget.used(limits, incident.detected_at);
-        let free = if incident.counted {
-            ""
-        } else {
-            "not counted: "
-        };
+        let used = self.ledger.budget.used(limits, detected_at);
+        let free = if counted { "" } else { "not counted: " };
         format!("{free}{used} of {} restarts used", limits.max_restarts)
     }
 
@@ -107,6 +110,10 @@ impl Restarts<'_> {
         }
         of_gang(key, others, text)
     }
+}
+
+fn back_off(until: Option<DateTime<Utc>>) -> String {
+    until.map_or(String::new(), |at| format!(", not before {}", time(at)))
 }
 
 fn every(pods: usize) -> String {

@@ -9,10 +9,12 @@ use lockstep_api::member::format_indexes;
 use lockstep_api::membership::completion_index;
 use lockstep_api::workload::{
     Accounting, AvoidedNode, Backoff, Cause, DomainStatus, GangStatus, Group, GroupStatus,
-    HistoryEntry, Incident, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    HistoryEntry, Incident, PodReplacement, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
-use crate::ledger::{DomainLedger, End, GangLedger, Ledger, OpenIncident, RestartBudget, Spent};
+use crate::ledger::{
+    DomainLedger, End, GangLedger, Ledger, OpenIncident, OpenReplacement, RestartBudget, Spent,
+};
 use crate::messages::shortened;
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
@@ -185,6 +187,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
     let DomainLedger {
         attempt,
         incident,
+        replacement,
         tries,
         uncounted_tries,
         healthy_since,
@@ -196,6 +199,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         key: key.into(),
         attempt,
         incident: incident.map(incident_status),
+        replacement: replacement.map(replacement_status),
         in_place_tries: tries,
         uncounted_tries,
         healthy_since,
@@ -233,6 +237,25 @@ fn incident_status(incident: OpenIncident) -> Incident {
         decided_at,
         ordered_at,
         arrived_at,
+    }
+}
+
+fn replacement_status(replacement: OpenReplacement) -> PodReplacement {
+    let OpenReplacement {
+        cause,
+        counted,
+        members,
+        old_pods,
+        not_before,
+        detected_at,
+    } = replacement;
+    PodReplacement {
+        cause: short_cause(cause),
+        counted,
+        members: members.to_ranges(),
+        old_pods: old_pods.into_iter().map(String::from).collect(),
+        not_before,
+        detected_at,
     }
 }
 

@@ -7,7 +7,7 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::words::time;
 use lockstep_api::workload::{
-    DomainStatus, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    DomainStatus, FailureAction, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use crate::ledger::Ledger;
@@ -176,23 +176,37 @@ fn restarts(
     let domains_before: BTreeMap<&str, &DomainStatus> =
         old_domains.map(|d| (d.key.as_str(), d)).collect();
     for domain in &after.domains {
-        let old = domains_before
-            .get(domain.key.as_str())
-            .and_then(|d| d.incident.as_ref());
-        let Some(incident) = &domain.incident else {
-            continue;
-        };
-        if old
-            .is_none_or(|o| (o.attempt, o.detected_at) != (incident.attempt, incident.detected_at))
+        let before = domains_before.get(domain.key.as_str());
+        let old = before.and_then(|d| d.incident.as_ref());
+        let mut notes = Vec::new();
+        if let Some(new) = &domain.incident
+            && old.is_none_or(|o| (o.attempt, o.detected_at) != (new.attempt, new.detected_at))
         {
             let entry = ledger.domains.get(domain.key.as_str());
             let open = entry.and_then(|entry| entry.incident.as_ref());
-            out.extend(open.map(|open| EventNote {
-                type_: EventType::Warning,
-                reason: incident.action.reason().into(),
-                note: restarts().under_way(&domain.key, open),
+            notes.extend(open.map(|open| {
+                let note = restarts().under_way(&domain.key, open);
+                (new.action, note)
             }));
         }
+        // Members of an incident continue as a replacement, which is no news.
+        let replaced = before.and_then(|d| d.replacement.as_ref());
+        if let Some(new) = &domain.replacement
+            && old.is_none_or(|o| o.detected_at != new.detected_at)
+            && replaced.is_none_or(|o| o.detected_at != new.detected_at)
+        {
+            let entry = ledger.domains.get(domain.key.as_str());
+            let open = entry.and_then(|entry| entry.replacement.as_ref());
+            notes.extend(open.map(|open| {
+                let note = restarts().replacing(&domain.key, open);
+                (FailureAction::RestartPod, note)
+            }));
+        }
+        out.extend(notes.into_iter().map(|(action, note)| EventNote {
+            type_: EventType::Warning,
+            reason: action.reason().into(),
+            note,
+        }));
     }
     let recovered = after
         .history

@@ -42,7 +42,7 @@ fn is_ready(
     let mut domains = facts.gangs.iter().flat_map(|g| &g.domains);
     domains.all(|domain| {
         let entry = ledger.domain(&domain.key);
-        let restarts = entry.is_some_and(|e| e.domain_incident().is_some());
+        let restarts = entry.is_some_and(|e| e.incident.is_some());
         let members = domain.members.iter().filter(|m| m.group == group.name);
         let mut running = members.filter(|m| membership.contains(m));
         running.all(|member| {

@@ -232,7 +232,7 @@ impl Scenario<'_> {
                 "not ready"
             );
             ensure!(
-                status.domains.iter().all(|d| d.incident.is_none()),
+                status.domains.iter().all(|d| !d.is_restarting()),
                 "an incident is open"
             );
             Ok(())
@@ -296,7 +296,7 @@ impl Scenario<'_> {
                     status.restarts.total
                 );
                 ensure!(
-                    status.domains.iter().all(|d| d.incident.is_none()),
+                    status.domains.iter().all(|d| !d.is_restarting()),
                     "an incident is open"
                 );
                 Ok(())

@@ -168,7 +168,7 @@ impl Sweep {
                         "not observed"
                     );
                     ensure!(
-                        status.domains.iter().all(|d| d.incident.is_none()),
+                        status.domains.iter().all(|d| !d.is_restarting()),
                         "an incident is open"
                     );
                     ensure!(

@@ -13,8 +13,8 @@ use lockstep_api::names::annotations;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::time::utc;
 use lockstep_api::workload::{
-    Backend, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry, Incident, IncidentStage,
-    Phase, TrainingProgress,
+    Backend, Cause, CauseKind, DomainStatus, FailureAction, GroupStatus, HistoryEntry, Incident,
+    IncidentStage, Phase, PodReplacement, TrainingProgress,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -101,7 +101,9 @@ pub struct OpenRestart {
     pub domain: String,
     pub attempt: i64,
     pub action: String,
-    pub stage: IncidentStage,
+    /// Absent for a replacement of single pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<IncidentStage>,
     pub since: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<DateTime<Utc>>,
@@ -130,8 +132,10 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
     let workload = &objects.workload;
     let status = workload.status.clone().unwrap_or_default();
     let budget = budget::left(workload, &status, now);
-    let open = status.domains.iter();
-    let open = open.filter_map(|d| Some((d.key.as_str(), d.incident.as_ref()?)));
+    let open = status.domains.iter().flat_map(|d| {
+        let incident = d.incident.iter().map(|i| restart(&d.key, i));
+        incident.chain(d.replacement.iter().map(|r| replacement(d, r)))
+    });
     let failures = status.history.iter().filter(|h| is_failure(h.cause.kind));
     StatusReport {
         namespace: workload.namespace().unwrap_or_default(),
@@ -150,9 +154,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
             .map(|level| level.key)
             .collect(),
         nodes: nodes(objects),
-        restarting: open
-            .map(|(domain, incident)| restart(domain, incident))
-            .collect(),
+        restarting: open.collect(),
         failures: failures.take(FAILURES).map(failure).collect(),
         budget,
         next: advice::next(workload, &status, budget, now),
@@ -247,11 +249,24 @@ fn restart(domain: &str, incident: &Incident) -> OpenRestart {
         domain: domain.to_owned(),
         attempt: incident.attempt,
         action: incident.action.as_str().to_owned(),
-        stage: incident.stage,
+        stage: Some(incident.stage),
         since: incident.decided_at,
         not_before: incident.not_before,
         counted: incident.counted,
         cause: incident.cause.clone(),
+    }
+}
+
+fn replacement(domain: &DomainStatus, replacement: &PodReplacement) -> OpenRestart {
+    OpenRestart {
+        domain: domain.key.clone(),
+        attempt: domain.attempt,
+        action: FailureAction::RestartPod.as_str().to_owned(),
+        stage: None,
+        since: replacement.detected_at,
+        not_before: replacement.not_before,
+        counted: replacement.counted,
+        cause: replacement.cause.clone(),
     }
 }
 

@@ -174,9 +174,10 @@ fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
 
 fn under_way(restart: &OpenRestart, look: &Look) -> String {
     let stage = match restart.stage {
-        IncidentStage::Decided => "decided: no member is stopped yet",
-        IncidentStage::Ordered => "ordered: members stop and return to the barrier",
-        IncidentStage::Arrived => {
+        None => "the other members continue to run",
+        Some(IncidentStage::Decided) => "decided: no member is stopped yet",
+        Some(IncidentStage::Ordered) => "ordered: members stop and return to the barrier",
+        Some(IncidentStage::Arrived) => {
             "arrived: all members have stopped, and start together once each has a pod"
         }
     };
@@ -189,8 +190,12 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
         WHOLE => String::new(),
         part => format!("{part} "),
     };
+    let action = match restart.stage {
+        None => format!("Recreating pods {domain}at"),
+        Some(_) => format!("Restarting {domain}to"),
+    };
     let mut out = format!(
-        "Restarting {domain}to attempt {} ({}), since {ago}{wait}\n  {stage}\n",
+        "{action} attempt {} ({}), since {ago}{wait}\n  {stage}\n",
         restart.attempt, restart.action
     );
     let _ = writeln!(out, "  cause: {}", words(&restart.cause));

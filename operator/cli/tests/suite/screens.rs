@@ -117,6 +117,20 @@ Next: no action needed: the workload is restarting; `kubectl lockstep logs llama
 }
 
 #[test]
+fn the_status_shows_a_replacement_beside_running_members() {
+    let mut value = restarting();
+    let domain = &mut value["domains"][0];
+    domain["replacement"] = json!({"cause": domain["incident"]["cause"], "counted": true,
+        "members": ["workers/0/2"], "oldPods": ["u1"], "detectedAt": ago(4)});
+    domain["incident"].take();
+    let screen = screen(&status(&objects(&value), now()));
+    let shown = "Recreating pods at attempt 4 (RestartPod), since 4s
+  the other members continue to run
+  cause: container t exited with code 137 (OOMKilled)";
+    assert!(screen.contains(shown), "{screen}");
+}
+
+#[test]
 fn members_that_are_held_for_a_restart_are_not_ready_on_their_nodes() {
     let rows = |tier: &str, stage: &str, action: &str| {
         let mut value = restarting();

@@ -1,6 +1,7 @@
 //! Ledger changes that several stages share. They call no stage and keep the ledger consistent.
 
 mod accounting;
+mod incident;
 mod progress;
 
 use std::collections::BTreeSet;
@@ -10,15 +11,11 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::completion_index;
-use lockstep_api::workload::{
-    Backoff, Cause, CauseKind, FailureAction, Group, HistoryEntry, Phases, TrainingWorkloadSpec,
-};
+use lockstep_api::workload::{Backoff, Cause, CauseKind, Group, TrainingWorkloadSpec};
 
 use crate::facts::{Facts, PlacementState};
-use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, OpenIncident, Outcome};
+use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, Outcome};
 use crate::settings::doubling;
-
-const HISTORY: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseReason {
@@ -43,108 +40,10 @@ impl Tries {
 const MOST_AVOIDED: usize = 500;
 
 impl Ledger {
-    /// The previous incident of the domain is closed.
-    pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
-        let Some(entry) = self.domains.get_mut(domain) else {
-            return;
-        };
-        entry.attempt = incident.attempt;
-        entry.tries = tries.counted;
-        entry.uncounted_tries = tries.uncounted;
-        if !incident.affects_single_pods() {
-            entry.count_from_start();
-        }
-        entry.healthy_since = None;
-        entry.incident = Some(incident);
-        self.highest_attempt = self.highest_attempt.max(entry.attempt);
-    }
-
     pub fn note_recreation(&mut self, domain: &DomainKey) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.recreations = entry.recreations.saturating_add(1);
         }
-    }
-
-    /// Moves the open incident to the history. `recovered`: all members run again.
-    pub fn close_incident(
-        &mut self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        recovered: bool,
-    ) -> Option<OpenIncident> {
-        let incident = self.domains.get_mut(domain)?.incident.take()?;
-        let recreated = incident.replace.len() as i32;
-        if recovered {
-            self.budget.total += 1;
-            self.budget.in_place += i64::from(recreated == 0);
-        }
-        self.budget.recreated += i64::from(recreated);
-        let recovered_at = recovered.then_some(facts.now);
-        let alone = incident.affects_single_pods().then_some(&incident.replace);
-        let (cause, detected_at) = (&incident.cause, incident.detected_at);
-        let loss = self.count_loss(facts, domain, cause, detected_at, alone);
-        let entry = HistoryEntry {
-            domain: domain.to_string(),
-            attempt: incident.attempt,
-            cause: incident.cause.clone(),
-            action: incident.action,
-            counted: incident.counted,
-            recreated,
-            time: incident.cause.time,
-            recovered_at,
-            phases: phases(
-                &incident,
-                recovered_at,
-                facts.is_past_barrier(domain, incident.attempt),
-            ),
-            lost_accelerator_seconds: loss.work,
-            restart_accelerator_seconds: loss.restart,
-        };
-        self.push_history(entry);
-        Some(incident)
-    }
-
-    /// Records the end of a run without an incident.
-    pub fn record_interruption(
-        &mut self,
-        facts: &Facts<'_>,
-        domain: &DomainKey,
-        cause: &Cause,
-        action: FailureAction,
-    ) {
-        let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
-            return;
-        };
-        let basic = facts.gang_of(domain).is_some_and(|gang| gang.basic);
-        if let Some(entry) = self.domains.get_mut(domain).filter(|_| !basic) {
-            entry.count_from_start();
-        }
-        let loss = self.count_loss(facts, domain, cause, facts.now, None);
-        let entry = HistoryEntry {
-            lost_accelerator_seconds: loss.work,
-            restart_accelerator_seconds: loss.restart,
-            ..history_entry(domain, attempt, cause, action)
-        };
-        self.push_history(entry);
-    }
-
-    /// Records restarts by the kubelet. `recovered_at` is set if the members continue to run.
-    pub fn record_kubelet_restarts(
-        &mut self,
-        domain: &DomainKey,
-        cause: &Cause,
-        action: FailureAction,
-        counted: bool,
-        recovered_at: Option<DateTime<Utc>>,
-    ) {
-        let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
-            return;
-        };
-        self.push_history(HistoryEntry {
-            counted,
-            recovered_at,
-            ..history_entry(domain, attempt, cause, action)
-        });
     }
 
     /// Sets the members of an elastic or resized group that run together.
@@ -168,26 +67,6 @@ impl Ledger {
         } else {
             self.running.remove(&group.name);
         }
-    }
-
-    fn push_history(&mut self, entry: HistoryEntry) {
-        self.spent.loss.add(Loss {
-            work: entry.lost_accelerator_seconds,
-            restart: entry.restart_accelerator_seconds,
-        });
-        self.history.insert(0, entry);
-        self.history.truncate(HISTORY);
-    }
-
-    /// True if an incident superseded a charged one before all members had recovered.
-    pub fn follows_charged(&self, domain: &DomainKey, incident: &OpenIncident) -> bool {
-        let before = self
-            .history
-            .iter()
-            .find(|h| *domain == *h.domain && h.attempt < incident.attempt);
-        before.is_some_and(|h| {
-            h.counted && h.recovered_at.is_none() && h.attempt + 1 == incident.attempt
-        })
     }
 
     /// Loss that no history entry has counted. One failure can cause several entries.
@@ -315,7 +194,7 @@ impl Ledger {
             let ran = self
                 .domain(&domain.key)
                 .is_some_and(DomainLedger::under_way);
-            self.close_incident(facts, &domain.key, false);
+            self.close_open(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
             self.vacate_domain(facts, &domain.key);
             if ran {
@@ -433,64 +312,5 @@ impl Ledger {
         for gang in self.gangs.values_mut() {
             gang.backoff = None;
         }
-    }
-}
-
-impl OpenIncident {
-    pub fn replace_members(
-        &mut self,
-        facts: &Facts<'_>,
-        members: impl IntoIterator<Item = Member>,
-    ) {
-        for member in members {
-            for pod in facts.pods_of(&member) {
-                if !self.knows_by_attempt(pod) {
-                    self.old_pods.insert(pod.uid.clone());
-                }
-            }
-            self.replace.insert(member);
-        }
-    }
-}
-
-fn history_entry(
-    domain: &DomainKey,
-    attempt: i64,
-    cause: &Cause,
-    action: FailureAction,
-) -> HistoryEntry {
-    HistoryEntry {
-        domain: domain.to_string(),
-        attempt,
-        cause: cause.clone(),
-        action,
-        counted: false,
-        recreated: 0,
-        time: cause.time,
-        recovered_at: None,
-        phases: Phases::default(),
-        lost_accelerator_seconds: 0,
-        restart_accelerator_seconds: 0,
-    }
-}
-
-/// `barrier`: the incident ends when the barrier opens.
-fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) -> Phases {
-    let detected = Some(incident.detected_at);
-    let last = milliseconds(incident.arrived_at.or(incident.ordered_at), end);
-    Phases {
-        detect_ms: milliseconds(Some(incident.cause.time), detected),
-        decide_ms: milliseconds(detected, incident.ordered_at),
-        stop_ms: milliseconds(incident.ordered_at, incident.arrived_at),
-        barrier_ms: if barrier { last } else { 0 },
-        start_ms: if barrier { 0 } else { last },
-    }
-}
-
-/// At least 0: clocks of node and manager differ.
-fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
-    match (from, to) {
-        (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
-        _ => 0,
     }
 }

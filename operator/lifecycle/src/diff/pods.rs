@@ -58,7 +58,7 @@ pub(super) struct GangPods<'v, 'a> {
 }
 
 impl<'a> GangPods<'_, 'a> {
-    /// Domains without an incident that waits for its order.
+    /// Domains without an incident that waits for its order. A replacement delays only its members.
     fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {
         self.gang.domains.iter().filter_map(|domain| {
             let entry = self.ledger.domain(&domain.key)?;
@@ -83,10 +83,14 @@ impl<'a> GangPods<'_, 'a> {
         let finished = self.ledger.is_done(self.gang);
         let last_gated = self.last_gated();
         for (domain, entry) in self.active_domains() {
-            let failed = entry.incident.as_ref();
-            let failed = failed.is_some_and(|i| !i.cause.kind.is_requested());
+            let failed = entry
+                .open_causes()
+                .any(|(cause, ..)| !cause.kind.is_requested());
             let longest = recreate_grace(self.facts).filter(|_| failed);
             for member in &domain.members {
+                if self.backs_off(entry, member, wake) {
+                    continue;
+                }
                 let current = self
                     .facts
                     .current(entry, member)
@@ -103,10 +107,9 @@ impl<'a> GangPods<'_, 'a> {
                             continue;
                         }
                         out.extend(unpublish(pod));
-                        let incident = entry.incident.as_ref();
-                        if incident
-                            .is_some_and(|i| self.facts.observe(member, pod).may_refund(i, wake))
-                        {
+                        let observed = self.facts.observe(member, pod);
+                        let mut charged = entry.open_causes().filter(|(.., counted)| *counted);
+                        if charged.any(|(cause, ..)| observed.may_refund(cause, wake)) {
                             continue;
                         }
                         let longest = longest.filter(|_| !is_preempted(pod));
@@ -186,6 +189,14 @@ impl<'a> GangPods<'_, 'a> {
         nominated || !self.is_preempting()
     }
 
+    /// True until the back-off of the member's replacement is over.
+    fn backs_off(&self, entry: &DomainLedger, member: &Member, wake: &mut Wake) -> bool {
+        let replacement = entry.replacement.as_ref();
+        let replacement = replacement.filter(|r| r.members.contains(member));
+        let until = replacement.and_then(|r| r.not_before);
+        until.is_some_and(|until| !self.facts.due(until).passed(wake))
+    }
+
     fn is_preempting(&self) -> bool {
         self.placement.is_some_and(|p| p.preempting.is_some())
     }
@@ -216,7 +227,8 @@ impl<'a> GangPods<'_, 'a> {
                 }
                 let missing = !self.ledger.completed.contains(member)
                     && self.membership.contains(member)
-                    && self.facts.current(entry, member).is_none();
+                    && self.facts.current(entry, member).is_none()
+                    && !self.backs_off(entry, member, wake);
                 let refused = missing && holds && {
                     let target = Target::Pod(member.clone());
                     is_recently_refused(self.facts, &target, wake)

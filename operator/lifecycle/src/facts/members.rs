@@ -11,7 +11,7 @@ use lockstep_api::workload::FailureAction;
 
 use super::{Facts, PlacementState};
 use crate::arrivals::Arrival;
-use crate::ledger::{Ledger, OpenIncident};
+use crate::ledger::{DomainLedger, Ledger, OpenIncident};
 use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
 
@@ -250,6 +250,15 @@ impl<'o> MemberObservation<'o> {
 /// True if a pod restart that began at `start` can have ended a container at `end`.
 pub(crate) fn may_end(start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
     end >= start && end - start <= POD_RESTART_TAKES
+}
+
+impl DomainLedger {
+    /// True if an incident or a replacement replaces the pod.
+    pub fn replaces_pod(&self, pod: &PodView) -> bool {
+        let alone = self.replacement.as_ref();
+        let alone = alone.is_some_and(|r| r.old_pods.contains(pod.uid.as_str()));
+        alone || self.incident.as_ref().is_some_and(|i| i.replaces_pod(pod))
+    }
 }
 
 impl OpenIncident {

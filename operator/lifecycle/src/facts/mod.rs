@@ -143,9 +143,10 @@ impl<'a> Facts<'a> {
     /// terminating pod counts as replaced too, because its deletion interrupts no work.
     pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
         for pod in self.pods_of(member).iter().rev() {
-            let replaced = match &domain.incident {
-                Some(incident) => incident.replaces_pod(pod),
-                None => domain.healthy_since.is_none() && pod.terminating(),
+            let replaced = if domain.is_restarting() {
+                domain.replaces_pod(pod)
+            } else {
+                domain.healthy_since.is_none() && pod.terminating()
             };
             if !replaced {
                 return Some(pod);

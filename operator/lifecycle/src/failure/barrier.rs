@@ -6,13 +6,17 @@
 //! it as overdue, and only after a time without any arrival in its domain. Only a share is replaced
 //! at a time (docs/decisions/0034).
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::budget::refund;
-use super::domain::{Consequence, DomainPass, DomainScope, awaits_nodes, is_up, restarts_in_place};
+use super::domain::{
+    Consequence, DomainPass, DomainScope, awaits_nodes, continues_without, is_up, restarts_in_place,
+};
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
@@ -28,18 +32,16 @@ const SHARE: usize = 10;
 const SILENCE: i32 = 5;
 
 impl DomainPass<'_> {
-    /// Advances an incident without new failures.
+    /// Advances an incident and a replacement without new failures.
     pub fn advance(&mut self) -> Option<Consequence> {
-        if self.incident().is_some() {
-            self.keep_returned_members();
-            self.note_order();
-            self.replace_overdue_members();
-            let consequence = self.replacement_timeout();
-            if consequence.is_some() {
-                return consequence;
-            }
-            self.note_arrival();
+        self.keep_returned_members();
+        self.note_order();
+        self.replace_overdue_members();
+        let consequence = self.replacement_timeout();
+        if consequence.is_some() {
+            return consequence;
         }
+        self.note_arrival();
         self.note_recovery();
         None
     }
@@ -70,7 +72,6 @@ impl DomainPass<'_> {
             incident.cause.kind == CauseKind::NodeLost
                 && incident.stage == IncidentStage::Decided
                 && !incident.action.replaces_pods()
-                && !incident.affects_single_pods()
                 && !facts.is_ordered(key, incident.attempt)
         };
         let incident = self.incident().filter(may_keep).cloned();
@@ -116,13 +117,13 @@ impl DomainPass<'_> {
     fn overdue_members(&mut self) -> Vec<Member> {
         let (facts, scope) = (self.facts, &self.scope);
         let domain = self.ledger.domain(scope.key());
-        let Some((domain, incident)) = domain.and_then(|d| Some((d, d.domain_incident()?))) else {
+        let Some((domain, incident)) = domain.and_then(|d| Some((d, d.incident.as_ref()?))) else {
             return Vec::new();
         };
         let Some(ordered_at) = incident.ordered_at else {
             return Vec::new();
         };
-        let members = in_place(scope, incident);
+        let members = in_place(scope, domain);
         let last = last_arrival(facts, domain, members, incident.attempt);
         let since = ordered_at.max(last);
         let limit = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
@@ -141,26 +142,31 @@ impl DomainPass<'_> {
             }
         }
         let replaced = scope.unfinished.iter();
-        let replaced = replaced.filter(|m| incident.replace.contains(m));
+        let replaced = replaced.filter(|m| domain.replaces(m));
         let under_way = replaced.filter(|m| !is_back(facts, domain, m)).count();
         let allowed = at_once(scope).saturating_sub(under_way);
         overdue.into_iter().take(allowed).cloned().collect()
     }
 
-    /// Survivors keep their nodes during the search for a replacement, up to a timeout.
+    /// Survivors keep their nodes during the search for a replacement, up to a timeout. Members
+    /// that the others do not need are searched for without limit.
     fn replacement_timeout(&mut self) -> Option<Consequence> {
         let (facts, scope) = (self.facts, &self.scope);
         let domain = self.ledger.domain(scope.key())?;
         let gang = self.ledger.gang(&scope.gang.key)?;
-        let incident = domain.incident.as_ref()?;
-        let since = incident.ordered_at.or_else(|| {
-            let members = scope.unfinished.iter().copied();
-            let waits = awaits_nodes(facts, gang, scope.assigned, domain, members);
-            waits.then_some(incident.decided_at)
-        })?;
+        let since = if let Some(incident) = &domain.incident {
+            incident.ordered_at.or_else(|| {
+                let members = scope.unfinished.iter().copied();
+                let waits = awaits_nodes(facts, gang, scope.assigned, domain, members);
+                waits.then_some(incident.decided_at)
+            })
+        } else {
+            let alone = domain.replacement.as_ref();
+            alone.map(|r| r.not_before.unwrap_or(r.detected_at))
+        }?;
         let placement = facts.placement(self.ledger, &scope.gang.key)?;
         let prevented = facts.prevents_pods(&mut self.wake);
-        let mut unplaced: Vec<String> = Vec::new();
+        let (mut unplaced, mut words) = (BTreeSet::new(), Vec::new());
         for &member in &scope.unfinished {
             let node = scope.assigned.get(member);
             let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
@@ -171,7 +177,8 @@ impl DomainPass<'_> {
             let unbound = pod.is_some_and(|p| p.place().is_none());
             if (!placed || refusal.is_some()) && pod.is_none() || unbound {
                 let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
-                unplaced.push(format!("{member}{why}"));
+                words.push(format!("{member}{why}"));
+                unplaced.insert(member.clone());
             }
         }
         let limit = facts.spec().failure_policy.replacement_timeout_seconds;
@@ -179,10 +186,14 @@ impl DomainPass<'_> {
         if unplaced.is_empty() || !facts.due(deadline).passed(&mut self.wake) {
             return None;
         }
+        if continues_without(facts, self.ledger, scope.gang, &unplaced) {
+            self.continue_without(unplaced);
+            return None;
+        }
         let message = format!(
             "no replacement within {} (failurePolicy.replacementTimeoutSeconds) for {}",
             span(limit),
-            unplaced.join(", ")
+            words.join(", ")
         );
         Some(Consequence::ReleaseGang(
             facts.release_reason(&mut self.wake),
@@ -212,25 +223,41 @@ impl DomainPass<'_> {
             return;
         };
         let incident = domain.incident.as_ref();
+        let alone = domain.replacement.as_ref().map(|r| &r.members);
         let begun = incident.is_none_or(|i| i.stage == IncidentStage::Arrived);
         let unfinished = &self.scope.unfinished;
-        if domain.healthy_since.is_some() || !begun || unfinished.is_empty() {
-            return;
-        }
-        if !facts.is_released(key, domain.attempt) {
+        if domain.healthy_since.is_some()
+            || !begun
+            || unfinished.is_empty() && alone.is_none()
+            || !facts.is_released(key, domain.attempt)
+        {
             return;
         }
         // All members were at the barrier, so every later exit is a failure.
-        let begins = incident.is_none() && facts.is_past_barrier(key, domain.attempt);
-        if !begins && !unfinished.iter().all(|m| is_up(facts, domain, m)) {
+        let begins = !domain.is_restarting() && facts.is_past_barrier(key, domain.attempt);
+        let is_down = |m: &&&Member| !begins && !is_up(facts, domain, m);
+        let down: Vec<&Member> = unfinished.iter().filter(is_down).copied().collect();
+        let is_owed = |m: &&Member| incident.is_some_and(|i| i.replace.contains(m));
+        let (all, owed) = (down.is_empty(), down.iter().any(is_owed));
+        // The incident does not wait for pods that are replaced beside it.
+        let continues = down.iter().all(|m| alone.is_some_and(|a| a.contains(m)));
+        if !all && !(incident.is_some() && continues) {
             return;
         }
+        // A replacement hides no restart of the other members.
+        let counts = incident.is_some() || alone.is_none();
         let restarts = self.restart_count();
         if let Some(domain) = self.entry_mut() {
-            domain.restarts_seen = restarts;
-            domain.healthy_since = Some(facts.now);
+            if counts {
+                domain.restarts_seen = restarts;
+            }
+            domain.healthy_since = all.then_some(facts.now);
         }
-        self.ledger.close_incident(facts, key, true);
+        if !all {
+            self.ledger.close_incident(facts, key, !owed);
+            return;
+        }
+        self.ledger.close_open(facts, key, true);
         if let Some(gang) = self.ledger.gangs.get_mut(self.scope.gang.key.as_str()) {
             gang.placement_tries = 0;
             gang.start_tries = 0;
@@ -244,23 +271,23 @@ fn missing<'s>(
     scope: &DomainScope<'s>,
     domain: &DomainLedger,
 ) -> Vec<&'s Member> {
-    let Some(incident) = domain.domain_incident() else {
+    let Some(incident) = &domain.incident else {
         return Vec::new();
     };
     let has_arrived = |member: &&Member| {
         let pod = facts.current(domain, member);
         pod.is_some_and(|p| facts.observe(member, p).is_at(incident.attempt))
     };
-    let members = in_place(scope, incident);
+    let members = in_place(scope, domain);
     members.filter(|m| !has_arrived(m)).collect()
 }
 
 fn in_place<'s>(
     scope: &DomainScope<'s>,
-    incident: &OpenIncident,
+    domain: &DomainLedger,
 ) -> impl Iterator<Item = &'s Member> {
     let members = scope.unfinished.iter().copied();
-    members.filter(|m| !incident.replace.contains(m))
+    members.filter(|m| !domain.replaces(m))
 }
 
 /// How many members of a domain may be replaced at a time.

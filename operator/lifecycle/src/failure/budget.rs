@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::ops::ControlFlow;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
@@ -15,7 +15,7 @@ use super::domain::{Consequence, DomainPass};
 use super::policy::{Failure, Response, verdict};
 use crate::cause::describe;
 use crate::facts::{Facts, MemberObservation};
-use crate::ledger::{Ledger, OpenIncident};
+use crate::ledger::{DomainLedger, Ledger, OpenIncident};
 use crate::pods::Termination;
 use crate::wake::Wake;
 
@@ -41,11 +41,11 @@ enum LastRestart {
 impl DomainPass<'_> {
     /// Returns whether a restart was charged, or the consequence that replaces the incident.
     ///
-    /// `superseded`: the incident that the new one supersedes. `tries`: its counted restarts.
+    /// `open`: the incident that is open or superseded. `tries`: consecutive counted restarts.
     pub(super) fn charge(
         &mut self,
         response: &Response,
-        superseded: Option<&OpenIncident>,
+        open: Option<&OpenIncident>,
         tries: i32,
     ) -> ControlFlow<Consequence, bool> {
         let policy = &self.facts.spec().failure_policy;
@@ -55,8 +55,7 @@ impl DomainPass<'_> {
         }
         // Until all members have recovered from a charged incident, further failures are free
         // (docs/decisions/0006).
-        let superseded_paid = superseded.is_some_and(|i| i.counted && !i.affects_single_pods());
-        let paid = superseded_paid || self.has_paid_for_node(&response.cause);
+        let paid = open.is_some_and(|i| i.counted) || self.has_paid_for_node(&response.cause);
         let charged = response.counted && !paid;
         if charged && !self.ledger.budget.charge(&policy.limits, self.facts.now) {
             return ControlFlow::Break(self.over_budget(&response.cause));
@@ -77,9 +76,9 @@ impl DomainPass<'_> {
         let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
         let domains = self.ledger.domains.values();
         let open = domains
-            .filter_map(|d| d.incident.as_ref())
-            .filter(|i| i.counted && same(&i.cause))
-            .map(|i| i.detected_at);
+            .flat_map(DomainLedger::open_causes)
+            .filter(|(cause, _, counted)| *counted && same(cause))
+            .map(|(_, detected_at, _)| detected_at);
         let history = self.ledger.history.iter();
         let closed = history
             .filter(|h| h.counted && same(&h.cause))
@@ -104,20 +103,26 @@ impl DomainPass<'_> {
     /// Corrects the cause if pod status now shows that the kubelet or an eviction ended the pod.
     /// Refunds the charge, unless the pod exceeded its own deadline.
     pub fn correct_cause(&mut self) {
-        let Some(mut incident) = self.incident().cloned() else {
+        let (facts, key, members) = (self.facts, self.key(), &self.scope.domain.members);
+        let Some(entry) = self.ledger.domains.get_mut(key) else {
             return;
         };
-        let members = &self.scope.domain.members;
-        let Some(cause) = cause_of_kill(self.facts, members, &incident.cause) else {
-            return;
-        };
-        let own_deadline = cause.reason == DEADLINE_EXCEEDED;
-        incident.cause = cause;
-        if !own_deadline {
-            refund(self.ledger, self.key(), &mut incident);
+        let incident = entry.incident.as_mut();
+        let incident = incident.map(|i| (&mut i.cause, &mut i.counted, i.detected_at));
+        let replacement = entry.replacement.as_mut();
+        let replacement = replacement.map(|r| (&mut r.cause, &mut r.counted, r.detected_at));
+        let mut refunded = Vec::new();
+        for (cause, counted, detected_at) in incident.into_iter().chain(replacement) {
+            let Some(corrected) = cause_of_kill(facts, members, cause) else {
+                continue;
+            };
+            *cause = corrected;
+            if cause.reason != DEADLINE_EXCEEDED && take(counted) {
+                refunded.push(detected_at);
+            }
         }
-        if let Some(domain) = self.entry_mut() {
-            domain.incident = Some(incident);
+        for charged_at in refunded {
+            refund_charge(self.ledger, key, charged_at);
         }
     }
 
@@ -195,14 +200,17 @@ impl DomainPass<'_> {
 }
 
 pub(super) fn refund(ledger: &mut Ledger, domain: &DomainKey, incident: &mut OpenIncident) {
-    if !take(&mut incident.counted) {
-        return;
+    if take(&mut incident.counted) {
+        refund_charge(ledger, domain, incident.detected_at);
     }
+}
+
+fn refund_charge(ledger: &mut Ledger, domain: &DomainKey, charged_at: DateTime<Utc>) {
     if let Some(domain) = ledger.domains.get_mut(domain) {
         domain.tries = (domain.tries - 1).max(0);
         domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
     }
-    ledger.budget.refund(incident.detected_at);
+    ledger.budget.refund(charged_at);
 }
 
 fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake) -> LastRestart {

@@ -11,7 +11,7 @@ use lockstep_api::workload::{Cause, CauseKind};
 use super::policy::{Failure, FailureImpact, verdict};
 use crate::cause::looks_killed;
 use crate::facts::{Facts, MemberObservation, may_end};
-use crate::ledger::{DomainLedger, OpenIncident};
+use crate::ledger::DomainLedger;
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
@@ -112,9 +112,8 @@ impl MemberObservation<'_> {
 
     /// True if the pod of a charged exit may still report that its node ended it. A deletion of the
     /// pod could remove that report unread.
-    pub fn may_refund(&self, incident: &OpenIncident, wake: &mut Wake) -> bool {
-        incident.counted
-            && incident.cause.pod == self.pod.name
+    pub fn may_refund(&self, charged: &Cause, wake: &mut Wake) -> bool {
+        charged.pod == self.pod.name
             && self.training_reports().any(|r| {
                 let by = self.confirmed_by(r);
                 by.is_some_and(|by| !self.facts.due(by).passed(wake))
@@ -158,9 +157,7 @@ impl MemberObservation<'_> {
             return None;
         }
         // During an incident, only a container that has arrived at its attempt can fail at it.
-        if domain
-            .domain_incident()
-            .is_some_and(|i| !i.replace.contains(self.member))
+        if domain.restart_in_place(self.member).is_some()
             && !self.is_container_at(domain.attempt, container)
         {
             return None;

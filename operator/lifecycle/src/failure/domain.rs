@@ -1,5 +1,7 @@
 //! A restart domain in one pass, and the states of its members.
 
+use std::collections::BTreeSet;
+
 use lockstep_api::gangs::{Assignments, Domain, Gang};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
@@ -146,6 +148,23 @@ impl<'s> DomainScope<'s> {
     }
 }
 
+/// True if the other members do not need these: a Basic group if another member has a pod, a gang
+/// that degrades if `minCount` members have one.
+pub(crate) fn continues_without(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    without: &BTreeSet<Member>,
+) -> bool {
+    let needed = if gang.basic { 1 } else { gang.min_count };
+    let mut left = 0;
+    for (member, pod) in facts.current_pods(ledger, gang) {
+        let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
+        left += i32::from(stays && !without.contains(member));
+    }
+    (gang.basic || gang.degrades()) && left >= needed
+}
+
 /// True if the training container can be stopped and its kubelet then starts it again.
 pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
     let Some(node) = pod.place() else {
@@ -186,7 +205,7 @@ pub(crate) fn awaits_nodes<'m>(
     domain: &DomainLedger,
     members: impl IntoIterator<Item = &'m Member>,
 ) -> bool {
-    let Some(incident) = domain.domain_incident() else {
+    let Some(incident) = &domain.incident else {
         return false;
     };
     let mut replaced = members.into_iter().filter(|m| incident.replace.contains(m));
@@ -205,12 +224,9 @@ pub(super) fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -
     if !facts.running(member, pod) && !facts.succeeded(member, pod) {
         return false;
     }
-    let Some(incident) = domain.domain_incident() else {
+    let Some(incident) = domain.restart_in_place(member) else {
         return true;
     };
-    if incident.replace.contains(member) {
-        return true;
-    }
     let shown = facts.trainer(member, pod);
     shown.is_some_and(|c| {
         facts

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
-use lockstep_api::member::Member;
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
@@ -41,8 +41,12 @@ struct Superseded {
 }
 
 impl DomainPass<'_> {
-    /// Returns a consequence instead if a restart does not suffice.
-    pub fn open_incident(&mut self, response: Response) -> Option<Consequence> {
+    /// Opens an incident, or replaces single pods. Returns a consequence instead if that does not
+    /// suffice.
+    pub fn answer(&mut self, response: Response) -> Option<Consequence> {
+        if response.action.affects_single_pod() {
+            return self.replace_pods(response);
+        }
         let superseded = self.supersede();
         let tries = superseded.tries.counted;
         match self.charge(&response, superseded.incident.as_ref(), tries) {
@@ -60,23 +64,15 @@ impl DomainPass<'_> {
     }
 
     /// Opens an incident without a failure or a charge.
-    fn open_uncounted(&mut self, action: FailureAction, cause: Cause, replace: BTreeSet<Member>) {
-        let response = Response {
-            action,
-            cause,
-            counted: false,
-            failed: None,
-            replace,
-            avoid: Vec::new(),
-        };
+    fn open_uncounted(&mut self, action: FailureAction, cause: Cause) {
+        let response = Response::uncounted(action, cause, BTreeSet::new());
         let superseded = self.supersede();
         self.restart(response, superseded, false);
     }
 
     fn supersede(&mut self) -> Superseded {
-        let domain = self.entry();
-        let owed = domain.map_or(Vec::new(), |d| self.owed(d));
-        let tries = domain.map_or(Tries::default(), |d| consecutive_tries(self.facts, d));
+        let (owed, tries) = (self.owed(), self.tries());
+        self.ledger.close_replacement(self.facts, self.key(), false);
         Superseded {
             incident: self.ledger.close_incident(self.facts, self.key(), false),
             owed,
@@ -84,91 +80,80 @@ impl DomainPass<'_> {
         }
     }
 
-    /// Members that the open incident replaces and that have no new pod yet. The next incident must
-    /// replace them.
-    fn owed(&self, domain: &DomainLedger) -> Vec<Member> {
-        let Some(incident) = domain.domain_incident() else {
+    /// Members that are being replaced and have no new pod yet. The next incident must replace
+    /// them.
+    fn owed(&self) -> Vec<Member> {
+        let Some(domain) = self.entry() else {
             return Vec::new();
         };
-        let mut out = Vec::new();
-        for &member in &self.scope.all {
-            let missing = self.facts.current(domain, member).is_none();
-            if incident.replace.contains(member) && missing {
-                out.push(member.clone());
-            }
-        }
-        out
+        let missing = |m: &&&Member| self.facts.current(domain, m).is_none();
+        let replaced = self.scope.all.iter().filter(|m| domain.replaces(m));
+        replaced.filter(missing).map(|m| (*m).clone()).collect()
     }
 
-    fn restart(&mut self, response: Response, superseded: Superseded, charged: bool) {
+    /// Zero after `healthyReset` without an incident.
+    pub(super) fn tries(&self) -> Tries {
+        let reset = self.facts.view.settings().healthy_reset;
+        let Some(domain) = self.entry() else {
+            return Tries::default();
+        };
+        let since = domain.healthy_since;
+        if since.is_some_and(|since| since + reset <= self.facts.now) {
+            return Tries::default();
+        }
+        Tries {
+            counted: domain.tries,
+            uncounted: domain.uncounted_tries,
+        }
+    }
+
+    fn restart(&mut self, mut response: Response, superseded: Superseded, charged: bool) {
         let (facts, key) = (self.facts, self.key());
         let Some(domain) = self.entry() else {
             return;
         };
-        let Superseded {
-            incident: before,
-            owed,
-            tries,
-        } = superseded;
+        let Superseded { owed, tries, .. } = superseded;
         let action = self.escalate(domain, response.action, tries.all());
+        let (after, not_before) = response.back_off(facts, tries);
         let mut replace = response.replace;
         replace.extend(owed);
-        let drains = action.raises_attempt() && is_drain(facts, &response.cause);
+        let drains = is_drain(facts, &response.cause);
         for &member in &self.scope.all {
             let drained = drains && is_on_cordoned_node(facts, domain, member);
             if drained || gets_new_pod(facts, domain, action, member) {
                 replace.insert(member.clone());
             }
         }
-        // Requests and failed starts are no failures of the program.
-        let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
-        let mut after = tries;
-        let wait = if response.counted {
-            after.counted = tries.counted.saturating_add(1);
-            tries.counted
-        } else if repeats {
-            after.uncounted = tries.uncounted.saturating_add(1);
-            tries.uncounted
-        } else {
-            0
+        // Attempts never decrease, even if another client has changed the order.
+        let ordered = facts.order(key).map_or(0, |o| o.attempt);
+        let mut incident = OpenIncident {
+            attempt: domain.attempt.max(ordered).saturating_add(1),
+            cause: response.cause,
+            action,
+            counted: charged,
+            stage: IncidentStage::Decided,
+            replace: MemberSet::default(),
+            old_pods: BTreeSet::new(),
+            not_before,
+            detected_at: facts.now,
+            decided_at: facts.now,
+            ordered_at: None,
+            arrived_at: None,
         };
-        let mut incident = new_incident(facts, domain.attempt, &response.cause, action, wait);
-        if action.raises_attempt() {
-            // Attempts never decrease, even if another client has changed the order.
-            let ordered = facts.order(key).map_or(0, |o| o.attempt);
-            incident.attempt = domain.attempt.max(ordered).saturating_add(1);
-        }
-        incident.counted = charged;
-        let mut avoid = response.avoid;
-        if repeats && tries.uncounted >= UNCOUNTED_TRIES {
-            // On the same node, uncounted restarts could repeat forever.
-            replace.extend(response.failed);
-            avoid.extend(node_of(facts, &response.cause));
-        }
-        if let Some(before) = before
-            && before.affects_single_pods()
-            && action.affects_single_pod()
-        {
-            // Concurrent replacements of single pods share one incident.
-            replace.extend(before.replace);
-            incident.old_pods = before.old_pods;
-        }
         incident.replace_members(facts, replace);
-        self.avoid_nodes(avoid);
+        self.avoid_nodes(response.avoid);
         self.ledger.open_incident(key, incident, after);
         if action.replaces_pods() {
             self.ledger.note_recreation(key);
         }
-        if action.raises_attempt() {
-            let DomainScope {
-                gang, domain, all, ..
-            } = &self.scope;
-            self.ledger
-                .forget_unfinished(facts.spec(), gang, domain, all.iter().copied());
-        }
+        let DomainScope {
+            gang, domain, all, ..
+        } = &self.scope;
+        self.ledger
+            .forget_unfinished(facts.spec(), gang, domain, all.iter().copied());
     }
 
-    fn avoid_nodes(&mut self, avoid: Vec<(NodeName, Avoidance)>) {
+    pub(super) fn avoid_nodes(&mut self, avoid: Vec<(NodeName, Avoidance)>) {
         for (node, avoidance) in avoid {
             self.ledger
                 .avoid_node(&self.scope.gang.key, node, avoidance);
@@ -252,9 +237,7 @@ impl DomainPass<'_> {
         let Some(domain) = self.entry_mut() else {
             return;
         };
-        if let Some(incident) = &mut domain.incident
-            && !incident.affects_single_pods()
-        {
+        if let Some(incident) = &mut domain.incident {
             incident.action = incident.action.or_more_severe(FailureAction::RecreateGang);
             incident.replace_members(facts, members);
             self.ledger.note_recreation(key);
@@ -262,7 +245,7 @@ impl DomainPass<'_> {
         }
         if members.iter().any(|m| facts.current(domain, m).is_some()) {
             let cause = Cause::requested(CauseKind::Resize, facts.now, message);
-            self.open_uncounted(FailureAction::RecreateGang, cause, BTreeSet::new());
+            self.open_uncounted(FailureAction::RecreateGang, cause);
         }
     }
 }
@@ -281,18 +264,45 @@ fn is_on_cordoned_node(facts: &Facts<'_>, domain: &DomainLedger, member: &Member
         .is_some_and(|node| facts.cordoned(node))
 }
 
-/// Zero after `healthyReset` without an incident.
-fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
-    let reset = facts.view.settings().healthy_reset;
-    let healthy = domain
-        .healthy_since
-        .is_some_and(|since| since + reset <= facts.now);
-    if healthy {
-        return Tries::default();
+impl Response {
+    fn uncounted(action: FailureAction, cause: Cause, replace: BTreeSet<Member>) -> Self {
+        Self {
+            action,
+            cause,
+            counted: false,
+            failed: None,
+            replace,
+            avoid: Vec::new(),
+        }
     }
-    Tries {
-        counted: domain.tries,
-        uncounted: domain.uncounted_tries,
+
+    /// The tries with this failure, and the end of the back-off. Many uncounted tries move the
+    /// failed member: on the same node, they could repeat forever.
+    pub(super) fn back_off(
+        &mut self,
+        facts: &Facts<'_>,
+        tries: Tries,
+    ) -> (Tries, Option<DateTime<Utc>>) {
+        // Requests and failed starts are no failures of the program.
+        let repeats = !self.counted && self.failed.is_some() && repeats(&self.cause);
+        let mut after = tries;
+        let number = if self.counted {
+            after.counted = tries.counted.saturating_add(1);
+            tries.counted
+        } else if repeats {
+            after.uncounted = tries.uncounted.saturating_add(1);
+            tries.uncounted
+        } else {
+            0
+        };
+        if repeats && tries.uncounted >= UNCOUNTED_TRIES {
+            self.replace.extend(self.failed.take());
+            self.avoid.extend(node_of(facts, &self.cause));
+        }
+        let settings = facts.view.settings();
+        let longest = settings.incident_backoff_max;
+        let wait = doubling(settings.incident_backoff, longest, number);
+        (after, (!wait.is_zero()).then(|| facts.now + wait))
     }
 }
 
@@ -328,37 +338,7 @@ fn gets_new_pod(
     let stays = facts
         .current(domain, member)
         .is_some_and(|p| restarts_in_place(facts, member, p));
-    action.raises_attempt() && !stays
-}
-
-/// `tries`: consecutive restarts, which determine the back-off.
-fn new_incident(
-    facts: &Facts<'_>,
-    attempt: i64,
-    cause: &Cause,
-    action: FailureAction,
-    tries: i32,
-) -> OpenIncident {
-    let settings = facts.view.settings();
-    let wait = doubling(
-        settings.incident_backoff,
-        settings.incident_backoff_max,
-        tries,
-    );
-    OpenIncident {
-        attempt,
-        cause: cause.clone(),
-        action,
-        counted: false,
-        stage: IncidentStage::Decided,
-        replace: BTreeSet::new().into_iter().collect(),
-        old_pods: BTreeSet::new(),
-        not_before: (!wait.is_zero()).then(|| facts.now + wait),
-        detected_at: facts.now,
-        decided_at: facts.now,
-        ordered_at: None,
-        arrived_at: None,
-    }
+    !stays
 }
 
 /// True if a later known cause replaces the cause of the incident.
@@ -387,12 +367,12 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
             let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
             let mut pass = DomainPass::new(facts, ledger, scope);
             // All requests of one pass share one restart.
-            let incident = pass.entry().and_then(DomainLedger::domain_incident);
+            let incident = pass.incident();
             let opened = incident.is_some_and(|i| i.detected_at == facts.now);
             let mut members = pass.scope.all.iter();
             let has_pods = members.any(|m| !facts.pods_of(m).is_empty());
             if has_pods && !opened {
-                pass.open_uncounted(FailureAction::RestartGang, cause.clone(), BTreeSet::new());
+                pass.open_uncounted(FailureAction::RestartGang, cause.clone());
             }
         }
     }
@@ -421,10 +401,14 @@ pub(crate) fn place_elsewhere(
             incident.replace_members(facts, [member]);
             continue;
         }
+        if let Some(replacement) = &mut entry.replacement {
+            replacement.replace_members(facts, [member]);
+            continue;
+        }
         let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-        let mut pass = DomainPass::new(facts, ledger, scope);
         let replace = BTreeSet::from([member]);
-        pass.open_uncounted(FailureAction::RestartPod, cause, replace);
+        let response = Response::uncounted(FailureAction::RestartPod, cause, replace);
+        DomainPass::new(facts, ledger, scope).open_replacement(response, false);
     }
 }
 
@@ -453,7 +437,7 @@ pub(crate) fn restart_changed(
                 .any(|m| position(was, m) != position(is, m));
             let over = domain.members.iter().all(|m| !is.contains(m));
             if over {
-                ledger.close_incident(facts, scope.key(), false);
+                ledger.close_open(facts, scope.key(), false);
                 ledger.vacate_domain(facts, scope.key());
             } else if begun && moved && !gang.basic {
                 DomainPass::new(facts, ledger, scope).recreate(message);

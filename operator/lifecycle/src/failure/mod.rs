@@ -7,6 +7,7 @@
 //! | [`policy`] | the failure policy: the response to the failures of one domain |
 //! | [`budget`] | charges and refunds; restarts by the kubelet that no agent reported |
 //! | [`incident`] | opens, extends and supersedes incidents; restarts without a failure |
+//! | [`replacement`] | replacements of single pods, beside an incident |
 //! | [`barrier`] | progress of an open incident: arrivals, overdue members, recovery |
 
 pub(crate) mod barrier;
@@ -15,3 +16,4 @@ pub(crate) mod detect;
 pub(crate) mod domain;
 pub(crate) mod incident;
 pub(crate) mod policy;
+mod replacement;

@@ -72,7 +72,10 @@ pub(crate) struct Avoidance {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DomainLedger {
     pub attempt: i64,
+    /// All members restart.
     pub incident: Option<OpenIncident>,
+    /// Single pods are replaced. It can be open during an incident.
+    pub replacement: Option<OpenReplacement>,
     /// Consecutive charged restarts, reset after `healthyReset`.
     pub tries: i32,
     /// Consecutive restarts without a charge.
@@ -87,7 +90,7 @@ pub(crate) struct DomainLedger {
     pub lost_until: Option<DateTime<Utc>>,
 }
 
-/// The key consists of workload UID, domain and attempt.
+/// An incident of a whole domain. The key consists of workload UID, domain and attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OpenIncident {
     /// Attempt that follows the incident.
@@ -106,6 +109,20 @@ pub(crate) struct OpenIncident {
     pub ordered_at: Option<DateTime<Utc>>,
     /// When all members had stopped and arrived.
     pub arrived_at: Option<DateTime<Utc>>,
+}
+
+/// Pods that are replaced while the other members of their domain continue to run. The attempt
+/// stays.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OpenReplacement {
+    pub cause: Cause,
+    /// True if a unit of the budget was charged.
+    pub counted: bool,
+    pub members: MemberSet,
+    /// Pods to replace that existed when the replacement began.
+    pub old_pods: BTreeSet<Uid>,
+    pub not_before: Option<DateTime<Utc>>,
+    pub detected_at: DateTime<Utc>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,7 +201,12 @@ impl GangLedger {
 impl DomainLedger {
     /// True if all members have run at this placement, or are being restarted.
     pub fn under_way(&self) -> bool {
-        self.incident.is_some() || self.healthy_since.is_some()
+        self.is_restarting() || self.healthy_since.is_some()
+    }
+
+    /// True if an incident or a replacement is open.
+    pub fn is_restarting(&self) -> bool {
+        self.incident.is_some() || self.replacement.is_some()
     }
 
     /// Counts lost work from the time since which all members ran.
@@ -192,15 +214,25 @@ impl DomainLedger {
         self.lost_until = self.lost_until.max(self.healthy_since);
     }
 
-    /// Excludes incidents of single pods.
-    pub fn domain_incident(&self) -> Option<&OpenIncident> {
-        self.incident.as_ref().filter(|i| !i.affects_single_pods())
+    /// True if the member gets a new pod.
+    pub fn replaces(&self, member: &Member) -> bool {
+        let in_incident = self.incident.as_ref().map(|i| &i.replace);
+        let alone = self.replacement.as_ref().map(|r| &r.members);
+        let mut replaced = in_incident.into_iter().chain(alone);
+        replaced.any(|members| members.contains(member))
     }
-}
 
-impl OpenIncident {
-    /// Incidents of single pods keep the attempt.
-    pub fn affects_single_pods(&self) -> bool {
-        self.action.affects_single_pod()
+    /// The incident in which the member restarts in its pod.
+    pub fn restart_in_place(&self, member: &Member) -> Option<&OpenIncident> {
+        self.incident.as_ref().filter(|_| !self.replaces(member))
+    }
+
+    /// Cause of each open incident and replacement, its time of detection, and whether it is
+    /// charged.
+    pub fn open_causes(&self) -> impl Iterator<Item = (&Cause, DateTime<Utc>, bool)> {
+        let incident = self.incident.iter();
+        let incident = incident.map(|i| (&i.cause, i.detected_at, i.counted));
+        let replacement = self.replacement.iter();
+        incident.chain(replacement.map(|r| (&r.cause, r.detected_at, r.counted)))
     }
 }

@@ -7,13 +7,13 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet, parse_indexes};
 use lockstep_api::membership::running_indexes;
 use lockstep_api::workload::{
-    Accounting, AvoidedNode, DomainStatus, GangStatus, Incident, Restarts, TrainingWorkloadSpec,
-    TrainingWorkloadStatus,
+    Accounting, AvoidedNode, DomainStatus, GangStatus, Incident, PodReplacement, Restarts,
+    TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use super::{
-    Avoidance, DomainLedger, End, GangLedger, Ledger, Loss, OpenIncident, Outcome, RestartBudget,
-    Spent,
+    Avoidance, DomainLedger, End, GangLedger, Ledger, Loss, OpenIncident, OpenReplacement, Outcome,
+    RestartBudget, Spent,
 };
 
 impl Ledger {
@@ -132,6 +132,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         key,
         attempt,
         incident,
+        replacement,
         in_place_tries,
         uncounted_tries,
         healthy_since,
@@ -139,9 +140,17 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         recreations,
         lost_until,
     } = status;
+    // Earlier versions wrote replacements of single pods as incidents.
+    let (of_pods, of_domain) = match incident.as_ref() {
+        Some(i) if i.action.affects_single_pod() => {
+            (Some(open_incident(i).into_replacement()), None)
+        }
+        other => (None, other),
+    };
     let ledger = DomainLedger {
         attempt: *attempt,
-        incident: incident.as_ref().map(open_incident),
+        incident: of_domain.map(open_incident),
+        replacement: replacement.as_ref().map(open_replacement).or(of_pods),
         tries: *in_place_tries,
         uncounted_tries: *uncounted_tries,
         healthy_since: *healthy_since,
@@ -181,6 +190,39 @@ fn open_incident(status: &Incident) -> OpenIncident {
         decided_at: *decided_at,
         ordered_at: *ordered_at,
         arrived_at: *arrived_at,
+    }
+}
+
+fn open_replacement(status: &PodReplacement) -> OpenReplacement {
+    let PodReplacement {
+        cause,
+        counted,
+        members,
+        old_pods,
+        not_before,
+        detected_at,
+    } = status;
+    OpenReplacement {
+        cause: cause.clone(),
+        counted: *counted,
+        // If the list is damaged, no further pod is replaced.
+        members: MemberSet::parse(members).unwrap_or_default(),
+        old_pods: old_pods.iter().filter_map(|u| Uid::read(Some(u))).collect(),
+        not_before: *not_before,
+        detected_at: *detected_at,
+    }
+}
+
+impl OpenIncident {
+    fn into_replacement(self) -> OpenReplacement {
+        OpenReplacement {
+            cause: self.cause,
+            counted: self.counted,
+            members: self.replace,
+            old_pods: self.old_pods,
+            not_before: self.not_before,
+            detected_at: self.detected_at,
+        }
     }
 }
 

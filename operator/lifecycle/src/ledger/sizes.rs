@@ -102,6 +102,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             let entry = DomainLedger {
                 attempt: 100,
                 incident: Some(incident(&domain.members, action)),
+                replacement: None,
                 tries: 5,
                 uncounted_tries: 5,
                 healthy_since: Some(at()),

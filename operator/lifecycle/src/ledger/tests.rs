@@ -115,10 +115,30 @@ fn action() -> impl Strategy<Value = FailureAction> {
 }
 
 prop_compose! {
+    fn replacement()(
+        cause in cause(),
+        counted in any::<bool>(),
+        members in prop::collection::btree_set(member(), 0..6),
+        old_pods in prop::collection::btree_set("[a-f0-9]{1,6}", 0..4),
+        not_before in maybe_time(),
+        detected_at in time(),
+    ) -> OpenReplacement {
+        OpenReplacement {
+            cause,
+            counted,
+            members: members.into_iter().collect(),
+            old_pods: old_pods.iter().map(|u| u.parse().unwrap()).collect(),
+            not_before,
+            detected_at,
+        }
+    }
+}
+
+prop_compose! {
     fn incident()(
         attempt in 1..9_i64,
         cause in cause(),
-        action in action(),
+        action in action().prop_filter("of a domain", |a| a.raises_attempt()),
         counted in any::<bool>(),
         stage in prop_oneof![Just(IncidentStage::Decided), Just(IncidentStage::Ordered), Just(IncidentStage::Arrived)],
         replace in prop::collection::btree_set(member(), 0..6),
@@ -171,13 +191,14 @@ prop_compose! {
     fn domain()(
         attempt in 0..9_i64,
         incident in prop::option::of(incident()),
+        replacement in prop::option::of(replacement()),
         (tries, uncounted_tries) in (0..9_i32, 0..9_i32),
         healthy_since in maybe_time(),
         restarts_seen in 0..9_i64,
         recreations in 0..9_i64,
         lost_until in maybe_time(),
     ) -> DomainLedger {
-        DomainLedger { attempt, incident, tries, uncounted_tries, healthy_since, restarts_seen, recreations, lost_until }
+        DomainLedger { attempt, incident, replacement, tries, uncounted_tries, healthy_since, restarts_seen, recreations, lost_until }
     }
 }
 
@@ -350,4 +371,32 @@ fn what_does_not_parse_is_absent_and_the_rest_is_read() {
     let incident = read.domains["b.0"].incident.as_ref().unwrap();
     assert_eq!((incident.replace.len(), incident.old_pods.len()), (0, 1));
     assert!(incident.counted);
+}
+
+#[test]
+fn a_replacement_that_an_earlier_version_wrote_as_an_incident_is_read() {
+    let written = json!({
+        "attempt": 2, "action": "RestartPod", "counted": true, "stage": "Ordered",
+        "cause": {"kind": "ContainerExit", "pod": "p", "exitCode": 3, "time": "2026-01-01T00:00:00Z"},
+        "replace": ["b/0/0"], "oldPods": ["u1"], "notBefore": "2026-01-01T00:00:09Z",
+        "detectedAt": "2026-01-01T00:00:01Z", "decidedAt": "2026-01-01T00:00:01Z",
+        "orderedAt": "2026-01-01T00:00:10Z",
+    });
+    let mut status = write(Ledger::default());
+    status.domains =
+        serde_json::from_value(json!([{"key": "b.0", "attempt": 2, "incident": written}])).unwrap();
+    let read = Ledger::read(&status, &sample());
+    let domain = &read.domains["b.0"];
+    assert_eq!((domain.attempt, &domain.incident), (2, &None));
+    let replacement = domain.replacement.as_ref().unwrap();
+    let cause = &status.domains[0].incident.as_ref().unwrap().cause;
+    assert_eq!((&replacement.cause, replacement.counted), (cause, true));
+    assert!(replacement.members.contains(&Member::new("b", 0, 0)));
+    assert!(replacement.old_pods.contains("u1"));
+    assert!(
+        replacement
+            .not_before
+            .is_some_and(|at| at > replacement.detected_at)
+    );
+    assert_eq!(Ledger::read(&write(read.clone()), &sample()), read);
 }

@@ -35,9 +35,7 @@ pub(super) struct BarrierGroup<'m> {
 
 impl<'m> BarrierGroup<'m> {
     pub fn in_place(&self) -> MemberSet {
-        let replace = self.entry.incident.as_ref().map(|i| &i.replace);
-        let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
-        let members = self.running.iter().filter(stays);
+        let members = self.running.iter().filter(|m| !self.entry.replaces(m));
         members.map(|m| (*m).clone()).collect()
     }
 
@@ -107,7 +105,7 @@ impl<'m> BarrierGroup<'m> {
         } else if known && self.may_start(&expected, wake) {
             order.released_attempt = attempt;
             order.peers = ranges(&expected);
-        } else if incident.is_some() && supervised {
+        } else if self.entry.is_restarting() && supervised {
             // A member that gets a new pod must not start in the old one.
             order.members = self.in_place().to_ranges();
         }
@@ -173,10 +171,16 @@ impl<'m> BarrierGroup<'m> {
         }
     }
 
-    /// A degrading gang continues without members that have no capacity.
+    /// A degrading gang continues without members that have no capacity, and without pods that are
+    /// replaced beside it.
     fn expected(&self) -> Vec<&'m Member> {
         let assigned = self.facts.assigned_nodes(&self.gang.key);
-        let runs = |m: &&&Member| !self.gang.degrades() || assigned.contains_key(**m);
+        let replaced = self.entry.replacement.as_ref().map(|r| &r.members);
+        let lacks_pod = |m: &Member| {
+            replaced.is_some_and(|r| r.contains(m)) && self.facts.current(self.entry, m).is_none()
+        };
+        let runs =
+            |m: &&&Member| !self.gang.degrades() || assigned.contains_key(**m) && !lacks_pod(m);
         self.running.iter().filter(runs).copied().collect()
     }
 
@@ -189,8 +193,7 @@ impl<'m> BarrierGroup<'m> {
         let Some(pod) = self.facts.current(entry, member) else {
             return false;
         };
-        let restarts = entry.domain_incident();
-        let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
+        let in_place = entry.restart_in_place(member).is_some();
         if pod.is_supervised() || in_place {
             // An exit with 0 can belong to the previous attempt.
             let over = !in_place && self.facts.succeeded(member, pod);

@@ -20,7 +20,8 @@ pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
 }
 
 /// Completion survives the garbage collection of pods. During an incident, no completion is
-/// recorded, because the exited container can belong to the old attempt.
+/// recorded, because the exited container can belong to the old attempt. A replacement keeps the
+/// attempt.
 fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
     for gang in &facts.gangs {
         if facts.placement(ledger, &gang.key).is_none() {

@@ -10,7 +10,7 @@ use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
 use crate::failure::budget::Unreported;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
-use crate::failure::domain::{Consequence, DomainPass, DomainScope};
+use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
 use crate::wake::Wake;
@@ -99,8 +99,9 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
         }
     }
     if let Some(response) = respond(facts, &new) {
-        return pass.open_incident(response);
+        return pass.answer(response);
     }
+    // A restart of the domain also raises restart counts.
     if pass.incident().is_none() {
         match pass.count_kubelet_restarts(&members) {
             Unreported::Nothing => {}
@@ -109,7 +110,7 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
             }
             Unreported::Failure(failure) => {
                 if let Some(response) = respond(facts, &[*failure]) {
-                    return pass.open_incident(response);
+                    return pass.answer(response);
                 }
             }
         }
@@ -120,16 +121,8 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
 /// Marks losses that a degrading gang survives.
 fn degrade(pass: &DomainPass<'_>, new: &mut [Failure]) {
     let gang = pass.scope.gang;
-    if !gang.degrades() {
-        return;
-    }
-    let mut left = 0;
-    for (member, pod) in pass.facts.current_pods(pass.ledger, gang) {
-        let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
-        let fails = new.iter().any(|f| f.member == *member);
-        left += i32::from(stays && !fails);
-    }
-    if left >= gang.min_count {
+    let failed = new.iter().map(|f| f.member.clone()).collect();
+    if gang.degrades() && continues_without(pass.facts, pass.ledger, gang, &failed) {
         for failure in new.iter_mut().filter(|f| f.is_loss()) {
             failure.impact = FailureImpact::Member;
         }
@@ -161,14 +154,16 @@ fn failures(
     let Some(domain) = pass.entry() else {
         return (late, new);
     };
-    let incident = domain.domain_incident();
     for (member, observed) in members {
         let Some(observed) = observed else {
             // Basic members end independently. In a gang that ran, the end of a missing pod was not
             // observed.
-            let ran = domain.healthy_since.is_some() && domain.incident.is_none();
-            let released = incident.is_some_and(|i| facts.is_past_barrier(pass.key(), i.attempt));
-            if (ran || released) && !scope.gang.basic {
+            let ran = domain.healthy_since.is_some();
+            let released =
+                domain.is_restarting() && facts.is_past_barrier(pass.key(), domain.attempt);
+            let replacement = domain.replacement.as_ref();
+            let replaced = replacement.is_some_and(|r| r.members.contains(member));
+            if (ran || released) && !replaced && !scope.gang.basic {
                 let gone = facts.disrupted(member);
                 let known = gone.and_then(|pod| facts.observe(member, pod).pod_failure());
                 new.push(known.unwrap_or_else(|| {
@@ -179,7 +174,7 @@ fn failures(
             continue;
         };
         let pod = observed.pod;
-        let restarting = incident.filter(|i| !i.replace.contains(member));
+        let restarting = domain.restart_in_place(member);
         let mut others = Vec::new();
         if !pod.terminal() && !pod.terminating() {
             others = observed.exits_beside_training(domain, restarting.is_some());

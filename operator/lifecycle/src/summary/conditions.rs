@@ -4,7 +4,7 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types, upsert};
 use lockstep_api::ids::{DomainKey, NodeName};
 use lockstep_api::member::Member;
 use lockstep_api::words::count;
-use lockstep_api::workload::TrainingWorkloadStatus;
+use lockstep_api::workload::{FailureAction, TrainingWorkloadStatus};
 
 use super::admission::{Admission, partial_gangs};
 use super::counts::Counts;
@@ -12,7 +12,7 @@ use super::notes;
 use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
-use crate::ledger::{DomainLedger, End, Ledger, Outcome};
+use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::messages::Restarts;
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
@@ -209,7 +209,10 @@ fn stalled(
 }
 
 fn needs_class(ledger: &Ledger) -> bool {
-    let awaits_pods = |d: &DomainLedger| d.incident.as_ref().is_some_and(|i| !i.replace.is_empty());
+    let awaits_pods = |d: &DomainLedger| {
+        let replaces = |i: &OpenIncident| !i.replace.is_empty();
+        d.replacement.is_some() || d.incident.as_ref().is_some_and(replaces)
+    };
     ledger.applied.is_none() || ledger.domains.values().any(awaits_pods)
 }
 
@@ -279,7 +282,7 @@ fn ready(
         members += running;
         missing += running - counts.succeeded - counts.ready;
     }
-    if ledger.domains.values().any(|d| d.incident.is_some()) {
+    if ledger.domains.values().any(DomainLedger::is_restarting) {
         // Running members of the old attempt do not count.
         not_ready(facts, ledger, "a restart is in progress".to_owned(), wake)
     } else if missing <= 0 && members > 0 {
@@ -334,24 +337,29 @@ fn outage(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
 }
 
 fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
-    let open = ledger
-        .domains
-        .iter()
-        .filter_map(|(key, d)| Some((key, d.incident.as_ref()?)));
-    let Some((key, incident)) = open.min_by_key(|(_, i)| i.cause.time) else {
-        let none = || condition(false, reasons::NOT_RESTARTING, "");
-        return notes::restarting_whole(facts, ledger).unwrap_or_else(none);
-    };
+    let domains = || ledger.domains.iter();
     let restarts = Restarts {
         spec: facts.spec(),
         gangs: &facts.gangs,
         ledger,
     };
-    let mut message = restarts.under_way(key.as_str(), incident);
+    let incidents = domains().filter_map(|(key, d)| Some((key, d.incident.as_ref()?)));
+    let replacements = domains().filter_map(|(key, d)| Some((key, d.replacement.as_ref()?)));
+    let (key, mut message, action) =
+        if let Some((key, incident)) = incidents.min_by_key(|(_, i)| i.cause.time) {
+            let message = restarts.under_way(key.as_str(), incident);
+            (key, message, incident.action)
+        } else if let Some((key, pods)) = replacements.min_by_key(|(_, r)| r.cause.time) {
+            let message = restarts.replacing(key.as_str(), pods);
+            (key, message, FailureAction::RestartPod)
+        } else {
+            let none = || condition(false, reasons::NOT_RESTARTING, "");
+            return notes::restarting_whole(facts, ledger).unwrap_or_else(none);
+        };
     if let Some(missing) = without_node(facts, ledger, key) {
         message = format!("{message}; {missing}");
     }
-    condition(true, incident.action.reason(), message)
+    condition(true, action.reason(), message)
 }
 
 /// Number of replaced members without a node, and the scheduler's reason.

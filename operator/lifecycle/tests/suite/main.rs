@@ -28,6 +28,7 @@ mod preemption;
 mod property;
 mod reality;
 mod repairs;
+mod replacements;
 mod sequences;
 mod server_errors;
 mod shown;

@@ -353,7 +353,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
         .collect();
     match status.phase {
         Some(Phase::Running) => {
-            prop_assert!(status.domains.iter().all(|d| d.incident.is_none()));
+            prop_assert!(status.domains.iter().all(|d| !d.is_restarting()));
             let world = Membership::of(&spec, &status);
             let done = parse_indexes(&status.groups[0].completed_indexes);
             let done = done.expect("indexes");

@@ -66,7 +66,7 @@ fn a_requested_restart_leaves_a_group_alone_that_has_succeeded() {
     let finished = w.uids();
     w.edit(|s| s.restart_nonce = 1);
     w.settle();
-    assert!(w.status().domains.iter().all(|d| d.incident.is_none()));
+    assert!(w.status().domains.iter().all(|d| !d.is_restarting()));
     assert_eq!(w.status().phase, Some(Phase::Running));
     let kept = finished
         .iter()
@@ -87,7 +87,7 @@ fn a_resize_leaves_a_group_alone_that_has_succeeded() {
     w.edit(|s| s.groups[1].replicas = Some(2));
     w.settle();
     let status = w.status();
-    assert!(status.domains.iter().all(|d| d.incident.is_none()));
+    assert!(status.domains.iter().all(|d| !d.is_restarting()));
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(w.pod("a", 0).metadata.uid, finished, "it stays for its log");
     assert_eq!(w.uids().len(), 3);

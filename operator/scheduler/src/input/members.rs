@@ -7,7 +7,7 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::workload::{DomainStatus, Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MembersInput {
@@ -23,7 +23,8 @@ pub struct MembersInput {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DomainInput {
     pub key: DomainKey,
-    /// Pods replaced by the open incident. `None` without an incident.
+    /// Pods replaced by the open incident and by the open replacement of single pods. `None` if
+    /// neither is open.
     pub incident: Option<Replacement>,
     /// Since when all members of the domain run.
     pub healthy_since: Option<DateTime<Utc>>,
@@ -33,6 +34,23 @@ pub struct DomainInput {
 pub struct Replacement {
     pub members: BTreeSet<Member>,
     pub old_pods: BTreeSet<String>,
+}
+
+impl Replacement {
+    fn of(ledger: &DomainStatus) -> Option<Self> {
+        let incident = ledger.incident.iter();
+        let incident = incident.map(|i| (&i.replace, &i.old_pods));
+        let alone = ledger.replacement.iter();
+        let mut all = ledger.is_restarting().then(Self::default)?;
+        for (members, old_pods) in incident.chain(alone.map(|r| (&r.members, &r.old_pods))) {
+            // An invalid range names no member. The workload controller owns the ledger and
+            // repairs it.
+            all.members
+                .extend(MemberSet::parse(members).unwrap_or_default());
+            all.old_pods.extend(old_pods.iter().cloned());
+        }
+        Some(all)
+    }
 }
 
 impl MembersInput {
@@ -60,15 +78,7 @@ impl MembersInput {
             let ledger = status.domains.iter().find(|s| domain.key == *s.key)?;
             Some(DomainInput {
                 key: domain.key.clone(),
-                // An invalid range names no member. The workload controller owns the ledger and
-                // repairs it.
-                incident: ledger.incident.as_ref().map(|incident| Replacement {
-                    members: MemberSet::parse(&incident.replace)
-                        .unwrap_or_default()
-                        .into_iter()
-                        .collect(),
-                    old_pods: incident.old_pods.iter().cloned().collect(),
-                }),
+                incident: Replacement::of(ledger),
                 healthy_since: ledger.healthy_since,
             })
         });

@@ -422,7 +422,7 @@ impl<'t> Bench<'t> {
 }
 
 fn is_running(status: &TrainingWorkloadStatus) -> bool {
-    status.phase == Some(Phase::Running) && status.domains.iter().all(|d| d.incident.is_none())
+    status.phase == Some(Phase::Running) && status.domains.iter().all(|d| !d.is_restarting())
 }
 
 /// A gang whose training processes restart inside their containers.

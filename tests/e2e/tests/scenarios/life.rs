@@ -30,7 +30,7 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
                     "no restart yet"
                 );
                 ensure!(
-                    status.domains.iter().all(|d| d.incident.is_none()),
+                    status.domains.iter().all(|d| !d.is_restarting()),
                     "an incident is open"
                 );
                 Ok(())

@@ -185,7 +185,7 @@ impl Gang {
         let status = self.status();
         status.completion_time.is_none()
             && status.history.is_empty()
-            && status.domains.iter().all(|d| d.incident.is_none())
+            && status.domains.iter().all(|d| !d.is_restarting())
             && status.gangs.iter().all(|g| g.released.is_none())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lockstep_api::workload::{Cause, Incident, TrainingWorkloadStatus};
+use lockstep_api::workload::{Cause, Incident, PodReplacement, TrainingWorkloadStatus};
 use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::Action;
 use serde_json::Value;
@@ -109,6 +109,7 @@ fn ledger(s: &TrainingWorkloadStatus) -> Vec<String> {
             None => format!("no incident at attempt {}", d.attempt),
             Some(i) => incident(i),
         });
+        out.extend(d.replacement.as_ref().map(replacement));
         let well = if d.healthy_since.is_some() {
             "healthy"
         } else {
@@ -176,6 +177,15 @@ fn incident(i: &Incident) -> String {
         i.attempt,
         i.stage,
         i.replace.join(" ")
+    )
+}
+
+fn replacement(r: &PodReplacement) -> String {
+    let counted = if r.counted { "charged" } else { "not charged" };
+    format!(
+        "replacement of [{}] for {}, {counted}",
+        r.members.join(" "),
+        cause(&r.cause)
     )
 }
 

@@ -63,8 +63,8 @@ impl Hangs {
             return Vec::new();
         };
         let uid = workload.metadata.uid.clone().unwrap_or_default();
-        let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
-        let open = open.map(|i| (i.attempt, &i.cause));
+        let open = status.domains.iter();
+        let open = open.flat_map(|d| d.open_causes().map(|cause| (d.attempt, cause)));
         let over = status.history.iter().map(|h| (h.attempt, &h.cause));
         let is_hang = |cause: &Cause| cause.kind == CauseKind::Hang;
         let hangs = open.chain(over).filter(|(_, cause)| is_hang(cause));

@@ -1,6 +1,7 @@
 //! Monotonic fields in the status of a workload, and the cost of an incident (I2, I6).
 
-use lockstep_api::workload::{Incident, Phase, TrainingWorkloadStatus};
+use chrono::{DateTime, Utc};
+use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
 /// Violations between a status and the next.
 pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Vec<String> {
@@ -40,39 +41,47 @@ pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Ve
     broken
 }
 
+/// An open incident or replacement of pods.
+#[derive(PartialEq)]
+struct Open<'s> {
+    domain: &'s str,
+    attempt: i64,
+    detected_at: DateTime<Utc>,
+    counted: bool,
+}
+
+fn all_open(status: &TrainingWorkloadStatus) -> impl Iterator<Item = Open<'_>> {
+    status.domains.iter().flat_map(|d| {
+        let open = |attempt, detected_at, counted| Open {
+            domain: &d.key,
+            attempt,
+            detected_at,
+            counted,
+        };
+        let incident = d.incident.iter();
+        let incident = incident.map(move |i| open(i.attempt, i.detected_at, i.counted));
+        let alone = d.replacement.iter();
+        incident.chain(alone.map(move |r| open(d.attempt, r.detected_at, r.counted)))
+    })
+}
+
 /// Refunded incidents: an eviction or a shutdown ended the member.
 fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
-    let counted = a.domains.iter().filter_map(|d| {
-        let incident = d.incident.as_ref().filter(|i| i.counted)?;
-        Some((&d.key, incident))
-    });
-    let now = counted.filter(|(key, old)| {
-        let mut open = b.domains.iter().filter(|d| d.key == **key);
-        let same = |i: &Incident| i.attempt == old.attempt && !i.counted;
-        let open = open.any(|d| d.incident.as_ref().is_some_and(same));
-        let mut over = b.history.iter().filter(|h| h.domain == **key);
-        open || over.any(|h| h.attempt == old.attempt && !h.counted)
+    let now = all_open(a).filter(|old| old.counted).filter(|old| {
+        let same = |domain: &str, attempt, counted: bool| {
+            domain == old.domain && attempt == old.attempt && !counted
+        };
+        let open = all_open(b).any(|new| same(new.domain, new.attempt, new.counted));
+        let mut over = b.history.iter();
+        open || over.any(|h| same(&h.domain, h.attempt, h.counted))
     });
     now.count() as i64
 }
 
 /// Counted incidents that only the later status has.
 fn opened(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
-    let before = |key: &str| {
-        let old = a.domains.iter().find(|o| o.key == key);
-        old.and_then(|o| o.incident.as_ref())
-    };
-    let same = |old: &Incident, new: &Incident| {
-        (old.detected_at, old.attempt, old.counted) == (new.detected_at, new.attempt, true)
-    };
-    let open = b
-        .domains
-        .iter()
-        .filter_map(|d| Some((&d.key, d.incident.as_ref()?)));
-    let counted = open.filter(|(_, new)| new.counted);
-    counted
-        .filter(|(key, new)| before(key).is_none_or(|old| !same(old, new)))
-        .count() as i64
+    let new = all_open(b).filter(|new| new.counted);
+    new.filter(|new| all_open(a).all(|old| old != *new)).count() as i64
 }
 
 /// Incidents that ended between the two statuses without recovery.

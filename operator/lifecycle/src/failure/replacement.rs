@@ -1,0 +1,88 @@
+//! Replacements of single pods, while the other members of their domain continue to run.
+//!
+//! A replacement can open during an incident of the domain. An incident that opens later supersedes
+//! it.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use lockstep_api::member::{Member, MemberSet};
+
+use super::domain::{Consequence, DomainPass};
+use super::policy::Response;
+use crate::ledger::OpenReplacement;
+
+impl DomainPass<'_> {
+    /// Replaces pods after failures. Returns a consequence instead if the budget is spent.
+    pub(super) fn replace_pods(&mut self, response: Response) -> Option<Consequence> {
+        let open = self.incident().cloned();
+        match self.charge(&response, open.as_ref(), self.tries().counted) {
+            ControlFlow::Break(consequence) => {
+                let (cause, action) = (&response.cause, response.action);
+                self.ledger
+                    .record_interruption(self.facts, self.scope.key(), cause, action);
+                Some(consequence)
+            }
+            ControlFlow::Continue(charged) => {
+                self.open_replacement(response, charged);
+                None
+            }
+        }
+    }
+
+    /// Concurrent replacements share one entry: the new one takes over the members that have no new
+    /// pod yet.
+    pub(super) fn open_replacement(&mut self, mut response: Response, charged: bool) {
+        let (facts, key) = (self.facts, self.key());
+        let owed = self.owed_by_replacement();
+        let (after, not_before) = response.back_off(facts, self.tries());
+        let before = self.ledger.close_replacement(facts, key, false);
+        let mut replacement = OpenReplacement {
+            cause: response.cause,
+            counted: charged,
+            members: MemberSet::default(),
+            old_pods: before.map(|r| r.old_pods).unwrap_or_default(),
+            not_before,
+            detected_at: facts.now,
+        };
+        replacement.replace_members(facts, response.replace);
+        replacement.replace_members(facts, owed);
+        self.avoid_nodes(response.avoid);
+        self.ledger.open_replacement(key, replacement, after);
+    }
+
+    /// An open incident does not wait for these members any longer: their replacement continues
+    /// beside it.
+    pub(super) fn continue_without(&mut self, members: BTreeSet<Member>) {
+        let facts = self.facts;
+        let Some(domain) = self.entry_mut() else {
+            return;
+        };
+        let Some(incident) = &domain.incident else {
+            return;
+        };
+        let replacement = domain.replacement.get_or_insert_with(|| OpenReplacement {
+            cause: incident.cause.clone(),
+            counted: false,
+            members: MemberSet::default(),
+            old_pods: BTreeSet::new(),
+            not_before: None,
+            detected_at: incident.detected_at,
+        });
+        for member in members {
+            let pods = facts.pods_of(&member).iter();
+            let old = pods.filter(|pod| incident.replaces_pod(pod));
+            replacement.old_pods.extend(old.map(|pod| pod.uid.clone()));
+            replacement.members.insert(member);
+        }
+    }
+
+    fn owed_by_replacement(&self) -> Vec<Member> {
+        let Some(domain) = self.entry() else {
+            return Vec::new();
+        };
+        let replaced = domain.replacement.iter().flat_map(|r| r.members.iter());
+        let missing = replaced.filter(|m| self.facts.current(domain, m).is_none());
+        missing.cloned().collect()
+    }
+}
