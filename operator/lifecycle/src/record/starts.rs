@@ -4,10 +4,12 @@
 //! nodes. Later, only the member moves.
 //!
 //! If the template is the cause (image, command, configuration, schedulerName), another node does
-//! not help. The gang is placed again, and the third such start in a row fails the workload. Each
-//! start has the whole `startDeadlineSeconds`, so a temporary outage of a registry fails no
+//! not help. The gang is placed again, and the third such start in a row fails the workload. If
+//! other members do not need this one, it keeps its pod instead, and they continue. Each start has
+//! the whole `startDeadlineSeconds`, so a temporary outage of a registry fails no
 //! workload.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -20,7 +22,7 @@ use lockstep_api::words::span;
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
-use crate::failure::domain::DomainScope;
+use crate::failure::domain::{DomainScope, continues_without};
 use crate::failure::incident::place_elsewhere;
 use crate::failure::{barrier, detect};
 use crate::ledger::{Avoidance, DomainLedger, Ledger, Outcome};
@@ -56,6 +58,13 @@ impl StartFailure {
     }
 }
 
+struct DomainStarts {
+    failed: Vec<StartFailure>,
+    overdue: Vec<StartFailure>,
+    /// Number of overdue members that may move now.
+    allowed: usize,
+}
+
 enum Start {
     /// The member has started and, if supervised, is at the barrier.
     Begun,
@@ -78,63 +87,95 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     // Before its first run, a gang releases all of its nodes.
     let alone = gang.basic || ledger.is_under_way(gang);
     let membership = ledger.membership(facts.spec());
-    let mut failures = Vec::new();
-    let mut takes_too_long = false;
-    for domain in &gang.domains {
-        if let Some(entry) = ledger.domain(&domain.key) {
-            let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
-            let failed = start_failures(facts, &scope, entry, alone, wake);
-            takes_too_long |= !failed.is_empty() && is_restarting_too_long(facts, entry);
-            failures.extend(failed);
-        }
-    }
-    if failures.is_empty() {
-        return;
-    }
-    let running = running_groups(facts);
+    let running = LazyCell::new(|| running_groups(facts));
     let runs = |f: &StartFailure| running.contains(f.member.group.as_str());
+    let of_template = |f: &StartFailure| f.fault.is_of_template(runs(f));
+    let (mut moving, mut hopeless) = (Vec::new(), Vec::new());
+    for domain in &gang.domains {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
+        let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
+        let starts = start_failures(facts, &scope, entry, alone, wake);
+        let too_long = is_restarting_too_long(facts, entry);
+        let is_hopeless = |f: &StartFailure| of_template(f) && (!alone || !runs(f) || too_long);
+        let (failed, overdue) = (starts.failed.into_iter(), starts.overdue.into_iter());
+        let (of_template, failed) = failed.partition::<Vec<_>, _>(is_hopeless);
+        let (of_image, overdue) = overdue.partition::<Vec<_>, _>(is_hopeless);
+        hopeless.extend(of_template.into_iter().chain(of_image));
+        moving.extend(failed);
+        moving.extend(overdue.into_iter().take(starts.allowed));
+    }
+    let without = hopeless.iter().map(|f| f.member.clone()).collect();
+    let continues = hopeless.is_empty() || continues_without(facts, ledger, gang, &without);
     // A lost node needs no avoidance.
     let avoided = |f: &&StartFailure| f.fault.is_of_node(runs(f)) && f.reason != reasons::NODE_LOST;
-    for failure in failures.iter().filter(avoided) {
+    for failure in moving.iter().filter(avoided) {
         if let Some(node) = NodeName::read(Some(&failure.node)) {
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }
     }
-    let of_template = failures.iter().find(|f| f.fault.is_of_template(runs(f)));
-    let holds_nodes = alone && of_template.is_none_or(|f| runs(f) && !takes_too_long);
-    if holds_nodes {
-        let failures = failures
+    if alone && continues {
+        // On any node, a hopeless member fails again. Its kubelet retries.
+        let failures = moving
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
             .collect();
         place_elsewhere(facts, ledger, gang, failures);
-    } else if let Some(failure) = of_template.or(failures.first()) {
-        release(facts, ledger, gang, failure, of_template.is_some());
+    } else if let Some(failure) = hopeless.first().or(moving.first()) {
+        let of_template = (!hopeless.is_empty()).then_some(&without);
+        release(facts, ledger, gang, failure, of_template);
     }
 }
 
-/// `of_template`: another node would not help, so the third consecutive failure ends the workload.
+/// `of_template`: members that another node would not help, so the third consecutive failure ends
+/// the workload.
 fn release(
     facts: &Facts<'_>,
     ledger: &mut Ledger,
     gang: &Gang,
     failure: &StartFailure,
-    of_template: bool,
+    of_template: Option<&BTreeSet<Member>>,
 ) {
     let reason = failure.reason;
     let message = format!(
         "member {} on node {}: {}",
         failure.member, failure.node, failure.message
     );
-    if let Some(entry) = ledger.gangs.get_mut(&gang.key).filter(|_| of_template) {
+    if let (Some(entry), Some(without)) = (ledger.gangs.get_mut(&gang.key), of_template) {
         entry.start_tries = entry.start_tries.saturating_add(1);
-        if entry.start_tries >= START_TRIES {
-            let message = format!("{} starts in a row failed; {message}", entry.start_tries);
+        let tries = entry.start_tries;
+        if tries >= START_TRIES && !others_are_left(facts, ledger, gang, without) {
+            let message = format!("{tries} starts in a row failed; {message}");
             ledger.finish(facts, Outcome::Failed, reason, message);
             return;
         }
     }
     ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
+}
+
+/// True if independent members are left to run. The workload fails for a template only without
+/// them.
+fn others_are_left(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    without: &BTreeSet<Member>,
+) -> bool {
+    let membership = ledger.membership(facts.spec());
+    let fails = |g: &Gang| {
+        ledger
+            .gang(&g.key)
+            .is_some_and(|e| e.start_tries >= START_TRIES)
+    };
+    let gangs = facts
+        .gangs
+        .iter()
+        .filter(|g| g.key == gang.key || !fails(g));
+    gang.basic
+        && gangs.flat_map(Gang::members).any(|m| {
+            membership.contains(m) && !ledger.completed.contains(m) && !without.contains(m)
+        })
 }
 
 /// Groups whose template works, because a member runs or has succeeded.
@@ -151,8 +192,8 @@ fn running_groups<'a>(facts: &Facts<'a>) -> BTreeSet<&'a str> {
 fn is_restarting_too_long(facts: &Facts<'_>, entry: &DomainLedger) -> bool {
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     let longest = TimeDelta::seconds(limit.saturating_mul(i64::from(START_TRIES)));
-    let incident = entry.incident.as_ref();
-    incident.is_some_and(|i| i.detected_at + longest <= facts.now)
+    let mut open = entry.open_causes();
+    open.any(|(_, detected_at, _)| detected_at + longest <= facts.now)
 }
 
 /// The scheduler soon sees the cause of a kubelet's rejection, so the node is avoided briefly.
@@ -177,8 +218,8 @@ fn start_failures(
     entry: &DomainLedger,
     alone: bool,
     wake: &mut Wake,
-) -> Vec<StartFailure> {
-    let (mut failed, mut late, mut under_way) = (Vec::new(), Vec::new(), 0);
+) -> DomainStarts {
+    let (mut failed, mut overdue, mut under_way) = (Vec::new(), Vec::new(), 0);
     for &member in &scope.unfinished {
         if alone && lacks_node(facts, scope, entry, member) {
             let message = "lost its node before its pod had run".to_owned();
@@ -189,17 +230,20 @@ fn start_failures(
         match start(facts, scope, entry, member, wake) {
             Start::Begun => {}
             Start::UnderWay => under_way += usize::from(keeps_others(facts, scope, entry, member)),
-            Start::Late(failure) => late.push(failure),
+            Start::Late(failure) => overdue.push(failure),
             Start::Failed(failure) => failed.push(failure),
         }
     }
     let allowed = if alone {
         barrier::at_once(scope).saturating_sub(under_way)
     } else {
-        late.len()
+        overdue.len()
     };
-    failed.extend(late.into_iter().take(allowed));
-    failed
+    DomainStarts {
+        failed,
+        overdue,
+        allowed,
+    }
 }
 
 /// True if a member has neither node nor pod, and its domain has not run. The incident limits how
@@ -225,9 +269,7 @@ fn keeps_others(
 ) -> bool {
     let refusals = facts.refusals(&Target::Pod(member.clone()));
     let refused = facts.current(entry, member).is_none() && !refusals.is_empty();
-    let incident = entry.incident.as_ref();
-    let goes_elsewhere = incident.is_some_and(|i| i.replace.contains(member));
-    !refused && (goes_elsewhere || !scope.gang.basic)
+    !refused && (entry.replaces(member) || !scope.gang.basic)
 }
 
 /// Start deadline of a pod. Reports of arrivals can be delayed, so it counts from the last arrival
