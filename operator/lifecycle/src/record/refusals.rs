@@ -1,11 +1,17 @@
 //! Stage 05: a gang releases its placement if the API server refuses one of its pods, because an
-//! incomplete gang is of no use. A running or Basic gang keeps its nodes during retries.
+//! incomplete gang is of no use. A running or Basic gang keeps its nodes during retries. A gang that
+//! degrades starts without the refused members if `minCount` others are placed.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
 
 use crate::changes::ReleaseReason;
 use crate::facts::Facts;
+use crate::failure::detect::start_failure;
+use crate::failure::incident::place_elsewhere;
 use crate::gangs::PlacementView;
 use crate::ledger::Ledger;
 use crate::view::{RefusalKind, RefusedRequest, Target};
@@ -15,34 +21,87 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
             continue;
         };
-        if gang.basic || ledger.is_under_way(gang) {
+        let refused = refused_members(facts, ledger, gang, placement);
+        let Some(refusal) = refused.values().next().filter(|_| !gang.basic) else {
             continue;
+        };
+        let placed = placement.nodes.keys();
+        let left = placed.filter(|m| !refused.contains_key(*m)).count();
+        let enough = left >= gang.min_count.max(0) as usize;
+        if gang.degrades() && enough {
+            start_without(facts, ledger, gang, &refused);
+        } else if !ledger.is_under_way(gang) {
+            let (reason, message) = (reason(refusal), refusal.message.clone());
+            ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
         }
-        let Some(refusal) = refused_pod(facts, gang, placement) else {
-            continue;
-        };
-        let reason = match refusal.kind {
-            RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-            RefusalKind::Forbidden => reasons::FORBIDDEN,
-            RefusalKind::Invalid => reasons::INVALID_TEMPLATE,
-            RefusalKind::NameTaken => reasons::NAME_CONFLICT,
-        };
-        let message = refusal.message.clone();
-        ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
     }
 }
 
-/// Ignores refusals of earlier placements. Compares ids, because clocks differ.
-fn refused_pod<'a>(
+fn reason(refusal: &RefusedRequest) -> &'static str {
+    match refusal.kind {
+        RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+        RefusalKind::Forbidden => reasons::FORBIDDEN,
+        RefusalKind::Invalid => reasons::INVALID_TEMPLATE,
+        RefusalKind::NameTaken => reasons::NAME_CONFLICT,
+    }
+}
+
+/// Records the refused members of domains that have not run as members that get new pods. The
+/// barrier then opens without them.
+fn start_without(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    gang: &Gang,
+    refused: &BTreeMap<&Member, &RefusedRequest>,
+) {
+    let mut failures = Vec::new();
+    for domain in &gang.domains {
+        let entry = ledger.domain(&domain.key);
+        let starts = |m: &&Member| {
+            entry.is_some_and(|e| {
+                e.healthy_since.is_none() && e.incident.is_none() && !e.replaces(m)
+            })
+        };
+        for member in domain.members.iter().filter(starts) {
+            if let Some(refusal) = refused.get(member) {
+                let message = &refusal.message;
+                failures.push(start_failure(
+                    member,
+                    "",
+                    reason(refusal),
+                    message,
+                    facts.now,
+                ));
+            }
+        }
+    }
+    place_elsewhere(facts, ledger, gang, failures);
+}
+
+/// Members without a pod, with the refusal. Ignores refusals of earlier placements. Compares ids,
+/// because clocks differ.
+fn refused_members<'a>(
     facts: &Facts<'a>,
+    ledger: &Ledger,
     gang: &Gang,
     placement: &PlacementView,
-) -> Option<&'a RefusedRequest> {
-    facts.view.refusals().iter().find(|refusal| {
-        let of_gang = match &refusal.target {
-            Target::Pod(member) => gang.members().any(|m| m == member),
-            Target::Object(..) => false,
-        };
-        of_gang && refusal.placement.as_ref() == Some(&placement.id)
-    })
+) -> BTreeMap<&'a Member, &'a RefusedRequest> {
+    let mut of_placement = BTreeMap::new();
+    for refusal in facts.view.refusals() {
+        if let Target::Pod(member) = &refusal.target
+            && refusal.placement.as_ref() == Some(&placement.id)
+        {
+            of_placement.entry(member).or_insert(refusal);
+        }
+    }
+    if of_placement.is_empty() {
+        return of_placement;
+    }
+    let pods = facts.current_pods(ledger, gang);
+    let missing: BTreeSet<&Member> = pods
+        .filter(|(_, pod)| pod.is_none())
+        .map(|(m, _)| m)
+        .collect();
+    of_placement.retain(|member, _| missing.contains(member));
+    of_placement
 }
