@@ -87,7 +87,9 @@ fn unreleased<'g>(
     workloads: &BTreeMap<String, TrainingWorkload>,
 ) -> Option<&'g Placement> {
     let placement = group.status.as_ref()?.placement.as_ref()?;
-    let owner = workloads.iter().find(|(owner, _)| controls(owner, group));
+    let owner = workloads
+        .iter()
+        .find(|(owner, _)| controls(owner, &group.metadata));
     let status = owner.and_then(|(_, w)| w.status.as_ref())?;
     let comes_up = matches!(status.phase, Some(Phase::Pending | Phase::Starting));
     let key = &group.spec.gang_key;

@@ -15,6 +15,7 @@
 //! | I12 | after a preemption that was of no use, or a refusal that is not about capacity, no other | [`preemption`] |
 //! | I13 | who holds capacity and does not come to run keeps nobody waiting for ever | [`holders`] |
 //! | I14 | who makes no progress in time is found, and nobody else; each hang is answered once | [`hangs`] |
+//! | I15 | a member that is refused or does not start costs running members of policy Basic nothing | [`independent`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
 //! What I13 says of reservations: `operator/scheduler/tests/suite`.
@@ -26,6 +27,7 @@ mod attempts;
 mod capacity;
 mod hangs;
 mod holders;
+mod independent;
 mod ownership;
 mod pace;
 mod preemption;
@@ -35,6 +37,7 @@ mod statuses;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::key::Key;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
@@ -127,12 +130,14 @@ impl Oracles {
                 if write.verb == Verb::Gone {
                     self.gone.insert(write.uid.clone());
                     // What its gangs hold, their pods hold: the groups go with the collector.
-                    self.groups.retain(|_, group| !controls(&write.uid, group));
+                    self.groups
+                        .retain(|_, group| !controls(&write.uid, &group.metadata));
                 }
                 if write.verb == Verb::UpdateStatus && is_ours(write) {
                     note("I14", self.hangs.answer(&new, &self.workloads, cluster));
                     let before = old.and_then(|w| w.status).unwrap_or_default();
-                    let after = new.status.unwrap_or_default();
+                    let after = new.status.clone().unwrap_or_default();
+                    note("I15", independent::judge(&new, &before, &after, cluster));
                     note("I2 I6", check_order(&before, &after));
                 }
             }
@@ -141,7 +146,7 @@ impl Oracles {
             }
             WatchedKind::PodGroup => {
                 let new: PodGroup = read(write);
-                if self.gone.iter().any(|uid| controls(uid, &new)) {
+                if self.gone.iter().any(|uid| controls(uid, &new.metadata)) {
                     return broken;
                 }
                 let old = self.groups.insert(write.uid.clone(), new);
@@ -196,8 +201,8 @@ fn sizes(workload: &TrainingWorkload) -> Vec<i32> {
     spec.groups.iter().map(|g| spec.members_of(g)).collect()
 }
 
-fn controls(uid: &str, group: &PodGroup) -> bool {
-    let mut owners = group.metadata.owner_references.iter().flatten();
+fn controls(uid: &str, metadata: &ObjectMeta) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
     owners.any(|o| o.controller == Some(true) && o.uid == uid)
 }
 
@@ -207,7 +212,9 @@ fn claimless(
     workloads: &BTreeMap<String, TrainingWorkload>,
     cluster: &SimCluster,
 ) -> bool {
-    let owner = workloads.iter().find(|(uid, _)| controls(uid, group));
+    let owner = workloads
+        .iter()
+        .find(|(uid, _)| controls(uid, &group.metadata));
     owner.is_some_and(|(_, w)| {
         let spec = serde_json::to_string(&w.spec.groups).unwrap_or_default();
         let name = format!("data-{}", w.metadata.name.as_deref().unwrap_or_default());

@@ -43,7 +43,7 @@ fn victim_priority(
     let workload = owner(pod).filter(|uid| workloads.contains_key(*uid));
     let of_workload = groups
         .values()
-        .filter(|group| workload.is_some_and(|uid| controls(uid, group)));
+        .filter(|group| workload.is_some_and(|uid| controls(uid, &group.metadata)));
     let highest = of_workload
         .map(|group| i64::from(group.spec.gang.priority))
         .max();

@@ -1,6 +1,7 @@
 //! Faults of the API server and of the connection to it.
 
 use chrono::TimeDelta;
+use lockstep_api::names::labels;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
 
@@ -55,6 +56,23 @@ pub(super) fn webhook(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
         Some(_) => None,
         None => Some(Box::new(|pod| {
             change(pod);
+            Ok(())
+        })),
+    };
+    true
+}
+
+/// A policy refuses new pods of one replica. Or it is removed.
+pub(super) fn refuse_replica(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let replica = rng.u8(..3).to_string();
+    let admission = &mut c.store().admission;
+    admission.webhook = match admission.webhook.take() {
+        Some(_) => None,
+        None => Some(Box::new(move |pod| {
+            let refused = pod["metadata"]["labels"][labels::REPLICA] == *replica;
+            if refused {
+                return Err(Refused::forbidden("a policy refuses this replica"));
+            }
             Ok(())
         })),
     };

@@ -164,6 +164,8 @@ kinds! {
     NoQuota 5 control_plane::no_quota,
     /// A webhook changes pods: a toleration, a sidecar, a label. Or it is removed.
     Webhook 1 control_plane::webhook,
+    /// A policy refuses new pods of one replica. Or it is removed.
+    RefuseReplica 2 control_plane::refuse_replica,
     /// Writes of one kind are refused: by a policy, by overload, by an error of the server.
     Refusals 1 control_plane::refusals,
     /// Refusals end.

@@ -1,0 +1,68 @@
+//! A member of policy Basic that is refused, or does not start, costs no running member its pod
+//! (I15).
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::gangs;
+use lockstep_api::workload::{SchedulingPolicy, TrainingWorkloadStatus};
+
+use super::controls;
+use crate::SimCluster;
+use crate::pods::{leaving, member_of};
+
+/// Events can be delayed: a pod that has started since then may be unknown to the manager.
+const KNOWN: TimeDelta = TimeDelta::minutes(2);
+
+/// Gangs of policy Basic that back off although members run.
+pub(super) fn judge(
+    new: &TrainingWorkload,
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+    cluster: &SimCluster,
+) -> Vec<String> {
+    if new.spec.scheduling.policy != SchedulingPolicy::Basic {
+        return Vec::new();
+    }
+    let uid = new.metadata.uid.as_deref().unwrap_or_default();
+    let mut broken = Vec::new();
+    for gang in gangs(&new.spec) {
+        let backoff = |status: &TrainingWorkloadStatus| {
+            let mut entries = status.gangs.iter().filter(|g| gang.key == *g.key);
+            entries.find_map(|g| g.backoff.clone())
+        };
+        // Restarts of the whole domain are a choice of the user.
+        let new = backoff(after).filter(|b| b.reason != reasons::RESTARTS_EXHAUSTED);
+        let Some(new) = new.filter(|_| backoff(before).is_none()) else {
+            continue;
+        };
+        let pods = cluster.store().list::<Pod>();
+        let ours = pods.iter().filter(|pod| controls(uid, &pod.metadata));
+        let is_member = |pod: &&Pod| {
+            let member = member_of(pod);
+            member.is_some_and(|member| gang.members().any(|m| *m == member))
+        };
+        for pod in ours
+            .filter(is_member)
+            .filter(|p| !leaving(p) && runs(p, cluster))
+        {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            broken.push(format!("{name} runs and is released: {}", new.reason));
+        }
+    }
+    broken
+}
+
+/// True if all containers have run for some time.
+fn runs(pod: &Pod, cluster: &SimCluster) -> bool {
+    let status = pod.status.iter();
+    let mut containers = status.flat_map(|s| s.container_statuses.iter().flatten());
+    let running = pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+    running
+        && containers.all(|c| {
+            let running = c.state.as_ref().and_then(|s| s.running.as_ref());
+            let since = running.and_then(|r| lockstep_api::time::utc(r.started_at.as_ref()?));
+            since.is_some_and(|since| since + KNOWN <= cluster.now())
+        })
+}
