@@ -220,6 +220,9 @@ pub struct PodGroupStatus {
     /// the spec changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_preemption: Option<LastPreemption>,
+    /// Preemptions that were withdrawn before an eviction. Absent after an eviction or a start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn_preemptions: Option<WithdrawnPreemptions>,
     /// Nodes whose pinned pods kube-scheduler refused. The gang temporarily avoids them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
@@ -328,6 +331,20 @@ impl LastPreemption {
     pub fn has_failed(&self) -> bool {
         self.failed_at.is_some_and(|at| at >= self.decided_at)
     }
+}
+
+/// Preemptions that were withdrawn before an eviction, because pods of other controllers took the
+/// capacity or another controller holds the gang's pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WithdrawnPreemptions {
+    /// Time of the last withdrawal.
+    pub last: DateTime<Utc>,
+    /// Withdrawals in a row. The next preemption follows 5 s after the first one; the wait doubles
+    /// up to 5 min.
+    pub count: i32,
+    /// Generations of the objects from which these preemptions were decided.
+    pub observed: ObservedSpec,
 }
 
 /// The spec of a gang, as generations of its objects.

@@ -15,7 +15,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
-use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
+use lockstep_api::scheduling::{
+    ExcludedNode, LastPreemption, Preemption, Refusal, WithdrawnPreemptions,
+};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
@@ -51,6 +53,12 @@ pub(crate) fn note_refusals(
 ) {
     forget_refusals(gang, memory.claims.settle(gang));
     follow_preemption(context, gang);
+    let withdrawn = gang.status.withdrawn_preemptions.as_ref();
+    if let Some(at) = withdrawn.map(after_withdrawal)
+        && at > context.now
+    {
+        context.wake.at(at);
+    }
     expire_exclusions(context, gang);
     if gang.fully_bound().is_some() {
         return;
@@ -162,6 +170,12 @@ pub(crate) fn may_never_run(gang: &GangState) -> bool {
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
     let failed = gang.status.last_preemption.as_ref();
     let failed = failed.and_then(|last| Some((last.failures, next_preemption(last)?)));
+    let withdrawn = gang.status.withdrawn_preemptions.as_ref();
+    let withdrawn = withdrawn.map(|w| (w.count, after_withdrawal(w)));
+    let failed = failed
+        .into_iter()
+        .chain(withdrawn)
+        .max_by_key(|(_, at)| *at);
     if !context.settings.preemption_enabled {
         Some(NoPreemption::Disabled)
     } else if let Some(missing) = gang.missing_volume() {
@@ -199,12 +213,27 @@ fn is_of(gang: &GangState, pod: &Pod) -> bool {
 /// Records that a preemption has evicted work. Earlier failures still count.
 pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     let observed = gang.observed_spec();
-    let last = &mut gang.status_mut().last_preemption;
-    let last = last.get_or_insert_with(|| LastPreemption {
-        observed,
-        ..LastPreemption::default()
-    });
+    let status = gang.status_mut();
+    status.withdrawn_preemptions = None;
+    let last = status
+        .last_preemption
+        .get_or_insert_with(|| LastPreemption {
+            observed,
+            ..LastPreemption::default()
+        });
     last.decided_at = intent.decided_at;
+}
+
+/// Records that a preemption was withdrawn before an eviction. The back-off is short, because pods
+/// of other controllers can take capacity at any time. Without it, a decision that never holds would
+/// be repeated in each cycle.
+pub(crate) fn record_withdrawal(context: &Context<'_>, gang: &mut GangState) {
+    let before = gang.status.withdrawn_preemptions.map_or(0, |w| w.count);
+    gang.status_mut().withdrawn_preemptions = Some(WithdrawnPreemptions {
+        last: context.now,
+        count: before.saturating_add(1),
+        observed: gang.observed_spec(),
+    });
 }
 
 pub(crate) fn record_failed_preemption(context: &Context<'_>, gang: &mut GangState) {
@@ -264,6 +293,10 @@ fn follow_preemption(context: &Context<'_>, gang: &mut GangState) {
 fn next_preemption(last: &LastPreemption) -> Option<DateTime<Utc>> {
     let failed_at = last.failed_at.filter(|_| last.has_failed())?;
     Some(failed_at + preemption_backoff(last.failures))
+}
+
+fn after_withdrawal(withdrawn: &WithdrawnPreemptions) -> DateTime<Utc> {
+    withdrawn.last + backoff(withdrawn.count)
 }
 
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &NodeName) {
@@ -339,6 +372,11 @@ fn forget_refusals(gang: &mut GangState, mended: bool) {
     {
         gang.status_mut().refusal = None;
         gang.status_mut().excluded_nodes.clear();
+    }
+    if let Some(withdrawn) = gang.status.withdrawn_preemptions
+        && (withdrawn.observed != observed || gang.began_to_run_after(withdrawn.last))
+    {
+        gang.status_mut().withdrawn_preemptions = None;
     }
     if let Some(preemption) = &gang.status.last_preemption
         && (mended

@@ -23,7 +23,9 @@ use super::limits::GuardedPods;
 use super::place::place_in_free;
 use super::scheduler_timeout::is_unanswered;
 use super::state::Cycle;
-use super::victims::{Found, NamedVictims, Progress, begun, can_stay, find_victims, is_spared};
+use super::victims::{
+    Found, NamedVictims, Progress, begun, can_stay, find_victims, hold, is_spared,
+};
 use crate::capacity::Capacity;
 use crate::capacity::occupancy::occupancy;
 use crate::capacity::reservations::position;
@@ -36,7 +38,7 @@ use crate::pace::{LimitReached, pods_of};
 use crate::plan::{PodRef, Step};
 use crate::refusal::{
     forget_open_preemption, record_eviction, record_failed_preemption, record_silence,
-    why_no_preemption,
+    record_withdrawal, why_no_preemption,
 };
 
 /// More than all work can hold.
@@ -78,6 +80,8 @@ impl ValidIntent {
 enum IntentStep {
     Waits,
     Withdraws,
+    /// The gang would not fit without the victims: other pods have taken the capacity.
+    DoesNotFit,
     /// The gang moves to free capacity.
     Moves(Box<(Capacity, GangState)>),
     /// Fewer victims are enough.
@@ -239,7 +243,7 @@ impl Cycle<'_> {
         let (at, intent) = (valid.at, &valid.intent);
         let after = self.free_after_terminations(at, unbound);
         if !fits(&after) {
-            return IntentStep::Withdraws;
+            return IntentStep::DoesNotFit;
         }
         if !begun(intent)
             && let Some(moved) = self.in_free_capacity(at)
@@ -269,6 +273,14 @@ impl Cycle<'_> {
         match step {
             IntentStep::Waits => {}
             IntentStep::Withdraws => self.withdraw(at),
+            IntentStep::DoesNotFit if begun(&valid.intent) => {
+                record_failed_preemption(&self.context, &mut self.gangs[at]);
+                self.withdraw(at);
+            }
+            IntentStep::DoesNotFit => {
+                self.withdraw(at);
+                record_withdrawal(&self.context, &mut self.gangs[at]);
+            }
             IntentStep::Moves(moved) => (self.capacity, self.gangs[at]) = *moved,
             IntentStep::Spares(reduced) => {
                 self.gangs[at].status_mut().preemption = Some(*reduced);
@@ -336,35 +348,35 @@ impl Cycle<'_> {
     }
 
     /// Free capacity on the nodes of these members after all terminations, as visible to the gang
-    /// here. Unlimited in resources that none of them requests: a node may be overcommitted there.
+    /// here. Unlimited in resources that no member on the node requests: the node may be
+    /// overcommitted there.
     fn free_after_terminations(
         &self,
         at: usize,
         members: &Assignments,
     ) -> BTreeMap<NodeIx, Amounts> {
-        let context = &self.context;
+        let (context, input) = (&self.context, &self.gangs[at].input);
         let free = self.capacity.visible_to(context, self.gangs[at].priority());
-        let nodes = members.values();
-        let nodes = nodes.filter_map(|n| context.cluster.ordinal(n.as_str()));
-        let mut after: BTreeMap<NodeIx, Amounts> = nodes
-            .map(|n| (n, free.free(n).iter().copied().collect()))
-            .collect();
+        let mut after: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
+        for (member, node) in members {
+            let Some(node) = context.cluster.ordinal(node.as_str()) else {
+                continue;
+            };
+            let free = free.free(node);
+            let after = after.entry(node);
+            let after = after.or_insert_with(|| free.iter().map(|_| UNLIMITED).collect());
+            let requests = input.requests(&member.group);
+            let requests = requests.map(|r| context.amounts(r)).into_iter().flatten();
+            for (dim, _) in requests.enumerate().filter(|(_, amount)| *amount > 0) {
+                after[dim] = free[dim];
+            }
+        }
         let leaving = occupancy(context, &self.capacity, &self.gangs).leaving();
         if let Some(until) = leaving.until {
             context.wake.at(until);
         }
         for (node, amounts) in leaving.held {
-            for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
-                *free += amount;
-            }
-        }
-        let input = &self.gangs[at].input;
-        let requests = members.keys().filter_map(|m| input.requests(&m.group));
-        let requests: Vec<Amounts> = requests.map(|r| context.amounts(r)).collect();
-        for (dim, free) in after.values_mut().flat_map(|a| a.iter_mut().enumerate()) {
-            if requests.iter().all(|amounts| amounts[dim] == 0) {
-                *free = UNLIMITED;
-            }
+            hold(&mut after, &[(node, amounts)], -1);
         }
         after
     }

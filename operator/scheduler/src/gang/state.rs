@@ -404,6 +404,7 @@ impl GangState {
             && status.excluded_nodes.is_empty()
             && status.refusal.is_none()
             && status.last_preemption.is_none()
+            && status.withdrawn_preemptions.is_none()
             && self.not_modelled().is_none()
             && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()

@@ -357,6 +357,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
             ..Refusal::default()
         }),
         last_preemption: record.last_preemption.clone(),
+        withdrawn_preemptions: None,
         excluded_nodes: record.excluded_nodes.clone(),
         reservation: record.reservation.clone(),
     }

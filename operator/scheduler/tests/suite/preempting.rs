@@ -489,34 +489,60 @@ fn an_intent_for_one_member_of_a_basic_group_stays_while_another_waits_to_be_bou
     assert_eq!(world.evicted(), ["low"]);
 }
 
-#[test]
-fn a_node_overcommitted_in_a_resource_that_the_gang_does_not_request_is_used() {
-    let mut world = Gangs::new(&[("n1", 4)]);
-    let cpu = |world: &mut Gangs, amount: &str| {
-        let amount = Quantity(amount.to_owned());
-        world.cluster.edit::<Node>(&Key::new("", "n1"), |node| {
-            let status = node.status.get_or_insert_default();
-            let allocatable = status.allocatable.get_or_insert_default();
-            allocatable.insert("cpu".into(), amount);
-        });
-    };
-    cpu(&mut world, "64");
+/// Sets the allocatable CPU of a node.
+fn cpu(world: &mut Gangs, node: &str, amount: &str) {
+    let amount = Quantity(amount.to_owned());
+    world.cluster.edit::<Node>(&Key::new("", node), |node| {
+        let status = node.status.get_or_insert_default();
+        let allocatable = status.allocatable.get_or_insert_default();
+        allocatable.insert("cpu".into(), amount);
+    });
+}
+
+/// Node n1, with a gang of low priority and fewer CPUs than its pods request, as after a larger
+/// reservation of the kubelet. Node n2 has CPUs only.
+fn overcommitted() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 0)]);
+    cpu(&mut world, "n1", "64");
+    cpu(&mut world, "n2", "64");
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}});
     let other = json!({"spec": {"containers": [container]}});
     world.foreign_with("other", "n1", 1000, 0, &other);
     world.gang("low", LOW);
     world.settle();
-    // As after a larger reservation of the kubelet.
-    cpu(&mut world, "1");
-    world.gang("high", HIGH);
+    cpu(&mut world, "n1", "1");
+    world
+}
+
+/// Number of decided preemptions and of running members after two minutes.
+fn preempts(world: &mut Gangs) -> (usize, usize) {
     let mut decided = BTreeSet::new();
     for _ in 0..120 {
         world.round();
         decided.extend(world.intent("high").map(|intent| intent.decided_at));
         world.later(1);
     }
-    assert_eq!(
-        (decided.len(), world.running("high")),
-        (1, HIGH.members as usize)
-    );
+    (decided.len(), world.running("high"))
+}
+
+#[test]
+fn a_node_overcommitted_in_a_resource_that_the_gang_does_not_request_is_used() {
+    let mut world = overcommitted();
+    world.gang("high", HIGH);
+    assert_eq!(preempts(&mut world), (1, HIGH.members as usize));
+}
+
+#[test]
+fn a_node_overcommitted_in_a_resource_that_only_another_group_requests_is_used() {
+    let mut world = overcommitted();
+    let group = |name: &str, replicas: i32, resources: serde_json::Value| {
+        json!({"name": name, "replicas": replicas, "template": {"spec": {"containers": [
+            {"name": "c", "resources": resources}]}}})
+    };
+    let groups = json!({"groups": [
+        group("workers", 4, json!({"limits": {"nvidia.com/gpu": "1"}})),
+        group("launcher", 1, json!({"requests": {"cpu": "1"}})),
+    ]});
+    world.gang_with("high", HIGH, &groups);
+    assert_eq!(preempts(&mut world), (1, 5));
 }
