@@ -157,7 +157,7 @@ impl<'a> Occupancy<'a> {
 
     /// Foreign units that are evicted whole, with their pods that hold capacity and are not
     /// terminating.
-    fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
+    pub(crate) fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
         let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
         let parts = self.cluster.pod_parts().filter(|part| part.in_units);
         let listed = parts.flat_map(|part| &part.pods);

@@ -95,4 +95,4 @@ pub use units::{GangUnit, Occupant, Source, UnitTable};
 pub use unsuitable_nodes::Misfit;
 pub use victims::{VictimFilter, VictimRules, VictimScope};
 pub use volumes::{Storage, VolumeAnswer, VolumeNeeds};
-pub use work::{BlockedGang, PassingWork, blockers};
+pub use work::{BlockedGang, PassingWork, blockers, permit_alike};

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
@@ -24,6 +25,37 @@ impl Budget {
     pub fn guards_labels(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let selector = self.selector.as_ref();
         namespace == self.namespace && selector.is_some_and(|s| selects(s, labels))
+    }
+}
+
+/// Budgets by namespace.
+#[derive(Debug)]
+pub(crate) struct Budgets<'a>(BTreeMap<&'a str, Vec<&'a Budget>>);
+
+impl<'a> Budgets<'a> {
+    pub fn new(all: &'a [Arc<Budget>]) -> Self {
+        let mut by_namespace: BTreeMap<&str, Vec<&Budget>> = BTreeMap::new();
+        for budget in all {
+            let namespace = by_namespace.entry(&budget.namespace);
+            namespace.or_default().push(budget);
+        }
+        Self(by_namespace)
+    }
+
+    /// True if these pods may not be evicted together now. The API server evicts no pod with two
+    /// budgets.
+    pub fn forbid<'p>(&self, pods: impl IntoIterator<Item = &'p Pod>) -> bool {
+        let mut evicted: BTreeMap<&str, i32> = BTreeMap::new();
+        pods.into_iter().any(|pod| {
+            let all = self.0.get(&*pod.namespace);
+            let mut guards = all.into_iter().flatten().filter(|b| b.guards(pod));
+            let (Some(budget), second) = (guards.next(), guards.next()) else {
+                return false;
+            };
+            let evicted = evicted.entry(&budget.name).or_default();
+            *evicted += 1;
+            second.is_some() || *evicted > budget.allowed
+        })
     }
 }
 
@@ -86,5 +118,33 @@ mod tests {
             guards("ml", expression("Exists", &[]))
                 && !guards("ml", expression("DoesNotExist", &[]))
         );
+    }
+
+    #[test]
+    fn budgets_forbid_evictions_beyond_their_number_and_of_pods_with_two_budgets() {
+        let pod = |app: &str| Pod {
+            labels: Arc::new([("app".to_owned(), app.to_owned())].into()),
+            ..Pod::bare("ml", "p", "u".parse().unwrap())
+        };
+        let budget = |name: &str, app: &str, allowed: i32| {
+            let selector = json!({"matchLabels": {"app": app}});
+            Arc::new(Budget {
+                namespace: "ml".into(),
+                name: name.into(),
+                selector: serde_json::from_value(selector).unwrap(),
+                allowed,
+            })
+        };
+        let (web, db) = (pod("web"), pod("db"));
+        let all = [
+            budget("web", "web", 1),
+            budget("a", "db", 1),
+            budget("b", "db", 1),
+        ];
+        let budgets = Budgets::new(&all);
+        assert!(!budgets.forbid([&web]));
+        assert!(budgets.forbid([&web, &web]));
+        assert!(budgets.forbid([&db]));
+        assert!(!budgets.forbid([&pod("other")]));
     }
 }

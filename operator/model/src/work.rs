@@ -1,16 +1,18 @@
 //! Work that holds capacity temporarily: it can end by itself, is terminating, or can be evicted.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_engine::{Amounts, Blocker, NodeIx, NodeSet};
 
+use crate::cluster::Snapshot;
 use crate::occupancy::{ByRequests, Occupancy, PlacedGang};
-use crate::pdb::Budget;
+use crate::pdb::{Budget, Budgets};
 use crate::pod::Pod;
+use crate::pod_list::ListedPod;
 use crate::resources::Resources;
-use crate::victims::VictimFilter;
+use crate::victims::{VictimFilter, VictimRules};
 
 /// Temporary capacity of a pod, or of a member without a pod.
 #[derive(Clone, Debug)]
@@ -20,21 +22,28 @@ pub struct PassingWork {
     /// The caller's number of its gang.
     gang: Option<usize>,
     end: WorkEnd,
-    pod: Option<Arc<Pod>>,
-    /// True if a disruption budget does not permit the eviction of its pod now.
-    guarded: bool,
     /// Node for which its pod waits. `None`: the pod is bound, or does not exist.
     waits: Option<AwaitedNode>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum WorkEnd {
     /// Terminating; ends at this time at the latest.
     Leaving(DateTime<Utc>),
     /// Ends by itself, at this time at the latest if known.
     ByItself(Option<DateTime<Utc>>),
-    /// Ends only by eviction.
-    ByEviction,
+    ByEviction(Arc<Evictable>),
+}
+
+/// Endless pods that may be evicted together: a pod, or a unit that is evicted whole.
+#[derive(Clone, Debug)]
+struct Evictable {
+    /// Requests of each pod.
+    held: Vec<Arc<Resources>>,
+    /// Priority as a victim.
+    priority: i32,
+    /// True if disruption budgets do not permit the eviction now.
+    guarded: bool,
 }
 
 /// Node of an unbound pod.
@@ -72,23 +81,31 @@ impl Occupancy<'_> {
                     gang: Some(number),
                     end: self.end_of_member(gang, pod),
                     waits: pod.and_then(waits),
-                    pod: None,
-                    guarded: false,
                 });
             }
         }
         let is_evicted = self.is_evicted();
-        let spent = self.budgets.iter().filter(|budget| budget.allowed <= 0);
-        let spent: Vec<&Arc<Budget>> = spent.collect();
+        let rules = &self.rules.victims;
+        let budgets = Budgets::new(self.budgets);
+        let units = self.evictable_units(&budgets);
         for listed in self.cluster.listed_pods() {
             let (node, pod) = (listed.node, &listed.pod);
+            let mut end = self.end_of_pod(pod);
             if listed.endless && !is_evicted(listed) {
-                let rules = &self.rules.victims;
-                let reach = |requests: &Resources| rules.reach(requests);
-                let in_scope = listed.evictable && *in_reach.of(&listed.requests, reach);
-                if !in_scope || rules.leave_alone(pod) {
+                let unit = Some(pod).filter(|_| listed.in_unit);
+                let unit = unit.and_then(|pod| self.cluster.unit(pod));
+                let evictable = if let Some(unit) = unit.filter(|unit| unit.whole) {
+                    let unit = units.get(&(&*pod.namespace, unit.key)).cloned();
+                    unit.filter(|_| listed.evictable)
+                } else {
+                    let in_scope = *in_reach.of(&listed.requests, |held| rules.reach(held));
+                    let evictable = in_scope && may_go(listed, rules);
+                    evictable.then(|| Arc::new(self.evicted_together(&[listed], &budgets)))
+                };
+                let Some(evictable) = evictable else {
                     continue;
-                }
+                };
+                end = WorkEnd::ByEviction(evictable);
             }
             if counted.contains(&Arc::as_ptr(pod)) {
                 continue;
@@ -97,14 +114,36 @@ impl Occupancy<'_> {
                 node,
                 amounts: amounts.of(&pod.requests, |r| self.amounts(r)).clone(),
                 gang: None,
-                end: self.end_of_pod(pod),
+                end,
                 waits: waits(pod),
-                pod: Some(Arc::clone(pod)),
-                guarded: listed.endless && spent.iter().any(|budget| budget.guards(pod)),
             });
         }
         out.sort_by_cached_key(|work| work.node);
         out
+    }
+
+    /// Units that are evicted whole, if all their pods may be evicted.
+    fn evictable_units(&self, budgets: &Budgets<'_>) -> BTreeMap<(&str, &str), Arc<Evictable>> {
+        let rules = &self.rules.victims;
+        let units = self.whole_units().into_iter();
+        let units = units.filter(|(_, pods)| {
+            let evicted = |l: &&ListedPod| self.is_being_evicted(&l.pod);
+            let mut in_scope = pods.iter().map(|l| rules.reach(&l.requests));
+            in_scope.any(|reached| reached)
+                && pods.iter().all(|l| may_go(l, rules))
+                && !pods.iter().any(evicted)
+        });
+        let units = units.map(|(key, pods)| (key, Arc::new(self.evicted_together(&pods, budgets))));
+        units.collect()
+    }
+
+    fn evicted_together(&self, pods: &[&ListedPod], budgets: &Budgets<'_>) -> Evictable {
+        let priorities = pods.iter().map(|l| self.victim_priority(l));
+        Evictable {
+            held: pods.iter().map(|l| Arc::clone(&l.requests)).collect(),
+            priority: priorities.max().unwrap_or(i32::MAX),
+            guarded: budgets.forbid(pods.iter().map(|l| &*l.pod)),
+        }
     }
 
     fn end_of_member(&self, gang: &PlacedGang<'_>, pod: Option<&Pod>) -> WorkEnd {
@@ -122,10 +161,8 @@ impl Occupancy<'_> {
             WorkEnd::Leaving(self.now)
         } else if let Some(end) = pod.terminating {
             self.terminating(end)
-        } else if pod.may_end {
-            WorkEnd::ByItself(pod.ends)
         } else {
-            WorkEnd::ByEviction
+            WorkEnd::ByItself(pod.ends)
         }
     }
 
@@ -153,18 +190,19 @@ impl PassingWork {
         if self.waits.is_some_and(|on| own || lesser(on)) {
             return None;
         }
-        let ends = match self.end {
-            WorkEnd::Leaving(end) => Some(end),
+        let ends = match &self.end {
+            WorkEnd::Leaving(end) => Some(*end),
             WorkEnd::ByItself(_) if own => return None,
             WorkEnd::ByItself(end) => {
                 let promised = self.gang.and_then(promised);
-                end.into_iter().chain(promised).min()
+                end.into_iter().copied().chain(promised).min()
             }
-            WorkEnd::ByEviction => {
-                let pod = self.pod.as_deref()?;
+            WorkEnd::ByEviction(unit) => {
                 let filter = blocked.victims?;
-                let guarded = self.guarded && !filter.beyond_budgets;
-                if pod.priority >= blocked.priority || guarded || !filter.admits_pod(pod) {
+                let guarded = unit.guarded && !filter.beyond_budgets;
+                let mut held = unit.held.iter();
+                let in_scope = held.any(|requests| filter.holds_in_scope(requests));
+                if unit.priority >= blocked.priority || guarded || !in_scope {
                     return None;
                 }
                 None
@@ -176,6 +214,41 @@ impl PassingWork {
             ends: ends.map(|end| end.timestamp_millis()),
         })
     }
+}
+
+/// True if neither the pod nor the rules forbid its eviction.
+fn may_go(listed: &ListedPod, rules: &VictimRules) -> bool {
+    listed.evictable && !rules.leave_alone(&listed.pod)
+}
+
+/// True if budgets permit and forbid the same evictions as before. Most changes are of budgets of
+/// pods that are no victims.
+pub fn permit_alike(
+    cluster: &Snapshot,
+    rules: &VictimRules,
+    before: &[Arc<Budget>],
+    now: &[Arc<Budget>],
+) -> bool {
+    let of_same_pods = |a: &Budget, b: &Budget| {
+        (&a.namespace, &a.name, &a.selector) == (&b.namespace, &b.name, &b.selector)
+    };
+    let both = || before.iter().zip(now);
+    if before.len() != now.len() || !both().all(|(a, b)| of_same_pods(a, b)) {
+        return false;
+    }
+    let changed = both().filter(|(a, b)| a.allowed != b.allowed);
+    let changed: Vec<&Budget> = changed.map(|(_, budget)| &**budget).collect();
+    if changed.is_empty() {
+        return true;
+    }
+    let (before, now) = (Budgets::new(before), Budgets::new(now));
+    let may_go = |listed: &&ListedPod| listed.endless && may_go(listed, rules);
+    let mut concerned = cluster.listed_pods().filter(may_go);
+    concerned.all(|listed| {
+        let pod = &*listed.pod;
+        !changed.iter().any(|budget| budget.guards(pod))
+            || (!cluster.goes_whole(pod) && before.forbid([pod]) == now.forbid([pod]))
+    })
 }
 
 fn waits(pod: &Pod) -> Option<AwaitedNode> {
@@ -215,11 +288,16 @@ fn work_on(work: &[PassingWork], node: NodeIx) -> impl Iterator<Item = &PassingW
 mod tests {
     use std::collections::BTreeSet;
 
+    use lockstep_api::key::Key;
+    use lockstep_api::names::labels::EVICTABLE;
+
     use super::*;
+    use crate::ClusterModel;
+    use crate::foreign::{PodUnit, UnitMode};
+    use crate::native_group::{NativeGroup, NativeKind};
     use crate::rules::Rules;
     use crate::test_support::{mk_node, mk_pod};
     use crate::victims::{VictimRules, VictimScope};
-    use crate::{ClusterModel, Snapshot};
 
     /// Accelerators and end (in seconds) of each pod that blocks a gang of this priority
     /// temporarily.
@@ -229,10 +307,13 @@ mod tests {
         for pod in pods {
             model.upsert_pod(pod);
         }
-        let cluster: Snapshot = model.snapshot();
+        passing_in(&model.snapshot(), priority, may_evict)
+    }
+
+    fn passing_in(cluster: &Snapshot, priority: i32, may_evict: bool) -> Vec<(i64, Option<i64>)> {
         let (rules, evicting) = (Rules::default(), BTreeSet::new());
         let occupancy = Occupancy {
-            cluster: &cluster,
+            cluster,
             budgets: &[],
             rules: &rules,
             now: at(1000),
@@ -281,6 +362,60 @@ mod tests {
         assert_eq!(passing(pods(), 10, true), [(1, None)]);
         assert_eq!(passing(pods(), 5, true), []);
         assert_eq!(passing(pods(), 10, false), []);
+    }
+
+    /// A pod of a unit that is evicted whole.
+    fn of_unit(name: &str, gpus: i64) -> Pod {
+        Pod {
+            unit: Some(PodUnit {
+                key: "unit".into(),
+                mode: UnitMode::Whole,
+            }),
+            ..mk_pod(name, "n1", gpus)
+        }
+    }
+
+    #[test]
+    fn a_unit_that_is_evicted_whole_stays_if_one_of_its_pods_may_not_be_evicted() {
+        let with = |other: Pod| passing(vec![of_unit("a", 1), other], 10, true);
+        assert_eq!(with(of_unit("b", 2)), [(1, None), (2, None)]);
+        let protected = Pod {
+            protected: true,
+            ..of_unit("b", 2)
+        };
+        assert_eq!(with(protected), []);
+        let higher = Pod {
+            priority: 10,
+            ..of_unit("b", 2)
+        };
+        assert_eq!(with(higher), []);
+        let opted_out = Pod {
+            labels: Arc::new([(EVICTABLE.to_owned(), "false".to_owned())].into()),
+            ..of_unit("b", 2)
+        };
+        assert_eq!(with(opted_out), []);
+    }
+
+    #[test]
+    fn a_pod_of_a_native_group_has_the_priority_of_the_group() {
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 64));
+        model.upsert_pod(Pod {
+            unit: Some(PodUnit {
+                key: "group".into(),
+                mode: UnitMode::Native,
+            }),
+            ..mk_pod("a", "n1", 1)
+        });
+        let group = NativeGroup {
+            priority: Some(20),
+            ..NativeGroup::default()
+        };
+        let key = Key::new("ml", "group");
+        model.set_native_group(NativeKind::PodGroup, &key, Some(group));
+        let cluster = model.snapshot();
+        assert_eq!(passing_in(&cluster, 20, true), []);
+        assert_eq!(passing_in(&cluster, 21, true), [(1, None)]);
     }
 
     #[test]

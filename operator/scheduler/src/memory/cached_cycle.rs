@@ -15,6 +15,7 @@ use lockstep_model::{AskedAmounts, Quota};
 use crate::gang::pending::Pending;
 use crate::gang::state::GangState;
 use crate::input::{GangInput, SchedulingInput};
+use crate::memory::inadmissible::permit_alike;
 use crate::plan::{SchedulingCycle, SchedulingPlan};
 use crate::settings::SchedulerSettings;
 
@@ -82,6 +83,7 @@ impl CachedCycle {
             && then.gangs.len() == input.gangs.len()
             && then.gangs.iter().zip(&input.gangs).all(|(a, b)| same(a, b))
             && quotas(then).eq(quotas(input))
+            && permit_alike(settings, &input.cluster, &then.budgets, &input.budgets)
             && self.asked.make_no_difference(&then.cluster, &input.cluster);
         alike.then(|| {
             let ends = self
@@ -104,8 +106,8 @@ impl CachedCycle {
     }
 }
 
-/// True if the result for a gang depends neither on exact amounts nor on budgets: no awaited
-/// victims, no search without an answer, no victims protected by budgets.
+/// True if the result for a gang depends neither on exact amounts nor on the numbers of budgets: no
+/// awaited victims, no search without an answer, no victims protected by budgets.
 fn is_stable(gang: &GangState) -> bool {
     let open = matches!(
         gang.pending,

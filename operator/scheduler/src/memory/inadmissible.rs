@@ -65,6 +65,17 @@ struct LastInput {
     holders: Vec<GangState>,
 }
 
+/// True if budgets permit and forbid the same evictions as before, or the settings ignore them.
+pub(crate) fn permit_alike(
+    settings: &SchedulerSettings,
+    cluster: &Snapshot,
+    before: &[Arc<Budget>],
+    now: &[Arc<Budget>],
+) -> bool {
+    let rules = &settings.rules.victims;
+    settings.delete_after.is_some() || lockstep_model::permit_alike(cluster, rules, before, now)
+}
+
 impl NoVictims {
     fn holds(&self, now: DateTime<Utc>) -> bool {
         self.until.is_none_or(|until| now < until)
@@ -78,7 +89,7 @@ impl InadmissibleGangs {
         let unchanged = self.last.as_ref().is_some_and(|last| {
             last.settings == *context.settings
                 && last.weights == *context.weights
-                && self.found_alike(last, context.budgets, &holders)
+                && self.found_alike(last, context, &holders)
                 && asked.make_no_difference(&last.cluster, context.cluster)
         });
         if !unchanged {
@@ -95,13 +106,20 @@ impl InadmissibleGangs {
     }
 
     /// True if searches among these gangs would have the results of the last ones.
-    fn found_alike(&self, last: &LastInput, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
-        // Budgets and checkpoints matter only if guarded pods would have freed enough.
+    fn found_alike(&self, last: &LastInput, context: &Context<'_>, now: &[&GangState]) -> bool {
+        let budgets = context.budgets;
+        // Their numbers and checkpoints matter to searches only if guarded pods would have freed
+        // enough. Reservations depend on whether they permit an eviction.
         let mut searches = self.verdicts.values().filter_map(|v| v.search.as_ref());
         let guarded = searches
             .any(|search| matches!(search.pending, Pending::NoVictims { guarded: 1.., .. }));
         let checkpoint = |gang: &GangState| gang.input.workload.checkpoint;
-        (!guarded || last.budgets == budgets)
+        let alike = if guarded {
+            last.budgets == budgets
+        } else {
+            permit_alike(context.settings, context.cluster, &last.budgets, budgets)
+        };
+        alike
             && last.holders.len() == now.len()
             && last.holders.iter().zip(now).all(|(then, now)| {
                 then.holds_alike(now) && (!guarded || checkpoint(then) == checkpoint(now))

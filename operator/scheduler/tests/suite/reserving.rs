@@ -1,5 +1,6 @@
 //! Reservations of a waiting gang: nodes by name, and nothing else.
 
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
@@ -478,4 +479,26 @@ fn a_deadline_that_is_raised_makes_room_for_the_gang_that_waits() {
     assert_eq!((world.running("waits"), world.running("short")), (2, 0));
     assert!(world.names().contains(&"short".to_owned()));
     assert_eq!(world.placement("short"), None, "it waits again");
+}
+
+/// Otherwise free capacity beside a guarded service stays idle until another change.
+#[test]
+fn a_budget_that_forbids_an_eviction_ends_a_reservation() {
+    let mut world = busy(&[4, 0], &ends());
+    world.guarded("web", "n1");
+    let allow = |world: &mut Gangs, count: i32| {
+        let key = Key::new("ml", "web");
+        world.cluster.edit::<PodDisruptionBudget>(&key, |budget| {
+            budget.status.get_or_insert_default().disruptions_allowed = Some(count);
+        });
+        world.settle();
+    };
+    allow(&mut world, 1);
+    later(&mut world, "waits", whole_nodes(2));
+    assert_eq!(reserved(&world, "waits"), ["n0", "n1"]);
+    allow(&mut world, 0);
+    later(&mut world, "small", SMALL);
+    crate::run(&mut world, 300);
+    assert!(reserved(&world, "waits").is_empty());
+    assert_eq!((world.running("waits"), world.running("small")), (0, 1));
 }
