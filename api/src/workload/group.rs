@@ -55,8 +55,8 @@ pub struct Group {
     /// `kubectl.kubernetes.io/default-container`, else the first.
     #[x_kube(
         validation = Rule::new("size(self.spec.containers) > 0").message("must have at least one container"),
-        validation = Rule::new("!has(self.metadata) || !has(self.metadata.labels) || self.metadata.labels.all(k, !k.startsWith('training.lockstep.dev/'))")
-            .message("labels with the prefix training.lockstep.dev/ are set by the operator"),
+        validation = Rule::new("!has(self.metadata) || !has(self.metadata.labels) || self.metadata.labels.all(k, k == 'training.lockstep.dev/evictable' || !k.startsWith('training.lockstep.dev/'))")
+            .message("labels with the prefix training.lockstep.dev/ are set by the operator, except training.lockstep.dev/evictable"),
         validation = Rule::new("!has(self.metadata) || !has(self.metadata.annotations) || self.metadata.annotations.all(k, !k.startsWith('training.lockstep.dev/'))")
             .message("annotations with the prefix training.lockstep.dev/ are set by the operator"),
         validation = Rule::new("!has(self.spec.nodeName) || self.spec.nodeName == ''").message("nodeName is chosen by the operator; use nodeSelector or affinity"),

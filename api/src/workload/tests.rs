@@ -4,6 +4,8 @@
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};
 
+use crate::names::labels;
+
 use super::{CauseKind, FailureAction, Phase, TrainingWorkload};
 
 fn workload(spec: &Value) -> TrainingWorkload {
@@ -281,6 +283,13 @@ fn a_template_may_not_claim_what_the_operator_sets() {
         let found = refusals(&workload(&json!({"groups": [g]})));
         assert!(found.contains(message), "{template}: {found}");
     }
+}
+
+#[test]
+fn a_template_may_opt_out_of_preemption() {
+    let opt_out = json!({"metadata": {"labels": {labels::EVICTABLE: "false"}}});
+    let g = merged(group("workers", 1, 1), &json!({"template": opt_out}));
+    assert_eq!(refusals(&workload(&json!({"groups": [g]}))), "");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use lockstep_api::names::labels;
 use lockstep_model::VictimScope;
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::SchedulerConfig;
-use lockstep_sim::{Gangs, Spec};
+use lockstep_sim::{Gangs, Spec, WatchedKind};
 use serde_json::json;
 
 use crate::run;
@@ -142,6 +142,26 @@ fn a_gang_of_which_a_pod_opts_out_is_not_evicted() {
         message.contains("preemption cannot free enough"),
         "{message}"
     );
+}
+
+#[test]
+fn a_gang_whose_template_opts_out_keeps_its_nodes_after_its_pods_are_recreated() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}});
+    let template = json!({"metadata": {"labels": {labels::EVICTABLE: "false"}},
+        "spec": {"containers": [container]}});
+    let groups = json!({"groups": [{"name": "g", "replicas": 2, "template": template}]});
+    world.gang_with("low", LOW, &groups);
+    world.settle();
+    for pod in world.pods_of("low") {
+        world.delete(WatchedKind::Pod, &Key::of(&pod));
+    }
+    world.gang("high", HIGH);
+    run(&mut world, 120);
+    assert_eq!((world.running("low"), world.running("high")), (2, 0));
+    let label = |pod: &Pod| pod.metadata.labels.clone()?.remove(labels::EVICTABLE);
+    let kept = world.pods_of("low").iter().filter_map(label).count();
+    assert_eq!(kept, 2);
 }
 
 #[test]
