@@ -28,6 +28,8 @@ pub struct PodView {
     /// `None` before admission.
     pub priority: Option<i32>,
     pub gated: bool,
+    /// First scheduling gate of another controller.
+    pub foreign_gate: Option<String>,
     pub ends_at_once: bool,
     pub created_at: DateTime<Utc>,
     pub deleted_at: Option<DateTime<Utc>>,

@@ -76,7 +76,8 @@ pub(crate) enum Fault {
     Program,
     /// The template, whatever the node.
     Template,
-    /// The scheduler: no change of the workload can repair it.
+    /// The scheduler, or the controller of a scheduling gate: no change of the workload can repair
+    /// it.
     Scheduler,
 }
 
@@ -200,25 +201,35 @@ pub(crate) fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
-/// `None` if the pod is bound or gated, or if a scheduler has processed it.
+/// `None` if the pod is bound or gated by Lockstep, or if a scheduler has processed it.
 pub(crate) fn unbound_since(pod: &PodView) -> Option<DateTime<Utc>> {
     let waits = pod.node.is_none() && !pod.gated && !pod.terminal() && !pod.terminating();
-    let looked_at = pod.conditions.get("PodScheduled").is_some();
+    // The API server writes the condition of gated pods.
+    let looked_at = pod.conditions.get("PodScheduled").is_some() && pod.foreign_gate.is_none();
     (waits && !looked_at).then_some(pod.created_at)
 }
 
-pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member) -> StartProblem {
+pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member, pod: &PodView) -> StartProblem {
+    if let Some(gate) = &pod.foreign_gate {
+        let message = format!("another controller holds the pod with scheduling gate {gate}");
+        return unbound(message, Fault::Scheduler);
+    }
     let template = facts.template(&member.group).and_then(|t| t.spec.as_ref());
     let name = template.and_then(|spec| spec.scheduler_name.as_deref());
     let name = name.unwrap_or(DEFAULT_SCHEDULER);
+    let fault = if name == DEFAULT_SCHEDULER {
+        Fault::Scheduler
+    } else {
+        Fault::Template
+    };
+    unbound(format!("schedulerName is {name}"), fault)
+}
+
+fn unbound(message: String, fault: Fault) -> StartProblem {
     StartProblem {
         reason: reasons::NOT_BOUND,
-        message: format!("schedulerName is {name}"),
-        fault: if name == DEFAULT_SCHEDULER {
-            Fault::Scheduler
-        } else {
-            Fault::Template
-        },
+        message,
+        fault,
         is_final: false,
         rank: 0,
     }
@@ -232,7 +243,7 @@ pub(crate) fn worst<'m>(
 ) -> Option<StartProblem> {
     let of_pod = |(member, pod): (&Member, &PodView)| match unbound_since(pod) {
         Some(since) if facts.due(since + TO_BIND).passed(wake) => {
-            let problem = not_bound(facts, member);
+            let problem = not_bound(facts, member, pod);
             let message = format!(
                 "no scheduler has bound pod {} since {}; {}",
                 pod.name,
@@ -290,6 +301,7 @@ mod tests {
             nominated: None,
             priority: None,
             gated: false,
+            foreign_gate: None,
             ends_at_once: false,
             created_at: DateTime::UNIX_EPOCH,
             deleted_at: None,

@@ -96,6 +96,7 @@ fn trimmed(spec: PodSpec) -> PodSpec {
         resource_claims: spec.resource_claims,
         resources: spec.resources,
         restart_policy: spec.restart_policy,
+        scheduling_gates: spec.scheduling_gates,
         scheduler_name: spec.scheduler_name,
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         tolerations: spec.tolerations,
@@ -134,6 +135,7 @@ mod tests {
             "containers": [{"name": "t", "image": "i", "env": [{"name": "A", "value": "b"}],
                 "resources": {"requests": {"cpu": "1"}}}],
             "overhead": {"cpu": "250m"}, "tolerations": [{"operator": "Exists"}],
+            "schedulingGates": [{"name": "example.com/quota"}],
             "volumes": [{"name": "token", "projected": {}},
                 {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}));
         let pod = answer.pod().unwrap();
@@ -141,6 +143,7 @@ mod tests {
         let expected = json!({
             "containers": [{"name": "t", "resources": {"requests": {"cpu": "1"}}}],
             "overhead": {"cpu": "250m"}, "tolerations": [{"operator": "Exists"}],
+            "schedulingGates": [{"name": "example.com/quota"}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
         assert_eq!(json!(pod.spec), expected);
     }

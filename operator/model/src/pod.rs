@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, PodAffinityTerm};
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm, PodAffinityTerm, PodSchedulingGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use lockstep_api::TrainingWorkload;
@@ -67,6 +67,8 @@ pub struct Pod {
     /// are in [`crate::VictimRules`].
     pub protected: bool,
     pub stage: Stage,
+    /// First scheduling gate of another controller.
+    pub foreign_gate: Option<Arc<str>>,
     /// Scheduler's message if it refuses the pod (see [`crate::refusal`]) or fails, for example if
     /// volumes are not bound in time.
     pub refusal: Option<Arc<str>>,
@@ -122,6 +124,7 @@ impl Pod {
             preempts: false,
             protected: false,
             stage: Stage::Open,
+            foreign_gate: None,
             refusal: None,
             grace: Duration::ZERO,
             terminating: None,
@@ -206,6 +209,7 @@ impl Pod {
                 || annotation(metadata, MIRROR).is_some()
                 || priority >= SYSTEM_PRIORITY,
             stage,
+            foreign_gate: foreign_gate(&spec.scheduling_gates).map(Arc::from),
             refusal,
             grace: Duration::from_secs(grace(spec).unsigned_abs()),
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
@@ -260,6 +264,12 @@ impl Pod {
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
+}
+
+/// First gate that Lockstep has not set and does not remove.
+pub fn foreign_gate(gates: &[PodSchedulingGate]) -> Option<&str> {
+    let mut names = gates.iter().map(|gate| gate.name.as_str());
+    names.find(|name| *name != PREEMPTION_GATE)
 }
 
 /// Owner reference to the workload that controls a pod. Labels prove nothing: the admission policy
@@ -521,6 +531,22 @@ mod tests {
         for reason in ["SchedulingGated", "SchedulerError"] {
             assert_eq!(with(reason), Stage::Open, "{reason}");
         }
+    }
+
+    #[test]
+    fn a_gate_of_another_controller_is_named_beside_the_gate_of_the_operator() {
+        let with = |gates: &[&str]| {
+            let gates = gates.iter().map(|name| json!({"name": name}));
+            let spec = json!({"schedulingGates": Value::Array(gates.collect())});
+            let pod = pod(&json!({"spec": spec}));
+            (pod.foreign_gate.as_deref().map(str::to_owned), pod.gated())
+        };
+        let foreign = "example.com/quota";
+        let named = Some(foreign.to_owned());
+        assert_eq!(with(&[]), (None, false));
+        assert_eq!(with(&[PREEMPTION_GATE]), (None, true));
+        assert_eq!(with(&[foreign]), (named.clone(), false));
+        assert_eq!(with(&[PREEMPTION_GATE, foreign]), (named, true));
     }
 
     #[test]

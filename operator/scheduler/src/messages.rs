@@ -212,6 +212,9 @@ fn no_preemption(why: &NoPreemption) -> String {
     match why {
         NoPreemption::Disabled => PREEMPTION_DISABLED.to_owned(),
         NoPreemption::Missing(missing) => missing.to_string(),
+        NoPreemption::Gated(gate) => format!(
+            "no workload is preempted for this gang: another controller holds its pods with scheduling gate {gate}"
+        ),
         NoPreemption::NotModelled(what) => format!(
             "no workload is preempted for this gang: only kube-scheduler can evaluate the {what}"
         ),

@@ -4,8 +4,8 @@
 //! changes, it is bound, or missing claims exist (`claims`). A gang that does not run after a
 //! preemption may have lost a race, or may never run, so it preempts again after a back-off. The
 //! back-off is in the status of the pod group, for the next leader. A gang also may not preempt if
-//! the scheduler cannot know whether it would run: its admitted pods are unknown, or kube-scheduler
-//! alone evaluates a constraint.
+//! the scheduler cannot know whether it would run: its admitted pods are unknown, another controller
+//! holds them with a scheduling gate, or kube-scheduler alone evaluates a constraint.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -180,6 +180,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         Some(NoPreemption::Disabled)
     } else if let Some(missing) = gang.missing_volume() {
         Some(NoPreemption::Missing(missing.clone()))
+    } else if let Some(gate) = gang.foreign_gate() {
+        Some(NoPreemption::Gated(gate.to_owned()))
     } else if let Some(what) = gang.not_modelled() {
         Some(NoPreemption::NotModelled(what.to_owned()))
     } else if mounts_claim_in_use(context, gang) {
@@ -334,9 +336,10 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
 /// Records that pods of a gang were neither bound nor refused in time, with the scheduler's error
 /// message if any. Missing and gated pods need no response.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
+    let free = |pod: &&Arc<Pod>| !pod.gated() && pod.foreign_gate.is_none();
     let waiting: Option<Vec<(&Arc<Pod>, &NodeName)>> = unbound
         .iter()
-        .map(|(m, n)| Some((gang.waiting_pod(m, n).filter(|p| !p.gated())?, n)))
+        .map(|(m, n)| Some((gang.waiting_pod(m, n).filter(free)?, n)))
         .collect();
     let Some(waiting) = waiting else {
         return;

@@ -286,6 +286,7 @@ impl World {
             pods_preempt: true,
             not_modelled: None,
             scheduler_name: String::new(),
+            foreign_gate: None,
             not_admitted: None,
         };
         let input = GangInput {

@@ -7,9 +7,10 @@ use lockstep_api::member::Member;
 use lockstep_api::names::labels;
 use lockstep_kubelet::runtime::{Ended, Fault};
 use lockstep_lifecycle::pods::Identity;
+use serde_json::{Value, json};
 
-use crate::api::{DeleteOptions, Refused};
-use crate::{Key, SimCluster};
+use crate::api::{DeleteOptions, Object, Refused};
+use crate::{Key, SimCluster, WatchedKind};
 
 /// The member of a pod. `None` for foreign pods.
 pub fn member_of(pod: &Pod) -> Option<Member> {
@@ -36,6 +37,28 @@ pub fn gated(pod: &Pod) -> bool {
     gates.is_some_and(|gates| !gates.is_empty())
 }
 
+/// Scheduling gate of another controller.
+pub const FOREIGN_GATE: &str = "example.com/quota";
+
+/// The webhook of that controller adds its gate to a new pod.
+pub fn add_foreign_gate(pod: &mut Value) {
+    if !pod["spec"]["nodeName"].is_null() {
+        return;
+    }
+    let gates = &mut pod["spec"]["schedulingGates"];
+    if gates.is_null() {
+        *gates = json!([]);
+    }
+    if let Some(gates) = gates.as_array_mut() {
+        gates.push(json!({"name": FOREIGN_GATE}));
+    }
+}
+
+pub fn has_foreign_gate(pod: &Value) -> bool {
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    gates.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == FOREIGN_GATE))
+}
+
 pub fn published(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key(labels::PUBLISHED))
@@ -56,6 +79,23 @@ pub fn env(pod: &Pod, name: &str) -> Option<String> {
 }
 
 impl SimCluster {
+    /// The other controller removes its gates. False if no pod has one.
+    pub fn open_foreign_gates(&mut self) -> bool {
+        let of_pod = |(key, pod): (&Key, &Object)| has_foreign_gate(pod).then(|| key.clone());
+        let held: Vec<Key> = {
+            let store = self.store();
+            store.all(WatchedKind::Pod).filter_map(of_pod).collect()
+        };
+        for key in &held {
+            self.edit::<Pod>(key, |pod| {
+                let spec = pod.spec.get_or_insert_default();
+                let gates = spec.scheduling_gates.get_or_insert_default();
+                gates.retain(|gate| gate.name != FOREIGN_GATE);
+            });
+        }
+        !held.is_empty()
+    }
+
     /// A user evicts a pod.
     ///
     /// # Errors

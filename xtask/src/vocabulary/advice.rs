@@ -128,7 +128,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
     ),
     (
         r::NOT_BOUND,
-        "set `schedulerName` of the template to a running scheduler, or start that scheduler",
+        "set `schedulerName` of the template to a running scheduler, or start that scheduler. If the message names a scheduling gate, find out why its controller does not remove the gate",
     ),
     (
         r::START_DEADLINE_EXCEEDED,

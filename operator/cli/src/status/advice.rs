@@ -171,7 +171,7 @@ fn start_problem(reason: &str) -> Option<&'static str> {
             Some("fix the command or configuration of the container that the message names")
         }
         reasons::NOT_BOUND => Some(
-            "set schedulerName of the template to a running scheduler, or start that scheduler",
+            "set schedulerName of the template to a running scheduler, or start that scheduler; a scheduling gate has to be removed by its own controller",
         ),
         reasons::NO_NODE_MATCHES => Some(
             "waiting does not help: correct nodeSelector, affinity or tolerations of the template, or label the nodes",

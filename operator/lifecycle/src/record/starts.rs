@@ -413,7 +413,7 @@ fn not_in_time(
     };
     let within = format!("within {within} ({times}failurePolicy.startDeadlineSeconds)");
     if unbound_since(pod).is_some() {
-        let problem = start_problem::not_bound(facts, member);
+        let problem = start_problem::not_bound(facts, member, pod);
         return StartFailure {
             fault: problem.fault,
             ..StartFailure::of_node(

@@ -39,6 +39,7 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
         nominated: pod.nominated.clone().map(String::from),
         priority: partial.spec.priority,
         gated: pod.stage == Stage::Gated,
+        foreign_gate: pod.foreign_gate.as_deref().map(str::to_owned),
         ends_at_once: partial.spec.active_deadline_seconds == Some(END_AT_ONCE),
         created_at: partial
             .metadata

@@ -195,6 +195,7 @@ impl PodRecord {
             preempts: self.preempts,
             protected: self.protected,
             stage: Stage::Open,
+            foreign_gate: None,
             refusal: None,
             grace: Duration::from_secs(self.grace_seconds),
             terminating: self.terminating,

@@ -156,12 +156,17 @@ impl Cycle<'_> {
             let found = find_victims(&context, &self.gangs, &named, at, &intent);
             // Terminating pods are lost anyway, so their capacity is usable. A new leader may lack
             // the result of admission, which was known at the decision.
-            let forbidden = why_no_preemption(&context, &self.gangs[at])
-                .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
+            let why = why_no_preemption(&context, &self.gangs[at]);
+            let gated = matches!(why, Some(NoPreemption::Gated(_)));
+            let forbidden = why.is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
             let spares = |f: &Found| forbidden || is_spared(&context, &self.gangs, at, f);
             let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
             let Some(found) = found else {
                 self.withdraw(at);
+                // The dry run may not show the gate, so the decision would be repeated.
+                if gated && !begun(&intent) {
+                    record_withdrawal(&context, &mut self.gangs[at]);
+                }
                 continue;
             };
             let valid = ValidIntent { at, intent, found };

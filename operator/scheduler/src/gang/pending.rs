@@ -97,6 +97,8 @@ impl GangName {
 pub enum NoPreemption {
     Disabled,
     Missing(MissingVolume),
+    /// Another controller holds the pods with this scheduling gate.
+    Gated(String),
     /// The pods have a node constraint that only kube-scheduler evaluates.
     NotModelled(String),
     /// kube-scheduler refuses the pods for a reason other than capacity.

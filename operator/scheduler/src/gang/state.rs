@@ -298,6 +298,16 @@ impl GangState {
             .find_map(|t| t.not_admitted.as_deref())
     }
 
+    /// Scheduling gate of another controller: on the admitted pods of members to place, or on an
+    /// unbound pod of the gang.
+    pub(crate) fn foreign_gate(&self) -> Option<&str> {
+        let templates = self.needed_templates();
+        let mut templates = templates.filter_map(|t| t.foreign_gate.as_deref());
+        let pods = self.pods.unbound.iter().filter(|pod| pod.alive());
+        let mut pods = pods.filter_map(|pod| pod.foreign_gate.as_deref());
+        templates.next().or_else(|| pods.next())
+    }
+
     /// Templates with constraints, of unfinished members without a node or with victims.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
@@ -307,6 +317,7 @@ impl GangState {
             let asks = !t.storage.missing.is_empty()
                 || !t.storage.one_pod.is_empty()
                 || t.not_modelled.is_some()
+                || t.foreign_gate.is_some()
                 || t.not_admitted.is_some();
             let concerned = |m: &&Member| placed.is_none_or(|placed| placed.contains_key(*m));
             let mut members = self.wanted().filter(concerned);
@@ -406,6 +417,7 @@ impl GangState {
             && status.last_preemption.is_none()
             && status.withdrawn_preemptions.is_none()
             && self.not_modelled().is_none()
+            && self.foreign_gate().is_none()
             && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()
     }

@@ -137,6 +137,8 @@ pub struct TemplateInput {
     /// Node constraint of the pods that only kube-scheduler evaluates.
     pub not_modelled: Option<String>,
     pub scheduler_name: String,
+    /// First scheduling gate of another controller on the admitted pods.
+    pub foreign_gate: Option<String>,
     /// Why the result of admission is unknown, so that the template is used. `None`: known.
     pub not_admitted: Option<String>,
 }

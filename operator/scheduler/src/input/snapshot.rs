@@ -237,6 +237,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         pods_preempt: true,
         not_modelled: template.not_modelled.clone(),
         scheduler_name: String::new(),
+        foreign_gate: None,
         not_admitted: None,
     });
     let released = record.placement.as_ref().is_some_and(|p| p.released);

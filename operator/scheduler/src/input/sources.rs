@@ -11,7 +11,7 @@ use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_
 use lockstep_api::workload::{DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
-use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
+use lockstep_model::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{
     AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeAnswer, VolumeNeeds,
@@ -175,6 +175,12 @@ impl<'a> PodSource<'a> {
                     .scheduler_name
                     .clone()
                     .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
+                foreign_gate: pods
+                    .spec
+                    .scheduling_gates
+                    .as_deref()
+                    .and_then(foreign_gate)
+                    .map(str::to_owned),
                 not_admitted: self.why_not(&group.name),
             }
         });

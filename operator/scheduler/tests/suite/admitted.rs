@@ -1,6 +1,7 @@
 //! The admitted pod counts, not the template.
 
 use k8s_openapi::api::core::v1::Node;
+use lockstep_sim::pods::FOREIGN_GATE;
 use lockstep_sim::{Gangs, Key, Spec};
 use serde_json::{Value, json};
 
@@ -152,5 +153,67 @@ fn a_webhook_that_comes_between_the_answer_and_the_pods_is_seen_after_the_refusa
     assert_eq!(
         (world.nodes("high"), world.running("high")),
         (vec!["n3".to_owned(), "n4".to_owned()], 2)
+    );
+}
+
+/// The scheduling gate of another controller.
+fn gate() -> Value {
+    json!({"schedulingGates": [{"name": FOREIGN_GATE}]})
+}
+
+/// Two nodes that a gang of low priority takes.
+fn taken() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    world
+}
+
+#[test]
+fn no_work_is_evicted_for_pods_with_a_gate_of_another_controller() {
+    let mut world = taken();
+    admission(&world, &gate());
+    world.gang("high", WIDE);
+    run(&mut world, 120);
+    assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
+    let message = world.condition("high").message;
+    assert!(message.contains(FOREIGN_GATE), "{message}");
+    world.store().admission.webhook = None;
+    run(&mut world, 700);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+}
+
+#[test]
+fn no_work_is_evicted_if_the_dry_run_does_not_show_the_gate() {
+    let mut world = taken();
+    world.gang("high", WIDE);
+    while world.intent("high").is_none() {
+        world.pass();
+    }
+    admission(&world, &gate());
+    let mut decided = std::collections::BTreeSet::new();
+    for _ in 0..300 {
+        world.round();
+        decided.extend(world.intent("high").map(|intent| intent.decided_at));
+        world.later(1);
+    }
+    assert_eq!(world.running("low"), 2);
+    assert!(decided.len() < 10, "{} decisions", decided.len());
+}
+
+#[test]
+fn a_gate_that_opens_later_costs_a_gang_in_free_capacity_nothing() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    admission(&world, &gate());
+    world.gang("high", WIDE);
+    run(&mut world, 20);
+    let placed = world.placement("high");
+    assert_eq!((world.running("high"), placed.is_some()), (0, true));
+    world.store().admission.webhook = None;
+    assert!(world.cluster.open_foreign_gates());
+    run(&mut world, 10);
+    assert_eq!(
+        (world.running("high"), world.placement("high")),
+        (2, placed)
     );
 }

@@ -67,6 +67,7 @@ impl Admission {
             }
             webhook(pod)?;
         }
+        note_gates(pod);
         super::quota::admit(pod, store)?;
         let namespace = &pod["metadata"]["namespace"];
         let counted = store
@@ -97,15 +98,17 @@ fn default(pod: &mut Value) {
     if let Some(containers) = spec["containers"].as_array_mut() {
         containers.iter_mut().for_each(default_requests);
     }
-    let gated = spec["schedulingGates"]
-        .as_array()
-        .is_some_and(|gates| !gates.is_empty());
     let status = &mut pod["status"];
     if status["phase"].is_null() {
         status["phase"] = json!("Pending");
     }
-    if gated {
-        status["conditions"] =
+}
+
+/// Writes the condition of a gated pod.
+fn note_gates(pod: &mut Value) {
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    if gates.is_some_and(|gates| !gates.is_empty()) {
+        pod["status"]["conditions"] =
             json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
     }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::controls;
 use super::ownership::owner;
 use crate::api::{Object, Write, ended};
+use crate::pods::has_foreign_gate;
 
 /// Most preemptions of a gang without its claim: one, and one more if a node was lost before
 /// kube-scheduler ran.
@@ -87,6 +88,16 @@ impl Preemptions {
             return vec!["no stored intent names it".into()];
         };
         let mut broken = Vec::new();
+        let pods: Vec<&Object> = pods.collect();
+        let workload = preemptor.metadata.owner_references.iter().flatten();
+        let workload = workload.map(|owner| owner.uid.as_str()).next();
+        let held = |pod: &&&Object| owner(pod) == workload && has_foreign_gate(pod);
+        if let Some(held) = pods.iter().find(held) {
+            let name = &held["metadata"]["name"];
+            broken.push(format!(
+                "another controller holds pod {name} of the preemptor"
+            ));
+        }
         let priority = victim_priority(&write.object, groups, workloads);
         if priority >= i64::from(preemptor.spec.gang.priority) {
             broken.push(format!(
@@ -105,7 +116,7 @@ impl Preemptions {
         }
         if let Some(group) = kueue_group(&write.object) {
             let namespace = &write.object["metadata"]["namespace"];
-            let of_group = pods.filter(|pod| {
+            let of_group = pods.into_iter().filter(|pod| {
                 pod["metadata"]["namespace"] == *namespace && kueue_group(pod) == Some(group)
             });
             let runs = |pod: &&Object| {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::SimCluster;
 use crate::api::{Refused, Rule, Verb};
+use crate::pods::add_foreign_gate;
 
 fn kind(rng: &mut fastrand::Rng) -> WatchedKind {
     WatchedKind::ALL[rng.usize(..WatchedKind::ALL.len())]
@@ -77,6 +78,21 @@ pub(super) fn refuse_replica(c: &mut SimCluster, rng: &mut fastrand::Rng) -> boo
         })),
     };
     true
+}
+
+/// Another controller adds its scheduling gate to new pods.
+pub(super) fn gates(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    c.store().admission.webhook = Some(Box::new(|pod| {
+        add_foreign_gate(pod);
+        Ok(())
+    }));
+    true
+}
+
+/// It adds no gate any more, and removes its gates.
+pub(super) fn gates_open(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    c.store().admission.webhook = None;
+    c.open_foreign_gates()
 }
 
 /// Changes of pods as by service meshes and cloud providers.

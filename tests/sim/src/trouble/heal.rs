@@ -34,5 +34,6 @@ pub fn heal(c: &mut SimCluster) {
         let mut line = c.line();
         (line.cut_after, line.lost_answers) = (None, 0);
     }
+    c.open_foreign_gates();
     forged::sweep(c);
 }

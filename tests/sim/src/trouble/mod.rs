@@ -166,6 +166,10 @@ kinds! {
     Webhook 1 control_plane::webhook,
     /// A policy refuses new pods of one replica. Or it is removed.
     RefuseReplica 2 control_plane::refuse_replica,
+    /// Another controller adds a scheduling gate to new pods.
+    Gates 1 control_plane::gates,
+    /// The gates open.
+    GatesOpen 3 control_plane::gates_open,
     /// Writes of one kind are refused: by a policy, by overload, by an error of the server.
     Refusals 1 control_plane::refusals,
     /// Refusals end.

@@ -319,6 +319,7 @@ impl World {
             pods_preempt: true,
             not_modelled: (self.dice.roll(12) == 0).then(|| "a pod nearby".to_owned()),
             scheduler_name: String::new(),
+            foreign_gate: None,
             not_admitted: (self.dice.roll(12) == 0).then(|| "a quota".to_owned()),
         }
     }

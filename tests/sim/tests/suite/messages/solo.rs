@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Service;
 use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::pods::add_foreign_gate;
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
@@ -142,6 +143,10 @@ pub(super) const STORIES: &[Story] = &[
     (
         "names a scheduler that does not exist",
         names_a_scheduler_that_is_not_there,
+    ),
+    (
+        "has pods with a scheduling gate of another controller",
+        has_gated_pods,
     ),
 ];
 
@@ -348,6 +353,17 @@ fn names_a_scheduler_that_is_not_there() -> Solo {
     let mut spec = gang_with(2, &json!({"failurePolicy": {"startDeadlineSeconds": 20}}));
     spec["groups"][0]["template"]["spec"]["schedulerName"] = json!("volcano");
     after(spec, 150)
+}
+
+fn has_gated_pods() -> Solo {
+    let spec = gang_with(2, &json!({"failurePolicy": {"startDeadlineSeconds": 20}}));
+    let mut w = Solo::new(spec);
+    w.cluster.store().admission.webhook = Some(Box::new(|pod| {
+        add_foreign_gate(pod);
+        Ok(())
+    }));
+    w.wait(60);
+    w
 }
 
 fn supervised() -> Solo {

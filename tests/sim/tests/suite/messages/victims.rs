@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockstep_engine::Algorithm;
 use lockstep_model::VictimScope;
 use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::pods::add_foreign_gate;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
 
@@ -54,6 +55,18 @@ pub(super) const STORIES: &[Story] = &[
         world.store().admission.no_dry_runs = true;
         world.gang("high", HIGH);
         lasts(&mut world, 120);
+        world
+    }),
+    ("is held by a scheduling gate of another controller", || {
+        let mut world = two_gangs();
+        world.store().admission.webhook = Some(Box::new(|pod| {
+            if pod["spec"]["priorityClassName"] == "high" {
+                add_foreign_gate(pod);
+            }
+            Ok(())
+        }));
+        world.gang("high", HIGH);
+        lasts(&mut world, 60);
         world
     }),
     ("has a choice of victims", || {
