@@ -55,6 +55,8 @@ pub struct Options {
     pub method: Method,
     /// The kubelets of the cluster.
     pub kubelets: control_plane::Kubelets,
+    /// Silence after which the node lifecycle controller marks a node NotReady.
+    pub node_monitor_grace: Duration,
 }
 
 impl Options {
@@ -68,6 +70,8 @@ impl Options {
             gates: String::new(),
             method: Method::Shipped,
             kubelets: control_plane::Kubelets::Hollow,
+            // Longer than the period of the nodes' Leases, shorter than the deadline of a scenario.
+            node_monitor_grace: Duration::from_secs(15),
         }
     }
 }

@@ -281,8 +281,10 @@ fn controller_args(files: &Path, kubeconfig: &Path, options: &Options) -> Vec<St
             "--service-account-private-key-file={}",
             key(files).display()
         ),
-        // Longer than the period of the nodes' Leases, shorter than the deadline of a scenario.
-        "--node-monitor-grace-period=15s".into(),
+        format!(
+            "--node-monitor-grace-period={}s",
+            options.node_monitor_grace.as_secs()
+        ),
         "--node-monitor-period=1s".into(),
         "--concurrent-gc-syncs=4".into(),
         "--leader-elect=false".into(),

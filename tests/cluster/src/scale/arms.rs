@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
 use lockstep_api::names;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_cluster::eventually;
@@ -64,6 +65,7 @@ impl<'t> Bench<'t> {
 
     /// The arms on nodes with all features.
     pub async fn run(mut self) -> Result<()> {
+        self.nodes_ready().await?;
         let term = self.term().await?;
         if self.plays("restarts") {
             self.restarts().await?;
@@ -130,8 +132,24 @@ impl<'t> Bench<'t> {
         self.delete("delete", "late").await
     }
 
+    /// Waits until every node accepts pods, so that no arm measures the arrival of nodes.
+    async fn nodes_ready(&self) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.t.client.clone());
+        eventually("all nodes to accept pods", PATIENCE, async || {
+            let all = nodes.list(&ListParams::default()).await?;
+            let own = all
+                .iter()
+                .filter(|n| n.name_any().starts_with(&self.t.name));
+            let ready = own.filter(|n| accepts_pods(n)).count();
+            ensure!(ready >= usize::try_from(self.members)?, "{ready} do");
+            Ok(())
+        })
+        .await
+    }
+
     /// The arms of a tier that restarts containers, on nodes with only its features.
     pub async fn tier(mut self, tier: &str) -> Result<()> {
+        self.nodes_ready().await?;
         let term = self.term().await?;
         self.in_place_rounds(tier).await?;
         ensure!(
@@ -440,4 +458,15 @@ fn plain() -> Value {
 fn anew() -> Value {
     json!({"name": "anew", "action": "RecreateGang",
         "match": {"exitCodes": {"operator": "In", "values": [ANEW]}}})
+}
+
+/// True if the node is Ready and has no taint that keeps pods away.
+fn accepts_pods(node: &Node) -> bool {
+    let status = node.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let mut taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+    conditions.any(|c| c.type_ == "Ready" && c.status == "True")
+        && !taints.any(|t| t.effect != "PreferNoSchedule")
 }

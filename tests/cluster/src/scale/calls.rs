@@ -1,6 +1,6 @@
 //! Writes by identity, from the audit log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use lockstep_cluster::audit::{AGENT, Follow, MANAGER, Write};
@@ -19,7 +19,13 @@ pub struct Calls {
     refused: BTreeMap<(&'static str, String), usize>,
     /// Status codes of each agent's writes, by node. One write is the agent's registration.
     by_agent: BTreeMap<String, Vec<u16>>,
+    /// Nodes that the node lifecycle controller has marked NotReady.
+    pub not_ready: BTreeSet<String>,
 }
+
+/// The node lifecycle controller writes the status of a node only to mark it NotReady.
+const NODE_CONTROLLER: &str = "system:serviceaccount:kube-system:node-controller";
+const NODE_STATUS: &str = "nodes/status";
 
 /// Identity whose writes count: all but the controllers of the control plane, which are in no log,
 /// and the benchmark itself.
@@ -47,6 +53,10 @@ impl Calls {
     pub fn since(log: &mut Follow) -> Result<Self> {
         let mut calls = Self::default();
         for write in log.added()? {
+            if write.user == NODE_CONTROLLER && write.target() == NODE_STATUS {
+                calls.not_ready.insert(write.name);
+                continue;
+            }
             if let Some(who) = who(&write).filter(|_| counts(&write)) {
                 let what = format!("{} {}", write.verb, write.target());
                 if write.code == TOO_MANY_REQUESTS {
@@ -97,7 +107,12 @@ impl Calls {
         let counts = lines("", &self.counts);
         let refused = lines(" refused", &self.refused);
         let all = counts.into_iter().chain(refused);
-        all.chain(self.repeated()).collect()
+        all.chain(self.repeated()).chain(self.silenced()).collect()
+    }
+
+    fn silenced(&self) -> Option<String> {
+        let names: Vec<&str> = self.not_ready.iter().map(String::as_str).collect();
+        (!names.is_empty()).then(|| format!("NotReady {}: {}", names.len(), names.join(", ")))
     }
 
     /// The agents that wrote more than once, if they are few.

@@ -3,6 +3,7 @@
 //!
 //! Every arm waits until its effect is visible in the API, or the program fails. Times depend on the
 //! machine. Comparable between machines are the ratios between arms of a run, and the numbers of calls.
+//! An arm during which nodes were NotReady is marked with their number, because it measures them too.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -30,6 +31,7 @@ mod machine;
 mod record;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
@@ -48,6 +50,10 @@ struct Wanted {
     pods: usize,
     parts: BTreeSet<String>,
 }
+
+/// Default of `--node-monitor-grace-period`. A machine that simulates all nodes renews their Leases
+/// late.
+const DEFAULT_GRACE: Duration = Duration::from_secs(50);
 
 /// Parts that can be omitted.
 const PARTS: &str = "restarts,slow,restart-all,preemption,failover,restart-rules,plain";
@@ -103,6 +109,7 @@ async fn main() -> Result<()> {
             .then(|| backends::SERVED.into())
             .into_iter()
             .collect(),
+        node_monitor_grace: DEFAULT_GRACE,
         ..Options::named("scale")
     };
     let cluster = Cluster::start(&options).await?;
@@ -165,13 +172,7 @@ fn shape(
     proxy: Option<&Proxy>,
 ) -> Result<Shape> {
     let latency = format!("--latency-profile={}", wanted.latency);
-    // A machine that simulates all nodes is late with their leases.
-    let args = [
-        &latency,
-        "--own-watches",
-        "--lease-seconds=120",
-        "--log-level=warn",
-    ];
+    let args = [&latency, "--own-watches", "--log-level=warn"];
     let through = proxy.map(|proxy| proxy.kubeconfig(cluster.kubeconfig()));
     Ok(Shape {
         nodes: wanted.nodes,
