@@ -186,6 +186,11 @@ impl Cluster {
             .map_or(0, |d| d + 1)
     }
 
+    /// Makes the node accept new pods.
+    pub fn permit(&mut self, node: NodeIx) {
+        Arc::make_mut(&mut self.nodes).schedulable.insert(node);
+    }
+
     /// True if the node accepts new pods.
     pub fn schedulable(&self, node: NodeIx) -> bool {
         self.nodes.schedulable.contains(node)

@@ -25,7 +25,7 @@ pub struct ZoneInfo {
 
 impl ZoneInfo {
     /// Time from which the silence of a node counts as its loss. `None` during an outage.
-    pub(crate) fn counts_from(&self, silent_since: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    fn counts_from(&self, silent_since: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let after = self.outage_ended.max(Some(silent_since));
         after.filter(|_| !self.outage)
     }
@@ -51,6 +51,13 @@ impl ZoneInfo {
         };
         zones.into_iter().map(zone).collect()
     }
+}
+
+/// Time from which the silence of a node counts as its loss. `None` for a Ready node, and during an
+/// outage of its zone.
+pub fn silent_since(node: &NodeInfo, zone: Option<&ZoneInfo>) -> Option<DateTime<Utc>> {
+    let since = node.not_ready_since?;
+    zone.map_or(Some(since), |zone| zone.counts_from(since))
 }
 
 #[derive(Default)]

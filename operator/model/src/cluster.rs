@@ -433,7 +433,7 @@ impl ClusterModel {
         let spec = EngineNode {
             allocatable: dims.offered(node),
             domains: dims.domains_of(node),
-            schedulable: node.ready,
+            schedulable: node.state.is_ready(),
         };
         Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
     }

@@ -67,7 +67,7 @@ impl Constraints {
     }
 
     pub fn admit(&self, node: &Node) -> bool {
-        node.ready
+        node.state.is_ready()
             && self
                 .selector
                 .iter()
@@ -267,6 +267,7 @@ fn compares(value: Option<&str>, values: &[String], holds: fn(i64, i64) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::NodeState;
     use crate::node_class::NodeClass;
     use serde_json::{Value, json};
 
@@ -279,7 +280,7 @@ mod tests {
         let labels = [("zone", "a"), ("gen", "7"), (HOSTNAME, name)];
         Node {
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-            ready: true,
+            state: NodeState::Ready,
             ..Node::bare(name.parse().unwrap())
         }
     }
@@ -377,7 +378,7 @@ mod tests {
         };
         assert!(!Constraints::default().admit(&cordoned) && tolerant.admit(&cordoned));
         assert!(!tolerant.admit(&Node {
-            ready: false,
+            state: NodeState::Silent { since: None },
             ..node("n1")
         }));
     }

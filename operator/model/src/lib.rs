@@ -77,7 +77,7 @@ pub use dims::Dims;
 pub use eligibility::{Constraints, Verdicts};
 pub use gang::GangPhase;
 pub use native_group::{ForeignUnit, NativeGroup, NativeKind};
-pub use node::Node;
+pub use node::{Node, NodeState};
 pub use node_class::{ClassId, NodeClass};
 pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;

@@ -101,7 +101,7 @@ fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (NodeIx, &Node)> {
 fn is_temporarily_unusable(node: &Node) -> bool {
     let temporary = |key: &str| TEMPORARY_TAINTS.iter().any(|taint| key.starts_with(taint));
     let mut taints = node.taints.iter();
-    !node.ready || node.unschedulable || taints.any(|taint| temporary(&taint.key))
+    !node.state.is_ready() || node.unschedulable || taints.any(|taint| temporary(&taint.key))
 }
 
 /// What a node lacks for one pod of a shape, as a sum of parts per million of the requests, and as
@@ -136,6 +136,7 @@ mod tests {
 
     use super::*;
     use crate::ClusterModel;
+    use crate::node::NodeState;
     use crate::request::TemplateMembers;
     use crate::test_support::{mk_node, mk_pod, mk_resources};
 
@@ -262,7 +263,7 @@ mod tests {
     fn work_and_the_state_of_nodes_pass() {
         let mut model = model(&[(8, None)]);
         model.upsert_node(Node {
-            ready: false,
+            state: NodeState::Silent { since: None },
             ..mk_node("n1", 8)
         });
         model.upsert_pod(mk_pod("p", "n0", 8));

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,6 +9,9 @@ use serde::Deserialize;
 
 use crate::resources::Resources;
 use crate::unreadable::Unreadable;
+
+/// Taint of KEP-2268.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// A node, trimmed for the scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +24,27 @@ pub struct Node {
     /// Features that its kubelet declares.
     pub features: BTreeSet<String>,
     pub unschedulable: bool,
-    /// True if condition Ready is True and the node is not being deleted.
-    pub ready: bool,
+    pub state: NodeState,
+}
+
+/// Whether a node reports to the API server. Silence is a loss only after some time, because nodes
+/// are NotReady for seconds when a kubelet restarts or its lease is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    Ready,
+    /// NotReady, and its silence counts from `since`. `None` during an outage of its zone, in which
+    /// no node is lost.
+    Silent {
+        since: Option<DateTime<Utc>>,
+    },
+    /// Being deleted, or out of service (KEP-2268).
+    Gone,
+}
+
+impl NodeState {
+    pub fn is_ready(self) -> bool {
+        self == Self::Ready
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -49,17 +72,18 @@ impl Node {
             taints: Vec::new(),
             features: BTreeSet::new(),
             unschedulable: false,
-            ready: false,
+            state: NodeState::Gone,
         }
     }
 
-    /// Reads a node. `ready`: whether its Ready condition is True.
+    /// Reads a node. `state`: by its Ready condition.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &NodeSpecView,
         status: &NodeStatusView,
-        ready: bool,
+        state: NodeState,
     ) -> Result<Self, Unreadable> {
+        let out_of_service = spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE);
         Ok(Self {
             name: NodeName::read(metadata.name.as_deref()).ok_or(Unreadable::Missing("name"))?,
             allocatable: Resources::parse(&status.allocatable)?,
@@ -67,7 +91,11 @@ impl Node {
             taints: spec.taints.clone(),
             features: status.declared_features.iter().cloned().collect(),
             unschedulable: spec.unschedulable,
-            ready: ready && metadata.deletion_timestamp.is_none(),
+            state: if metadata.deletion_timestamp.is_some() || out_of_service {
+                NodeState::Gone
+            } else {
+                state
+            },
         })
     }
 }

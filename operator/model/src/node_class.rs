@@ -47,7 +47,7 @@ impl NodeClass {
             taints,
             features: node.features.clone(),
             unschedulable: node.unschedulable,
-            ready: node.ready,
+            ready: node.state.is_ready(),
         }
     }
 }

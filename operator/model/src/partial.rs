@@ -26,7 +26,7 @@ use crate::pdb::Budget;
 use crate::pod_view::{ContainerStatusView, PodConditionView, PodSpecView, PodStatusView};
 use crate::priority_class::PriorityClass;
 use crate::unreadable::{Unreadable, present};
-use crate::{Node, Pod};
+use crate::{Node, NodeState, Pod};
 
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = core::Pod)]
@@ -172,8 +172,11 @@ impl PartialNode {
             allocatable: self.status.allocatable.clone(),
             declared_features: self.status.declared_features.clone(),
         };
-        let ready = self.not_ready_since().is_none();
-        Node::new(&self.metadata, &self.spec, &status, ready)
+        let state = match self.not_ready_since() {
+            None => NodeState::Ready,
+            since => NodeState::Silent { since },
+        };
+        Node::new(&self.metadata, &self.spec, &status, state)
     }
 
     /// Start of condition Ready=True, by the node's clock. `None` if the condition is not True.
@@ -333,7 +336,7 @@ mod tests {
             node.not_ready_since().unwrap().to_rfc3339(),
             "2026-11-21T10:00:00+00:00"
         );
-        assert!(!node.scheduling().unwrap().ready);
+        assert!(!node.scheduling().unwrap().state.is_ready());
     }
 
     #[test]

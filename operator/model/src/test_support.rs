@@ -4,7 +4,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::ids::NodeName;
 
-use crate::node::Node;
+use crate::node::{Node, NodeState};
 use crate::pod::Pod;
 use crate::resources::Resources;
 
@@ -25,7 +25,7 @@ pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
     ]);
     Node {
         allocatable,
-        ready: true,
+        state: NodeState::Ready,
         ..Node::bare(name.parse().unwrap())
     }
 }

@@ -50,7 +50,9 @@ fn secs(seconds: u64) -> Span {
 pub struct SchedulerConfig {
     /// Changes of the cluster within this time are handled by one cycle.
     pub debounce: Span,
-    /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
+    /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere. Counts from
+    /// the time when the cause could have ended, and not while kube-scheduler binds pods that were
+    /// waiting before.
     pub refused_pin: Span,
     /// How long the gang avoids that node.
     pub refused_pin_memory: Span,

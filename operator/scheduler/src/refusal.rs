@@ -26,8 +26,8 @@ use lockstep_model::{GangPhase, Pod};
 use crate::context::Context;
 use crate::gang::pending::{NoPreemption, Pending};
 use crate::gang::state::GangState;
-use crate::memory::Memory;
 use crate::memory::backoff::{backoff, preemption_backoff};
+use crate::memory::{Memory, RefusedPod};
 use crate::messages;
 
 /// Time to create the claims of a large gang's own volumes: 5,000 pods, 20 claims per second.
@@ -73,31 +73,50 @@ pub(crate) fn note_refusals(
             continue;
         };
         refused.insert(pod.uid.to_string());
-        let ordinal = context.cluster.ordinal(node.as_str());
+        let uid = pod.uid.to_string();
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
-        if may_end && ordinal.is_some_and(|n| terminating_on(context, n)) {
-            memory.refused_since.remove(pod.uid.as_str());
+        if is_caused_by_node(context, gang, &pod, node, may_end) {
+            let outdated = RefusedPod {
+                outdated: true,
+                ..RefusedPod::default()
+            };
+            memory.refused.insert(uid, outdated);
             continue;
         }
-        let since = *memory
-            .refused_since
-            .entry(pod.uid.to_string())
-            .or_insert(context.now);
+        let refused = memory.refused.entry(uid).or_default();
+        // The refusal may be older than the end of the victims.
+        refused.outdated |= may_end && gang.status.preemption.is_some();
+        let since = *refused.since.get_or_insert(context.now);
+        let counts_from = *refused.counts_from.get_or_insert(since);
         let waits = pod.refusal.as_deref().is_some_and(awaits_own_claim);
         let usual = context.settings.refused_after;
-        let patience = if waits {
-            OWN_CLAIMS
-        } else if may_end && gang.status.preemption.is_some() {
-            // The refusal may be older than the end of the victims.
-            usual.max(LONGEST_RETRY)
-        } else {
-            usual
+        let patience = match (waits, refused.outdated) {
+            (true, _) => OWN_CLAIMS,
+            (false, true) => usual.max(LONGEST_RETRY),
+            (false, false) => usual,
         };
-        if context.due(since, patience) {
+        if context.due(counts_from, patience) {
             exclude(context, gang, node);
             record_refusal(context, gang, &pod, node);
         }
     }
+}
+
+/// True if the node cannot take the pod now for a reason that passes: the refusal says nothing about
+/// the time after it. `may_end`: the refusal can end with pods that terminate.
+fn is_caused_by_node(
+    context: &Context<'_>,
+    gang: &GangState,
+    pod: &Pod,
+    node: &NodeName,
+    may_end: bool,
+) -> bool {
+    let unusable = pod.member.as_ref().is_some_and(|member| {
+        gang.unusable.waiting.contains(member) || gang.unusable.lost.contains(member)
+    });
+    let ordinal = context.cluster.ordinal(node.as_str());
+    unusable && gang.on_assigned_node(pod)
+        || may_end && ordinal.is_some_and(|n| terminating_on(context, n))
 }
 
 /// True if a terminating pod on the node is about to free capacity.

@@ -14,7 +14,7 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
-use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
+use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, NodeState, Pod, Resources};
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -317,6 +317,7 @@ impl World {
                 templates: vec![template].into(),
                 admitted: 0,
                 released: None,
+                node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
                 backs_off_until: None,
@@ -414,7 +415,7 @@ fn node(ix: usize, unschedulable: bool) -> Node {
             node_name(ix).to_string(),
         )]),
         unschedulable,
-        ready: true,
+        state: NodeState::Ready,
         ..Node::bare(node_name(ix))
     }
 }

@@ -40,11 +40,23 @@ pub(crate) fn turn(store: &mut Store) -> bool {
     let mut waiting: Vec<usize> = (0..pods.len())
         .filter(|at| waits(&pods[*at]) && is_served(&pods[*at], store))
         .collect();
-    // Stable: equal pods stay in the order of their names.
+    let attempts = store.attempts.clone();
+    // Stable: equal pods stay in the order of their names. A refused pod queues again behind pods
+    // that were waiting.
     waiting.sort_by_key(|at| {
-        let created = pods[*at].metadata.creation_timestamp.clone();
-        (std::cmp::Reverse(priority(&pods[*at])), created)
+        let pod = &pods[*at].metadata;
+        let last = pod.uid.as_ref().and_then(|uid| attempts.get(uid).copied());
+        let created = pod.creation_timestamp.clone();
+        (std::cmp::Reverse(priority(&pods[*at])), last, created)
     });
+    if let Some(most) = store.attempts_per_turn {
+        waiting.truncate(most);
+        for &at in &waiting {
+            let turn = store.version();
+            let uid = pods[at].metadata.uid.clone().unwrap_or_default();
+            store.attempts.insert(uid, turn);
+        }
+    }
     for at in waiting {
         match judge(&pods[at], &nodes, &pods, store) {
             Ok(node) => {

@@ -10,7 +10,7 @@ use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
 use lockstep_cli::view::{Look, View};
 use lockstep_model::node::{NodeSpecView, NodeStatusView};
-use lockstep_model::{Budget, Node, Pod, PriorityClass, Rules, SnapshotFile};
+use lockstep_model::{Budget, Node, NodeState, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
 
 pub const RACK: &str = "topology.kubernetes.io/rack";
@@ -37,7 +37,7 @@ pub fn node(name: &str, rack: &str, gpus: i64) -> Node {
         &serde_json::from_value(metadata).unwrap(),
         &NodeSpecView::default(),
         &status,
-        true,
+        NodeState::Ready,
     )
     .unwrap()
 }

@@ -10,7 +10,7 @@ use crate::objects::training::training_container;
 use crate::observed::Observed;
 use crate::pods::PodView;
 use crate::wake::{Due, Wake};
-use crate::zones::ZoneInfo;
+use crate::zones::{ZoneInfo, silent_since};
 
 /// How long pods may appear unready after their node has recovered. The node lifecycle controller
 /// has marked all of them, and the kubelet corrects one after the other.
@@ -25,11 +25,8 @@ pub(super) fn is_lost(
     now: DateTime<Utc>,
     wake: &mut Wake,
 ) -> bool {
-    let silent_since = node.not_ready_since.and_then(|at| match zone {
-        Some(zone) => zone.counts_from(at),
-        None => Some(at),
-    });
-    node.out_of_service || silent_since.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+    let silent = silent_since(node, zone);
+    node.out_of_service || silent.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
 pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {

@@ -11,8 +11,10 @@ use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Wo
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{Held, NativePodGroup, ServiceContent};
-use lockstep_lifecycle::zones::ZoneInfo;
-use lockstep_model::{AdmittedPods, Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
+use lockstep_lifecycle::zones::{ZoneInfo, silent_since};
+use lockstep_model::{
+    AdmittedPods, Budget, ClusterModel, Node, NodeState, PriorityClass, Quota, Storage, Weights,
+};
 use lockstep_scheduler::GangInput;
 
 use super::agents::AgentTable;
@@ -230,7 +232,19 @@ impl State {
             let same = before.get(&node.zone) == self.zones.get(&node.zone);
             if node.not_ready_since.is_some() && !same {
                 self.touch_node(name, touched);
+                let since = silent_since(node, self.zones.get(&node.zone));
+                touched.scheduler |= set_silence(&mut self.model, name, since);
             }
+        }
+    }
+
+    /// State of a node as read, with the outages of its zone.
+    pub(super) fn node_state(&self, read: NodeState, info: &NodeInfo) -> NodeState {
+        match read {
+            NodeState::Silent { .. } => NodeState::Silent {
+                since: silent_since(info, self.zones.get(&info.zone)),
+            },
+            NodeState::Ready | NodeState::Gone => read,
         }
     }
 
@@ -431,4 +445,17 @@ pub fn controller_uid<K: kube::Resource>(object: &K) -> Option<&str> {
         .find(|o| o.controller == Some(true))
         .map(|o| o.uid.as_str())
         .filter(|uid| !uid.is_empty())
+}
+
+/// False if the node is not silent, or nothing changed.
+fn set_silence(model: &mut ClusterModel, name: &NodeName, since: Option<DateTime<Utc>>) -> bool {
+    let now = model.snapshot();
+    let node = now.ordinal(name.as_str()).and_then(|ix| now.node(ix));
+    let silent = node.filter(|node| matches!(node.state, NodeState::Silent { .. }));
+    let changed = silent.map(|node| Node {
+        state: NodeState::Silent { since },
+        ..node.clone()
+    });
+    drop(now);
+    changed.is_some_and(|node| model.upsert_node(node))
 }

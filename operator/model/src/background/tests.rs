@@ -1,6 +1,6 @@
 use super::*;
 use crate::ClusterModel;
-use crate::node::Node;
+use crate::node::{Node, NodeState};
 use crate::test_support::mk_resources;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -32,7 +32,7 @@ fn model(offers: Numbers, pods: impl IntoIterator<Item = Pod>) -> ClusterModel {
     let mut model = ClusterModel::default();
     model.upsert_node(Node {
         allocatable: resources(offers),
-        ready: true,
+        state: NodeState::Ready,
         ..Node::bare("n".parse().unwrap())
     });
     for pod in pods {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::node::NodeState;
 use crate::pod::Stage;
 use crate::test_support::{mk_node, mk_pod};
 use proptest::prelude::*;
@@ -192,7 +193,8 @@ proptest! {
                 Event::Node(n, gpus, ready) => {
                     let name = format!("n{n}");
                     let node = labelled(&name, &format!("key{}", gpus % 2));
-                    model.upsert_node(Node { ready, labels: node.labels, ..mk_node(&name, gpus) });
+                    let state = if ready { NodeState::Ready } else { NodeState::Silent { since: None } };
+                    model.upsert_node(Node { state, labels: node.labels, ..mk_node(&name, gpus) });
                     nodes.insert(name, (gpus, ready));
                 }
                 Event::NodeGone(n) => {

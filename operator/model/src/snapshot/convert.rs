@@ -18,7 +18,7 @@ use super::{
 };
 use crate::cluster::ClusterModel;
 use crate::foreign::{PodUnit, UnitMode};
-use crate::node::Node;
+use crate::node::{Node, NodeState};
 use crate::pdb::Budget;
 use crate::pod::{Pod, Stage};
 use crate::priority_class::PriorityClass;
@@ -92,8 +92,12 @@ impl NodeRecord {
             taints,
             features,
             unschedulable,
-            ready,
+            state,
         } = node;
+        let (silent_since, outage) = match *state {
+            NodeState::Silent { since } => (since, since.is_none()),
+            NodeState::Ready | NodeState::Gone => (None, false),
+        };
         Self {
             name: name.as_str().to_owned(),
             allocatable: amounts(allocatable),
@@ -101,7 +105,9 @@ impl NodeRecord {
             taints: taints.clone(),
             features: features.clone(),
             unschedulable: *unschedulable,
-            ready: *ready,
+            ready: state.is_ready(),
+            silent_since,
+            outage,
         }
     }
 
@@ -113,7 +119,11 @@ impl NodeRecord {
             taints: self.taints.clone(),
             features: self.features.clone(),
             unschedulable: self.unschedulable,
-            ready: self.ready,
+            state: match self.silent_since {
+                _ if self.ready => NodeState::Ready,
+                None if !self.outage => NodeState::Gone,
+                since => NodeState::Silent { since },
+            },
         })
     }
 }

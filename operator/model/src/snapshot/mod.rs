@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::scheduling::{
     Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyLevel, Victim,
 };
-use lockstep_api::workload::AvoidedNode;
+use lockstep_api::workload::{AvoidedNode, FailurePolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -69,6 +69,13 @@ pub struct NodeRecord {
     #[serde(default, skip_serializing_if = "is_false")]
     pub unschedulable: bool,
     pub ready: bool,
+    /// Start of the silence of a node that is not ready. Absent for a node without its state: being
+    /// deleted, or out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<DateTime<Utc>>,
+    /// True if the node is silent in an outage of its zone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outage: bool,
 }
 
 /// A pod that holds capacity on a node, or belongs to a gang.
@@ -181,6 +188,12 @@ pub struct GangRecord {
     /// Ranges of members outside the current membership.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
+    /// How long a node of the gang may be silent before it is lost.
+    #[serde(
+        default = "default_node_lost",
+        skip_serializing_if = "is_default_node_lost"
+    )]
+    pub node_lost_seconds: i64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<AvoidedNode>,
     /// Consecutive placements that ended before all members ran.
@@ -371,6 +384,15 @@ impl SnapshotFile {
         file.check()?;
         Ok(file)
     }
+}
+
+fn default_node_lost() -> i64 {
+    FailurePolicy::default().node_lost_seconds
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_default_node_lost(seconds: &i64) -> bool {
+    *seconds == default_node_lost()
 }
 
 fn default_grace() -> u64 {

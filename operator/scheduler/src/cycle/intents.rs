@@ -233,6 +233,10 @@ impl Cycle<'_> {
             };
         };
         if valid.victims(Progress::Here).next().is_some() {
+            // If the node is lost, the eviction would be in vain.
+            if gang.awaits_node() {
+                return IntentStep::Waits;
+            }
             return self.next_eviction(valid, unbound);
         }
         // While a victim runs, kube-scheduler would preempt for visible pods by itself.

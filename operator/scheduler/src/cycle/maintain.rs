@@ -1,4 +1,4 @@
-//! Maintains existing placements: removes released placements and unusable nodes.
+//! Maintains existing placements: removes released placements and lost nodes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,16 +12,20 @@ use lockstep_model::{GangPhase, Pod};
 use super::state::Cycle;
 use crate::context::Context;
 use crate::gang::state::GangState;
-use crate::memory::Memory;
+use crate::gang::unusable::UnusableNodes;
 use crate::messages;
 use crate::refusal::note_refusals;
 
 impl Cycle<'_> {
-    /// Removes released placements and unusable nodes. Runs before all reservations.
+    /// Removes released placements and lost nodes. Runs before all reservations.
     pub(super) fn maintain_placements(&mut self) {
         let (context, memory) = (&self.context, &mut *self.memory);
         let mut refused = HashSet::new();
+        memory.note_bindings(&self.gangs, context.now);
         for gang in &mut self.gangs {
+            if gang.phase() != GangPhase::Finished {
+                gang.unusable = UnusableNodes::find(context, memory, gang);
+            }
             note_refusals(context, memory, gang, &mut refused);
             if gang.phase() == GangPhase::Finished {
                 continue;
@@ -37,10 +41,10 @@ impl Cycle<'_> {
             } else if !gang.disrupted() && gang.fully_bound().is_none() {
                 // Bound pods that keep running keep their nodes anyway.
                 follow_bound_pods(gang);
-                give_up_lost_nodes(context, memory, gang);
+                give_up_lost_nodes(gang);
             }
         }
-        memory.refused_since.retain(|uid, _| refused.contains(uid));
+        memory.refused.retain(|uid, _| refused.contains(uid));
     }
 }
 
@@ -116,7 +120,7 @@ fn stranded(context: &Context<'_>, pod: &Pod) -> bool {
     let ordinal = context.cluster.ordinal(node.as_str());
     let answers = ordinal
         .and_then(|n| context.cluster.node(n))
-        .is_some_and(|n| n.ready);
+        .is_some_and(|n| n.state.is_ready());
     !answers && context.due(end, context.settings.rules.overdue)
 }
 
@@ -148,9 +152,9 @@ fn adopt_bound_gang(gang: &mut GangState) {
     gang.assigned = Some(nodes).filter(|n| whole && !n.is_empty()).map(Arc::new);
 }
 
-/// Unassigns members that left the gang, and members on unusable nodes.
-fn give_up_lost_nodes(context: &Context<'_>, memory: &Memory, gang: &mut GangState) {
-    let lost = lost_members(context, memory, gang);
+/// Unassigns members that left the gang, and members on lost or excluded nodes.
+fn give_up_lost_nodes(gang: &mut GangState) {
+    let lost = lost_members(gang);
     give_up(gang, &lost);
 }
 
@@ -171,40 +175,17 @@ pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
         .map(Arc::new);
 }
 
-fn lost_members(context: &Context<'_>, memory: &Memory, gang: &GangState) -> BTreeSet<Member> {
+fn lost_members(gang: &GangState) -> BTreeSet<Member> {
     let excluded = gang.excluded();
     let members: BTreeSet<&Member> = gang.input.gang.members().collect();
-    let mut lost = BTreeSet::new();
-    for (member, node) in gang.assigned_members() {
-        let mut pods = gang.pods_of(member).iter();
-        let stays =
-            pods.any(|p| p.bound.as_ref() == Some(node) && p.alive() && !gang.replaced(member, p));
-        let unusable = || excluded.contains(node.as_str());
-        if !members.contains(member)
-            || (!stays
-                && !gang.finished().contains(member)
-                && (unusable() || !usable(context, memory, gang, member, node)))
-        {
-            lost.insert(member.clone());
-        }
-    }
-    lost
-}
-
-/// True if a new pod of the member may use the node, whatever its capacity.
-fn usable(
-    context: &Context<'_>,
-    memory: &Memory,
-    gang: &GangState,
-    member: &Member,
-    node: &NodeName,
-) -> bool {
-    let templates = &gang.input.workload.templates;
-    let template = templates.iter().find(|t| t.group == member.group);
-    let (Some(ordinal), Some(template)) = (context.cluster.ordinal(node.as_str()), template) else {
-        return false;
+    let moves = |member: &Member, node: &NodeName| {
+        !gang.stays_on(member, node)
+            && !gang.finished().contains(member)
+            && (excluded.contains(node.as_str()) || gang.unusable.lost.contains(member))
     };
-    memory
-        .eligible(&gang.input, template, context.cluster)
-        .contains(ordinal)
+    let assigned = gang.assigned_members();
+    assigned
+        .filter(|(member, node)| !members.contains(member) || moves(member, node))
+        .map(|(member, _)| member.clone())
+        .collect()
 }

@@ -47,7 +47,9 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
     waiting.sort_by_cached_key(|(at, _)| position(&gangs[*at]));
     for (at, mut unbound) in waiting {
         let gang = &mut gangs[at];
-        unbound.retain(|member, node| !left.take_if_it_fits(gang, member, node));
+        unbound.retain(|member, node| {
+            !left.take_if_it_fits(gang, member, node) && !gang.unusable.waiting.contains(member)
+        });
         give_up(gang, &unbound.into_keys().collect());
     }
 }

@@ -4,12 +4,14 @@
 //! scheduler chooses again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use chrono::DateTime;
 use lockstep_api::ids::NodeName;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
-    Assignment, Blocker, Cluster, GangPlacement, NodeSet, is_possible, reserve, starts_at,
+    Assignment, Blocker, Cluster, GangPlacement, NodeSet, amounts_by_node, is_possible, reserve,
+    starts_at,
 };
 use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 
@@ -51,7 +53,8 @@ impl Turn<'_> {
             // Only blockers on the reserved nodes matter.
             let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
             let blockers = self.blockers(Some(&own));
-            is_possible(&free, &blockers, self.demand(), &kept).then_some((kept, since, blockers))
+            self.is_still_possible(&free, &blockers, &kept)
+                .then_some((kept, since, blockers))
         });
         let (found, since, blockers) = kept.or_else(|| {
             let blockers = self.blockers(None);
@@ -68,6 +71,41 @@ impl Turn<'_> {
             starts_at,
             nodes,
         })
+    }
+
+    /// As [`is_possible`], with reserved nodes that may take pods again as if they did now.
+    fn is_still_possible(
+        &self,
+        free: &Cluster,
+        blockers: &[Blocker],
+        kept: &GangPlacement,
+    ) -> bool {
+        let names = self.gang.unusable.reserved.iter();
+        let unusable: NodeSet = names
+            .filter_map(|name| self.context.cluster.ordinal(name))
+            .collect();
+        if unusable.is_clear() {
+            return is_possible(free, blockers, self.demand(), kept);
+        }
+        let (mut free, mut demand) = (free.clone(), self.demand().clone());
+        for shape in &mut demand.shapes {
+            if let Some(eligible) = &mut shape.eligible {
+                Arc::make_mut(eligible).union_with(&unusable);
+            }
+        }
+        let mut blockers = blockers.to_vec();
+        for (node, request) in amounts_by_node(&demand.shapes, kept) {
+            if unusable.contains(node) {
+                free.permit(node);
+                let ends = None;
+                blockers.push(Blocker {
+                    node,
+                    request,
+                    ends,
+                });
+            }
+        }
+        is_possible(&free, &blockers, &demand, kept)
     }
 
     /// Work that blocks the gang temporarily, on these nodes or on all.

@@ -49,7 +49,9 @@ impl<'c> Turn<'c> {
         let wanted = placement_request(context, cycle.memory, gang, request)?;
         let demand = wanted.demand(context.cluster);
         let demand = demand.map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
-        let (plain, ahead) = (cycle.is_plain(gang), &cycle.queue.ahead);
+        // Time alone decides whether reserved nodes are lost.
+        let plain = cycle.is_plain(gang) && gang.unusable.reserved.is_empty();
+        let ahead = &cycle.queue.ahead;
         let ends = gang.input.workload.ends.and_then(|e| e.from(context.now));
         let class = EquivalenceClass {
             demand,
@@ -103,7 +105,8 @@ impl<'c> Turn<'c> {
         let Cycle { queue, memory, .. } = self.cycle;
         let now = self.context.now;
         let starts = queue.previous.get(&self.at).and_then(|r| r.starts_at);
-        if !self.plain || starts.is_some_and(|start| start <= now) {
+        // Time alone can change a known start: a pod on the nodes is overdue.
+        if !self.plain || starts.is_some() {
             return None;
         }
         let cache = &memory.inadmissible;

@@ -6,3 +6,4 @@ pub mod hold;
 pub(crate) mod member_pods;
 pub mod pending;
 pub(crate) mod state;
+pub(crate) mod unusable;

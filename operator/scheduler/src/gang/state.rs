@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::gang::decision::Decision;
 use crate::gang::member_pods::{FullyBound, GangPods};
 use crate::gang::pending::Pending;
+use crate::gang::unusable::UnusableNodes;
 use crate::input::members::Replacement;
 use crate::input::{GangEnd, GangInput, TemplateInput};
 use crate::pace::LimitReached;
@@ -35,6 +36,8 @@ pub struct GangState {
     pub growing: bool,
     /// Nodes of its members while it has a placement: as read, then as decided.
     pub assigned: Option<Arc<Assignments>>,
+    /// Decided nodes that cannot take pods now.
+    pub(crate) unusable: UnusableNodes,
     /// Occupants for members without pods, with the assignments from which they were computed.
     pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// Deadline of the gang if it runs on nodes reserved for other gangs.
@@ -59,6 +62,7 @@ impl GangState {
             to_place: None,
             growing: false,
             assigned: input.group.assigned.clone(),
+            unusable: UnusableNodes::default(),
             reserved: None,
             backfill: placed.and_then(|p| p.backfill.clone()),
             status: Arc::clone(&input.group.status),

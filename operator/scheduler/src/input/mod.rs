@@ -84,6 +84,8 @@ pub struct WorkloadInput {
     pub admitted: u64,
     /// Id of the released placement.
     pub released: Option<String>,
+    /// How long a node may be silent before it is lost (`failurePolicy.nodeLostSeconds`).
+    pub node_lost: TimeDelta,
     pub avoid: Vec<AvoidedNode>,
     /// Consecutive placements that ended before all members ran.
     pub placement_tries: i32,
@@ -171,6 +173,7 @@ impl WorkloadInput {
             templates,
             admitted: _,
             released,
+            node_lost,
             avoid,
             placement_tries,
             backs_off_until,
@@ -184,6 +187,7 @@ impl WorkloadInput {
             && *backend == other.backend
             && (Arc::ptr_eq(templates, &other.templates) || *templates == other.templates)
             && *released == other.released
+            && *node_lost == other.node_lost
             && *avoid == other.avoid
             && *placement_tries == other.placement_tries
             && *backs_off_until == other.backs_off_until

@@ -87,6 +87,7 @@ impl GangInput {
             templates,
             admitted: pods.revision(),
             released: ledger.and_then(|l| l.released.clone()),
+            node_lost: TimeDelta::seconds(workload.spec.failure_policy.node_lost_seconds),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
             backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),

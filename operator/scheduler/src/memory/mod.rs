@@ -36,8 +36,13 @@ use crate::pace::Evictions;
 pub struct Memory {
     /// Pod groups as last written by the scheduler, until the watch has delivered the write.
     written: BTreeMap<Key, PodGroupInput>,
-    /// Start of kube-scheduler's refusal of a pod, by UID.
-    pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
+    /// Refused pods, by UID.
+    pub(crate) refused: HashMap<String, RefusedPod>,
+    /// Unbound pods since the cycle that first saw them, by UID.
+    waiting_pods: HashMap<Uid, DateTime<Utc>>,
+    /// Start of the time in which a decided node cannot take pods for another reason than silence,
+    /// by UID of the pod group and name of the node.
+    pub(crate) unusable_since: HashMap<(String, String), DateTime<Utc>>,
     /// Start of the time in which the pods of a gang are neither bound nor refused in time, by UID
     /// of its pod group.
     pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
@@ -61,6 +66,18 @@ pub struct Memory {
 /// How long a pod is no candidate after a refused eviction, because budgets change.
 pub(crate) const REFUSAL_HOLDS: Duration = Duration::from_mins(1);
 
+/// A pod that kube-scheduler refuses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RefusedPod {
+    /// First cycle after the end of the refusal's known cause. `None` while the cause lasts.
+    pub since: Option<DateTime<Utc>>,
+    /// Time from which the refusal counts against the node: later than `since` while kube-scheduler
+    /// binds pods that were waiting before.
+    pub counts_from: Option<DateTime<Utc>>,
+    /// True if the refusal may be older than the end of its cause.
+    pub outdated: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct EvictionAnswer {
     allowed: bool,
@@ -68,12 +85,44 @@ struct EvictionAnswer {
 }
 
 impl Memory {
-    /// A memory that knows only since when kube-scheduler refuses pods.
+    /// A memory that knows only since when kube-scheduler refuses pods and nodes are unusable.
     #[must_use]
     pub fn only_refusals(&self) -> Self {
         Self {
-            refused_since: self.refused_since.clone(),
+            refused: self.refused.clone(),
+            waiting_pods: self.waiting_pods.clone(),
+            unusable_since: self.unusable_since.clone(),
             ..Self::default()
+        }
+    }
+
+    /// Notes pods that kube-scheduler has bound since the last cycle. While it binds pods that were
+    /// waiting before a refusal could end, it has not tried the refused pod again.
+    pub(crate) fn note_bindings(&mut self, gangs: &[GangState], now: DateTime<Utc>) {
+        let before = std::mem::take(&mut self.waiting_pods);
+        let unbound = gangs.iter().flat_map(|gang| gang.pods.unbound.iter());
+        let waiting = unbound.filter(|pod| !pod.ended() && !pod.gated());
+        self.waiting_pods = waiting
+            .map(|pod| {
+                (
+                    pod.uid.clone(),
+                    before.get(&pod.uid).copied().unwrap_or(now),
+                )
+            })
+            .collect();
+        if before.is_empty() || self.refused.is_empty() {
+            return;
+        }
+        let bound = gangs.iter().flat_map(GangState::all_pods);
+        let bound = bound.filter(|pod| pod.bound.is_some());
+        let first = bound.filter_map(|pod| before.get(&pod.uid).copied()).min();
+        for refused in self.refused.values_mut() {
+            if refused
+                .since
+                .is_some_and(|since| first.is_some_and(|first| first <= since))
+            {
+                (refused.counts_from, refused.outdated) = (Some(now), true);
+            }
         }
     }
 
@@ -175,6 +224,8 @@ impl Memory {
         let pursue: HashSet<&str> = pursue.collect();
         self.unanswered_since
             .retain(|uid, _| pursue.contains(uid.as_str()));
+        self.unusable_since
+            .retain(|(uid, _), _| uids.contains(uid.as_str()));
         self.claims.retain(|uid| uids.contains(uid));
         self.unknown.retain(|uid| uids.contains(uid));
         self.status_written_at

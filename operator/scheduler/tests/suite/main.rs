@@ -25,6 +25,8 @@ mod recording;
 mod refusing;
 mod remembering;
 mod reserving;
+mod silence;
+mod slow_kube_scheduler;
 mod unanswered;
 mod waiting;
 

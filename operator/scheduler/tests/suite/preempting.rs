@@ -69,6 +69,7 @@ fn a_victim_with_pods_bound_since_the_decision_gets_its_condition_first() {
     world.decide();
     world.node("n1", 2, false);
     world.bind();
+    world.later(61);
     world.schedule();
     assert_eq!(world.nodes("low"), ["n2", "n2"]);
     world.gang("high", Spec { members: 2, ..HIGH });

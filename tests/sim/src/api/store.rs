@@ -40,6 +40,10 @@ pub struct Store {
     pub admission: Admission,
     /// Names of the running schedulers. Pods with another name wait.
     pub schedulers: BTreeSet<String>,
+    /// Most pods that kube-scheduler tries in one turn.
+    pub attempts_per_turn: Option<usize>,
+    /// Version at the last attempt to schedule a pod, by UID. Kept only with a limit.
+    pub attempts: BTreeMap<String, u64>,
 }
 
 impl Store {
@@ -53,6 +57,8 @@ impl Store {
             watches: Watches::default(),
             admission: Admission::default(),
             schedulers: BTreeSet::from(["default-scheduler".to_owned()]),
+            attempts_per_turn: None,
+            attempts: BTreeMap::new(),
         }
     }
 

@@ -135,9 +135,14 @@ impl Watched for Nodes {
         object: NodeObject,
         touched: &mut Touched,
     ) {
-        let NodeObject { name, node, info } = object;
+        let NodeObject {
+            name,
+            mut node,
+            info,
+        } = object;
         let before = state.nodes.get(&name).map(AsRef::as_ref);
         let info = info.heard(before, state.heard_at);
+        node.state = state.node_state(node.state, &info);
         touched.scheduler |= state.model.upsert_node(node);
         if state.nodes.get(&name).is_none_or(|old| **old != info) {
             state.touch_node(&name, touched);

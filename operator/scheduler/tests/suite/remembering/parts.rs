@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_model::{Node, Resources};
+use lockstep_model::{Node, NodeState, Resources};
 
 /// Node label of the zone.
 pub const ZONE: &str = "zone";
@@ -56,7 +56,7 @@ pub fn node(ix: usize, gpus: usize, cpus: usize) -> Node {
             ("gpu.example/a", &gpus.to_string()),
         ]),
         labels: [(ZONE.to_owned(), zone.to_owned())].into(),
-        ready: true,
+        state: NodeState::Ready,
         ..Node::bare(node_name(ix))
     }
 }

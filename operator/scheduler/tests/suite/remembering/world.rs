@@ -17,8 +17,8 @@ use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
 use lockstep_model::pod::Stage;
 use lockstep_model::{
-    Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeAnswer,
-    VolumeNeeds, Weights,
+    Budget, ClusterModel, Constraints, GangPhase, NodeState, Pod, Quota, QuotaCharge, Resources,
+    VolumeAnswer, VolumeNeeds, Weights,
 };
 use lockstep_scheduler::input::{
     GangEnd, GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -187,7 +187,11 @@ impl World {
         );
         let mut node = node(ix, gpus, cpus);
         match self.dice.roll(6) {
-            0 => node.ready = false,
+            0 => {
+                node.state = NodeState::Silent {
+                    since: Some(self.now),
+                }
+            }
             1 => node.unschedulable = true,
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
@@ -251,6 +255,7 @@ impl World {
                 templates,
                 admitted: 0,
                 released: None,
+                node_lost: TimeDelta::seconds(60),
                 avoid: Vec::new(),
                 placement_tries: 0,
                 backs_off_until: None,
