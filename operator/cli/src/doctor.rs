@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::agents::{AgentReport, AgentState};
 use crate::doctor_facts::{
-    InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts, RESOURCES,
+    BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts,
+    RESOURCES,
 };
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
@@ -29,6 +30,7 @@ const INSTALL: &str = "README.md#install";
 const DOCTOR: &str = "docs/cli.md#doctor";
 const AGENTS: &str = "docs/architecture.md";
 const NATIVE: &str = "docs/scheduling.md#native-scheduling-objects";
+const BUDGETS: &str = "docs/tenants.md#disruption-budgets";
 const LIMITS: &str = "README.md#limits-honestly";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -108,6 +110,7 @@ pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
         check("names", names(facts), DOCTOR),
         check("kueue", kueue(facts), DOCTOR),
         check("objects", objects(facts), DOCTOR),
+        check("budgets", budgets(facts), BUDGETS),
     ];
     Diagnosis { checks }
 }
@@ -422,6 +425,26 @@ fn objects(facts: &InstallFacts) -> Finding {
     let workloads = workloads.and_then(|o| o.read.as_ref()).map_or(0, |r| r.0);
     ok(format!(
         "workloads ({workloads}) and all other objects can be read"
+    ))
+}
+
+/// The controller of budgets takes the replicas of a workload for its pods, unless the budget has
+/// `minAvailable` with a number.
+fn budgets(facts: &InstallFacts) -> Finding {
+    let Some(budgets) = &facts.budgets else {
+        return unseen("disruption budgets or pods");
+    };
+    let wrong: Vec<String> = budgets.iter().filter_map(BudgetFacts::fault).collect();
+    if wrong.is_empty() {
+        return ok(match budgets.len() {
+            0 => "no disruption budget selects members".to_owned(),
+            n => format!("{} count all members", count(n, "disruption budget")),
+        });
+    }
+    let wrong: Vec<&str> = wrong.iter().map(String::as_str).collect();
+    warn(format!(
+        "{}; write minAvailable with a number of pods instead of maxUnavailable or a percentage",
+        some(&wrong)
     ))
 }
 

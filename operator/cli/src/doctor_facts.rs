@@ -48,6 +48,35 @@ pub struct InstallFacts {
     /// Kueue's handling of jobs without a queue.
     pub kueue: KueueFacts,
     pub objects: Vec<ObjectFacts>,
+    /// Disruption budgets that select members.
+    pub budgets: Option<Vec<BudgetFacts>>,
+}
+
+/// A disruption budget over members, as the disruption controller counts them.
+#[derive(Clone, Debug, Default)]
+pub struct BudgetFacts {
+    pub namespace: String,
+    pub name: String,
+    /// Members that it selects.
+    pub members: usize,
+    /// Pods that the controller expects.
+    pub expected: i32,
+    /// True if the controller cannot count the pods, and so allows no eviction.
+    pub failed: bool,
+}
+
+impl BudgetFacts {
+    /// What the budget does instead of what its user wants.
+    pub fn fault(&self) -> Option<String> {
+        let found = if self.failed {
+            "allows no eviction".to_owned()
+        } else if usize::try_from(self.expected).is_ok_and(|expected| expected < self.members) {
+            format!("counts {} of {} members", self.expected, self.members)
+        } else {
+            return None;
+        };
+        Some(format!("{}/{} {found}", self.namespace, self.name))
+    }
 }
 
 #[derive(Clone, Debug, Default)]

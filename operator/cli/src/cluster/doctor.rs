@@ -11,10 +11,12 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
+use kube::core::{PartialObjectMeta, Selector, SelectorExt};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
+use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE, labels};
 use lockstep_api::native_group::{NATIVE_GROUP, NATIVE_POD_GROUPS, NativeSupport, PodField, probe};
 use lockstep_api::time::utc_micro;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload};
@@ -27,8 +29,8 @@ use super::logs::HowMuch;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
-    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts,
-    POLICIES, PolicyFacts, RightFacts,
+    AccountFacts, BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts,
+    ObjectFacts, POLICIES, PolicyFacts, RightFacts,
 };
 use crate::logs::LogSource;
 use crate::objects::holds;
@@ -112,6 +114,7 @@ impl ClusterReader {
             backend: self.backend().await?,
             kueue: self.kueue(&groups).await?,
             objects: self.object_facts().await?,
+            budgets: permitted(self.budgets().await)?,
         })
     }
 
@@ -308,6 +311,19 @@ impl ClusterReader {
         Ok(nodes.iter().map(node_facts).collect())
     }
 
+    /// Disruption budgets that select members, by the labels of the pods that exist.
+    async fn budgets(&self) -> Result<Vec<BudgetFacts>, Problem> {
+        let budgets: Vec<PodDisruptionBudget> =
+            self.list(Api::all(self.client.clone()), None).await?;
+        if budgets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let members: Api<PartialObjectMeta<Pod>> = Api::all(self.client.clone());
+        let members = self.list(members, Some(labels::WORKLOAD_UID)).await?;
+        let facts = budgets.iter().map(|budget| budget_facts(budget, &members));
+        Ok(facts.filter(|budget| budget.members > 0).collect())
+    }
+
     async fn rights(&self, namespace: &str) -> Result<Vec<RightFacts>, Problem> {
         let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut rights = Vec::new();
@@ -384,6 +400,28 @@ fn node_facts(node: &Node) -> NodeFacts {
     NodeFacts {
         name: node.name_any(),
         restarts_all: features.any(|f| f == RESTART_ALL_FEATURE),
+    }
+}
+
+fn budget_facts(budget: &PodDisruptionBudget, members: &[PartialObjectMeta<Pod>]) -> BudgetFacts {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
+    let selects = |pod: &&PartialObjectMeta<Pod>| {
+        let same = pod.metadata.namespace == budget.metadata.namespace;
+        same && selector.as_ref().is_some_and(|s| s.matches(pod.labels()))
+    };
+    let status = budget.status.as_ref();
+    let mut conditions = status
+        .and_then(|s| s.conditions.as_ref())
+        .into_iter()
+        .flatten();
+    BudgetFacts {
+        namespace: budget.namespace().unwrap_or_default(),
+        name: budget.name_any(),
+        members: members.iter().filter(selects).count(),
+        // Before its first sync, a budget expects nothing.
+        expected: status.and_then(|s| s.expected_pods).unwrap_or(i32::MAX),
+        failed: conditions.any(|c| c.type_ == "DisruptionAllowed" && c.reason == "SyncFailed"),
     }
 }
 

@@ -8,8 +8,8 @@ use lockstep_api::native_group::{NativeSupport, PodField};
 use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
 use lockstep_cli::doctor::{CheckLevel, diagnose};
 use lockstep_cli::doctor_facts::{
-    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts,
-    POLICIES, PolicyFacts, RESOURCES, RightFacts,
+    AccountFacts, BudgetFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts,
+    ObjectFacts, POLICIES, PolicyFacts, RESOURCES, RightFacts,
 };
 use lockstep_cli::version::VersionReport;
 
@@ -90,6 +90,7 @@ fn healthy() -> InstallFacts {
             allowed: true,
         }],
         objects: vec![objects("trainingworkloads", 5), objects("nodeagents", 2)],
+        budgets: Some(Vec::new()),
         ..InstallFacts::default()
     }
 }
@@ -115,6 +116,7 @@ ok       native        scheduling.k8s.io serves no pod groups                   
 ok       names         no other API group has a kind PodGroup or Workload         -
 ok       kueue         not installed                                              -
 ok       objects       workloads (5) and all other objects can be read            -
+ok       budgets       no disruption budget selects members                       -
 "
     );
 }
@@ -307,7 +309,30 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
 #[test]
 fn what_is_lost_without_stopping_lockstep_is_a_warning() {
     type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 14] = [
+    let cases: [(&str, Change, &str); 16] = [
+        (
+            "budgets",
+            |f| f.budgets = None,
+            "no permission to read disruption budgets or pods",
+        ),
+        (
+            "budgets",
+            |f| {
+                let budget = |name: &str, expected, failed| BudgetFacts {
+                    namespace: "ml".into(),
+                    name: name.into(),
+                    members: 8,
+                    expected,
+                    failed,
+                };
+                f.budgets = Some(vec![
+                    budget("counts", 8, false),
+                    budget("percent", 0, true),
+                    budget("unavailable", 2, false),
+                ]);
+            },
+            "ml/percent allows no eviction, ml/unavailable counts 2 of 8 members; write minAvailable with a number of pods",
+        ),
         (
             "kubernetes",
             |f| f.kubernetes = "next".into(),

@@ -18,6 +18,7 @@ const ORDERS: &str = "/apis/training.lockstep.dev/v1alpha1/restartorders";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/lockstep-system/leases";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 const KUEUE: &str = "/api/v1/namespaces/kueue-system/configmaps";
 
 #[derive(Clone)]
@@ -118,6 +119,7 @@ fn healthy() -> Cluster {
             (DEPLOYMENTS, vec![account]),
             (AGENTS, vec![agent("n1"), agent("n2")]),
             (WORKLOADS, vec![]),
+            (BUDGETS, vec![]),
             (LEASES, vec![lease]),
             (POLICIES, policies.map(policy).into()),
             (BINDINGS, policies.map(binding).into()),
@@ -227,6 +229,19 @@ const LOG_OF_FAILED_WATCHES: &str = r#"{"timestamp":"2026-11-26T21:00:00Z","leve
 {"timestamp":"2026-11-26T21:00:01Z","level":"WARN","message":"watch failed","kind":"Pod","error":"forbidden by policy"}
 {"timestamp":"2026-11-26T21:00:02Z","level":"INFO","message":"the streamed list failed: listing in pages","kind":"Pod"}
 "#;
+
+fn budget_over_a_member(cluster: &mut Cluster, status: &Value) {
+    let labels = json!({"training.lockstep.dev/workload-uid": "u", "app": "a"});
+    let member = json!({"metadata": labelled("a-w-0-0", "ml", &labels)});
+    cluster.list(PODS).push(member);
+    let counts = json!({"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1});
+    let mut budget = json!({"metadata": {"name": "half", "namespace": "ml"},
+        "spec": {"maxUnavailable": "50%", "selector": {"matchLabels": {"app": "a"}}}, "status": counts});
+    for (key, value) in status.as_object().unwrap() {
+        budget["status"][key] = value.clone();
+    }
+    cluster.list(BUDGETS).push(budget);
+}
 
 const MISTAKES: &[Mistake] = &[
     (
@@ -381,6 +396,25 @@ const MISTAKES: &[Mistake] = &[
         },
         "Warn",
         "scheduling.k8s.io has kinds of the same name",
+    ),
+    (
+        "budgets",
+        |c| {
+            budget_over_a_member(
+                c,
+                &json!({"expectedPods": 0, "conditions": [
+            {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "",
+            "lastTransitionTime": "2026-11-26T21:00:00Z"}]}),
+            )
+        },
+        "Warn",
+        "ml/half allows no eviction; write minAvailable with a number of pods",
+    ),
+    (
+        "budgets",
+        |c| budget_over_a_member(c, &json!({"expectedPods": 0})),
+        "Warn",
+        "ml/half counts 0 of 1 members",
     ),
     (
         "objects",
