@@ -59,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "lockstep-api",
             "lockstep-engine",
+            "lockstep-lifecycle",
             "lockstep-model",
             "lockstep-scheduler",
             "lockstep-version",

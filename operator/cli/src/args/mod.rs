@@ -77,12 +77,12 @@ Examples:
     /// Convert jobs of other projects to TrainingWorkloads: PyTorchJob, TFJob, JAXJob, MPIJob, TrainJob
     /// with its runtime, JobSet, Volcano Job, Indexed Job.
     ///
-    /// Reads files only. A comment in the output names each field that has no equal, with what to do.
-    /// ConfigMaps, Secrets, Services, claims and service accounts of the input stay as they are.
+    /// A comment in the output names each field that has no equal, with what to do. Objects of other
+    /// kinds stay as they are. Reads the cluster only for runtimes that are not in the input.
     #[command(after_help = "\
 Examples:
   kubectl lockstep convert -f pytorchjob.yaml > workload.yaml
-  kubectl lockstep convert -f runtime.yaml -f trainjob.yaml
+  kubectl lockstep convert -f trainjob.yaml -f runtime.yaml
   kubectl get jobsets -o yaml | kubectl lockstep convert -f -")]
     Convert(ConvertArgs),
     /// Write the scheduling state of the cluster to a file, for `whatif --snapshot` and for bug reports.

@@ -2,13 +2,14 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::api::ListParams;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::{DeserializeGuard, GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::labels;
 use lockstep_api::workload::{TopologyLevel, TopologyMode};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::ClusterReader;
 use super::read::{guarded, readable};
@@ -58,6 +59,29 @@ impl ClusterReader {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         })
+    }
+
+    /// A runtime of Kubeflow Trainer, if it exists. Runtimes of a kind without the prefix `Cluster`
+    /// are in a namespace.
+    pub async fn training_runtime(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Problem> {
+        let group = GroupVersionKind::gvk("trainer.kubeflow.org", "v1alpha1", kind);
+        let resource = ApiResource::from_gvk(&group);
+        let namespace = match namespace {
+            "" => self.namespace(),
+            named => named,
+        };
+        let api: Api<DynamicObject> = if kind.starts_with("Cluster") {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        };
+        let found = self.ask(api.get_opt(name), &resource.plural).await?;
+        Ok(found.and_then(|runtime| serde_json::to_value(runtime).ok()))
     }
 
     /// Namespace and name of the workloads with these labels.

@@ -1,23 +1,31 @@
 //! The command `convert`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::show;
-use crate::args::{ConvertArgs, ConvertFormat};
-use crate::convert::{Document, convert as convert_documents, yaml};
+use crate::args::{Connection, ConvertArgs, ConvertFormat};
+use crate::cluster::ClusterReader;
+use crate::convert::{Document, convert as convert_documents, missing_runtimes, yaml};
 use crate::file;
 use crate::outcome::Outcome;
 
-pub fn convert(args: &ConvertArgs) -> Result<Outcome> {
+pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outcome> {
     let mut documents = Vec::new();
     for path in &args.filename {
         let text = file::read_text(path)?;
         let read = yaml::read(&text).with_context(|| format!("manifest {}", path.display()))?;
         documents.extend(read);
     }
-    let converted = convert_documents(documents)?;
-    let notes: Vec<&str> = converted.iter().flat_map(notes).collect();
+    let failed = add_runtimes(connection, &mut documents).await.err();
+    let converted = match (convert_documents(documents), failed) {
+        (Err(error), Some(failed)) => {
+            bail!("{error:#}\nNot read from the cluster: {failed:#}")
+        }
+        (converted, _) => converted?,
+    };
+    let notes = converted.iter().flat_map(|document| &document.notes);
+    let notes: Vec<String> = notes.map(|note| yaml::one_line(&note.text)).collect();
     match args.output {
         ConvertFormat::Yaml => {
             show::write(&yaml::write(&converted)?)?;
@@ -35,11 +43,18 @@ pub fn convert(args: &ConvertArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn notes(document: &Document) -> Vec<&str> {
-    match document {
-        Document::Workload { notes, .. } => notes.iter().map(|n| n.text.as_str()).collect(),
-        Document::Kept(_) => Vec::new(),
+/// Adds the runtimes that TrainJobs name and that the input lacks, from the cluster.
+async fn add_runtimes(connection: &Connection, documents: &mut Vec<Value>) -> Result<()> {
+    let missing = missing_runtimes(documents);
+    if missing.is_empty() {
+        return Ok(());
     }
+    let cluster = ClusterReader::connect(connection).await?;
+    for (kind, namespace, name) in missing {
+        let found = cluster.training_runtime(&kind, &namespace, &name).await?;
+        documents.push(found.with_context(|| format!("it has no {kind} {name}"))?);
+    }
+    Ok(())
 }
 
 fn comments(number: usize) -> String {
@@ -48,10 +63,7 @@ fn comments(number: usize) -> String {
 
 /// One object, or a List of several.
 fn json(documents: &[Document]) -> Result<String> {
-    let objects = documents.iter().map(|document| match document {
-        Document::Workload { object, .. } | Document::Kept(object) => object.clone(),
-    });
-    let mut objects: Vec<Value> = objects.collect();
+    let mut objects: Vec<Value> = documents.iter().map(|d| d.object.clone()).collect();
     let written = match (objects.len(), objects.pop()) {
         (1, Some(object)) => object,
         (_, last) => {

@@ -21,9 +21,6 @@ pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     if let Command::Completion(wanted) = &args.command {
         return complete::completion(wanted);
     }
-    if let Command::Convert(wanted) = &args.command {
-        return convert::convert(wanted);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -33,7 +30,8 @@ pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
 
 async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
     match &args.command {
-        // `whatif` over a snapshot needs no cluster.
+        // Files and snapshots need no cluster.
+        Command::Convert(wanted) => return convert::convert(&args.connection, wanted).await,
         Command::Whatif(asked) => {
             return engine::whatif(&args.connection, asked, clock).await;
         }

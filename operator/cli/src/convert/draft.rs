@@ -1,5 +1,7 @@
 //! The workload under construction.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 
@@ -43,13 +45,13 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Starts with the metadata of an object.
-    pub fn new(origin: &Value) -> Result<Self> {
+    /// Starts with the metadata of an object. `names` are those of the other workloads of the input.
+    pub fn new(origin: &Value, names: &BTreeSet<String>) -> Result<Self> {
         let metadata = &origin["metadata"];
-        let Some(name) = metadata["name"].as_str() else {
-            bail!(
-                "metadata.name: missing. A TrainingWorkload needs a name; generateName is not supported"
-            );
+        let prefix = text(metadata, "generateName");
+        let derived = prefix.map(|prefix| derived_name(prefix, names));
+        let Some(name) = text(metadata, "name").or(derived.as_deref()) else {
+            bail!("metadata.name: missing. A TrainingWorkload needs a name");
         };
         let mut kept = Map::new();
         kept.insert("name".into(), json!(name));
@@ -62,7 +64,7 @@ impl Draft {
                 kept.insert(field.into(), value);
             }
         }
-        Ok(Self {
+        let mut draft = Self {
             origin: origin.clone(),
             workload: json!({
                 "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
@@ -71,7 +73,13 @@ impl Draft {
             notes: Vec::new(),
             label: "",
             roles: Vec::new(),
-        })
+        };
+        if let (None, Some(prefix)) = (text(metadata, "name"), prefix) {
+            let text = "a name is derived, because members find each other by it. Change it for each run, or delete the workload before the next.";
+            let path = format!("metadata.generateName: {prefix}");
+            draft.note("/metadata/name", &path, text);
+        }
+        Ok(draft)
     }
 
     pub fn name(&self) -> &str {
@@ -136,6 +144,12 @@ impl Draft {
         Ok(())
     }
 
+    /// Number of failure rules.
+    pub fn rules(&self) -> usize {
+        let rules = self.workload.pointer("/spec/failurePolicy/rules");
+        rules.and_then(Value::as_array).map_or(0, Vec::len)
+    }
+
     pub fn members(&self) -> i64 {
         let members = |group| self.replicas(group) * size(group);
         self.groups().iter().map(members).sum()
@@ -152,15 +166,18 @@ impl Draft {
         set(&mut self.workload, pointer, value);
     }
 
-    /// Appends to a list of the workload.
-    pub fn push(&mut self, pointer: &str, value: Value) {
+    /// Appends to a list of the workload. Returns the pointer to the new item.
+    pub fn push(&mut self, pointer: &str, value: Value) -> String {
         if self.workload.pointer(pointer).is_none() {
             self.set(pointer, json!([]));
         }
         let list = self.workload.pointer_mut(pointer);
+        let mut n = 0;
         if let Some(list) = list.and_then(Value::as_array_mut) {
+            n = list.len();
             list.push(value);
         }
+        format!("{pointer}/{n}")
     }
 
     /// The restart budget over the whole life of the workload.
@@ -190,9 +207,9 @@ impl Draft {
         }
     }
 
-    /// Makes the gang elastic if fewer than all members are enough.
+    /// Makes the gang elastic if fewer than all members are enough. Origins take 0 for all members.
     pub fn elastic(&mut self, path: &str, minimum: i64) {
-        if minimum < self.members() {
+        if (1..self.members()).contains(&minimum) {
             let field = "/spec/scheduling/gang/minCount";
             self.set(field, json!(minimum));
             let text = "the gang starts with this number of members and may grow and shrink, with another world size. Remove it if the training needs all members.";
@@ -226,13 +243,16 @@ impl Draft {
     }
 
     fn visit(&mut self, path: &Path, value: &Value, table: &[FieldsAt]) -> Result<()> {
-        if trivial(value) {
-            return Ok(());
-        }
         let entry = match (path == &Path::default(), value) {
             (true, _) => Entry::Inner,
             (false, _) => look_up(table, path),
         };
+        // An empty list or object enables a plugin or a policy.
+        let enables = (value.is_array() || value.is_object())
+            && matches!(entry, Entry::Field(Fate::Noted(..) | Fate::Refused(_)));
+        if trivial(value) && !enables {
+            return Ok(());
+        }
         let shown = path.to_string();
         match (entry, value) {
             (Entry::Field(fate), _) => self.apply(fate, &shown, value)?,
@@ -287,6 +307,14 @@ impl Draft {
     }
 }
 
+/// The beginning of generated names as a name, with a number if another workload has it.
+fn derived_name(prefix: &str, names: &BTreeSet<String>) -> String {
+    let name = prefix.trim_end_matches(['-', '.']).to_owned();
+    let numbered = (2..).map(|n| format!("{name}-{n}"));
+    let mut free = std::iter::once(name.clone()).chain(numbered);
+    free.find(|name| !names.contains(name)).unwrap_or(name)
+}
+
 /// Values that say nothing: absent, false, empty.
 pub fn trivial(value: &Value) -> bool {
     match value {
@@ -337,6 +365,11 @@ pub fn int(object: &Value, shown: &str, path: &str) -> Result<Option<i64>> {
         return Ok(None);
     };
     let Some(number) = found.as_i64() else {
+        if found.as_str().is_some_and(|text| text.contains('$')) {
+            bail!(
+                "{shown}.{path}: {found} is a variable of a shell; run envsubst on the file first"
+            );
+        }
         bail!("{shown}.{path}: {found} is not a whole number");
     };
     Ok(Some(number))

@@ -21,7 +21,7 @@ pub const JOB_SPEC: &[Field] = &[
     ),
     mapped(
         "podFailurePolicy.rules[].action",
-        "FailJob: FailWorkload. Ignore: RestartGang, uncounted. Count: RestartGang",
+        "FailJob: FailWorkload, or in a JobSet the action of its failure policy. Ignore: RestartGang, uncounted. Count: RestartGang",
     ),
     mapped(
         "podFailurePolicy.rules[].onExitCodes.containerName",
@@ -93,8 +93,10 @@ pub const TABLE: &[FieldsAt] = &[
     part("", OBJECT),
 ];
 
+/// Condition of a pod that is evicted, preempted or deleted with its node.
+pub const DISRUPTED: &str = "DisruptionTarget";
 /// Retries of a Job that sets no limit.
-const BACKOFF_LIMIT: i64 = 6;
+pub const BACKOFF_LIMIT: i64 = 6;
 
 pub fn convert(draft: &mut Draft) -> Result<()> {
     let spec = draft.origin["spec"].clone();
@@ -105,7 +107,35 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
     draft.add_group("spec.template", group)?;
     let limit = int(&spec, "spec", "backoffLimit")?.unwrap_or(BACKOFF_LIMIT);
     draft.limit_restarts("spec.backoffLimit", limit);
-    add_rules(draft, &spec, "spec", None)
+    add_rules(draft, &spec, "spec", None, Reaction::FAIL)
+}
+
+/// What a failure leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaction {
+    pub action: &'static str,
+    pub counted: bool,
+}
+
+impl Reaction {
+    pub const FAIL: Self = Self::new("FailWorkload", true);
+    pub const RESTART: Self = Self::new("RestartGang", true);
+
+    pub const fn new(action: &'static str, counted: bool) -> Self {
+        Self { action, counted }
+    }
+
+    /// A failure rule.
+    pub fn rule(self, name: &str, matches: Value) -> Value {
+        let mut rule = json!({"name": name, "action": self.action});
+        if matches != json!({}) {
+            rule["match"] = matches;
+        }
+        if !self.counted {
+            rule["counted"] = json!(false);
+        }
+        rule
+    }
 }
 
 /// Number of pods of a Job, all of which must run at the same time.
@@ -124,8 +154,14 @@ pub fn members(spec: &Value, shown: &str) -> Result<i64> {
     }
 }
 
-/// Failure rules of a Job.
-pub fn add_rules(draft: &mut Draft, spec: &Value, shown: &str, group: Option<&str>) -> Result<()> {
+/// Failure rules of a Job. `failed`: what its failure leads to.
+pub fn add_rules(
+    draft: &mut Draft,
+    spec: &Value,
+    shown: &str,
+    group: Option<&str>,
+    failed: Reaction,
+) -> Result<()> {
     for (n, (path, rule)) in list(spec, shown, "podFailurePolicy.rules")?
         .into_iter()
         .enumerate()
@@ -146,10 +182,10 @@ pub fn add_rules(draft: &mut Draft, spec: &Value, shown: &str, group: Option<&st
         if let Some(conditions) = rule["onPodConditions"].as_array().filter(|c| !c.is_empty()) {
             matches["podConditions"] = json!(conditions);
         }
-        let (action, counted) = match text(rule, "action") {
-            Some("FailJob") => ("FailWorkload", true),
-            Some("Ignore") => ("RestartGang", false),
-            Some("Count") => ("RestartGang", true),
+        let reaction = match text(rule, "action") {
+            Some("FailJob") => failed,
+            Some("Ignore") => Reaction::new("RestartGang", false),
+            Some("Count") => Reaction::RESTART,
             other => {
                 let action = other.unwrap_or_default();
                 let text = "rule not converted. Failures of a member restart all members, or fail the workload.";
@@ -162,12 +198,15 @@ pub fn add_rules(draft: &mut Draft, spec: &Value, shown: &str, group: Option<&st
             }
         };
         let prefix = group.map(|g| format!("{g}-")).unwrap_or_default();
-        let mut out =
-            json!({"name": format!("{prefix}rule-{n}"), "match": matches, "action": action});
-        if !counted {
-            out["counted"] = json!(false);
+        let disrupted = matches["podConditions"].as_array();
+        let disrupted = disrupted.is_some_and(|c| c.iter().any(|c| c["type"] == DISRUPTED));
+        let at = draft.push(
+            "/spec/failurePolicy/rules",
+            reaction.rule(&format!("{prefix}rule-{n}"), matches),
+        );
+        if disrupted && reaction == Reaction::FAIL {
+            draft.note(&at, &path, "an eviction, such as that of a drain, fails the workload for good. Without this rule all members restart.");
         }
-        draft.push("/spec/failurePolicy/rules", out);
     }
     Ok(())
 }

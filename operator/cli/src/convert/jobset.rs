@@ -3,14 +3,26 @@
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
-use super::draft::{Draft, int, list, text};
+use super::draft::{Draft, child, int, list, text, trivial};
 use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
-use super::job::{self, JOB_SPEC};
+use super::job::{self, BACKOFF_LIMIT, DISRUPTED, JOB_SPEC, Reaction};
 use super::kubeflow::OBJECT;
 use super::template::{self, add_variables, training_container};
 
+/// Restart strategy by an agent of JobSet in each pod.
+const IN_PLACE: &str = "InPlaceRestart";
+/// Name of this agent, as a container and in its image.
+const AGENT: &str = "in-place-restart-agent";
+/// Variable with the command that the agent starts if it is the main container.
+const WORKER_COMMAND: &str = "WORKER_COMMAND";
+/// Reason of a Job that a rule of its pod failure policy has failed.
+const BY_RULE: &str = "PodFailurePolicy";
+/// Reason of a Job with more failed pods than its limit.
+const BY_LIMIT: &str = "BackoffLimitExceeded";
 /// Annotation for exclusive placement.
 const EXCLUSIVE: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
+
+const NO_JOBS: &str = "rule not converted. Lockstep sees failures of pods, not of Jobs: match exit codes, reasons or pod conditions in spec.failurePolicy.rules.";
 
 /// Fields of a JobSet's spec that mean the same in the template of a runtime.
 pub const JOBSET_SPEC: &[Field] = &[
@@ -32,9 +44,9 @@ pub const JOBSET_SPEC: &[Field] = &[
         "failurePolicy.maxRestarts",
         "`spec.failurePolicy.limits`, at most 100",
     ),
-    omitted(
+    mapped(
         "failurePolicy.restartStrategy",
-        "Lockstep restarts in place, and recreates pods if that is impossible",
+        "Lockstep restarts in place, and recreates pods if that is impossible. JobSet's agent for InPlaceRestart and its `restartPolicyRules` are left out, with a comment",
     ),
     mapped(
         "failurePolicy.rules[].name",
@@ -48,15 +60,14 @@ pub const JOBSET_SPEC: &[Field] = &[
         "failurePolicy.rules[].targetReplicatedJobs",
         "`match.groups`",
     ),
-    noted(
+    mapped(
         "failurePolicy.rules[].onJobFailureReasons",
-        "/spec/failurePolicy",
-        "rule not converted. Lockstep sees failures of pods, not of Jobs: match exit codes, reasons or pod conditions in spec.failurePolicy.rules.",
+        "PodFailurePolicy: the action of the rules with FailJob of these Jobs. BackoffLimitExceeded: a rule for all other failures. Other reasons give a comment",
     ),
     noted(
         "failurePolicy.rules[].onJobFailureMessagePatterns",
         "/spec/failurePolicy",
-        "rule not converted. Lockstep sees failures of pods, not of Jobs: match exit codes, reasons or pod conditions in spec.failurePolicy.rules.",
+        NO_JOBS,
     ),
     mapped(
         "startupPolicy.startupPolicyOrder",
@@ -140,6 +151,13 @@ pub const TABLE: &[FieldsAt] = &[
 pub fn convert(draft: &mut Draft) -> Result<()> {
     let annotations = draft.origin["metadata"]["annotations"].clone();
     convert_spec(draft, "spec")?;
+    if draft.origin["spec"]["failurePolicy"].is_null() {
+        draft.note(
+            "/spec",
+            "spec.failurePolicy: absent",
+            "a JobSet fails when one of its Jobs fails; a workload restarts all members, at most 10 times a day. spec.failurePolicy.limits.maxRestarts: 0 fails at the first failure.",
+        );
+    }
     place_exclusively(draft, "metadata.annotations", &annotations);
     if let Some(kept) = draft.workload.pointer_mut("/metadata/annotations") {
         let annotations = kept.as_object_mut();
@@ -150,9 +168,7 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
 
 /// Converts the spec of a JobSet, which is at `base` of the origin.
 pub fn convert_spec(draft: &mut Draft, base: &str) -> Result<()> {
-    let spec = super::draft::child(&draft.origin, base)
-        .cloned()
-        .unwrap_or_default();
+    let spec = child(&draft.origin, base).cloned().unwrap_or_default();
     let jobs = list(&spec, base, "replicatedJobs")?;
     if jobs.is_empty() {
         bail!("{base}.replicatedJobs: missing");
@@ -181,7 +197,7 @@ pub fn convert_spec(draft: &mut Draft, base: &str) -> Result<()> {
         if let Some(previous) = previous.filter(|_| in_order) {
             depends.push(dependency_on(&previous, None));
         }
-        let name = add_group(draft, path, replicated, &depends)?;
+        let name = add_group(draft, base, path, replicated, &depends)?;
         previous = Some(name);
     }
     add_policies(draft, &spec, base)
@@ -196,6 +212,7 @@ fn dependency_on(group: &str, status: Option<&str>) -> Value {
 
 fn add_group(
     draft: &mut Draft,
+    base: &str,
     path: &str,
     replicated: &Value,
     depends: &[Value],
@@ -209,7 +226,12 @@ fn add_group(
     let size = job::members(job, &shown)?;
     let at = format!("/spec/groups/{}", draft.groups().len());
     let source = format!("{shown}.template");
-    let mut template = template::convert(draft, &job["template"], &source, &at, "")?;
+    let mut pods = job["template"].clone();
+    if child(&draft.origin, base).is_some_and(|s| s["failurePolicy"]["restartStrategy"] == IN_PLACE)
+    {
+        remove_agent(draft, &mut pods, &source, &at);
+    }
+    let mut template = template::convert(draft, &pods, &source, &at, "")?;
     if replicas > 1
         && let Some(container) = training_container(&mut template)
     {
@@ -236,7 +258,12 @@ fn add_group(
         &format!("{path}.template.metadata.annotations"),
         annotations,
     );
-    job::add_rules(draft, job, &shown, Some(name))?;
+    let (failed, scope) = reaction(draft, base, name)?;
+    let rules = draft.rules();
+    job::add_rules(draft, job, &shown, Some(name), failed)?;
+    if draft.rules() > rules {
+        restrict(draft, scope, &format!("{shown}.podFailurePolicy"));
+    }
     Ok(name.to_owned())
 }
 
@@ -267,38 +294,140 @@ fn add_policies(draft: &mut Draft, spec: &Value, base: &str) -> Result<()> {
         .into_iter()
         .enumerate()
     {
-        let by_reason = ["onJobFailureReasons", "onJobFailureMessagePatterns"];
-        if by_reason.iter().any(|f| !super::draft::trivial(&rule[*f])) {
+        if !trivial(&rule["onJobFailureMessagePatterns"]) {
             continue;
         }
-        add_rule(draft, &path, rule, n);
+        let reasons: Vec<&str> = strings(&rule["onJobFailureReasons"]).collect();
+        let others = reasons.iter().filter(|r| ![BY_RULE, BY_LIMIT].contains(r));
+        let others: Vec<&str> = others.copied().collect();
+        if !others.is_empty() {
+            let path = format!("{path}.onJobFailureReasons: {}", others.join(", "));
+            draft.note("/spec/failurePolicy", &path, NO_JOBS);
+        }
+        if reasons.is_empty() || reasons.contains(&BY_LIMIT) {
+            add_rule(draft, spec, &path, rule, n);
+        }
     }
     Ok(())
 }
 
-fn add_rule(draft: &mut Draft, path: &str, rule: &Value, n: usize) {
+fn strings(list: &Value) -> impl Iterator<Item = &str> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str)
+}
+
+/// True if a rule is about the Job of this name.
+fn targets(rule: &Value, job: &str) -> bool {
+    let mut targets = strings(&rule["targetReplicatedJobs"]).peekable();
+    targets.peek().is_none() || targets.any(|name| name == job)
+}
+
+/// Reaction of a rule, and the scope of its restarts.
+fn reaction_of(rule: &Value) -> (Reaction, Option<&'static str>) {
+    let action = text(rule, "action").unwrap_or_default();
+    let counted = !action.ends_with("AndIgnoreMaxRestarts");
+    match action.trim_end_matches("AndIgnoreMaxRestarts") {
+        "FailJobSet" => (Reaction::FAIL, None),
+        "RestartJob" => (Reaction::new("RestartGang", counted), Some("Replica")),
+        _ => (Reaction::new("RestartGang", counted), None),
+    }
+}
+
+/// What the policy of the JobSet does when a rule of this Job's pod failure policy has failed it.
+fn reaction(draft: &Draft, base: &str, job: &str) -> Result<(Reaction, Option<&'static str>)> {
+    let spec = child(&draft.origin, base).cloned().unwrap_or_default();
+    let rules = list(&spec, base, "failurePolicy.rules")?;
+    let found = rules.iter().map(|(_, rule)| *rule).find(|rule| {
+        let mut reasons = strings(&rule["onJobFailureReasons"]).peekable();
+        let by_rule = reasons.peek().is_none() || reasons.any(|reason| reason == BY_RULE);
+        by_rule && targets(rule, job) && trivial(&rule["onJobFailureMessagePatterns"])
+    });
+    let restarts = int(&spec, base, "failurePolicy.maxRestarts")?.unwrap_or(0);
+    Ok(match found {
+        Some(rule) => reaction_of(rule),
+        None if restarts > 0 => (Reaction::RESTART, None),
+        None => (Reaction::FAIL, None),
+    })
+}
+
+fn add_rule(draft: &mut Draft, spec: &Value, path: &str, rule: &Value, n: usize) {
     let written = text(rule, "name").map(str::to_lowercase);
     let name = written
         .unwrap_or_else(|| format!("rule-{n}"))
         .replace(['_', ',', ':'], "-");
+    let name = name.trim_matches('-');
+    let (reaction, scope) = reaction_of(rule);
+    let rules = "/spec/failurePolicy/rules";
+    let tolerant = tolerant_jobs(spec, rule);
+    if reaction == Reaction::FAIL && !tolerant.is_empty() {
+        let matches = json!({"groups": tolerant, "podConditions": [{"type": DISRUPTED}]});
+        let kept = Reaction::new("RestartGang", false);
+        let at = draft.push(rules, kept.rule(&format!("{name}-disruptions"), matches));
+        let text = "the backoffLimit of these Jobs tolerates evictions, so that they do not fail the workload.";
+        draft.note(&at, path, text);
+    }
+    let groups = rule["targetReplicatedJobs"].as_array();
+    let matches = groups.map_or_else(|| json!({}), |groups| json!({"groups": groups}));
+    let at = draft.push(rules, reaction.rule(name, matches));
+    if reaction == Reaction::FAIL && tolerant.is_empty() {
+        let text = "an eviction, such as that of a drain, fails the workload, too. A rule for pod condition DisruptionTarget before this one would restart the members.";
+        draft.note(&at, path, text);
+    }
     let action = text(rule, "action").unwrap_or_default();
-    let counted = !action.ends_with("AndIgnoreMaxRestarts");
-    let (kind, scope) = match action.trim_end_matches("AndIgnoreMaxRestarts") {
-        "FailJobSet" => ("FailWorkload", None),
-        "RestartJob" => ("RestartGang", Some("Replica")),
-        _ => ("RestartGang", None),
-    };
-    let mut out = json!({"name": name.trim_matches('-'), "action": kind});
-    if let Some(groups) = rule["targetReplicatedJobs"].as_array() {
-        out["match"] = json!({"groups": groups});
-    }
-    if !counted {
-        out["counted"] = json!(false);
-    }
-    draft.push("/spec/failurePolicy/rules", out);
+    restrict(draft, scope, &format!("{path}.action: {action}"));
+}
+
+fn restrict(draft: &mut Draft, scope: Option<&str>, path: &str) {
     if let Some(scope) = scope {
         let field = "/spec/failurePolicy/restartScope";
         draft.set(field, json!(scope));
-        draft.note(field, &format!("{path}.action: {action}"), "the members of one replica restart together after every failure, not only after those of this rule.");
+        draft.note(field, path, "the members of one replica restart together after every failure, not only after those of this rule.");
+    }
+}
+
+/// Jobs of a rule that replace an evicted pod without failing.
+fn tolerant_jobs<'s>(spec: &'s Value, rule: &Value) -> Vec<&'s str> {
+    let jobs = spec["replicatedJobs"].as_array().into_iter().flatten();
+    let tolerant = jobs.filter(|replicated| {
+        let limit = replicated["template"]["spec"]["backoffLimit"].as_i64();
+        limit.unwrap_or(BACKOFF_LIMIT) > 0
+    });
+    let names = tolerant.filter_map(|replicated| text(replicated, "name"));
+    names.filter(|name| targets(rule, name)).collect()
+}
+
+/// Removes JobSet's agent from a pod template, which would wait for a JobSet, and its rules.
+fn remove_agent(draft: &mut Draft, template: &mut Value, path: &str, at: &str) {
+    let at = format!("{at}/template");
+    let is_agent = |c: &Value| {
+        let image = text(c, "image").unwrap_or_default();
+        c["name"] == AGENT || image.contains(AGENT)
+    };
+    let inits = template.pointer_mut("/spec/initContainers");
+    if let Some(inits) = inits.and_then(Value::as_array_mut)
+        && inits.iter().any(is_agent)
+    {
+        inits.retain(|container| !is_agent(container));
+        let text = "left out. Lockstep restarts in place without an agent in the pod.";
+        draft.note(&at, &format!("{path}.spec.initContainers, {AGENT}"), text);
+    }
+    let containers = template.pointer_mut("/spec/containers");
+    let containers = containers.and_then(Value::as_array_mut);
+    for container in containers.into_iter().flatten() {
+        let name = text(container, "name").unwrap_or_default().to_owned();
+        let shown = format!("{path}.spec.containers, {name}");
+        let variables = container["env"].as_array();
+        if variables.is_some_and(|env| env.iter().any(|v| v["name"] == WORKER_COMMAND)) {
+            let text = "JobSet's agent starts this command. Write it as the command of the container, with the image of the training.";
+            draft.note(&at, &format!("{shown}, env {WORKER_COMMAND}"), text);
+        }
+        if container["restartPolicyRules"].is_array()
+            && let Some(fields) = container.as_object_mut()
+        {
+            fields.remove("restartPolicyRules");
+            fields.remove("restartPolicy");
+            let text = "left out. They would restart this member alone.";
+            draft.note(&at, &format!("{shown}.restartPolicyRules"), text);
+        }
     }
 }

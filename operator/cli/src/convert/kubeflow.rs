@@ -6,22 +6,27 @@ use serde_json::{Value, json};
 use super::draft::{Draft, int, list, text};
 use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part};
 use super::hosts::hosts;
-use super::template::{self, add_variables, training_container};
+use super::template::{
+    self, accelerators, add_variables, prepend_variable, refers_to, training_container,
+};
 
 /// Advice for the metrics of an elastic policy.
 pub const AUTOSCALER: &str = "not converted. Create a HorizontalPodAutoscaler with these metrics, whose scaleTargetRef names the TrainingWorkload, see docs/how-to/scale.md.";
+
+const KUEUE: &str = "kept, but for the last applied configuration of kubectl and Kueue's: the queue and its priority class give comments, and `spec.suspend: true` of a queue is left out; `max-exec-time-seconds`: `spec.activeDeadlineSeconds`; `job-min-parallelism`: `minCount`";
 
 /// Metadata, status and type of every object.
 pub const OBJECT: &[Field] = &[
     omitted("apiVersion", "names the origin"),
     omitted("kind", "names the origin"),
-    mapped("metadata.name", "kept; required"),
-    mapped("metadata.namespace", "kept"),
-    mapped("metadata.labels", "kept"),
+    mapped("metadata.name", "kept"),
     mapped(
-        "metadata.annotations",
-        "kept, but for the last applied configuration of kubectl",
+        "metadata.generateName",
+        "without `metadata.name`: a name without the hyphen at the end, with a comment",
     ),
+    mapped("metadata.namespace", "kept"),
+    mapped("metadata.labels", KUEUE),
+    mapped("metadata.annotations", KUEUE),
     omitted("metadata.**", "set by the API server"),
     omitted("status.**", "belongs to the origin"),
 ];
@@ -81,7 +86,7 @@ pub const REPLICA_SPEC: &[Field] = &[
 const PYTORCH_FIELDS: &[Field] = &[
     mapped(
         "nprocPerNode",
-        "variable `PET_NPROC_PER_NODE` of the training container",
+        "variable `PET_NPROC_PER_NODE` of the training container. `RANK` and `WORLD_SIZE` are set if its command refers to them and it has several accelerators",
     ),
     mapped(
         "elasticPolicy.minReplicas",
@@ -220,9 +225,6 @@ fn port(template: &Value, name: &str) -> Option<i64> {
 
 fn add_restart_policy(draft: &mut Draft, path: &str, policy: &str, group: &str) {
     let path = format!("{path}.restartPolicy: {policy}");
-    let rules = draft.workload.pointer("/spec/failurePolicy/rules");
-    let next = rules.and_then(Value::as_array).map_or(0, Vec::len);
-    let at = format!("/spec/failurePolicy/rules/{next}");
     let (rule, text) = match policy {
         "Never" => (
             json!({"name": format!("{group}-never-restarts"), "match": {"groups": [group]}, "action": "FailWorkload"}),
@@ -236,7 +238,7 @@ fn add_restart_policy(draft: &mut Draft, path: &str, policy: &str, group: &str) 
         ),
         _ => return,
     };
-    draft.push("/spec/failurePolicy/rules", rule);
+    let at = draft.push("/spec/failurePolicy/rules", rule);
     draft.note(&at, &path, text);
 }
 
@@ -293,13 +295,53 @@ pub fn convert_pytorch(draft: &mut Draft) -> Result<()> {
     if draft.origin["spec"]["elasticPolicy"].is_object() {
         draft.scale_group("worker")?;
     }
+    add_ranks(draft)
+}
+
+/// Sets the variables of training-operator that commands refer to and that Lockstep leaves to the
+/// launcher of several accelerators.
+fn add_ranks(draft: &mut Draft) -> Result<()> {
+    let members = draft.members();
+    let mut changed = Vec::new();
+    for (n, group) in draft.groups_mut()?.iter_mut().enumerate() {
+        let Some(container) = training_container(&mut group["template"]) else {
+            continue;
+        };
+        if accelerators(container) < 2 {
+            continue;
+        }
+        let mut variables = container["env"].as_array().into_iter().flatten();
+        let processes = variables.find(|v| v["name"] == "PET_NPROC_PER_NODE");
+        let processes = processes.and_then(|v| v["value"].as_str()?.parse::<i64>().ok());
+        let world = match processes {
+            Some(processes) => (members * processes).to_string(),
+            None => "$(PET_NNODES)".to_owned(),
+        };
+        for (name, value) in [
+            ("RANK", "$(PET_NODE_RANK)".to_owned()),
+            ("WORLD_SIZE", world),
+        ] {
+            if refers_to(container, name) {
+                prepend_variable(container, name, &value);
+                changed.push((n, name));
+            }
+        }
+    }
+    for (n, name) in changed {
+        draft.note(
+            &format!("/spec/groups/{n}/template"),
+            &format!("variable {name}"),
+            "set here as by training-operator, because the command refers to it. Lockstep leaves it to the launcher of several accelerators.",
+        );
+    }
     Ok(())
 }
 
 fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {
     let spec = draft.origin["spec"].clone();
     let shown = "spec";
-    let mut variables = Vec::new();
+    // training-operator sets it, and without it the log of a killed process lacks its last lines.
+    let mut variables = vec![("PYTHONUNBUFFERED", "1".to_owned())];
     let processes = match text(&spec, "nprocPerNode") {
         Some(processes) => Some(processes.to_owned()),
         None => int(&spec, shown, "elasticPolicy.nProcPerNode")?.map(|n| n.to_string()),

@@ -9,22 +9,24 @@ mod hosts;
 mod job;
 mod jobset;
 mod kubeflow;
+mod kueue;
 mod mpi;
 pub mod reference;
+mod schema;
 mod template;
 mod trainer;
 mod volcano;
 pub mod yaml;
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, bail, ensure};
-use kube::CustomResourceExt;
-use kube::core::cel::{CompiledSchema, compile_schema, validate_compiled};
-use lockstep_api::TrainingWorkload;
 use serde_json::Value;
 
 use self::draft::Draft;
 pub use self::draft::Note;
 pub use self::field::{Entry, FieldsAt, Path, PathStep, look_up};
+pub use self::schema::check;
 
 /// A kind of another project.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +66,7 @@ pub const ORIGINS: &[Origin] = &[
     origin("Job", &["batch/v1"], job::TABLE),
 ];
 
-/// Kinds that belong to a job and stay as they are.
+/// Kinds of the core that belong to a job and stay without a comment.
 const KEPT: [&str; 6] = [
     "ConfigMap",
     "Namespace",
@@ -86,40 +88,75 @@ const fn origin(
     }
 }
 
-/// A document of the output.
+/// A document of the output: a workload, or an object of another kind, which is unchanged.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Document {
-    Workload {
-        object: Value,
-        notes: Vec<Note>,
-    },
-    /// An object of another kind, unchanged.
-    Kept(Value),
+pub struct Document {
+    pub object: Value,
+    pub notes: Vec<Note>,
 }
+
+/// API groups whose objects order the jobs of another project.
+const QUEUES: [&str; 2] = ["kueue.x-k8s.io/", "scheduling.volcano.sh/"];
 
 /// Converts the objects of an input, in their order.
 pub fn convert(documents: Vec<Value>) -> Result<Vec<Document>> {
     let objects: Vec<Value> = documents.into_iter().flat_map(items).collect();
     let mut out = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut jobs = 0;
     for object in &objects {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let named = || {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            format!("{kind} {name}")
-        };
-        match find_origin(object).with_context(named)? {
+        match find_origin(object).with_context(|| label(object))? {
             Some(origin) if origin.kind.ends_with("TrainingRuntime") => {}
-            Some(origin) => out.push(workload(origin, object, &objects).with_context(named)?),
-            None => out.push(Document::Kept(object.clone())),
+            Some(origin) => {
+                let made = workload(origin, object, &objects, &names);
+                let document = made.with_context(|| label(object))?;
+                let name = document.object["metadata"]["name"].as_str();
+                names.extend(name.map(str::to_owned));
+                out.push(document);
+                jobs += 1;
+            }
+            None => out.push(kept(object)),
         }
     }
-    let converted = |d: &Document| matches!(d, Document::Workload { .. });
     ensure!(
-        out.iter().any(converted),
+        jobs > 0,
         "no job in the input. Supported kinds: {}",
         supported()
     );
     Ok(out)
+}
+
+/// Kind and name of an object, for messages.
+fn label(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &object["metadata"];
+    let mut name = text(&metadata["name"]);
+    if name.is_empty() {
+        name = text(&metadata["generateName"]);
+    }
+    format!("{} {name}", text(&object["kind"]))
+        .trim()
+        .to_owned()
+}
+
+fn kept(object: &Value) -> Document {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let advice = match version {
+        "v1" if KEPT.contains(&kind) => None,
+        _ if QUEUES.iter().any(|group| version.starts_with(group)) => {
+            Some("kept as it is. Lockstep does not read it: delete it, unless other jobs need it.")
+        }
+        _ => Some("kept as it is. Check whether the workload still needs it."),
+    };
+    let note = advice.map(|advice| Note {
+        at: "/apiVersion".to_owned(),
+        text: format!("{}: {advice}", label(object)),
+    });
+    Document {
+        object: object.clone(),
+        notes: note.into_iter().collect(),
+    }
 }
 
 /// The objects of a List, or the document itself; nothing for an empty document.
@@ -131,25 +168,33 @@ fn items(document: Value) -> Vec<Value> {
     }
 }
 
-/// Finds the origin kind of an object; `None` for an object that stays as it is.
+/// Finds the origin kind of an object; `None` for an object that is no job and stays as it is.
 pub fn find_origin(object: &Value) -> Result<Option<&'static Origin>> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let found = ORIGINS
         .iter()
         .find(|o| o.kind == kind && o.versions.contains(&version));
-    if found.is_some() || (version == "v1" && KEPT.contains(&kind)) {
+    if found.is_some() {
         return Ok(found);
     }
+    ensure!(
+        !kind.is_empty() && !version.is_empty(),
+        "not an object of Kubernetes: it has no apiVersion or no kind"
+    );
     if version.starts_with("ray.io/") {
         bail!(
             "{kind} of {version} cannot be converted: Ray starts and places its own processes, with a head that keeps their state. Keep KubeRay, or run the training function with torchrun"
         );
     }
-    bail!(
-        "{kind:?} of {version:?} is not supported. Supported kinds: {}",
-        supported()
-    )
+    // Another version of a known kind, or a job of an unknown controller.
+    if kind.ends_with("Job") || ORIGINS.iter().any(|origin| origin.kind == kind) {
+        bail!(
+            "{kind:?} of {version:?} is not supported: write its TrainingWorkload by hand. Supported kinds: {}",
+            supported()
+        );
+    }
+    Ok(None)
 }
 
 fn supported() -> String {
@@ -160,8 +205,13 @@ fn supported() -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn workload(origin: &Origin, object: &Value, objects: &[Value]) -> Result<Document> {
-    let mut draft = Draft::new(object)?;
+fn workload(
+    origin: &Origin,
+    object: &Value,
+    objects: &[Value],
+    names: &BTreeSet<String>,
+) -> Result<Document> {
+    let mut draft = Draft::new(object, names)?;
     match (origin.kind, origin.versions) {
         ("PyTorchJob", _) => kubeflow::convert_pytorch(&mut draft)?,
         ("TFJob", _) => kubeflow::convert_tf(&mut draft)?,
@@ -179,44 +229,46 @@ fn workload(origin: &Origin, object: &Value, objects: &[Value]) -> Result<Docume
         }
     }
     draft.report(object, origin.table)?;
-    let (object, notes) = (draft.workload, draft.notes);
-    check(&object)?;
-    Ok(Document::Workload { object, notes })
+    kueue::convert(&mut draft)?;
+    let (workload, unknown) = check(&draft.workload)?;
+    for path in unknown {
+        let text = "not a field of the API, so that kubectl refuses the workload. Remove it, or write what it should be.";
+        draft.note(&path.pointer(), &path.to_string(), text);
+    }
+    template::review(&mut draft, &workload);
+    Ok(Document {
+        object: draft.workload,
+        notes: draft.notes,
+    })
+}
+
+/// Kind, namespace and name of the runtimes that the TrainJobs of an input name and that it lacks.
+pub fn missing_runtimes(documents: &[Value]) -> Vec<(String, String, String)> {
+    let objects: Vec<Value> = documents.iter().cloned().flat_map(items).collect();
+    let mut out = Vec::new();
+    for job in objects.iter().filter(|o| o["kind"] == "TrainJob") {
+        let (kind, name) = trainer::runtime_of(job);
+        let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default();
+        let named = (kind.to_owned(), namespace.to_owned(), name.to_owned());
+        if find_runtime(job, &objects).is_none() && !out.contains(&named) {
+            out.push(named);
+        }
+    }
+    out
+}
+
+fn find_runtime<'o>(job: &Value, objects: &'o [Value]) -> Option<&'o Value> {
+    let (kind, name) = trainer::runtime_of(job);
+    let mut objects = objects.iter();
+    objects.find(|o| o["kind"] == kind && o["metadata"]["name"] == name)
 }
 
 fn runtime<'o>(job: &Value, objects: &'o [Value]) -> Result<&'o Value> {
     let (kind, name) = trainer::runtime_of(job);
-    let found = objects
-        .iter()
-        .find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
-    found.with_context(|| {
+    find_runtime(job, objects).with_context(|| {
         format!(
             "spec.runtimeRef: {kind} {name} is not in the input. Add it: kubectl get {} {name} -o yaml",
             kind.to_lowercase()
         )
     })
-}
-
-thread_local! {
-    /// Compiled once, because a file may have many jobs.
-    static RULES: CompiledSchema = compile_schema(&schema());
-}
-
-/// Schema of the workload, with its rules.
-fn schema() -> Value {
-    let versions = TrainingWorkload::crd().spec.versions.into_iter();
-    let mut schemas = versions.filter_map(|v| v.schema?.open_api_v3_schema);
-    serde_json::to_value(schemas.next()).unwrap_or_default()
-}
-
-/// Checks types and rules of a workload as the API server does. Accepts unknown fields.
-pub fn check(object: &Value) -> Result<()> {
-    let refused = "the workload would be refused";
-    let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
-    let complete = serde_json::to_value(&workload)?;
-    let Err(errors) = RULES.with(|rules| validate_compiled(rules, &complete, None)) else {
-        return Ok(());
-    };
-    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    bail!("{refused}: {}", errors.join("; "))
 }

@@ -7,7 +7,7 @@ use super::draft::{Draft, int, text};
 use super::field::{Field, FieldsAt, mapped, noted, part};
 use super::hosts::hosts;
 use super::kubeflow::{OBJECT, REPLICA_SPEC, RUN_POLICY, Roles, add_roles, apply_run_policy};
-use super::template::{self, add_variables, append, mount, training_container};
+use super::template::{self, add_variables, append, mount, show_files, training_container};
 
 const FIELDS: &[Field] = &[
     mapped("slotsPerWorker", "slots in the hostfile"),
@@ -52,7 +52,7 @@ pub const TABLE: &[FieldsAt] = &[
     part("", OBJECT),
 ];
 
-/// Annotation of the launcher with the content of the hostfile.
+/// Volume of the launcher with the hostfile.
 const HOSTFILE: &str = "mpi-hostfile";
 const FOLDER: &str = "/etc/mpi";
 /// Script of mpi-operator that lists the running workers.
@@ -169,16 +169,9 @@ pub fn connect(draft: &mut Draft, mpi: &Mpi) -> Result<()> {
     Ok(())
 }
 
-/// The hostfile is an annotation that a volume shows as a file.
 fn add_hostfile(template: &mut Value, hostfile: &str) {
-    if template["metadata"]["annotations"].is_null() {
-        template["metadata"]["annotations"] = json!({});
-    }
-    template["metadata"]["annotations"][HOSTFILE] = json!(hostfile);
-    let field = json!({"fieldPath": format!("metadata.annotations['{HOSTFILE}']")});
-    let volume = json!({"name": HOSTFILE,
-        "downwardAPI": {"items": [{"path": "hostfile", "fieldRef": field}]}});
-    append(&mut template["spec"], "volumes", volume);
+    let file = ("hostfile".to_owned(), hostfile.to_owned());
+    show_files(template, HOSTFILE, "mpi-", &[file]);
     if let Some(container) = training_container(template) {
         let mount = json!({"name": HOSTFILE, "mountPath": FOLDER});
         append(container, "volumeMounts", mount);

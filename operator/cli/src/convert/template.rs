@@ -1,6 +1,9 @@
 //! Pod templates: kept as written, but for what Lockstep sets.
 
 use anyhow::{Result, bail};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::names::ACCELERATORS;
+use lockstep_lifecycle::{LifecycleSettings, obstacle};
 use serde_json::{Map, Value, json};
 
 use super::draft::{Draft, text};
@@ -9,15 +12,18 @@ use super::field::{Field, mapped, noted, omitted};
 /// Annotation that names the training container.
 pub const TRAINING: &str = "kubectl.kubernetes.io/default-container";
 
+/// Resource of TPUs.
+const TPU: &str = "google.com/tpu";
+
 /// Fields of a pod template.
 pub const FIELDS: &[Field] = &[
     mapped(
         "metadata.labels",
-        "kept, but for those of the Job controller",
+        "kept, but for those of the Job controller, and of Kueue with a comment",
     ),
     mapped(
         "metadata.annotations",
-        "kept; `kubectl.kubernetes.io/default-container` names the training container, and is added if the container with the framework's name is not the first",
+        "kept. Kueue's `podset-required-topology`, `podset-preferred-topology` and `podset-slice-required-topology`: `spec.scheduling.topology.levels`, and replicas of the size of a slice. `kubectl.kubernetes.io/default-container` names the training container, and is added if the container with the framework's name is not the first",
     ),
     omitted("metadata.**", "Lockstep names the pods"),
     noted(
@@ -56,7 +62,7 @@ pub const FIELDS: &[Field] = &[
     ),
     mapped(
         "spec.**",
-        "kept as written. Environment variables that read labels of the origin's controller get the value of a `LOCKSTEP_` variable",
+        "kept as written. Environment variables that read labels of the origin's controller get the value of a `LOCKSTEP_` variable; volumes that show such labels give a comment, and so does a training container that cannot restart in place",
     ),
 ];
 
@@ -79,23 +85,26 @@ const JOB_LABELS: [&str; 4] = [
     "job-name",
 ];
 
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
 /// Labels and annotations of other controllers, and the variable with the same value.
-const VARIABLES: [(&str, &str); 7] = [
-    (
-        "batch.kubernetes.io/job-completion-index",
-        "$(LOCKSTEP_INDEX)",
-    ),
+const VARIABLES: [(&str, &str); 8] = [
+    (INDEX, "$(LOCKSTEP_INDEX)"),
     ("jobset.sigs.k8s.io/job-index", "$(LOCKSTEP_REPLICA)"),
     ("jobset.sigs.k8s.io/jobset-name", "$(LOCKSTEP_WORKLOAD)"),
     ("jobset.sigs.k8s.io/replicatedjob-name", "$(LOCKSTEP_GROUP)"),
     ("training.kubeflow.org/job-name", "$(LOCKSTEP_WORKLOAD)"),
     ("training.kubeflow.org/replica-index", "$(LOCKSTEP_REPLICA)"),
+    // The PodGroup of Volcano and Kubeflow, of which a job has one.
+    ("scheduling.k8s.io/group-name", "$(LOCKSTEP_WORKLOAD)"),
     ("volcano.sh/job-name", "$(LOCKSTEP_WORKLOAD)"),
 ];
 
 /// Prefixes of labels that only the origin's controller sets.
-const CONTROLLERS: [&str; 6] = [
+const CONTROLLERS: [&str; 8] = [
     "batch.kubernetes.io/",
+    "kueue.x-k8s.io/",
+    "scheduling.k8s.io/",
     "jobset.sigs.k8s.io/",
     "training.kubeflow.org/",
     "trainer.kubeflow.org/",
@@ -179,6 +188,7 @@ pub fn convert(
             resolve_labels(draft, found, &format!("{path}.spec.{list}"), &at);
         }
     }
+    note_volumes(draft, &spec, path, &at);
     let mut out = Map::new();
     if let Some(metadata) = metadata(template, &spec, container) {
         out.insert("metadata".into(), metadata);
@@ -215,10 +225,13 @@ fn resolve_labels(draft: &mut Draft, container: &mut Value, path: &str, at: &str
     let name = container["name"].as_str().unwrap_or_default().to_owned();
     let variables = container.get_mut("env").and_then(Value::as_array_mut);
     for variable in variables.into_iter().flatten() {
-        let Some(key) = label(variable) else {
+        let Some(key) = text(variable, "valueFrom.fieldRef.fieldPath").and_then(label) else {
             continue;
         };
-        if let Some((_, value)) = VARIABLES.iter().find(|(label, _)| *label == key) {
+        if key == INDEX && draft.origin["apiVersion"] == "batch/v1" {
+            // The members of a Job are replicas.
+            *variable = json!({"name": variable["name"], "value": "$(JOB_COMPLETION_INDEX)"});
+        } else if let Some((_, value)) = VARIABLES.iter().find(|(label, _)| *label == key) {
             *variable = json!({"name": variable["name"], "value": value});
         } else if CONTROLLERS.iter().any(|prefix| key.starts_with(prefix)) {
             let variable = variable["name"].as_str().unwrap_or_default();
@@ -233,13 +246,96 @@ fn resolve_labels(draft: &mut Draft, container: &mut Value, path: &str, at: &str
     }
 }
 
-/// Key of the label or annotation that a variable reads.
-fn label(variable: &Value) -> Option<String> {
-    let field = text(variable, "valueFrom.fieldRef.fieldPath")?;
+/// Names the volumes that show a label of another controller.
+fn note_volumes(draft: &mut Draft, spec: &Map<String, Value>, path: &str, at: &str) {
+    let volumes = spec.get("volumes").and_then(Value::as_array);
+    for volume in volumes.into_iter().flatten() {
+        let projected = volume["projected"]["sources"].as_array();
+        let sources = projected.into_iter().flatten().chain([volume]);
+        let items = sources.filter_map(|source| source["downwardAPI"]["items"].as_array());
+        for item in items.flatten() {
+            let key = text(item, "fieldRef.fieldPath").and_then(label);
+            let Some(key) = key.filter(|k| CONTROLLERS.iter().any(|c| k.starts_with(c))) else {
+                continue;
+            };
+            let volume = text(volume, "name").unwrap_or_default();
+            draft.note(
+                at,
+                &format!("{path}.spec.volumes, {volume}"),
+                &format!("Lockstep does not set {key}, so that the file is empty. Read one of the variables in docs/environment.md."),
+            );
+        }
+    }
+}
+
+/// Key of the label or annotation that a field path names.
+fn label(field: &str) -> Option<String> {
     let key = field
         .strip_prefix("metadata.labels['")
         .or_else(|| field.strip_prefix("metadata.annotations['"))?;
     Some(key.strip_suffix("']")?.to_owned())
+}
+
+/// Names what a template loses although all of its fields are kept.
+pub fn review(draft: &mut Draft, workload: &TrainingWorkload) {
+    for (n, group) in workload.spec.groups.iter().enumerate() {
+        let at = format!("/spec/groups/{n}/template");
+        if let Some(why) = obstacle(&LifecycleSettings::default(), group) {
+            let template = draft.workload.pointer_mut(&at);
+            let container = template.and_then(training_container);
+            let advice = if container.is_some_and(|c| c["command"].is_null()) {
+                "Write the entry point of the image as its command"
+            } else {
+                "Change that if restarts in place matter"
+            };
+            let text = format!(
+                "not possible for the training container, since {why}: a failed gang gets new pods. {advice}."
+            );
+            draft.note(&at, "restart in place", &text);
+        }
+        let tpu = format!("{:?}", group.template.0.spec).contains(TPU);
+        if tpu && draft.origin["kind"] == "JobSet" {
+            draft.note(
+                &at,
+                TPU,
+                "GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES for pods with labels of JobSet. Check that the program has them.",
+            );
+        }
+    }
+}
+
+/// Sum of the accelerators of a container.
+pub fn accelerators(container: &Value) -> i64 {
+    let limit = |name: &str| {
+        let limit = &container["resources"]["limits"][name];
+        limit.as_i64().or_else(|| limit.as_str()?.parse().ok())
+    };
+    ACCELERATORS.iter().filter_map(|name| limit(name)).sum()
+}
+
+/// True if the command, the arguments or the variables of a container use a variable, either of
+/// Kubernetes or of a shell.
+pub fn refers_to(container: &Value, name: &str) -> bool {
+    let parts = ["command", "args", "env"].map(|field| container[field].to_string());
+    parts.iter().any(|text| {
+        let mut found = text.match_indices(name);
+        found.any(|(at, _)| {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let ends = !text[at + name.len()..].starts_with(word);
+            let before = text[..at].trim_end_matches(['(', '{']);
+            ends && before.ends_with('$')
+        })
+    })
+}
+
+/// Adds a variable before those that may refer to it, unless the container has it.
+pub fn prepend_variable(container: &mut Value, name: &str, value: &str) {
+    let variable = json!({"name": name, "value": value});
+    match container["env"].as_array_mut() {
+        Some(env) if env.iter().any(|v| v["name"] == name) => {}
+        Some(env) => env.insert(0, variable),
+        None => container["env"] = json!([variable]),
+    }
 }
 
 /// The training container of a converted template.
@@ -284,4 +380,20 @@ pub fn mount(template: &mut Value, volume: &Value, path: &str) {
         let mount = json!({"name": volume["name"], "mountPath": path});
         append(container, "volumeMounts", mount);
     }
+}
+
+/// Shows files as a volume: downward API of annotations, whose names are a prefix and the file's.
+pub fn show_files(template: &mut Value, volume: &str, prefix: &str, files: &[(String, String)]) {
+    if template["metadata"]["annotations"].is_null() {
+        template["metadata"]["annotations"] = json!({});
+    }
+    let mut items = Vec::new();
+    for (file, content) in files {
+        let annotation = format!("{prefix}{file}");
+        let field = json!({"fieldPath": format!("metadata.annotations['{annotation}']")});
+        items.push(json!({"path": file, "fieldRef": field}));
+        template["metadata"]["annotations"][annotation] = json!(content);
+    }
+    let volume = json!({"name": volume, "downwardAPI": {"items": items}});
+    append(&mut template["spec"], "volumes", volume);
 }

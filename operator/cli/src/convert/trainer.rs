@@ -19,8 +19,14 @@ const NODE: &str = "node";
 const JOBSET: &str = "spec.template.spec";
 
 const FIELDS: &[Field] = &[
-    mapped("runtimeRef.name", "the runtime, which must be in the input"),
-    mapped("runtimeRef.kind", "the runtime, which must be in the input"),
+    mapped(
+        "runtimeRef.name",
+        "the runtime of the input, or of the cluster",
+    ),
+    mapped(
+        "runtimeRef.kind",
+        "the runtime of the input, or of the cluster",
+    ),
     omitted("runtimeRef.apiGroup", "of the runtime"),
     mapped(
         "initializer.dataset.storageUri",
@@ -57,7 +63,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "trainer.numProcPerNode",
-        "variable `PET_NPROC_PER_NODE`, or slots of MPI",
+        "variable `PET_NPROC_PER_NODE`, or slots of MPI. Without a number and without a GPU it is the number of CPUs",
     ),
     mapped(
         "runtimePatches[].trainingRuntimeSpec.**",
@@ -349,19 +355,25 @@ fn patch_container(container: &mut Value, source: &Value) {
     }
 }
 
-/// Sets the number of processes of torchrun, where it is a number.
+fn processes_of<'v>(job: &'v Value, policy: &'v Value) -> &'v Value {
+    match &job["trainer"]["numProcPerNode"] {
+        Value::Null => &policy["torch"]["numProcPerNode"],
+        own => own,
+    }
+}
+
+/// Sets the number of processes of torchrun, unless it is that of the accelerators.
 fn add_processes(draft: &mut Draft, job: &Value, policy: &Value) -> Result<()> {
-    let own = &job["trainer"]["numProcPerNode"];
-    let processes = if own.is_null() {
-        &policy["torch"]["numProcPerNode"]
-    } else {
-        own
+    let processes = match processes_of(job, policy) {
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(word) if word != "auto" && word != "cpu" => Some(word.clone()),
+        _ => None,
     };
-    let processes = match processes {
-        Value::Number(number) => number.to_string(),
-        Value::String(word) if word != "auto" => word.clone(),
-        _ => return Ok(()),
-    };
+    let by_torchrun = Some("cpu".to_owned()).filter(|cpu| processes_of(job, policy) == cpu);
+    // Without a torch policy the runtime sets no number of processes.
+    if processes.is_none() && !policy["torch"].is_object() {
+        return Ok(());
+    }
     let jobs = list(&draft.origin, "", &format!("{JOBSET}.replicatedJobs"))?;
     let trainers = jobs
         .iter()
@@ -371,11 +383,32 @@ fn add_processes(draft: &mut Draft, job: &Value, policy: &Value) -> Result<()> {
     for (n, group) in draft.groups_mut()?.iter_mut().enumerate() {
         if trainers.contains(&n)
             && let Some(container) = training_container(&mut group["template"])
+            && let Some(processes) = processes
+                .clone()
+                .or_else(|| cpus(container))
+                .or_else(|| by_torchrun.clone())
         {
-            add_variables(container, &[("PET_NPROC_PER_NODE", processes.clone())]);
+            add_variables(container, &[("PET_NPROC_PER_NODE", processes)]);
         }
     }
     Ok(())
+}
+
+/// Number of CPUs of a container without a GPU, which is Trainer's number of processes, rounded up.
+fn cpus(container: &Value) -> Option<String> {
+    let resources = &container["resources"];
+    let sides = [&resources["requests"], &resources["limits"]];
+    let mut names = sides.iter().filter_map(|side| side.as_object()).flatten();
+    if names.any(|(name, _)| name.to_lowercase().contains("gpu")) {
+        return None;
+    }
+    let cpu = sides.iter().find_map(|side| side.get("cpu"))?;
+    let cpu = cpu.as_str().map_or_else(|| cpu.to_string(), str::to_owned);
+    let cpus = match cpu.strip_suffix('m') {
+        Some(milli) => milli.parse::<f64>().ok()? / 1000.0,
+        None => cpu.parse().ok()?,
+    };
+    Some(format!("{:.0}", cpus.ceil())).filter(|cpus| cpus != "0")
 }
 
 fn connect(draft: &mut Draft, job: &Value, policy: &Value) -> Result<()> {

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 
 use super::draft::{Draft, int, list, text};
 use super::field::{Field, FieldsAt, copied, mapped, noted, omitted, part, refused};
-use super::hosts::hosts;
+use super::hosts::{hosts, rename};
+use super::job::Reaction;
 use super::kubeflow::{OBJECT, add_tf_config, add_to_all};
 use super::mpi::{self, Mpi};
-use super::template::{self, mount};
+use super::template::{self, append, mount, show_files};
 
-const POLICY: &str = "TaskCompleted with CompleteJob: `spec.successPolicy.groups`. RestartJob, RestartTask and RestartPod after failures and evictions: the default. AbortJob, TerminateJob, CompleteJob after failures: a rule with FailWorkload. Others: a comment";
+const POLICY: &str = "TaskCompleted with CompleteJob: `spec.successPolicy.groups`. RestartJob and RestartTask after failures and evictions: the default. RestartPod: a rule with RestartPod. AbortJob, TerminateJob, CompleteJob after failures: a rule with FailWorkload. Others: a comment";
 
 const FIELDS: &[Field] = &[
     omitted(
@@ -19,7 +20,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "minAvailable",
-        "`spec.scheduling.gang.minCount` if less than all members",
+        "`spec.scheduling.gang.minCount` if it is at least 1 and less than all members",
     ),
     mapped("volumes[].mountPath", "a mount in all containers"),
     mapped("volumes[].volumeClaimName", "a volume of all pods"),
@@ -60,7 +61,7 @@ const FIELDS: &[Field] = &[
     ),
     mapped(
         "plugins.svc",
-        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; hostnames are always set. Files in /etc/volcano give a comment",
+        "variables `VC_<TASK>_HOSTS` and `VC_<TASK>_NUM`; files `/etc/volcano/<task>.host` if a container names that folder; hostnames `<job>-<task>-<n>.<job>` in strings become those of Lockstep",
     ),
     mapped(
         "plugins.ssh",
@@ -80,7 +81,7 @@ const FIELDS: &[Field] = &[
     ),
     refused(
         "plugins.ray",
-        "Ray needs a head and its own cluster state; keep KubeRay for this job",
+        "Ray needs a head and its own cluster state; use KubeRay for this job",
     ),
     noted(
         "runningEstimate",
@@ -134,6 +135,10 @@ pub const TABLE: &[FieldsAt] = &[
     part("", OBJECT),
 ];
 
+/// Restart of one member.
+const ONE: Reaction = Reaction::new("RestartPod", true);
+/// Folder of the files of plugin svc.
+const FOLDER: &str = "/etc/volcano";
 /// Retries of a job that sets no limit.
 const MAX_RETRY: i64 = 3;
 
@@ -250,23 +255,19 @@ fn add_policies(draft: &mut Draft, owner: &Value, path: &str, task: Option<&str>
             || events
                 .iter()
                 .all(|e| ["PodFailed", "PodEvicted", "*"].contains(e));
+        let failed = json!({"groups": task.into_iter().collect::<Vec<_>>()});
+        let mut matches = if task.is_some() { failed } else { json!({}) };
+        if let Some(code) = code {
+            matches["exitCodes"] = json!({"operator": "In", "values": [code]});
+        }
         match task {
-            Some(task) if completes => draft.push("/spec/successPolicy/groups", json!(task)),
-            _ if failure && fails => {
-                let mut matches = json!({});
-                if let Some(task) = task {
-                    matches["groups"] = json!([task]);
-                }
-                if let Some(code) = code {
-                    matches["exitCodes"] = json!({"operator": "In", "values": [code]});
-                }
-                let rules = draft.workload.pointer("/spec/failurePolicy/rules");
-                let n = rules.and_then(Value::as_array).map_or(0, Vec::len);
-                let mut rule = json!({"name": format!("policy-{n}"), "action": "FailWorkload"});
-                if matches != json!({}) {
-                    rule["match"] = matches;
-                }
-                draft.push("/spec/failurePolicy/rules", rule);
+            Some(task) if completes => {
+                draft.push("/spec/successPolicy/groups", json!(task));
+            }
+            _ if failure && (fails || action == "RestartPod") => {
+                let reaction = if fails { Reaction::FAIL } else { ONE };
+                let name = format!("policy-{}", draft.rules());
+                draft.push("/spec/failurePolicy/rules", reaction.rule(&name, matches));
             }
             // Failures and evictions restart all members without a rule.
             _ if failure && restarts => {}
@@ -365,22 +366,40 @@ fn add_plugins(draft: &mut Draft, plugins: &Value) -> Result<()> {
 
 fn add_hosts(draft: &mut Draft) -> Result<()> {
     let mut variables = Vec::new();
+    let mut files = Vec::new();
     for group in draft.groups() {
         let name = group["name"].as_str().unwrap_or_default();
-        let name = name.to_uppercase().replace('-', "_");
         let hosts = hosts(draft, group);
+        files.push((format!("{name}.host"), hosts.join("\n")));
+        let name = name.to_uppercase().replace('-', "_");
         variables.push((format!("VC_{name}_HOSTS"), hosts.join(",")));
         variables.push((format!("VC_{name}_NUM"), hosts.len().to_string()));
+    }
+    if rename(draft)? {
+        draft.note(
+            "/spec/groups",
+            "spec.plugins.svc",
+            "hostnames of members in the templates are renamed to `<job>-<task>-<n>-0.<job>`.",
+        );
     }
     let variables: Vec<(&str, String)> = variables
         .iter()
         .map(|(n, v)| (n.as_str(), v.clone()))
         .collect();
     add_to_all(draft, &variables)?;
-    draft.note(
-        "/spec",
-        "spec.plugins.svc",
-        "variables have the hosts; there are no files in /etc/volcano.",
-    );
+    for group in draft.groups_mut()? {
+        let template = &mut group["template"];
+        if !template.to_string().contains(FOLDER) {
+            continue;
+        }
+        show_files(template, "volcano-hosts", "volcano-", &files);
+        for list in ["/spec/initContainers", "/spec/containers"] {
+            let found = template.pointer_mut(list).and_then(Value::as_array_mut);
+            for container in found.into_iter().flatten() {
+                let mount = json!({"name": "volcano-hosts", "mountPath": FOLDER});
+                append(container, "volumeMounts", mount);
+            }
+        }
+    }
     Ok(())
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
+use serde_saphyr::{SerializerOptions, ser_options};
 
 use super::{Document, Note};
 
@@ -20,38 +21,62 @@ const FIRST: [&str; 9] = [
     "args",
 ];
 
+/// Longest list of strings on one line, in characters.
+const WIDTH: usize = 80;
+
 /// Reads the documents of a file. Errors name the line.
 pub fn read(text: &str) -> Result<Vec<Value>> {
     serde_saphyr::from_multiple(text).context("not valid YAML")
 }
 
-/// Writes documents with their comments.
+/// Writes documents with their comments, and reads the text back: a text that does not mean the
+/// objects is an error.
 pub fn write(documents: &[Document]) -> Result<String> {
+    let text = text_of(documents)?;
+    let objects = documents.iter().map(|document| &document.object);
+    let read = read(&text).context("the written YAML cannot be read")?;
+    ensure!(
+        read.iter().eq(objects),
+        "the written YAML differs from the objects; use -o json"
+    );
+    Ok(text)
+}
+
+fn text_of(documents: &[Document]) -> Result<String> {
     let mut out = Vec::new();
     for document in documents {
-        let mut page = Page::default();
-        match document {
-            Document::Kept(object) => page.value(object, "", 0, false)?,
-            Document::Workload { object, notes } => {
-                page.notes = placed(object, notes);
-                page.value(object, "", 0, false)?;
-            }
-        }
+        let mut page = Page {
+            notes: placed(&document.object, &document.notes),
+            ..Page::default()
+        };
+        page.value(&document.object, "", 0, false)?;
         out.push(page.text);
     }
     Ok(out.join("---\n"))
 }
 
-/// Moves each note to the nearest part that exists.
+/// Moves each note to the nearest part that exists and begins on a line of its own.
 fn placed(object: &Value, notes: &[Note]) -> Vec<Note> {
+    let parent = |at: &str| {
+        at.rsplit_once('/')
+            .map_or("", |(above, _)| above)
+            .to_owned()
+    };
+    let in_list = |at: &str| object.pointer(&parent(at)).is_some_and(Value::is_array);
+    let has_line = |at: &str| {
+        let part = object.pointer(at);
+        part.is_some_and(|part| part.is_object() || !in_list(at))
+    };
     let nearest = |note: &Note| {
-        let mut at = note.at.as_str();
-        while !at.is_empty() && object.pointer(at).is_none() {
-            at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let mut at = note.at.clone();
+        while !at.is_empty() && !has_line(&at) {
+            at = parent(&at);
         }
-        let at = if at.is_empty() { "/spec" } else { at };
+        if at.is_empty() {
+            "/spec".clone_into(&mut at);
+        }
         Note {
-            at: at.to_owned(),
+            at,
             text: note.text.clone(),
         }
     };
@@ -70,13 +95,12 @@ impl Page {
         match value {
             Value::Object(fields) if !fields.is_empty() => {
                 for (n, key) in ordered(fields).into_iter().enumerate() {
-                    let below = format!("{at}/{key}");
+                    let below = field_at(at, key);
                     if n > 0 || !inline {
                         self.comment(&below, indent);
                         self.pad(indent);
                     }
-                    let written = serde_saphyr::to_string(key)?;
-                    self.text.push_str(written.trim_end());
+                    self.text.push_str(&string(key)?);
                     self.text.push(':');
                     self.field(&fields[key], &below, indent)?;
                 }
@@ -84,72 +108,70 @@ impl Page {
             Value::Array(items) if !items.is_empty() => {
                 for (n, item) in items.iter().enumerate() {
                     let below = format!("{at}/{n}");
-                    self.comment(&below, indent);
-                    self.pad(indent);
+                    if n > 0 || !inline {
+                        self.comment(&below, indent);
+                        // The first field of an item is on the line of the item.
+                        let first = item.as_object().and_then(|f| ordered(f).into_iter().next());
+                        if let Some(key) = first {
+                            self.comment(&field_at(&below, key), indent);
+                        }
+                        self.pad(indent);
+                    }
                     self.text.push_str("- ");
                     if let Some(text) = several_lines(item) {
                         self.block(text, indent + 2)?;
-                    } else if leaf(item) {
-                        self.leaf(item)?;
+                    } else if let Some(text) = leaf(item, indent + 2)? {
+                        self.line(&text);
                     } else {
                         self.value(item, &below, indent + 2, true)?;
                     }
                 }
             }
-            other => self.leaf(other)?,
+            other => self.line(&leaf(other, indent)?.unwrap_or_default()),
         }
         Ok(())
     }
 
     fn field(&mut self, value: &Value, at: &str, indent: usize) -> Result<()> {
-        if leaf(value) {
+        if let Some(text) = several_lines(value) {
             self.text.push(' ');
-            if let Some(text) = several_lines(value) {
-                return self.block(text, indent + 2);
-            }
-            return self.leaf(value);
+            return self.block(text, indent + 2);
+        }
+        if let Some(text) = leaf(value, indent)? {
+            self.text.push(' ');
+            self.line(&text);
+            return Ok(());
         }
         self.text.push('\n');
         let deeper = if value.is_array() { indent } else { indent + 2 };
         self.value(value, at, deeper, false)
     }
 
-    /// A text of several lines, as it is.
+    /// A text of several lines, as it is if a block can hold it.
     fn block(&mut self, text: &str, indent: usize) -> Result<()> {
-        let plain = text.lines().next().is_some_and(|l| !l.starts_with(' '))
-            && !text.contains(['\t', '\r'])
-            && text.lines().all(|l| !l.ends_with(' '))
-            && !text.ends_with("\n\n");
-        if !plain {
-            let written = serde_json::to_string(text)?;
-            self.text.push_str(&written);
-            self.text.push('\n');
+        let (body, header) = match text.strip_suffix('\n') {
+            Some(body) => (body, "|"),
+            None => (text, "|-"),
+        };
+        let starts = body.starts_with(|c: char| c != '\n' && c != ' ');
+        let fits = |line: &str| is_printable(line) && !line.ends_with(' ');
+        if !starts || body.ends_with('\n') || !body.split('\n').all(fits) {
+            self.line(&quoted(text)?);
             return Ok(());
         }
-        self.text
-            .push_str(if text.ends_with('\n') { "|\n" } else { "|-\n" });
-        for line in text.lines() {
+        self.line(header);
+        for line in body.split('\n') {
             if !line.is_empty() {
                 self.pad(indent);
             }
-            self.text.push_str(line);
-            self.text.push('\n');
+            self.line(line);
         }
         Ok(())
     }
 
-    /// A scalar, or a list of scalars in one line.
-    fn leaf(&mut self, value: &Value) -> Result<()> {
-        let written = match value {
-            Value::Array(items) => {
-                let items: Result<Vec<String>> = items.iter().map(scalar).collect();
-                format!("[{}]", items?.join(", "))
-            }
-            other => scalar(other)?,
-        };
-        self.text.push_str(&written);
+    fn line(&mut self, text: &str) {
+        self.text.push_str(text);
         self.text.push('\n');
-        Ok(())
     }
 
     fn comment(&mut self, at: &str, indent: usize) {
@@ -162,7 +184,7 @@ impl Page {
             .collect();
         for text in texts {
             let pad = " ".repeat(indent);
-            let _ = writeln!(self.text, "{pad}# {text}");
+            let _ = writeln!(self.text, "{pad}# {}", one_line(&text));
         }
     }
 
@@ -171,40 +193,93 @@ impl Page {
     }
 }
 
-/// Values that are written on the line of their key.
-fn leaf(value: &Value) -> bool {
-    match value {
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.iter().all(short),
-        _ => true,
-    }
+/// A scalar, an empty object, or a list of scalars that fits on the line of its key.
+fn leaf(value: &Value, indent: usize) -> Result<Option<String>> {
+    Ok(match value {
+        Value::Object(fields) => fields.is_empty().then(|| "{}".to_owned()),
+        Value::Array(items) => {
+            let short = |item: &Value| match item {
+                Value::String(text) => !text.contains('\n'),
+                Value::Object(_) | Value::Array(_) => false,
+                _ => true,
+            };
+            if !items.iter().all(short) {
+                return Ok(None);
+            }
+            let written: Result<Vec<String>> = items.iter().map(scalar).collect();
+            let written = format!("[{}]", written?.join(", "));
+            let fits = indent + written.chars().count() <= WIDTH;
+            (fits || !items.iter().any(Value::is_string)).then_some(written)
+        }
+        other => Some(scalar(other)?),
+    })
 }
 
 fn several_lines(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| text.contains('\n'))
 }
 
-/// Scalars that may be in a list on one line.
-fn short(value: &Value) -> bool {
+fn scalar(value: &Value) -> Result<String> {
     match value {
-        Value::String(text) => !text.contains('\n'),
-        Value::Object(_) | Value::Array(_) => false,
-        _ => true,
+        Value::String(text) => string(text),
+        other => Ok(other.to_string()),
     }
 }
 
-fn scalar(value: &Value) -> Result<String> {
-    let Value::String(text) = value else {
-        return Ok(value.to_string());
-    };
-    if text.contains('"') && !text.contains(['\n', '\t', '\\', '\r']) {
+/// A string on one line, as a value, a key, or an item of a list on one line.
+fn string(text: &str) -> Result<String> {
+    if !is_printable(text) || text.contains('\\') {
+        return quoted(text);
+    }
+    if text.contains('"') {
         return Ok(format!("'{}'", text.replace('\'', "''")));
     }
-    // In a list on one line these characters would end the scalar; JSON strings are YAML.
-    if text.contains(['\n', ',', '[', ']', '{', '}', '#', '"', '\\', '\t']) {
-        return Ok(serde_json::to_string(text)?);
+    // In a list on one line these characters would end the scalar.
+    if text.contains([',', '[', ']', '{', '}', '#']) {
+        return quoted(text);
     }
-    Ok(serde_saphyr::to_string(text)?.trim_end().to_owned())
+    // Block scalars depend on the indentation of their place.
+    let options: SerializerOptions = ser_options! { prefer_block_scalars: false };
+    let written = serde_saphyr::to_string_with_options(&text, options)?;
+    let written = written.strip_suffix('\n').unwrap_or(&written);
+    if written.contains('\n') {
+        return quoted(text);
+    }
+    Ok(written.to_owned())
+}
+
+/// A JSON string, which is YAML, too, once characters that YAML does not allow are escaped.
+fn quoted(text: &str) -> Result<String> {
+    let mut out = String::new();
+    for c in serde_json::to_string(text)?.chars() {
+        if is_allowed(c) {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        }
+    }
+    Ok(out)
+}
+
+/// False for characters that end a line or that YAML 1.1 or 1.2 does not allow in a text.
+fn is_allowed(c: char) -> bool {
+    let breaks = ['\u{2028}', '\u{2029}', '\u{feff}', '\u{fffe}', '\u{ffff}'];
+    !c.is_control() && !breaks.contains(&c)
+}
+
+fn is_printable(text: &str) -> bool {
+    text.chars().all(is_allowed)
+}
+
+/// A text without line breaks and control characters, for a comment or a terminal.
+pub fn one_line(text: &str) -> String {
+    let shown = |c| if is_allowed(c) { c } else { ' ' };
+    text.chars().map(shown).collect()
+}
+
+/// JSON pointer to a field.
+fn field_at(object: &str, key: &str) -> String {
+    format!("{object}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 fn ordered(fields: &Map<String, Value>) -> Vec<&String> {
@@ -215,9 +290,91 @@ fn ordered(fields: &Map<String, Value>) -> Vec<&String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
+
+    use super::*;
+
+    fn kept(object: &Value) -> Document {
+        let object = object.clone();
+        let notes = Vec::new();
+        Document { object, notes }
+    }
+
+    /// Strings that YAML reads as something else unless they are quoted, and long ones.
+    fn strings() -> impl Strategy<Value = String> {
+        let words = "yes|no|on|off|y|n|null|~|true|False|0x1f|0o17|0123|1e3|1_000|.5|.inf|\\.nan|12:30:45\
+            |2026-11-29|-|---|\\.\\.\\.|<<|=|!tag|&a|\\*a|%d|@x|`x|\\?|\\? a|: |a: b|a:|# a|a #b|\\[a|\\{a|'|\"|\\\\|";
+        let line = "[ -~\\t]{0,100}|[a-z /:,=-]{75,200}|[a-z]{90}|( )?[a-z]{0,90}( )?";
+        prop_oneof![
+            3 => words.prop_map(String::from),
+            3 => line.prop_map(String::from),
+            2 => any::<String>(),
+            2 => "([ -~\\t\\r]{0,90}\n){0,4}[ -~]{0,90}",
+            1 => "[\\PC\u{0}-\u{20}\u{7f}-\u{a0}\u{2028}\u{2029}\u{feff}\u{fffe}]{0,12}",
+        ]
+    }
+
+    pub(crate) fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            1 => Just(Value::Null),
+            1 => any::<bool>().prop_map(Value::from),
+            1 => any::<i64>().prop_map(Value::from),
+            1 => (-1e9..1e9f64).prop_map(Value::from),
+            6 => strings().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 24, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::btree_map(strings(), inner, 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// JSON pointers to all parts of a value.
+    fn parts(value: &Value, at: &str, out: &mut Vec<String>) {
+        out.push(at.to_owned());
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    parts(value, &field_at(at, key), out);
+                }
+            }
+            Value::Array(items) => {
+                for (n, value) in items.iter().enumerate() {
+                    parts(value, &format!("{at}/{n}"), out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+        #[test]
+        fn any_object_with_comments_reads_back_equal(
+            spec in values(), comments in prop::collection::vec((any::<prop::sample::Index>(), strings()), 0..4)
+        ) {
+            let object = json!({"kind": "A", "spec": spec});
+            let mut all = Vec::new();
+            parts(&object, "", &mut all);
+            let notes = comments.into_iter().map(|(at, text)| Note {
+                at: at.get(&all).clone(),
+                text: format!("mark {text}"),
+            });
+            let notes: Vec<Note> = notes.collect();
+            let plain = text_of(&[kept(&object)]).unwrap();
+            let lines = |text: &str| text.lines().filter(|l| l.trim_start().starts_with("# mark")).count();
+            let expected = lines(&plain) + notes.len();
+            let document = Document { object: object.clone(), notes };
+            let written = text_of(&[document.clone(), kept(&object)]).unwrap();
+            prop_assert_eq!(read(&written).unwrap(), [object.clone(), object], "{}", written);
+            prop_assert_eq!(lines(&written), expected + lines(&plain), "{}", written);
+            prop_assert!(write(&[document]).is_ok());
+        }
+    }
 
     #[test]
     fn written_documents_read_back_equal() {
@@ -225,13 +382,10 @@ mod tests {
             "kind": "A", "metadata": {"name": "on", "annotations": {"a/b": "x: y # z", "empty": ""}},
             "spec": {"list": [1, "two, three", null, true], "nested": [[1, 2], {"b": {}, "a": []}],
                 "script": "set -e\n\n  run\n", "cut": "a\nb", "odd": " a\n b", "text": "8", "n": 8, "tabs": "a\tb\nc",
+                "long": "a ".repeat(60), "longer key ".repeat(10): ["b c ".repeat(30), 1], "zeros": "\n", "led": "\n  a",
                 "args": ["-c", "a\nb", "{\"a\": [1]}", "it's \"b\"", "x:y", "-", "1e3", "~"]},
         });
-        let written = write(&[
-            Document::Kept(object.clone()),
-            Document::Kept(object.clone()),
-        ])
-        .unwrap();
+        let written = write(&[kept(&object), kept(&object)]).unwrap();
         assert_eq!(
             read(&written).unwrap(),
             [object.clone(), object],
@@ -252,7 +406,7 @@ mod tests {
             note("/spec/network/port", "no port"),
             note("/metadata", "elsewhere"),
         ];
-        let written = write(&[Document::Workload { object, notes }]).unwrap();
+        let written = write(&[Document { object, notes }]).unwrap();
         let expected = "# no port\n# elsewhere\nspec:\n  groups:\n  # first group\n  - name: a\n    size: 2\n  # held\n  suspend: true\n";
         assert_eq!(written, expected);
     }

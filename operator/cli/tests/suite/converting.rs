@@ -31,12 +31,12 @@ fn read(path: &FilePath) -> Vec<Value> {
     yaml::read(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn converted(text: &str) -> Result<Vec<Document>, String> {
+pub fn converted(text: &str) -> Result<Vec<Document>, String> {
     let documents = yaml::read(text).map_err(|e| format!("{e:#}"))?;
     convert(documents).map_err(|e| format!("{e:#}"))
 }
 
-fn refusal(text: &str) -> String {
+pub fn refusal(text: &str) -> String {
     converted(text).unwrap_err()
 }
 
@@ -47,7 +47,15 @@ fn each_example_is_converted_as_expected() {
     for input in &inputs {
         let text = std::fs::read_to_string(input).unwrap();
         let documents = converted(&text).map_err(|e| format!("{}: {e}", input.display()));
-        let written = yaml::write(&documents.unwrap()).unwrap();
+        let documents = documents.unwrap();
+        let written = yaml::write(&documents).unwrap();
+        let objects: Vec<Value> = documents.into_iter().map(|d| d.object).collect();
+        assert_eq!(
+            yaml::read(&written).unwrap(),
+            objects,
+            "{}",
+            input.display()
+        );
         let golden = input.with_extension("out.yaml");
         if update {
             std::fs::write(&golden, &written).unwrap();
@@ -60,6 +68,33 @@ fn each_example_is_converted_as_expected() {
         *examples.entry(input.parent()).or_default() += 1;
     }
     assert!(examples.values().all(|n| *n >= 10), "{examples:?}");
+}
+
+fn has_long_line(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.lines().any(|line| line.len() > 80),
+        Value::Array(items) => items.iter().any(has_long_line),
+        Value::Object(fields) => fields.values().any(has_long_line),
+        _ => false,
+    }
+}
+
+#[test]
+fn each_kind_has_five_examples_with_long_lines() {
+    let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+    for input in files(".yaml") {
+        let jobs = objects(read(&input));
+        let long = jobs
+            .iter()
+            .filter(|o| find_origin(o).unwrap().is_some() && has_long_line(o));
+        *seen
+            .entry(input.parent().map(FilePath::to_path_buf))
+            .or_default() += long.count();
+    }
+    assert!(
+        seen.len() == 8 && seen.values().all(|n| *n >= 5),
+        "{seen:?}"
+    );
 }
 
 /// Paths of all leaves of a value.
@@ -192,7 +227,9 @@ fn an_error_names_the_field_and_its_value() {
             "the workload would be refused: spec: priorityClassName must name a class for workloads",
         ),
         (format!("{torch}{{Worker: {{replicas: 30000, {pods}}}}}}}"), "the workload would be refused"),
-        ("apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: j-}".to_owned(), "metadata.name: missing"),
+        ("apiVersion: batch/v1\nkind: Job\nmetadata: {}".to_owned(), "Job: metadata.name: missing. A TrainingWorkload needs a name"),
+        (format!("{torch}{{Worker: {{replicas: $NODES, {pods}}}}}}}"), "replicas: \"$NODES\" is a variable of a shell; run envsubst on the file first"),
+        ("spec: {}".to_owned(), "not an object of Kubernetes: it has no apiVersion or no kind"),
         ("apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec: {runtimeRef: {name: torch}}".to_owned(),
             "spec.runtimeRef: ClusterTrainingRuntime torch is not in the input. Add it: kubectl get clustertrainingruntime torch -o yaml"),
     ];

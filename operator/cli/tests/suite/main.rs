@@ -5,6 +5,7 @@
 
 mod agreement;
 mod completing;
+mod converted;
 mod converting;
 mod doctoring;
 mod explaining;

@@ -45,8 +45,8 @@ pub(crate) fn supervisor_image<'s>(
     (wanted && obstacle(settings, group).is_none()).then_some(image)
 }
 
-/// `None`: a supervisor is possible.
-pub(crate) fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static str> {
+/// Why the training container of a group cannot have a supervisor. `None`: it can.
+pub fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static str> {
     let template = &group.template.0;
     let pod = template.spec.as_ref()?;
     let training = training_container(template)?;

@@ -1,0 +1,130 @@
+//! The checks of the API server: types, bounds, list keys, unknown fields and rules.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, bail};
+use kube::CustomResourceExt;
+use kube::core::cel::{CompiledSchema, compile_schema, validate_compiled};
+use lockstep_api::TrainingWorkload;
+use serde_json::Value;
+
+use super::field::{Path, PathStep};
+
+thread_local! {
+    static SCHEMA: Value = schema();
+    /// Compiled once, because a file may have many jobs.
+    static RULES: CompiledSchema = SCHEMA.with(compile_schema);
+}
+
+/// Schema of the workload, with its rules.
+fn schema() -> Value {
+    let versions = TrainingWorkload::crd().spec.versions.into_iter();
+    let mut schemas = versions.filter_map(|v| v.schema?.open_api_v3_schema);
+    serde_json::to_value(schemas.next()).unwrap_or_default()
+}
+
+/// Reads a workload, with the checks of the API server. Also returns the fields that the API does
+/// not have.
+pub fn check(object: &Value) -> Result<(TrainingWorkload, Vec<Path>)> {
+    let refused = "the workload would be refused";
+    let workload: TrainingWorkload = serde_path_to_error::deserialize(object).context(refused)?;
+    let complete = serde_json::to_value(&workload)?;
+    let mut found = Findings::default();
+    SCHEMA.with(|schema| {
+        let spec = Path::default().then(PathStep::Key("spec".to_owned()));
+        found.visit(&schema["properties"]["spec"], &object["spec"], &spec);
+    });
+    if let Err(errors) = RULES.with(|rules| validate_compiled(rules, &complete, None)) {
+        found.errors.extend(errors.iter().map(ToString::to_string));
+    }
+    if !found.errors.is_empty() {
+        bail!("{refused}: {}", found.errors.join("; "));
+    }
+    Ok((workload, found.unknown))
+}
+
+#[derive(Default)]
+struct Findings {
+    errors: Vec<String>,
+    unknown: Vec<Path>,
+}
+
+impl Findings {
+    fn visit(&mut self, schema: &Value, value: &Value, path: &Path) {
+        match value {
+            Value::Object(fields) => {
+                let any = schema.get("additionalProperties").filter(|s| s.is_object());
+                let open = schema["x-kubernetes-preserve-unknown-fields"] == true;
+                for (key, value) in fields {
+                    let below = path.then(PathStep::Key(key.clone()));
+                    match schema["properties"].get(key).or(any) {
+                        Some(schema) => self.visit(schema, value, &below),
+                        None if open => {}
+                        None => self.unknown.push(below),
+                    }
+                }
+                self.bound(schema, "Properties", fields.len(), path);
+            }
+            Value::Array(items) => {
+                for (n, item) in items.iter().enumerate() {
+                    let below = path.then(PathStep::Index(n));
+                    self.visit(&schema["items"], item, &below);
+                }
+                self.bound(schema, "Items", items.len(), path);
+                self.repeated(schema, items, path);
+            }
+            Value::String(text) => self.bound(schema, "Length", text.chars().count(), path),
+            Value::Number(number) => {
+                let number = number.as_f64().unwrap_or_default();
+                let least = schema["minimum"].as_f64().filter(|least| number < *least);
+                let most = schema["maximum"].as_f64().filter(|most| number > *most);
+                if let Some(least) = least {
+                    self.errors
+                        .push(format!("{path}: {number} is below {least}"));
+                }
+                if let Some(most) = most {
+                    self.errors
+                        .push(format!("{path}: {number} is above {most}"));
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn bound(&mut self, schema: &Value, what: &str, size: usize, path: &Path) {
+        let limit = |side: &str| schema[format!("{side}{what}")].as_u64();
+        let size = size as u64;
+        let what = what.to_lowercase();
+        if let Some(least) = limit("min").filter(|least| size < *least) {
+            let text = format!("{path}: {what} {size} is below {least}");
+            self.errors.push(text);
+        }
+        if let Some(most) = limit("max").filter(|most| size > *most) {
+            self.errors
+                .push(format!("{path}: {what} {size} is above {most}"));
+        }
+    }
+
+    /// Items of a map or set with the same key.
+    fn repeated(&mut self, schema: &Value, items: &[Value], path: &Path) {
+        let keys = schema["x-kubernetes-list-map-keys"].as_array();
+        if keys.is_none() && schema["x-kubernetes-list-type"] != "set" {
+            return;
+        }
+        let key = |item: &Value| match keys {
+            Some(keys) => {
+                let keys = keys.iter().filter_map(Value::as_str);
+                let words = keys.map(|key| format!("{key} {}", item[key]));
+                words.collect::<Vec<_>>().join(", ")
+            }
+            None => item.to_string(),
+        };
+        let mut seen = BTreeSet::new();
+        for item in items {
+            let key = key(item);
+            if !seen.insert(key.clone()) {
+                self.errors.push(format!("{path}: {key} occurs twice"));
+            }
+        }
+    }
+}
