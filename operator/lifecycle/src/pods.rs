@@ -32,7 +32,12 @@ pub struct PodView {
     pub foreign_gate: Option<String>,
     pub ends_at_once: bool,
     pub created_at: DateTime<Utc>,
-    pub deleted_at: Option<DateTime<Utc>>,
+    /// End of the grace period. The kubelet's last DELETE, without a grace period, moves it to the
+    /// time of that request.
+    pub deletion_timestamp: Option<DateTime<Utc>>,
+    /// Time of the first request to delete the pod. `None`: not deleted, or the manager knows only
+    /// the last request.
+    pub deletion_requested_at: Option<DateTime<Utc>>,
     /// When the manager received the deletion of a pod that it already knew, by the manager's clock.
     pub deletion_heard_at: Option<DateTime<Utc>>,
     /// Seconds. 0: none left, or not deleted.
@@ -243,10 +248,11 @@ impl PodView {
     }
 
     pub fn terminating(&self) -> bool {
-        self.deleted_at.is_some()
+        self.deletion_timestamp.is_some()
     }
 
-    /// Sets [`Self::deletion_heard_at`]. `before` is the last view of this name.
+    /// Sets [`Self::deletion_heard_at`], and keeps the time of the first request to delete the pod.
+    /// `before` is the last view of this name.
     #[must_use]
     pub fn heard(self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         let before = before.filter(|before| before.uid == self.uid);
@@ -254,8 +260,10 @@ impl PodView {
             Some(before) if before.terminating() => before.deletion_heard_at,
             known => known.map(|_| now),
         };
+        let requested_at = before.and_then(|before| before.deletion_requested_at);
         Self {
             deletion_heard_at: heard.filter(|_| self.terminating()),
+            deletion_requested_at: requested_at.or(self.deletion_requested_at),
             ..self
         }
     }
@@ -264,8 +272,9 @@ impl PodView {
     /// begins when the manager receives the deletion, if it knew the pod before and that is later.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
-        let deleted_at = self.deletion_heard_at.max(self.deleted_at);
-        deleted_at?.checked_add_signed(grace)
+        let heard = self.deletion_heard_at;
+        let heard = heard.and_then(|at| at.checked_add_signed(grace));
+        self.deletion_timestamp.max(heard)
     }
 
     /// `None` unless the condition's status is True.

@@ -13,6 +13,7 @@ use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, Watc
 use lockstep_model::{NativeGroup, NativeKind};
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::api::server::client;
@@ -110,17 +111,23 @@ impl Manager {
         self.wake = Some(self.clock.now());
     }
 
-    /// Handles the delivered events of a kind.
-    pub fn hear(&mut self, kind: WatchedKind) {
+    /// Handles the delivered events of a kind. True if it stopped before the last one, so that other
+    /// actors can see a pod between the last request for its deletion and its end.
+    pub fn hear(&mut self, kind: WatchedKind) -> bool {
         loop {
             let event = self.store.lock().watches.next(kind, self.clock.now());
-            let Some(event) = event else { return };
+            let Some(event) = event else { return false };
             if matches!(event, Event::InitDone) {
                 self.unlisted.remove(&kind);
             }
+            let ends = |pod: &Value| pod["metadata"]["deletionGracePeriodSeconds"] == 0;
+            let ending = matches!(&event, Event::Apply(object) if ends(object));
             self.stepped
                 .hear(kind, event)
                 .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
+            if ending {
+                return true;
+            }
         }
     }
 
@@ -137,7 +144,7 @@ impl Manager {
     /// Handles all delivered events.
     pub fn hear_all(&mut self) {
         for kind in WatchedKind::ALL {
-            self.hear(kind);
+            while self.hear(kind) {}
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn delete_awaited(
     // The API server counts a shortened grace period from the first request, so the past time is
     // added.
     let passed = pod
-        .deleted_at
+        .deletion_requested_at
         .map_or(0, |at| (facts.now - at).num_seconds());
     let passed = u32::try_from(passed).unwrap_or(0);
     let cut = longest.map(|s| s.saturating_add(passed));

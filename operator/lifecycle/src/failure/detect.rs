@@ -76,7 +76,8 @@ impl MemberObservation<'_> {
         let silent_since = facts.view.nodes().get(node).and_then(|n| n.not_ready_since);
         let silent_since = silent_since.filter(|_| kind == CauseKind::NodeLost);
         let began_at = pod
-            .deleted_at
+            .deletion_requested_at
+            .or(pod.deletion_timestamp)
             .or(silent_since)
             .into_iter()
             .chain(ended_at)
@@ -345,13 +346,14 @@ pub(crate) fn is_consequence(failure: &Failure, beside_training: &[Failure]) -> 
 }
 
 /// True if a pod failed because of its deletion. Its first failed status can follow the signal of
-/// the deletion.
+/// the deletion. If the time of the deletion is unknown, a signal is taken for that of the deletion.
 fn ended_by_deletion(pod: &PodView) -> bool {
-    let Some(deleted_at) = pod.deleted_at else {
-        return false;
+    let after_request = |t: &Termination| match pod.deletion_requested_at {
+        Some(requested_at) => t.finished_at.is_none_or(|at| at >= requested_at),
+        None => looks_killed(t.exit_code, &t.reason),
     };
     let mut ends = pod.containers.values().filter_map(|c| c.terminated());
-    ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
+    pod.terminating() && ends.all(|t| t.exit_code == 0 || after_request(t))
 }
 
 /// True if the kubelet ended the pod: the exit codes of its containers are then no cause.

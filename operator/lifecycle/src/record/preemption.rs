@@ -3,7 +3,7 @@
 //! The scheduler marks the pod group. kube-scheduler marks single pods; a gang with disruption mode
 //! All then releases its whole placement.
 
-use chrono::{DateTime, SubsecRound as _, Utc};
+use chrono::SubsecRound as _;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::gangs::Gang;
 use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
@@ -51,19 +51,19 @@ fn taken_member(
     }
     let membership = ledger.membership(facts.spec());
     for domain in &gang.domains {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
         // Each member that runs has had a pod since the last release.
-        let ran = ledger
-            .domain(&domain.key)
-            .is_some_and(|d| d.healthy_since.is_some() && !gang.basic);
+        let ran = entry.healthy_since.is_some() && !gang.basic;
         for member in &domain.members {
             let runs = ran && membership.contains(member) && !ledger.completed.contains(member);
             let mut pods = facts.pods_of(member).iter();
             let present = pods.find_map(|pod| {
-                let is_later = pod
-                    .deleted_at
-                    .is_none_or(|at| at >= decided(placement, pod));
-                // The leader's clock can be ahead of the API server's.
-                taken(pod).filter(|_| pod.identity.placement == placement.id || is_later)
+                let current = facts
+                    .current(entry, member)
+                    .is_some_and(|c| c.uid == pod.uid);
+                taken(pod).filter(|_| belongs(pod, placement, current))
             });
             let gone = facts.disrupted(member).and_then(|pod| {
                 taken(pod).filter(|_| pod.identity.placement == placement.id || runs)
@@ -76,14 +76,17 @@ fn taken_member(
     None
 }
 
-/// The time of the placement, in whole seconds for pods that kube-scheduler placed: these do not name
-/// the placement, and the times of pods are whole seconds.
-fn decided(placement: &PlacementView, pod: &PodView) -> DateTime<Utc> {
-    if pod.identity.placement.is_empty() {
-        placement.decided_at.trunc_subsecs(0)
-    } else {
-        placement.decided_at
+/// True if a deleted pod belongs to the placement that it names. Pods of kube-scheduler's placements
+/// name none, and a kept pod names the placement before a change of other nodes. These pods belong
+/// to the placement if their deletion was requested since then; times of pods are whole seconds.
+fn belongs(pod: &PodView, placement: &PlacementView, current: bool) -> bool {
+    if pod.identity.placement == placement.id {
+        return true;
     }
+    let decided_at = placement.decided_at.trunc_subsecs(0);
+    let later = pod.deletion_requested_at.is_some_and(|at| at >= decided_at);
+    let unnamed = pod.identity.placement.is_empty();
+    later && (unnamed || current) || current && !pod.terminating()
 }
 
 /// Message of kube-scheduler, if it preempted the pod.

@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
+use lockstep_api::member::Member;
 use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_lifecycle::transitions;
@@ -71,6 +72,41 @@ fn members_that_an_elastic_gang_lacks_after_a_preemption_are_not_taken_again() {
     w.settle();
     let s = w.status();
     assert_eq!((s.preemptions, s.phase), (1, Some(Phase::Running)));
+}
+
+#[test]
+fn the_last_delete_of_a_kubelet_is_no_second_preemption() {
+    for make in [Solo::new, Solo::kubernetes] {
+        for restarted in [false, true] {
+            let mut w = make(gang(2));
+            w.settle();
+            w.take_pod("g", 0);
+            w.pass();
+            w.pass();
+            let old = w.pods();
+            assert!(old.iter().all(leaving));
+            // The gang gets other nodes, while its old pods still end.
+            let decided = w.now() + TimeDelta::seconds(5);
+            w.later(5);
+            let on = |index, node: &str| (Member::new("g", index, 0), node.to_owned());
+            w.place("workload", &[on(0, "n2"), on(1, "n3")].into());
+            w.pass();
+            w.later(1);
+            if restarted {
+                w.crash();
+            }
+            for pod in &old {
+                w.cluster.edit::<Pod>(&Key::of(pod), |pod| {
+                    let at = decided + TimeDelta::seconds(1);
+                    pod.metadata.deletion_timestamp =
+                        Some(serde_json::from_value(json!(at)).unwrap());
+                    pod.metadata.deletion_grace_period_seconds = Some(0);
+                });
+            }
+            w.pass();
+            assert_eq!(w.status().preemptions, 1, "restarted {restarted}");
+        }
+    }
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub fn member(partial: &PartialPod, pod: &Pod) -> Option<(Uid, PodView)> {
             .as_ref()
             .and_then(utc)
             .unwrap_or_default(),
-        deleted_at: deletion_requested_at(partial),
+        deletion_timestamp: partial.metadata.deletion_timestamp.as_ref().and_then(utc),
+        deletion_requested_at: deletion_requested_at(partial),
         deletion_heard_at: None,
         deletion_grace: partial.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
@@ -112,11 +113,13 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
     }
 }
 
-/// The deletion timestamp is the end of the grace period.
+/// The deletion timestamp is the end of the grace period. Without a grace period, it is the time of
+/// the last request (`rest.BeforeDelete`), which says nothing about the first.
 fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
     let over = partial.metadata.deletion_timestamp.as_ref().and_then(utc)?;
-    let grace = partial.metadata.deletion_grace_period_seconds.unwrap_or(0);
-    Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
+    let grace = partial.metadata.deletion_grace_period_seconds;
+    let grace = grace.filter(|seconds| *seconds > 0)?;
+    Some(over - TimeDelta::try_seconds(grace)?)
 }
 
 /// Leaves `ready_since` unset.
@@ -178,7 +181,7 @@ mod tests {
             (true, 1, Some("containerd://b"))
         );
         assert_eq!(
-            view.deleted_at.unwrap().to_rfc3339(),
+            view.deletion_requested_at.unwrap().to_rfc3339(),
             "2026-11-21T10:02:00+00:00"
         );
         assert_eq!(

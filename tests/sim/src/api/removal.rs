@@ -53,7 +53,12 @@ impl Store {
             0
         };
         if grace == 0 {
-            return Ok(self.take_away(by, kind, key, &old));
+            let last = if kind == WatchedKind::Pod {
+                self.end_grace_period(&old)
+            } else {
+                old
+            };
+            return Ok(self.take_away(by, kind, key, &last));
         }
         let left = meta["deletionGracePeriodSeconds"].as_i64();
         if left.is_some_and(|left| left <= grace) {
@@ -79,6 +84,20 @@ impl Store {
         let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
         new["metadata"]["generation"] = json!(generation + 1);
         Ok(self.save(by, Verb::Delete, kind, key.clone(), new))
+    }
+
+    /// Watches first receive a pod without a grace period, deleted at the time of this request
+    /// (`rest.BeforeDelete`).
+    fn end_grace_period(&mut self, pod: &Object) -> Object {
+        self.version += 1;
+        let mut last = Value::clone(pod);
+        let meta = &mut last["metadata"];
+        meta["resourceVersion"] = json!(self.version.to_string());
+        meta["deletionTimestamp"] = json!(api_time(self.clock.now()));
+        meta["deletionGracePeriodSeconds"] = json!(0);
+        let last = Arc::new(last);
+        self.tell(WatchedKind::Pod, Event::Apply(last.clone()), &last);
+        last
     }
 
     /// Evicts a pod (the eviction subresource). A dry run changes nothing.

@@ -1,5 +1,6 @@
 //! Rules of the API server on which the product depends.
 
+use chrono::{DateTime, Utc};
 use lockstep_sim::api::{DeleteOptions, Patch, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::solo::gang;
@@ -75,6 +76,26 @@ fn an_unbound_pod_is_deleted_at_once_and_a_pod_of_a_lost_node_stays() {
         .delete("test", WatchedKind::Pod, &key, &DeleteOptions::default())
         .unwrap();
     assert!(w.store().raw(WatchedKind::Pod, &key).is_none());
+}
+
+#[test]
+fn the_last_delete_moves_the_time_of_a_deletion() {
+    let mut w = Solo::new(gang(1));
+    w.settle();
+    let key = Key::of(&w.pod("g", 0));
+    w.delete_pod("g", 0);
+    w.control();
+    let requested = w.now();
+    w.later(5);
+    let last = DeleteOptions {
+        grace: Some(0),
+        ..DeleteOptions::default()
+    };
+    let gone = w.store().delete("kubelet", WatchedKind::Pod, &key, &last);
+    let meta = &gone.unwrap()["metadata"];
+    let end: DateTime<Utc> = serde_json::from_value(meta["deletionTimestamp"].clone()).unwrap();
+    assert_eq!((end - requested).num_seconds(), 5);
+    assert_eq!(meta["deletionGracePeriodSeconds"], 0);
 }
 
 #[test]
