@@ -38,7 +38,7 @@ pub mod labels {
 
 /// Annotations on pods and workloads.
 pub mod annotations {
-    /// On pods: hash of the parts of the workload's spec from which the pod was created.
+    /// On pods: version and hash of the parts of the workload's spec from which the pod was created.
     pub const SPEC_HASH: &str = "training.lockstep.dev/spec-hash";
     /// On pods: restart tier, chosen from the placed node (`supervised`, `restart-all`,
     /// `restart-rules`, `plain`).

@@ -126,7 +126,8 @@ crate::worded! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedSpec {
-    /// Hash of the parts of the spec from which pods are created, without replica counts.
+    /// Version and hash of the parts of the spec from which pods are created, without replica
+    /// counts.
     pub spec_hash: String,
     /// Last handled value of `spec.restartNonce`.
     #[serde(default)]

@@ -24,7 +24,7 @@ use lockstep_api::member::Member;
 
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
-use crate::objects::hash::spec_hash;
+use crate::objects::hash::{names_other_spec, spec_hash};
 use crate::plan::Action;
 use crate::wake::Wake;
 use native_groups::NativeGroups;
@@ -155,7 +155,7 @@ fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
             .member
             .as_ref()
             .is_some_and(|m| members.contains(m));
-        if pod.identity.spec_hash != applied || !known {
+        if names_other_spec(&pod.identity.spec_hash, applied) || !known {
             out.extend(delete(pod));
         }
     }

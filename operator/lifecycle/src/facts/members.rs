@@ -160,6 +160,13 @@ impl<'o> MemberObservation<'o> {
         node.is_some_and(|n| self.facts.agent(n).is_some())
     }
 
+    /// The latest attempt that the pod or its agent knows.
+    pub fn highest_attempt(&self) -> i64 {
+        let reported = self.reports.iter().map(|r| r.attempt);
+        let known = reported.chain(self.arrival.map(|a| a.attempt));
+        known.fold(self.pod.identity.attempt, i64::max)
+    }
+
     /// The report on a container's exit. The supervisor reports the exit of each attempt. The agent
     /// reports the exit of the container, unless the supervisor has already reported it.
     pub fn report_of(&self, container: &str, id: Option<&str>) -> Option<&'o Report> {

@@ -4,8 +4,20 @@ use serde_json::{Value, json};
 
 use super::env::DEFAULT_PORT;
 
-/// A pod with another hash of the spec is replaced. The hash excludes replica counts and fields
-/// that may change while members run.
+/// Version of [`spec_hash`]. A change of the hash of any spec needs another version, or an upgrade
+/// replaces all pods.
+const VERSION: &str = "1";
+
+/// True if two hashes have one version and name different specs. Hashes of different versions are
+/// not comparable: the spec of running members is immutable, so it is the same. An empty hash names
+/// no spec.
+pub(crate) fn names_other_spec(a: &str, b: &str) -> bool {
+    let version = |hash: &str| hash.split_once('-').map(|(version, _)| version.to_owned());
+    a != b && (a.is_empty() || b.is_empty() || version(a) == version(b))
+}
+
+/// A pod with another hash of the spec is replaced, unless [the versions differ](names_other_spec).
+/// The hash excludes replica counts and fields that may change while members run.
 ///
 /// Absent and empty fields hash alike, so that a new optional field restarts no workload on
 /// upgrade.
@@ -39,7 +51,7 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
     // Definitions of older versions fill in the default port.
     value["network"]["port"] = spec.network.port.unwrap_or(DEFAULT_PORT).into();
     prune(&mut value);
-    short_hash(&[&value.to_string()])
+    format!("{VERSION}-{}", short_hash(&[&value.to_string()]))
 }
 
 /// `None` for the default.
@@ -75,6 +87,58 @@ mod tests {
         let mut v = json!({"groups": [{"name": "a", "replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]});
         change(&mut v);
         spec_hash(&serde_json::from_value(v).unwrap())
+    }
+
+    /// A change of any of these hashes needs another [`VERSION`].
+    #[test]
+    fn the_hash_of_a_spec_is_the_same_in_all_releases() {
+        assert_eq!(with(|_| {}), "1-522615f8");
+        let full = with(|v| {
+            v["groups"] = json!([
+                {"name": "a", "replicas": 2, "size": 4, "template": {
+                    "metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
+                    "spec": {
+                        "containers": [{"name": "c", "image": "i", "command": ["train"], "args": ["--fast"],
+                            "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                            "ports": [{"containerPort": 80}], "securityContext": {"runAsUser": 7},
+                            "readinessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 5},
+                            "resources": {"limits": {"nvidia.com/gpu": "8", "memory": "64Gi"}, "requests": {"cpu": 2}},
+                            "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}]}],
+                        "initContainers": [{"name": "log", "image": "l", "restartPolicy": "Always"}],
+                        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+                        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]}}},
+                        "nodeSelector": {"disk": "fast"}, "terminationGracePeriodSeconds": 60, "hostNetwork": true}}},
+                {"name": "b", "dependsOn": [{"group": "a"}], "template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}]);
+            v["priorityClassName"] = json!("high");
+            v["scheduling"] = json!({"gang": {"scope": "Replica"}, "disruptionMode": "Single", "preemptionPolicy": "Never",
+                "topology": {"required": "zone"}});
+            v["failurePolicy"] = json!({"restartScope": "Replica", "rules": [{"name": "r", "action": "FailWorkload",
+                    "match": {"exitCodes": {"operator": "In", "values": [3]}}}],
+                "inPlace": {"withoutSupervisor": "Allow", "supervisor": "Never", "sharedMemory": "Keep", "stopGraceSeconds": 5}});
+            v["network"] = json!({"port": 4000, "subdomain": "s"});
+        });
+        assert_eq!(full, "1-a1d02c80");
+    }
+
+    #[test]
+    fn only_hashes_of_one_version_name_different_specs() {
+        for (a, b, other) in [
+            ("1-a", "1-a", false),
+            ("1-a", "1-b", true),
+            ("1-a", "2-b", false),
+            ("1-a", "b", false),
+            ("a", "b", true),
+            ("1-a", "", true),
+        ] {
+            assert_eq!(
+                (names_other_spec(a, b), names_other_spec(b, a)),
+                (other, other),
+                "{a} {b}"
+            );
+        }
     }
 
     #[test]

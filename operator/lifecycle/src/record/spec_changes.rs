@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
 
 use crate::facts::Facts;
 use crate::failure::incident::{restart_changed, restart_on_request};
 use crate::ledger::{DomainLedger, Ledger};
-use crate::objects::hash::spec_hash;
+use crate::objects::hash::{names_other_spec, spec_hash};
 use crate::view::Priority;
 
 pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
@@ -23,7 +23,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
         return;
     };
     let wanted = wanted(facts);
-    if applied.spec_hash != wanted.spec_hash {
+    if names_other_spec(&applied.spec_hash, &wanted.spec_hash) {
         if is_valid(facts) {
             ledger.release_all(facts);
             apply(facts, ledger);
@@ -72,9 +72,10 @@ fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
     align_entries(facts, ledger);
 }
 
-/// A new domain starts at the highest attempt, so that the workload's attempt never decreases.
+/// A new domain starts at the highest attempt, so that the workload's attempt never decreases. If the
+/// status was lost, the domain continues at the attempt of its members.
 fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
-    let attempt = ledger.highest_attempt.max(1);
+    let highest = ledger.highest_attempt.max(1);
     let mut gangs = BTreeMap::new();
     let mut domains = BTreeMap::new();
     for gang in &facts.gangs {
@@ -82,16 +83,26 @@ fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
         gangs.insert(gang.key.clone(), known.unwrap_or_default());
         for domain in &gang.domains {
             let known = ledger.domains.remove(&domain.key);
-            let new = DomainLedger {
-                attempt,
+            let entry = known.unwrap_or_else(|| DomainLedger {
+                attempt: highest.max(observed_attempt(facts, domain)),
                 ..DomainLedger::default()
-            };
-            domains.insert(domain.key.clone(), known.unwrap_or(new));
-            ledger.highest_attempt = attempt;
+            });
+            ledger.highest_attempt = ledger.highest_attempt.max(entry.attempt);
+            domains.insert(domain.key.clone(), entry);
         }
     }
     ledger.gangs = gangs;
     ledger.domains = domains;
+}
+
+/// The highest attempt of which the restart order, a pod or an agent of its node knows.
+fn observed_attempt(facts: &Facts<'_>, domain: &Domain) -> i64 {
+    let ordered = facts.order(&domain.key).map(|order| order.attempt);
+    let pods = domain.members.iter().flat_map(|member| {
+        let pods = facts.pods_of(member).iter();
+        pods.map(move |pod| facts.observe(member, pod).highest_attempt())
+    });
+    pods.chain(ordered).max().unwrap_or_default()
 }
 
 /// Added members join once they are placed. If members are removed, the remaining members restart

@@ -16,6 +16,7 @@ mod gates;
 mod hangs;
 mod incidents;
 mod late_agents;
+mod lost_status;
 mod meetings;
 mod mixed;
 mod native_groups;
