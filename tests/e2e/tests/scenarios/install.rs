@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use lockstep_api::names::labels;
 use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
 use lockstep_cluster::cluster::{Cluster, repository};
 use lockstep_cluster::manifests::gang;
@@ -397,14 +398,23 @@ async fn only_the_manager_creates_members_and_users_may_label_them() -> Result<(
         );
         let mut own = forged;
         let owners = own.metadata.owner_references.take();
-        let refused = pods.create(&PostParams::default(), &own).await.err();
-        let refused = refused.context("a copy has the label of a member")?;
-        ensure!(refused.to_string().contains("workload-uid"), "{refused}");
-        let copied = Patch::Merge(json!({"metadata": {"labels": own.labels()}}));
+        let mut copied = Vec::new();
+        for label in [labels::WORKLOAD_UID, labels::PUBLISHED] {
+            let refused = pods.create(&PostParams::default(), &own).await.err();
+            let refused = refused.context("a copy has the label of a member")?;
+            ensure!(refused.to_string().contains(label), "{refused}");
+            let value = own.labels_mut().remove(label);
+            copied.push(json!({"metadata": {"labels": {label: value}}}));
+        }
         own.metadata.labels = None;
         pods.create(&PostParams::default(), &own).await?;
-        let labelled = pods.patch("forged", &PatchParams::default(), &copied).await;
-        ensure!(labelled.is_err(), "an own pod got the label of a member");
+        for label in copied {
+            let labelled = Patch::Merge(label);
+            let labelled = pods
+                .patch("forged", &PatchParams::default(), &labelled)
+                .await;
+            ensure!(labelled.is_err(), "an own pod got a label of a member");
+        }
         let adopted = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
         let params = PatchParams::default();
         ensure!(
