@@ -183,6 +183,9 @@ impl Index {
         for key in touched.workloads {
             self.queue.add(key);
         }
+        for key in touched.urgent {
+            self.queue.add_urgent(key);
+        }
         if touched.scheduler {
             self.scheduler.notify_one();
         }

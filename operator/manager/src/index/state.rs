@@ -25,6 +25,8 @@ pub use lockstep_api::key::Key;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     pub workloads: BTreeSet<Key>,
+    /// Workloads whose spec has changed, or that were deleted.
+    pub urgent: BTreeSet<Key>,
     pub scheduler: bool,
 }
 

@@ -3,6 +3,9 @@
 //! A key is queued at most once, and at most one worker processes it. A key added during its pass
 //! is queued again afterwards. Each consecutive failure lengthens the back-off of a key, with
 //! jitter, and delays no other key.
+//!
+//! A key whose last pass did not finish its requests is deferred: other keys come first, as in the
+//! priority queue of controller-runtime. An urgent change of its object ends that.
 
 mod metrics;
 
@@ -51,6 +54,11 @@ pub struct Queue<K> {
 
 struct Inner<K> {
     ready: VecDeque<K>,
+    /// Deferred keys that are due.
+    later: VecDeque<K>,
+    deferred: HashSet<K>,
+    /// Keys added by an urgent change.
+    urgent: HashSet<K>,
     added: HashMap<K, Instant>,
     /// Keys that are not due yet, ordered by due time.
     delayed: BTreeSet<(Instant, K)>,
@@ -73,6 +81,9 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     ) -> Self {
         let inner = Inner {
             ready: VecDeque::new(),
+            later: VecDeque::new(),
+            deferred: HashSet::new(),
+            urgent: HashSet::new(),
             added: HashMap::new(),
             delayed: BTreeSet::new(),
             due: HashMap::new(),
@@ -95,6 +106,23 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         let now = self.clock.monotonic();
         self.inner.lock().push(key, now, &self.metrics);
         self.wake.notify_one();
+    }
+
+    /// Adds a key that is not deferred.
+    pub fn add_urgent(&self, key: K) {
+        let now = self.clock.monotonic();
+        self.inner.lock().push_urgent(key, now, &self.metrics);
+        self.wake.notify_one();
+    }
+
+    /// Defers a key during its pass: until its next pass begins, other keys come first.
+    pub fn defer(&self, key: K) {
+        self.inner.lock().deferred.insert(key);
+    }
+
+    /// True if a key that is not deferred waits for a pass.
+    pub fn has_ready(&self) -> bool {
+        !self.inner.lock().ready.is_empty()
     }
 
     /// Keeps an earlier due time.
@@ -194,14 +222,34 @@ impl<K: Clone + Ord + Hash> Inner<K> {
         }
         self.undelay(&key);
         self.added.insert(key.clone(), now);
-        self.ready.push_back(key);
-        metrics.added(self.ready.len());
+        if self.deferred.contains(&key) && !self.urgent.contains(&key) {
+            self.later.push_back(key);
+        } else {
+            self.ready.push_back(key);
+        }
+        metrics.added(self.depth());
+    }
+
+    fn push_urgent(&mut self, key: K, now: Instant, metrics: &QueueMetrics) {
+        self.urgent.insert(key.clone());
+        if let Some(at) = self.later.iter().position(|k| *k == key) {
+            self.later.remove(at);
+            self.ready.push_back(key);
+        } else {
+            self.push(key, now, metrics);
+        }
+    }
+
+    fn depth(&self) -> usize {
+        self.ready.len() + self.later.len()
     }
 
     fn pop(&mut self, now: Instant, metrics: &QueueMetrics) -> Option<K> {
-        let key = self.ready.pop_front()?;
+        let key = self.ready.pop_front().or_else(|| self.later.pop_front())?;
+        self.deferred.remove(&key);
+        self.urgent.remove(&key);
         if let Some(added) = self.added.remove(&key) {
-            metrics.taken(now - added, self.ready.len());
+            metrics.taken(now - added, self.depth());
         }
         self.working.insert(key.clone(), now);
         Some(key)
@@ -307,6 +355,46 @@ mod tests {
         q.done(&"a", Ok(()), Duration::ZERO);
         q.add("a");
         assert_eq!(q.next().await, "a", "no rest is asked for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deferred_key_comes_after_all_other_keys() {
+        let q = queue();
+        q.add("a");
+        assert_eq!(q.next().await, "a");
+        q.add("a");
+        q.defer("a");
+        q.done(&"a", Ok(()), Duration::ZERO);
+        q.add("b");
+        q.add("a");
+        assert!(q.has_ready());
+        assert_eq!((q.next().await, q.has_ready()), ("b", false));
+        assert_eq!(q.next().await, "a");
+        q.done(&"a", Ok(()), Duration::ZERO);
+        q.add("a");
+        q.add("c");
+        assert_eq!(q.next().await, "a", "it is deferred once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_urgent_change_ends_the_deferral_of_a_key() {
+        for during in [true, false] {
+            let q = queue();
+            q.add("a");
+            assert_eq!(q.next().await, "a");
+            q.add("a");
+            if during {
+                q.add_urgent("a");
+            }
+            q.defer("a");
+            q.done(&"a", Ok(()), Duration::ZERO);
+            if !during {
+                q.add_urgent("a");
+            }
+            q.add("b");
+            assert_eq!((q.next().await, q.next().await), ("a", "b"));
+            assert!(nothing_within(&q, 100).await);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -331,7 +331,11 @@ impl Controller {
     ) -> Result<(), ApiError> {
         let count = actions.len();
         let now = self.parts.clock.wall();
-        let acted = self.actions.act(view, actions, now).await;
+        let others_wait = || self.parts.queue.has_ready();
+        let acted = self.actions.act(view, actions, now, others_wait).await;
+        if acted.unfinished {
+            self.parts.queue.defer(key.clone());
+        }
         debug!(workload = %key, actions = count, refused = acted.refusals.len(), "acted");
         for class in &acted.ignored {
             self.parts.metrics.passes.failed(*class);

@@ -90,7 +90,9 @@ fn sender(api: &FakeApi, in_flight: usize) -> ActionSender {
 }
 
 async fn act(api: &FakeApi, in_flight: usize, actions: Vec<Action>) -> ActionResults {
-    sender(api, in_flight).act(&view(), actions, now()).await
+    sender(api, in_flight)
+        .act(&view(), actions, now(), || false)
+        .await
 }
 
 fn now() -> DateTime<Utc> {
@@ -371,6 +373,6 @@ async fn a_stopping_manager_sends_no_more() {
     let api = FakeApi::new();
     let sender = sender(&api, 8);
     sender.stop.cancel();
-    sender.act(&view(), vec![create(0)], now()).await;
+    sender.act(&view(), vec![create(0)], now(), || false).await;
     assert_eq!(api.writes(), Vec::<String>::new());
 }

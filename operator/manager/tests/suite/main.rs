@@ -7,4 +7,5 @@ mod acting;
 mod command;
 mod documented;
 mod fake_api;
+mod mass_start;
 mod smoke;

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
-const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
+pub const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
 const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
-const PODS: &str = "api/v1/pods";
+pub const PODS: &str = "api/v1/pods";
 
 /// A wall clock that follows tokio's clock.
 struct TokioClock {
@@ -47,7 +47,7 @@ impl Clock for TokioClock {
     }
 }
 
-fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
+pub fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
     let config = Config::parse("{resyncPeriod: 5s}").unwrap();
     Deps {
         transports: Transports {
@@ -70,7 +70,7 @@ fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
     }
 }
 
-fn node(name: &str) -> Value {
+pub fn node(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
         "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110"},
             "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.37.2"}}})
@@ -84,7 +84,7 @@ fn two_nodes() -> FakeApi {
     api
 }
 
-fn workload(name: &str) -> Value {
+pub fn workload(name: &str) -> Value {
     json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
         "metadata": {"name": name, "namespace": "ml", "generation": 1},
         "spec": {"groups": [{"name": "workers", "size": 2, "template": {"spec": {"containers": [
@@ -109,7 +109,7 @@ fn holder(leases: &[Value]) -> Option<&str> {
     leases.first()?["spec"]["holderIdentity"].as_str()
 }
 
-async fn within<T>(what: impl Future<Output = T>) -> T {
+pub async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(2), what)
         .await
         .expect("within two minutes of simulated time")

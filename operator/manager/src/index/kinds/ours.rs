@@ -56,7 +56,11 @@ impl Watched for Workloads {
         state.workload_keys.insert(workload.uid, key.clone());
         state.set_workload(&key, Some(workload.object));
         state.read_gangs_of(&key, touched);
-        touched.workloads.insert(key);
+        if same_spec {
+            touched.workloads.insert(key);
+        } else {
+            touched.urgent.insert(key);
+        }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
@@ -67,7 +71,7 @@ impl Watched for Workloads {
                 state.disrupted.remove(uid);
             }
             state.read_gangs_of(key, touched);
-            touched.workloads.insert(key.clone());
+            touched.urgent.insert(key.clone());
         }
     }
 

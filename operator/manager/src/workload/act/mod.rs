@@ -3,7 +3,7 @@
 //! Actions are sent in order, and adjacent actions of one kind concurrently, up to a bound. The
 //! first failure or the time limit ends the pass, and the next pass decides again. Without the
 //! limit, hundreds of slow requests would delay the response to a failure, suspension or deletion
-//! by minutes.
+//! by minutes. Creations of pods end as soon as other workloads wait, which then come first.
 //!
 //! Every delete and every patch of a pod names the pod's UID, so a later pod of that name is safe.
 //! Before a pass, [`crate::index::OwnWrites`] ensures that the cache contains own writes. A failure
@@ -46,7 +46,7 @@ pub struct ActionResults {
     pub failed: Option<(u8, String)>,
     /// Error classes of failed best-effort requests.
     pub ignored: Vec<ErrorClass>,
-    /// True if the time limit ended the pass.
+    /// True if requests remain, because the pass took too long or other workloads wait.
     pub unfinished: bool,
 }
 
@@ -122,12 +122,14 @@ pub struct ActionSender {
 }
 
 impl ActionSender {
-    /// Sends the actions of one pass, decided at `now`.
+    /// Sends the actions of one pass, decided at `now`. Creations of pods yield to other workloads if
+    /// `others_wait`.
     pub async fn act(
         &self,
         view: &WorkloadView,
         actions: Vec<Action>,
         now: DateTime<Utc>,
+        others_wait: impl Fn() -> bool,
     ) -> ActionResults {
         let mut results = ActionResults::default();
         let end = self.clock.monotonic() + LONGEST;
@@ -136,6 +138,7 @@ impl ActionSender {
             if results.stopped() || self.stop.is_cancelled() {
                 break;
             }
+            let yields = matches!(first, Action::CreatePod { .. });
             let kind = std::mem::discriminant(&first);
             let same_kind =
                 std::iter::from_fn(|| actions.next_if(|a| std::mem::discriminant(a) == kind));
@@ -144,7 +147,7 @@ impl ActionSender {
                 .map(async |action| (Request::of(&action), self.send(view, action, now).await));
             let settle = |(request, result)| {
                 results.absorb(request, result);
-                results.unfinished |= self.clock.monotonic() >= end;
+                results.unfinished |= self.clock.monotonic() >= end || yields && others_wait();
                 if results.stopped() || self.stop.is_cancelled() {
                     return ControlFlow::Break(());
                 }
@@ -152,6 +155,7 @@ impl ActionSender {
             };
             self.actor.send_all(requests, settle).await;
         }
+        results.unfinished &= actions.peek().is_some();
         results
     }
 }
