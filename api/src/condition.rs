@@ -173,6 +173,9 @@ pub mod reasons {
     pub const EXCEEDS_CLUSTER: &str = "ExceedsCluster";
     /// A policy, Pod Security or RBAC refused a pod, and all pods of the gang were deleted.
     pub const FORBIDDEN: &str = "Forbidden";
+    /// A webhook changed a part of a pod by which Lockstep identifies or places the pod, and all pods of
+    /// the gang were deleted.
+    pub const POD_ALTERED: &str = "PodAltered";
     /// The API server refuses a pod of the template. The message contains the field path.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
     /// The API server refuses another object of the workload. The message contains the field path.

@@ -44,6 +44,7 @@ pub mod zones;
 
 pub use cause::looks_killed;
 pub use objects::hash::spec_hash;
+pub use objects::pod::altered_part;
 pub use objects::supervise::obstacle;
 pub use pass::decide;
 pub use plan::{Action, Object, Pass, Plan};

@@ -229,4 +229,6 @@ pub enum RefusalKind {
     Invalid,
     /// 409: another owner's object has the name.
     NameTaken,
+    /// Created, but a webhook has changed what identifies or places the pod.
+    Altered,
 }

@@ -69,6 +69,10 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "change the template or the policy in the message; Lockstep retries",
     ),
     (
+        r::POD_ALTERED,
+        "exempt pods with label `training.lockstep.dev/workload-uid` from the webhook; Lockstep retries",
+    ),
+    (
         r::INVALID_TEMPLATE,
         "fix the field in the message: suspend the workload, change the template, resume the workload",
     ),

@@ -218,6 +218,10 @@ fn waiting(reason: &str, explain: &str, failed_log: &str, namespace: &str) -> St
             "an admission policy denies the pods: change the template as the message says, or contact the owner of the policy"
                 .to_owned()
         }
+        reasons::POD_ALTERED => {
+            "exempt pods with the label training.lockstep.dev/workload-uid from the mutating webhook that changes them; Lockstep retries"
+                .to_owned()
+        }
         reasons::WAITING_FOR_DEPENDENCY => {
             "no action needed: the workload starts after the groups in dependsOn".to_owned()
         }

@@ -39,6 +39,35 @@ pub(super) fn pin(spec: &mut PodSpec, node: &str) {
     }
 }
 
+/// True if the terms of a pod as stored still have the pin of the pod as sent.
+pub(super) fn keeps_pin(sent: &PodSpec, stored: &PodSpec) -> bool {
+    let pin = terms(sent).first().and_then(pins);
+    let stored = terms(stored);
+    pin.is_none()
+        || !stored.is_empty()
+            && stored
+                .iter()
+                .filter(|t| selects_something(t))
+                .all(|t| pins(t) == pin)
+}
+
+fn terms(spec: &PodSpec) -> &[NodeSelectorTerm] {
+    let affinity = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref());
+    let required = affinity.and_then(|a| {
+        a.required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    required.map_or(&[], |required| &required.node_selector_terms)
+}
+
+/// The pin is the last of the fields.
+fn pins(term: &NodeSelectorTerm) -> Option<&NodeSelectorRequirement> {
+    term.match_fields.as_ref()?.last()
+}
+
 fn selects_something(term: &NodeSelectorTerm) -> bool {
     let lists = [&term.match_expressions, &term.match_fields];
     lists.into_iter().flatten().any(|list| !list.is_empty())

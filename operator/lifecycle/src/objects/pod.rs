@@ -20,6 +20,15 @@ use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;
 use lockstep_api::membership::Membership;
 
+/// What [`Identity::read`](crate::pods::Identity::read) reads and no later request repairs.
+const IDENTITY_LABELS: [&str; 3] = [labels::GROUP, labels::REPLICA, labels::INDEX];
+const IDENTITY_ANNOTATIONS: [&str; 4] = [
+    annotations::SPEC_HASH,
+    annotations::TIER,
+    annotations::ATTEMPT,
+    annotations::PLACEMENT,
+];
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodPlan<'a> {
     pub member: &'a Member,
@@ -226,6 +235,22 @@ fn pod_annotations(
         out.insert(key.to_owned(), value);
     }
     out
+}
+
+/// The part of a created pod by which decisions identify or place it, if a webhook has changed it.
+pub fn altered_part(sent: &Pod, stored: &Pod) -> Option<String> {
+    let labels = |pod: &Pod, key: &str| pod.metadata.labels.as_ref()?.get(key).cloned();
+    let annotations = |pod: &Pod, key: &str| pod.metadata.annotations.as_ref()?.get(key).cloned();
+    let mut identity = IDENTITY_LABELS.into_iter();
+    if let Some(key) = identity.find(|key| labels(sent, key) != labels(stored, key)) {
+        return Some(format!("label {key}"));
+    }
+    let mut identity = IDENTITY_ANNOTATIONS.into_iter();
+    if let Some(key) = identity.find(|key| annotations(sent, key) != annotations(stored, key)) {
+        return Some(format!("annotation {key}"));
+    }
+    let (sent, stored) = (sent.spec.as_ref()?, stored.spec.as_ref()?);
+    (!affinity::keeps_pin(sent, stored)).then(|| "spec.affinity.nodeAffinity".into())
 }
 
 /// Pods for a dry run, one per group.

@@ -43,6 +43,7 @@ fn reason(refusal: &RefusedRequest) -> &'static str {
         RefusalKind::Forbidden => reasons::FORBIDDEN,
         RefusalKind::Invalid => reasons::INVALID_TEMPLATE,
         RefusalKind::NameTaken => reasons::NAME_CONFLICT,
+        RefusalKind::Altered => reasons::POD_ALTERED,
     }
 }
 

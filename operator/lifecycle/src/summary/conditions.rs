@@ -242,7 +242,7 @@ fn advice(kind: RefusalKind) -> &'static str {
         RefusalKind::Invalid => {
             "; it follows from name and spec of this workload: change there what the message names"
         }
-        RefusalKind::QuotaExceeded | RefusalKind::Forbidden => "",
+        RefusalKind::QuotaExceeded | RefusalKind::Forbidden | RefusalKind::Altered => "",
     }
 }
 
@@ -256,6 +256,7 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
         RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
         RefusalKind::Forbidden => reasons::FORBIDDEN,
         RefusalKind::Invalid => reasons::INVALID_OBJECT,
+        RefusalKind::Altered => reasons::POD_ALTERED,
     };
     let message = &refusal.message;
     // Most messages already begin with the object.

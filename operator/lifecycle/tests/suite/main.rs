@@ -37,3 +37,4 @@ mod silent_nodes;
 mod slow_news;
 mod starts;
 mod stragglers;
+mod webhooks;

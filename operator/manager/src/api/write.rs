@@ -72,7 +72,8 @@ where
     Ok(api.list(&one).await?.items.into_iter().next())
 }
 
-pub async fn create<K>(api: &Api<K>, object: &K) -> Result<Written, ApiError>
+/// Returns the object as stored.
+pub async fn create<K>(api: &Api<K>, object: &K) -> Result<K, ApiError>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Serialize,
 {
@@ -80,7 +81,7 @@ where
         field_manager: Some(FIELD_MANAGER.into()),
         ..PostParams::default()
     };
-    Written::of(&api.create(&params, object).await?)
+    Ok(api.create(&params, object).await?)
 }
 
 /// Restores a label with this value.

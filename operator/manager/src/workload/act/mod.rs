@@ -18,14 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use kube::{Resource, ResourceExt};
 use lockstep_api::ids::ResourceVersion;
-use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
+use lockstep_api::names::{annotations, labels};
+use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
 use lockstep_model::Admission;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Actor;
 use crate::api::error::{ApiError, ErrorClass};
+use crate::api::write::Written;
 use crate::clock::Clock;
 use crate::index::WatchedKind;
 
@@ -72,6 +75,10 @@ impl ActionResults {
             ActionResult::Ignored(class) => self.ignored.push(class),
             ActionResult::Judged(judged) => self.judged = Some(*judged),
             ActionResult::Refused(refusal) => self.refusals.push(refusal),
+            ActionResult::Altered(refusal, kind, version) => {
+                self.writes.push((kind, version));
+                self.refusals.push(refusal);
+            }
             ActionResult::Failed(failure) if self.failure.is_none() => {
                 if failure.class.is_about_request() {
                     let Request { rank, verb, kind } = request;
@@ -110,6 +117,8 @@ enum ActionResult {
     Ignored(ErrorClass),
     Judged(Box<Judged>),
     Refused(RefusedRequest),
+    /// Stored, but changed by a webhook.
+    Altered(RefusedRequest, WatchedKind, ResourceVersion),
     Failed(ApiError),
 }
 
@@ -158,4 +167,45 @@ impl ActionSender {
         results.unfinished &= actions.peek().is_some();
         results
     }
+}
+
+/// The part of a stored object that a webhook must not change, if it differs from the sent object.
+type AlteredPart<K> = fn(&K, &K) -> Option<String>;
+
+fn unchecked<K>(_: &K, _: &K) -> Option<String> {
+    None
+}
+
+fn stored_as<K: Resource<DynamicType = ()>>(
+    target: Target,
+    kind: WatchedKind,
+    sent: &K,
+    stored: &K,
+    altered: AlteredPart<K>,
+    now: DateTime<Utc>,
+) -> ActionResult {
+    let version = match Written::of(stored) {
+        Ok(Written::At(version)) => version,
+        Ok(Written::Unchanged) => return ActionResult::Nothing,
+        Err(error) => return ActionResult::Failed(error),
+    };
+    let Some(part) = altered(sent, stored) else {
+        return ActionResult::Accepted(target, kind, version);
+    };
+    let refusal = RefusedRequest {
+        target,
+        kind: RefusalKind::Altered,
+        message: format!(
+            "a webhook changed {part} of the created pod {}: exempt pods with the label {} from the webhook",
+            sent.name_any(),
+            labels::WORKLOAD_UID
+        ),
+        at: now,
+        placement: placement_of(sent),
+    };
+    ActionResult::Altered(refusal, kind, version)
+}
+
+fn placement_of(object: &impl ResourceExt) -> Option<String> {
+    object.annotations().get(annotations::PLACEMENT).cloned()
 }

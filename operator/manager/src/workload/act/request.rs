@@ -5,18 +5,18 @@ use k8s_openapi::api::scheduling::v1beta1;
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::ids::Uid;
-use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
+use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::pods::END_AT_ONCE;
 use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
-use lockstep_lifecycle::{Action, Object, WorkloadView};
+use lockstep_lifecycle::{Action, Object, WorkloadView, altered_part};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::dry_run::unanswered;
-use super::{ActionResult, ActionSender};
+use super::{ActionResult, ActionSender, AlteredPart, placement_of, stored_as, unchecked};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
@@ -64,7 +64,8 @@ impl ActionSender {
             Action::EndPod { name, uid } => changed(self.end_pod(view, &name, &uid).await),
             Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
             Action::CreatePod { member, pod } => {
-                self.create(view, WatchedKind::Pod, Target::Pod(member), &*pod, now)
+                let target = Target::Pod(member);
+                self.create(view, WatchedKind::Pod, target, &*pod, altered_part, now)
                     .await
             }
             Action::DeleteSurplus { surplus, name, uid } => {
@@ -141,27 +142,41 @@ impl ActionSender {
         let target = Target::Object(object.kind(), object.name().to_owned());
         match object {
             Object::Service(o) => {
-                self.create(view, WatchedKind::Service, target, &*o, now)
+                self.create(view, WatchedKind::Service, target, &*o, unchecked, now)
                     .await
             }
             Object::Workload(o) => {
-                self.create(view, WatchedKind::Workload, target, &*o, now)
+                self.create(view, WatchedKind::Workload, target, &*o, unchecked, now)
                     .await
             }
             Object::PodGroup(o) => {
-                self.create(view, WatchedKind::PodGroup, target, &*o, now)
+                self.create(view, WatchedKind::PodGroup, target, &*o, unchecked, now)
                     .await
             }
             Object::NativeWorkload(o) => {
-                self.create(view, WatchedKind::NativeWorkload, target, &*o, now)
-                    .await
+                self.create(
+                    view,
+                    WatchedKind::NativeWorkload,
+                    target,
+                    &*o,
+                    unchecked,
+                    now,
+                )
+                .await
             }
             Object::NativePodGroup(o) => {
-                self.create(view, WatchedKind::NativePodGroup, target, &*o, now)
-                    .await
+                self.create(
+                    view,
+                    WatchedKind::NativePodGroup,
+                    target,
+                    &*o,
+                    unchecked,
+                    now,
+                )
+                .await
             }
             Object::RestartOrder(o) => {
-                self.create(view, WatchedKind::RestartOrder, target, &*o, now)
+                self.create(view, WatchedKind::RestartOrder, target, &*o, unchecked, now)
                     .await
             }
         }
@@ -173,6 +188,7 @@ impl ActionSender {
         kind: WatchedKind,
         target: Target,
         object: &K,
+        altered: AlteredPart<K>,
         now: DateTime<Utc>,
     ) -> ActionResult
     where
@@ -184,9 +200,9 @@ impl ActionSender {
     {
         let api: Api<K> = self.actor.writes(view.namespace());
         match create(&api, object).await {
-            Ok(written) => accepted(target, kind, written),
+            Ok(stored) => stored_as(target, kind, object, &stored, altered, now),
             Err(error) if error.class == ErrorClass::AlreadyExists => {
-                self.adopt(view, kind, target, object, now).await
+                self.adopt(view, kind, target, object, altered, now).await
             }
             Err(error) => refused(target, error, placement_of(object), now),
         }
@@ -201,6 +217,7 @@ impl ActionSender {
         kind: WatchedKind,
         target: Target,
         object: &K,
+        altered: AlteredPart<K>,
         now: DateTime<Utc>,
     ) -> ActionResult
     where
@@ -218,6 +235,9 @@ impl ActionSender {
         };
         let leaving = found.meta().deletion_timestamp.is_some() || ended(&found);
         match controller_uid(&found) {
+            Some(uid) if uid == view.uid() && !leaving && altered(object, &found).is_some() => {
+                stored_as(target, kind, object, &found, altered, now)
+            }
             Some(uid) if uid == view.uid() && !leaving => {
                 // The watch selects objects by this label, so without it the cache lacks the
                 // object.
@@ -410,10 +430,6 @@ fn refused(
         at: now,
         placement,
     })
-}
-
-fn placement_of(object: &impl ResourceExt) -> Option<String> {
-    object.annotations().get(annotations::PLACEMENT).cloned()
 }
 
 fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {

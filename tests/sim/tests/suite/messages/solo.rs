@@ -113,6 +113,14 @@ pub(super) const STORIES: &[Story] = &[
             }));
         })
     }),
+    ("has a webhook that drops annotations of its pods", || {
+        refused(|w| {
+            w.store().admission.webhook = Some(Box::new(|pod| {
+                pod["metadata"]["annotations"] = json!({});
+                Ok(())
+            }));
+        })
+    }),
     ("has a service that is invalid", || {
         refused(|w| {
             let rule = Rule {
