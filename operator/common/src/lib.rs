@@ -7,9 +7,11 @@
 //! | [`endpoints`] | health and metrics over HTTP |
 //! | [`log`] | command-line arguments and setup of the log |
 //! | [`signals`] | SIGTERM and SIGINT |
+//! | [`watch`] | lists and watches of one kind, with retries |
 
 pub mod api_server;
 pub mod connection;
 pub mod endpoints;
 pub mod log;
 pub mod signals;
+pub mod watch;

@@ -7,28 +7,27 @@
 //! evicted together.
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Client};
 use lockstep_api::key::Key;
 use lockstep_api::native_group::{
     NATIVE_COMPOSITES, NATIVE_GROUP, NATIVE_POD_GROUPS, NATIVE_VERSION, NativeSupport, PodField,
     probe,
 };
+use lockstep_common::watch::{WatchHandler, watch};
 use lockstep_model::{NativeGroup, NativeKind};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use crate::index::{Index, Watching, watch_native};
 
@@ -197,32 +196,47 @@ impl Discovery {
 
 /// Watches groups of a kind and version in which Lockstep creates none, for their disruption modes.
 async fn watch_modes(watching: Watching, kind: NativeKind, version: String, index: Arc<Index>) {
-    let Watching { client, random, .. } = watching;
     let name = match kind {
         NativeKind::PodGroup => "PodGroup",
         NativeKind::CompositePodGroup => "CompositePodGroup",
     };
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(NATIVE_GROUP, &version, name));
-    let api = Api::<DynamicObject>::all_with(client, &resource);
-    let mut listed = HashSet::new();
-    let mut events = pin!(watcher(api, watcher::Config::default()));
-    while let Some(event) = events.next().await {
+    let api = Api::<DynamicObject>::all_with(watching.client.clone(), &resource);
+    let handler = ModeHandler {
+        index,
+        kind,
+        listed: HashSet::new(),
+        watching,
+    };
+    match watch(name, api, Config::default(), handler).await {}
+}
+
+struct ModeHandler {
+    index: Arc<Index>,
+    kind: NativeKind,
+    listed: HashSet<Key>,
+    watching: Watching,
+}
+
+impl WatchHandler<DynamicObject> for ModeHandler {
+    fn event(&mut self, event: Event<DynamicObject>) {
+        let (index, kind) = (&self.index, self.kind);
         match event {
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(group)) => {
-                listed.insert(Key::of(&group));
+            Event::Init => self.listed.clear(),
+            Event::InitApply(group) => {
+                self.listed.insert(Key::of(&group));
                 index.set_native_group(kind, &Key::of(&group), Some(read(&group)));
             }
-            Ok(Event::InitDone) => index.keep_native_groups(kind, &std::mem::take(&mut listed)),
-            Ok(Event::Apply(group)) => {
+            Event::InitDone => index.keep_native_groups(kind, &std::mem::take(&mut self.listed)),
+            Event::Apply(group) => {
                 index.set_native_group(kind, &Key::of(&group), Some(read(&group)));
             }
-            Ok(Event::Delete(group)) => index.set_native_group(kind, &Key::of(&group), None),
-            Err(error) => {
-                warn!(%error, kind = name, "watch of groups of {NATIVE_GROUP} failed");
-                tokio::time::sleep(random.jittered(RETRY)).await;
-            }
+            Event::Delete(group) => index.set_native_group(kind, &Key::of(&group), None),
         }
+    }
+
+    fn failed(&mut self, error: &Error, failures: u32) -> Duration {
+        self.watching.wait(error, failures)
     }
 }
 

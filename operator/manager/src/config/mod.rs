@@ -175,7 +175,7 @@ impl Default for ClientConfig {
             read_timeout: secs(30),
             write_timeout: secs(8),
             watch_backoff_min: millis(500),
-            watch_backoff_max: secs(30),
+            watch_backoff_max: secs(5),
         }
     }
 }

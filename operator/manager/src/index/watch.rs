@@ -1,12 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use lockstep_api::names::labels;
+use lockstep_common::watch::{self, WatchHandler, requested_wait};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
 
 use super::kinds::{
     Agents, Budgets, Claims, Namespaces, NativePodGroups, NativeWorkloads, Nodes, Orders,
@@ -25,12 +24,19 @@ pub struct Watching {
     pub errors: WatchErrors,
 }
 
+impl Watching {
+    /// The wait after a failure of a watch.
+    pub(crate) fn wait(&self, error: &watcher::Error, failures: u32) -> Duration {
+        requested_wait(error) + self.random.jittered(self.backoff.wait(failures))
+    }
+}
+
 pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let everything = watcher::Config::default();
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
     macro_rules! spawn {
         ($($kind:ty),* $(,)?) => {
-            $(tasks.spawn(watch::<$kind>(index.clone(), watching.clone(), everything.clone()));)*
+            $(tasks.spawn(follow::<$kind>(index.clone(), watching.clone(), everything.clone()));)*
         };
     }
     spawn!(
@@ -49,75 +55,44 @@ pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()
         Quotas,
         Namespaces,
     );
-    tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
+    tasks.spawn(follow::<Services>(index.clone(), watching.clone(), ours));
 }
 
 /// Watches native groups, until the tasks are dropped.
 pub fn watch_native(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let all = watcher::Config::default();
     let (index, watching) = (index.clone(), watching.clone());
-    tasks.spawn(watch::<NativeWorkloads>(
+    tasks.spawn(follow::<NativeWorkloads>(
         index.clone(),
         watching.clone(),
         all.clone(),
     ));
-    tasks.spawn(watch::<NativePodGroups>(index, watching, all));
+    tasks.spawn(follow::<NativePodGroups>(index, watching, all));
 }
 
-/// Each iteration is one list and the watch after it. Lists are streamed (KEP-3157) unless the
-/// previous list failed, as in client-go.
-async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
-    let mut feed = Feed::<W>::new();
-    let mut failures: u32 = 0;
-    let mut streamed = true;
-    loop {
-        let config = if streamed {
-            config.clone().streaming_lists()
-        } else {
-            config.clone()
-        };
-        let mut events = std::pin::pin!(watcher(
-            Api::<W::Received>::all(watching.client.clone()),
-            config
-        ));
-        let (mut begun, mut complete) = (false, false);
-        while let Some(event) = events.next().await {
-            match event {
-                // The watcher lists again if the server closes a streamed list early.
-                Ok(watcher::Event::Init) if begun => break,
-                Ok(event) => {
-                    begun = true;
-                    complete |= matches!(event, watcher::Event::InitDone);
-                    if !matches!(event, watcher::Event::Init) {
-                        failures = 0;
-                    }
-                    feed.handle(&index, event);
-                }
-                Err(error) => {
-                    failures = failures.saturating_add(1);
-                    watching.errors.count(W::KIND.name());
-                    let wait = watching.random.jittered(watching.backoff.wait(failures));
-                    warn!(kind = W::KIND.name(), %error, wait_ms = wait.as_millis() as u64, "watch failed");
-                    if streamed && !complete {
-                        break;
-                    }
-                    tokio::time::sleep(wait).await;
-                    if needs_list(&error) {
-                        break;
-                    }
-                }
-            }
-        }
-        if streamed && !complete {
-            let kind = W::KIND.name();
-            info!(kind, "the streamed list failed: listing in pages");
-        }
-        streamed = complete;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+async fn follow<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
+    let api = Api::<W::Received>::all(watching.client.clone());
+    let handler = FeedHandler::<W> {
+        feed: Feed::new(),
+        index,
+        watching,
+    };
+    match watch::watch(W::KIND.name(), api, config, handler).await {}
+}
+
+struct FeedHandler<W: Watched> {
+    feed: Feed<W>,
+    index: Arc<Index>,
+    watching: Watching,
+}
+
+impl<W: Watched> WatchHandler<W::Received> for FeedHandler<W> {
+    fn event(&mut self, event: watcher::Event<W::Received>) {
+        self.feed.handle(&self.index, event);
     }
-}
 
-/// True if the watch cannot resume: the server no longer has the changes since its version.
-fn needs_list(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
+    fn failed(&mut self, error: &watcher::Error, failures: u32) -> Duration {
+        self.watching.errors.count(W::KIND.name());
+        self.watching.wait(error, failures)
+    }
 }
