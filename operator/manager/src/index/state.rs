@@ -47,6 +47,7 @@ pub(super) struct PodEntry {
 
 #[derive(Debug)]
 pub(super) struct AgentPods {
+    pub bound: usize,
     pub ready: usize,
     /// Since when this is so: some pod is ready, or none is.
     pub since: DateTime<Utc>,
@@ -336,25 +337,45 @@ impl State {
         }
         let mut changed = Vec::new();
         if let Some((node, ready)) = old {
-            self.count_agents(&node, |count| count.saturating_sub(usize::from(ready)));
+            self.count_agents(&node, |pods| {
+                pods.bound = pods.bound.saturating_sub(1);
+                pods.ready = pods.ready.saturating_sub(usize::from(ready));
+            });
             changed.push(node);
         }
         if let Some((node, ready)) = seen {
-            self.count_agents(&node, |count| count + usize::from(ready));
+            self.count_agents(&node, |pods| {
+                pods.bound += 1;
+                pods.ready += usize::from(ready);
+            });
             changed.push(node);
         }
         changed.retain(|node| self.refresh_agent(node));
+        for node in &changed {
+            self.forget_agent_pods(node.as_str());
+        }
         changed
     }
 
-    fn count_agents(&mut self, node: &NodeName, change: impl Fn(usize) -> usize) {
+    fn count_agents(&mut self, node: &NodeName, change: impl Fn(&mut AgentPods)) {
         let since = self.heard_at;
-        let unknown = AgentPods { ready: 0, since };
-        let pods = self.agents_of.entry(node.clone()).or_insert(unknown);
+        let pods = self.agents_of.entry(node.clone()).or_insert(AgentPods {
+            bound: 0,
+            ready: 0,
+            since,
+        });
         let before = pods.ready;
-        pods.ready = change(before);
+        change(pods);
         if (pods.ready > 0) != (before > 0) {
             pods.since = since;
+        }
+    }
+
+    /// Forgets a node without agent pod and `NodeAgent`: the node is gone.
+    pub(super) fn forget_agent_pods(&mut self, node: &str) {
+        let is_unused = self.agents_of.get(node).is_some_and(|pods| pods.bound == 0);
+        if is_unused && !self.agents.contains_key(node) {
+            self.agents_of.remove(node);
         }
     }
 

@@ -48,6 +48,10 @@ impl Fixture {
         Feed::<W>::new().handle(&self.index, Event::Apply(received(object)));
     }
 
+    fn gone<W: Watched>(&self, object: &Value) {
+        Feed::<W>::new().handle(&self.index, Event::Delete(received(object)));
+    }
+
     /// Workloads that need a pass since the last call.
     async fn dirty(&self) -> Vec<String> {
         let mut names = Vec::new();
@@ -408,6 +412,33 @@ async fn an_agent_is_ready_while_its_pod_is() {
     outside["metadata"]["namespace"] = json!("tenant");
     f.see::<Pods>(&outside);
     assert!(!ready(&f), "a tenant's pod with the label is no agent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_the_agent_of_a_deleted_node() {
+    for agent_first in [true, false] {
+        let f = Fixture::new();
+        let known = |f: &Fixture| f.index.read().agents_of.len();
+        let agent = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
+            "metadata": {"name": "n1"}, "spec": {}});
+        let pod = json!({"metadata": {"name": "agent-x", "namespace": "agents", "uid": "agent",
+            "labels": {"app": "lockstep-agent"}}, "spec": {"nodeName": "n1", "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        f.see::<Agents>(&agent);
+        f.see::<Pods>(&pod);
+        f.gone::<Pods>(&pod);
+        assert_eq!(known(&f), 1, "the agent's pod is being replaced");
+        f.see::<Pods>(&pod);
+        if agent_first {
+            f.gone::<Agents>(&agent);
+            assert_eq!(known(&f), 1, "the agent recreates its object");
+            f.gone::<Pods>(&pod);
+        } else {
+            f.gone::<Pods>(&pod);
+            f.gone::<Agents>(&agent);
+        }
+        assert_eq!(known(&f), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

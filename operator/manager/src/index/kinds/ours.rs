@@ -226,6 +226,7 @@ impl Watched for Agents {
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         if let Some(node) = state.agents.remove(&key.name) {
+            state.forget_agent_pods(&key.name);
             state.touch_node(&node, touched);
         }
     }
