@@ -30,7 +30,7 @@ pub struct Agent<R, S, V> {
     pub supervisors: V,
     /// Client with the agent's own identity.
     pub client: Client,
-    pub orders: watch::Receiver<Orders>,
+    pub orders: watch::Sender<Orders>,
     pub now: Now,
     /// Changes within this time share one write of the `NodeAgent`.
     pub debounce: Duration,
@@ -96,6 +96,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             node: self.node,
             store: self.store,
             supervisors: self.supervisors,
+            orders_changed: self.orders.subscribe(),
             orders: self.orders,
             now: self.now,
             metrics: self.metrics,

@@ -62,7 +62,8 @@ impl Backoff {
     pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
         let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
         let whole = self.wait.min(longest);
-        self.wait = (self.wait * 2).min(LONGEST_FOR_BUSY);
+        // The waits of an outage must not exceed their limit when the server returns and is busy.
+        self.wait = (self.wait * 2).min(longest);
         let share = 0.5 + self.random.f64() / 2.0;
         let asked = if asked > LONGEST_ASKED {
             LONGEST_ASKED.mul_f64(share)
@@ -93,6 +94,16 @@ mod tests {
             assert_eq!(all, waits("n1", Duration::ZERO, busy));
             assert_ne!(all, waits("n2", Duration::ZERO, busy));
         }
+    }
+
+    #[test]
+    fn the_waits_of_an_outage_do_not_grow_the_first_wait_for_a_busy_server() {
+        let mut backoff = Backoff::of("n1");
+        for _ in 0..20 {
+            backoff.next(Duration::ZERO, false);
+        }
+        assert!(backoff.next(Duration::ZERO, true) <= LONGEST);
+        assert!(backoff.next(Duration::ZERO, true) <= LONGEST * 2);
     }
 
     #[test]

@@ -1,6 +1,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// An agent whose watch of restart orders is refused for this time is not ready. A starting API
+/// server can refuse requests for seconds.
+const REFUSED_FOR: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
@@ -46,6 +53,10 @@ struct Known {
     pending: BTreeMap<Part, String>,
     /// Why supervisors are unreachable. The agent is ready without them.
     without_supervisors: Option<String>,
+    /// Why no restart orders arrive. The agent stays ready in an outage of the API server.
+    without_orders: Option<String>,
+    /// Since when the API server has refused the watch of restart orders.
+    refused_since: Option<Instant>,
 }
 
 impl Default for Readiness {
@@ -56,6 +67,8 @@ impl Default for Readiness {
         Self(Arc::new(Mutex::new(Known {
             pending: pending.collect(),
             without_supervisors: None,
+            without_orders: None,
+            refused_since: None,
         })))
     }
 }
@@ -87,10 +100,43 @@ impl Readiness {
         news
     }
 
+    /// The watch of restart orders fails. `refused`: the API server answers, and retries alone do
+    /// not help.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+    )]
+    pub fn lacks_orders(&self, why: &impl fmt::Display, refused: bool) {
+        let mut known = self.known();
+        let why = why.to_string();
+        if refused {
+            let since = *known.refused_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= REFUSED_FOR {
+                known.pending.insert(Part::Orders, why.clone());
+            }
+        } else {
+            known.refused_since = None;
+        }
+        known.without_orders = Some(why);
+    }
+
+    /// The watch of restart orders works. `listed`: the agent has a list of all orders.
+    pub fn has_orders(&self, listed: bool) {
+        let mut known = self.known();
+        (known.without_orders, known.refused_since) = (None, None);
+        if listed {
+            known.pending.remove(&Part::Orders);
+        }
+    }
+
     pub fn remarks(&self) -> String {
         let known = self.known();
-        let why = known.without_supervisors.as_ref();
-        why.map_or_else(String::new, |why| format!("without supervisors: {why}\n"))
+        let supervisors = known.without_supervisors.iter();
+        let orders = known.without_orders.iter();
+        supervisors
+            .map(|why| format!("without supervisors: {why}\n"))
+            .chain(orders.map(|why| format!("without new restart orders: {why}\n")))
+            .collect()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -111,7 +157,7 @@ impl Readiness {
     pub fn answer(&self) -> Result<String, String> {
         match self.pending() {
             None => Ok(format!("ok\n{}", self.remarks())),
-            Some(pending) => Err(pending),
+            Some(pending) => Err(format!("{pending}{}", self.remarks())),
         }
     }
 }
@@ -136,6 +182,29 @@ mod tests {
             readiness.pending().unwrap(),
             "waiting for container runtime: no answer\n"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_ends_readiness_after_a_minute_and_an_outage_does_not() {
+        for (refused, pending) in [(false, false), (true, true)] {
+            let readiness = Readiness::default();
+            for part in Part::ALL {
+                readiness.done(part);
+            }
+            for _ in 0..3 {
+                readiness.lacks_orders(&"no", refused);
+                assert_eq!(readiness.pending(), None);
+                assert_eq!(readiness.remarks(), "without new restart orders: no\n");
+                tokio::time::advance(REFUSED_FOR / 2 - Duration::from_secs(1)).await;
+            }
+            readiness.lacks_orders(&"no", refused);
+            assert_eq!(readiness.pending().is_some(), pending);
+            readiness.has_orders(true);
+            assert_eq!(
+                (readiness.pending(), readiness.remarks()),
+                (None, String::new())
+            );
+        }
     }
 
     #[test]

@@ -100,12 +100,13 @@ async fn work(args: AgentArgs, client: Client, metrics: Metrics, readiness: Read
         let debounce = args.debounce();
         SupervisorLinks::new(&args.kubelet_dir, own_pod_uid, debounce, random, &metrics)
     });
+    let (node, ready) = (args.node_name.clone(), readiness.clone());
     let agent = Agent {
         supervisors,
         runtime: CriRuntime::new(&args.runtime_endpoint, Intervals::default(), &metrics),
         store: FileStore::new(&args.state_dir),
         client: client.clone(),
-        orders: orders.subscribe(),
+        orders: orders.clone(),
         now: Arc::new(now),
         debounce: args.debounce(),
         node: args.node_name,
@@ -113,7 +114,7 @@ async fn work(args: AgentArgs, client: Client, metrics: Metrics, readiness: Read
         readiness,
     };
     tokio::select! {
-        never = follow(client, orders) => match never {},
+        never = follow(client, &node, orders, &ready) => match never {},
         never = agent.run() => match never {},
     }
 }

@@ -50,7 +50,8 @@ pub(crate) struct Reconciler<S, V> {
     pub node: String,
     pub store: S,
     pub supervisors: V,
-    pub orders: watch::Receiver<Orders>,
+    pub orders: watch::Sender<Orders>,
+    pub orders_changed: watch::Receiver<Orders>,
     pub now: Now,
     pub metrics: Metrics,
     pub readiness: Readiness,
@@ -90,7 +91,7 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
         let look_at = self.known.look_at;
         tokio::select! {
             biased;
-            changed = self.orders.changed() => if changed.is_err() {
+            changed = self.orders_changed.changed() => if changed.is_err() {
                 // The process is ending.
                 std::future::pending::<()>().await;
             },
@@ -120,7 +121,10 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
     pub fn listed(&mut self, sandboxes: Vec<Sandbox>) {
         self.readiness.done(Part::Runtime);
         let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
-        self.known.pods = Some(pods.collect());
+        let pods: Vec<NodePod> = pods.collect();
+        self.orders
+            .send_if_modified(|orders| orders.set_pods(&self.node, &pods));
+        self.known.pods = Some(pods);
     }
 
     /// Decides on the last listing, if there is one. `listed`: the listing is new. Without a new
@@ -137,11 +141,13 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
             self.supervisors.look_again(pods);
         }
         let plan = {
-            let orders = self.orders.borrow_and_update();
-            let Some(orders) = orders.as_ref() else {
+            let all = self.orders_changed.borrow_and_update();
+            let Some(orders) = all.held() else {
                 return Ok(Vec::new());
             };
-            self.readiness.done(Part::Orders);
+            for pod in pods.iter_mut() {
+                pod.awaits_order = all.is_awaited(pod);
+            }
             let told = self.wanted.borrow();
             decide(
                 &NodeView {

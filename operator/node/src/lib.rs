@@ -53,6 +53,10 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     };
     let (mut stop, mut messages) = (Vec::new(), Vec::new());
     for pod in view.pods {
+        if pod.awaits_order {
+            records.keep(pod, view.records);
+            continue;
+        }
         let order = order_for(view.orders, pod);
         let reported = &view.records.reports;
         let kept = view.records.pods.get(&pod.uid);

@@ -51,6 +51,9 @@ pub struct NodePod {
     pub supervised: bool,
     /// State of the supervisor. `None` if the agent has no link to it.
     pub supervisor: Option<SupervisorState>,
+    /// True if its order exists and the agent does not have it yet. Until then, nothing is decided
+    /// about the pod.
+    pub awaits_order: bool,
 }
 
 impl NodePod {
@@ -75,6 +78,7 @@ impl NodePod {
             others: BTreeMap::new(),
             supervised: identity.tier.is_some_and(Tier::has_barrier),
             supervisor: None,
+            awaits_order: false,
         })
     }
 
@@ -118,6 +122,15 @@ pub struct Records {
 }
 
 impl Records {
+    /// Copies what is known of a pod about which nothing is decided.
+    pub(super) fn keep(&mut self, pod: &NodePod, known: &Self) {
+        let (record, others) = (known.pods.get(&pod.uid), known.others.get(&pod.uid));
+        self.pods
+            .extend(record.map(|r| (pod.uid.clone(), r.clone())));
+        self.others
+            .extend(others.map(|o| (pod.uid.clone(), o.clone())));
+    }
+
     /// Records after the loss of the file. Published reports are not repeated.
     pub fn from_published(published: &NodeAgentStatus) -> Self {
         Self {

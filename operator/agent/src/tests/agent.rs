@@ -194,7 +194,7 @@ async fn an_agent_that_crashes_before_writing_a_report_writes_it_after_its_resta
 #[tokio::test(start_paused = true)]
 async fn nothing_is_decided_before_the_orders_are_listed() {
     let rig = Rig::new();
-    rig.orders.send_replace(None);
+    rig.orders.send_replace(Orders::default());
     rig.runs("c1", &[]);
     rig.pass(1_000).await;
     assert_eq!(rig.log(), ["write"], "only what the agent is");

@@ -5,6 +5,7 @@
 mod agent;
 mod cri;
 mod metrics;
+mod orders;
 mod store;
 mod supervisors;
 mod writes;
@@ -20,9 +21,9 @@ use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use lockstep_api::RestartOrderSpec;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::{RestartOrder, RestartOrderSpec};
 use lockstep_node::{Exit, NodePod, Records, SeenContainer, SupervisorMessage, SupervisorState};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -224,11 +225,14 @@ impl Rig {
             changed: Arc::default(),
             heard: Arc::default(),
         };
-        let orders = watch::Sender::new(Some(BTreeMap::new()));
+        let mut orders = Orders::default();
+        orders.replace(Orders::default());
+        let readiness = Readiness::default();
+        readiness.has_orders(true);
         Self {
             shared,
-            orders,
-            readiness: Readiness::default(),
+            orders: watch::Sender::new(orders),
+            readiness,
             task: tokio::task::JoinSet::new(),
         }
     }
@@ -252,7 +256,7 @@ impl Rig {
             store: self.shared.clone(),
             supervisors: self.shared.clone(),
             client: self.client(),
-            orders: self.orders.subscribe(),
+            orders: self.orders.clone(),
             now: Arc::new(move || start_time() + TimeDelta::from_std(origin.elapsed()).unwrap()),
             debounce: Duration::from_millis(20),
             metrics: Metrics::default(),
@@ -377,11 +381,15 @@ impl Rig {
     }
 
     fn order(&self, attempt: i64) {
+        self.order_for(attempt, 1);
+    }
+
+    fn order_for(&self, attempt: i64, world: i32) {
         let domain = DomainOrder {
             key: "workload".into(),
             attempt,
             members: vec!["workers/0/0".into()],
-            world: 1,
+            world,
             released_attempt: attempt,
             since: (attempt > 1).then(start_time),
             ..DomainOrder::default()
@@ -390,8 +398,20 @@ impl Rig {
             workload_uid: "w1".into(),
             domains: vec![domain],
         };
-        self.orders
-            .send_replace(Some([(("team".to_owned(), "w1".to_owned()), order)].into()));
+        let mut order = RestartOrder::new("w", order);
+        order.metadata.namespace = Some("team".into());
+        // The body arrives although the agent may not have listed the pod of this runtime yet.
+        let sandboxes = self.shared.world.lock().sandboxes.clone();
+        let pods: Vec<_> = sandboxes
+            .into_iter()
+            .filter_map(Sandbox::into_member)
+            .collect();
+        self.orders.send_modify(|orders| {
+            if !pods.is_empty() {
+                orders.set_pods("n1", &pods);
+            }
+            orders.put(order);
+        });
     }
 }
 

@@ -2,16 +2,6 @@
 
 use super::*;
 
-fn order_of(rig: &Rig, attempt: i64, members: i32) {
-    rig.order(attempt);
-    rig.orders.send_modify(|orders| {
-        let domains = orders.iter_mut().flat_map(BTreeMap::values_mut);
-        for domain in domains.flat_map(|o| &mut o.domains) {
-            domain.world = members;
-        }
-    });
-}
-
 async fn running() -> Rig {
     let rig = Rig::new();
     rig.runs("c1", &[]);
@@ -29,7 +19,7 @@ fn writes(rig: &Rig) -> usize {
 async fn arrivals_of_large_gangs_are_batched_and_those_of_small_gangs_written_at_once() {
     for (members, written) in [(100, 1), (100_000, 0)] {
         let rig = running().await;
-        order_of(&rig, 2, members);
+        rig.order_for(2, members);
         rig.runs("c2", &[("c1", 137)]);
         rig.pass(500).await;
         assert_eq!(writes(&rig), written, "{members}");
@@ -42,7 +32,7 @@ async fn arrivals_of_large_gangs_are_batched_and_those_of_small_gangs_written_at
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_reported_at_once_even_if_other_changes_are_batched() {
     let rig = running().await;
-    order_of(&rig, 2, 100_000);
+    rig.order_for(2, 100_000);
     rig.runs("c2", &[("c1", 137)]);
     rig.pass(500).await;
     assert_eq!(writes(&rig), 0);

@@ -118,7 +118,7 @@ pub(super) struct Agents {
     kubelets: Client,
     account: String,
     args: Vec<String>,
-    orders: watch::Receiver<Orders>,
+    orders: watch::Sender<Orders>,
     own_watches: bool,
     clock: Clock,
     pub(super) deliveries: Deliveries,
@@ -129,7 +129,7 @@ impl Agents {
         anonymous: Config,
         kubelets: Client,
         options: &Options,
-        orders: watch::Receiver<Orders>,
+        orders: watch::Sender<Orders>,
         clock: Clock,
     ) -> Result<Self> {
         let args = options
@@ -173,24 +173,28 @@ impl Agents {
         let supervisors = args.supervise.then(|| SupervisorsView {
             runtime: runtime.clone(),
         });
-        let (sender, own) = watch::channel(None);
-        let orders = if self.own_watches { own } else { self.orders };
-        let deliveries = self.deliveries.follow(orders.clone(), clock);
+        let orders = if self.own_watches {
+            watch::Sender::default()
+        } else {
+            self.orders
+        };
+        let deliveries = self.deliveries.follow(orders.subscribe(), clock);
+        let readiness = Readiness::default();
         let agent = Agent {
             node: args.node_name.clone(),
             runtime: AgentView { runtime, changes },
             store,
             supervisors,
             client: client.clone(),
-            orders,
+            orders: orders.clone(),
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
             debounce: args.debounce(),
             metrics: Metrics::default(),
-            readiness: Readiness::default(),
+            readiness: readiness.clone(),
         };
         let orders = async {
             if self.own_watches {
-                follow(client, sender).await;
+                follow(client, &node.name, orders, &readiness).await;
             }
             std::future::pending().await
         };

@@ -31,7 +31,7 @@ impl Deliveries {
     ) -> Infallible {
         let mut heard: HashMap<(String, String), i64> = HashMap::new();
         loop {
-            self.note(&mut heard, orders.borrow_and_update().as_ref(), clock);
+            self.note(&mut heard, orders.borrow_and_update().held(), clock);
             if orders.changed().await.is_err() {
                 // The agent has ended.
                 std::future::pending::<()>().await;

@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicU32;
 
 use anyhow::{Context, Result};
 use kube::{Client, Config};
+use lockstep_agent::health::Readiness;
 use lockstep_agent::orders;
 use lockstep_agent::store::MemoryStore;
 use lockstep_common::api_server::kube_config;
@@ -86,12 +87,15 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
         clock,
     ));
 
-    let (sender, receiver) = watch::channel(None);
-    let agents = agents::Agents::new(anonymous, client.clone(), &options, receiver, clock)?;
+    let orders = watch::Sender::new(orders::Orders::default());
+    let shared = orders.clone();
+    let agents = agents::Agents::new(anonymous, client.clone(), &options, shared, clock)?;
     if options.agent_pods.is_some() && !options.own_watches {
         // The identity of any agent can read orders. One watch serves all.
         let reader = agents.client(None).await?;
-        tasks.spawn(async move { match orders::follow(reader, sender).await {} });
+        tasks.spawn(async move {
+            match orders::follow(reader, "hollow", orders, &Readiness::default()).await {}
+        });
     }
     let supervisor = Arc::new(Supervisor::new(client, options, clock, nodes, agents));
     supervisor.start_agents().await?;
