@@ -17,6 +17,11 @@ use super::{ALL_CONTAINERS_RESTARTING, READY_TO_START, RESTARTING_ALL_CONTAINERS
 /// Scheme of container IDs in statuses.
 const RUNTIME_SCHEME: &str = "hollow";
 
+/// The runtime's reason for the end of a program that could not be started.
+pub(super) const START_ERROR: &str = "StartError";
+/// Reason of a waiting container whose start failed.
+const NOT_STARTED: &str = "RunContainerError";
+
 /// Converts a time for the API.
 pub(super) fn to_api(t: DateTime<Utc>) -> Time {
     Time(jiff::Timestamp::from_second(t.timestamp()).unwrap_or_default())
@@ -146,21 +151,24 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
                     terminated: terminated(i),
                     ..ContainerState::default()
                 };
-                let again = after_exit(cx.pod, kind, c, *exit_code, cx.config);
-                let again = !w.over() && again == AfterExit::Restart;
+                let after = after_exit(cx.pod, kind, c, *exit_code, cx.config);
+                let again = !w.over() && after != AfterExit::Stay;
                 if w.backing_off.contains(&c.name) && again {
                     let message = format!(
                         "back-off restarting failed container={} pod={}",
                         c.name, cx.pod.name
                     );
                     (waiting("CrashLoopBackOff", Some(message)), Some(ended))
-                } else if reason == "StartError" && again {
-                    (waiting("RunContainerError", None), Some(ended))
+                } else if reason == START_ERROR && again {
+                    (waiting(NOT_STARTED, None), Some(ended))
                 } else {
                     (ended, kept)
                 }
             }
         },
+        // The kubelet remembers why a container did not start until it starts, also while it restarts
+        // all containers (`reasonCache`).
+        None if did_not_start(w, c) => (waiting(NOT_STARTED, None), kept),
         None if w.restarting.is_some() || w.removed => {
             (waiting(RESTARTING_ALL_CONTAINERS, None), kept)
         }
@@ -203,6 +211,12 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     }
 }
 
+/// True if the last instance of a container could not be started.
+fn did_not_start(w: &PodWorker, c: &Container) -> bool {
+    let last = w.last.get(&c.name).and_then(|t| t.reason.as_deref());
+    last == Some(START_ERROR) && !w.over()
+}
+
 /// Container ID as in statuses.
 fn container_id(id: &str) -> String {
     format!("{RUNTIME_SCHEME}://{id}")
@@ -219,7 +233,7 @@ fn waiting(reason: &str, message: Option<String>) -> ContainerState {
     }
 }
 
-fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
+pub(super) fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
     let State::Exited {
         started_at,
         finished_at,

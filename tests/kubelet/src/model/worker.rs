@@ -221,6 +221,12 @@ impl PodWorker {
         self.end("Evicted", message, true);
     }
 
+    /// Evicts the pod for a limit of its own, such as that of an emptyDir: without condition
+    /// `DisruptionTarget` (`emptyDirLimitEviction`).
+    pub fn evict_for_own_limit(&mut self, message: &str) {
+        self.end("Evicted", message, false);
+    }
+
     fn end(&mut self, reason: &str, message: &str, disruption: bool) {
         if self.ended.is_none() && !self.finished {
             self.ended = Some(Ended {
@@ -285,7 +291,7 @@ impl PodWorker {
             self.probed_since = Some(now);
         }
         for (name, attempt) in removed {
-            self.note_removed(&name, attempt);
+            self.note_removed(&name, attempt, view.latest(&name));
         }
         self.backing_off = backing_off;
         self.shown = Some(status.clone());
@@ -360,21 +366,22 @@ impl PodWorker {
         cx.told_to_end() && self.restarting.is_none() && !self.removed
     }
 
-    /// Records the status of an instance that a restart of all containers is about to remove.
-    fn note_removed(&mut self, name: &str, attempt: i32) {
+    /// Records the status of an instance that a restart of all containers is about to remove. An
+    /// instance that did not start keeps its exit: the kubelet shows it as waiting
+    /// (`convertToAPIContainerStatuses`).
+    fn note_removed(&mut self, name: &str, attempt: i32, latest: Option<&ContainerView>) {
         let next = self.next_attempt.entry(name.to_owned()).or_default();
         *next = (*next).max(attempt + 1);
-        self.last.insert(
-            name.to_owned(),
-            ContainerStateTerminated {
-                exit_code: 137,
-                reason: Some(RESTARTING_ALL_CONTAINERS.into()),
-                message: Some(
-                    "The container is removed because RestartAllContainers in place".into(),
-                ),
-                ..ContainerStateTerminated::default()
-            },
-        );
+        let shown = latest.and_then(status::terminated);
+        let not_started = shown.filter(|t| t.reason.as_deref() == Some(status::START_ERROR));
+        let masked = || ContainerStateTerminated {
+            exit_code: 137,
+            reason: Some(RESTARTING_ALL_CONTAINERS.into()),
+            message: Some("The container is removed because RestartAllContainers in place".into()),
+            ..ContainerStateTerminated::default()
+        };
+        self.last
+            .insert(name.to_owned(), not_started.unwrap_or_else(masked));
     }
 }
 

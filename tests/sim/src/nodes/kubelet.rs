@@ -57,6 +57,14 @@ impl SimNode {
         }
     }
 
+    /// The kubelet evicts a pod because it exceeds the limit of its own volume `ckpt`.
+    pub fn evict_for_own_limit(&mut self, uid: &str) {
+        if let Some(slot) = self.pods.get_mut(uid) {
+            let why = "Usage of EmptyDir volume \"ckpt\" exceeds the limit \"10Gi\". ";
+            slot.worker.evict_for_own_limit(why);
+        }
+    }
+
     /// Reads the node's pods from the API server.
     fn look(&mut self, store: &Store) {
         let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {

@@ -303,6 +303,20 @@ fn an_evicted_pod_fails_with_reason_and_disruption_target() {
 }
 
 #[test]
+fn a_pod_evicted_for_its_own_limit_has_no_disruption_target() {
+    let mut rig = Rig::new(json!({"restartPolicy": "Always", "containers": [plain("c")]}));
+    rig.settle();
+    let message = "Usage of EmptyDir volume \"ckpt\" exceeds the limit \"10Gi\". ";
+    rig.worker.evict_for_own_limit(message);
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.status.reason.as_deref()),
+        ("Failed", Some("Evicted"))
+    );
+    assert_eq!(rig.condition("DisruptionTarget"), None);
+}
+
+#[test]
 fn a_force_deleted_pod_is_killed_within_two_seconds_and_nothing_is_written() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
     rig.settle();

@@ -169,6 +169,35 @@ fn a_program_that_cannot_start_waits_for_its_restart_or_ends_the_pod_by_policy()
     }
 }
 
+/// `kubelet_pods.go`: the status is waiting, so the restart of all containers does not mask the exit.
+#[test]
+fn a_failed_start_shows_its_code_while_all_containers_restart() {
+    let mut c = plain("c");
+    c["restartPolicy"] = json!("Never");
+    c["restartPolicyRules"] = json!([{"action": "RestartAllContainers",
+        "exitCodes": {"operator": "NotIn", "values": [0]}}]);
+    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [c]}));
+    rig.step();
+    rig.step();
+    rig.exit("c", 128);
+    let State::Exited { reason, .. } = &mut rig.view.containers[0].state else {
+        panic!("it has ended");
+    };
+    *reason = "StartError".into();
+    let shown = || {
+        (
+            "RunContainerError".to_owned(),
+            "exit 128 StartError".to_owned(),
+        )
+    };
+    while !rig.view.containers.is_empty() {
+        rig.step();
+        assert_eq!(rig.states("c"), shown());
+    }
+    rig.step();
+    assert_eq!(rig.states("c"), shown());
+}
+
 #[test]
 fn a_container_beyond_its_liveness_failures_is_stopped_and_restarted_by_policy() {
     let probe = json!({"periodSeconds": 5, "failureThreshold": 2, "exec": {"command": ["true"]}});
