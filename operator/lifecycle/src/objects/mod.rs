@@ -4,7 +4,7 @@ pub(crate) mod hash;
 mod metadata;
 pub(crate) mod native_group;
 pub(crate) mod pod;
-mod restart;
+pub(crate) mod restart;
 pub(crate) mod scheduling;
 pub(crate) mod supervise;
 pub(crate) mod training;

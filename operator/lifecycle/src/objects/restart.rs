@@ -63,6 +63,19 @@ impl Codes {
     }
 }
 
+/// True if a rule on the exit code alone ignores it, so that no rule of the pod restarts the
+/// container.
+pub(crate) fn ignores_code(
+    policy: &FailurePolicy,
+    group: &str,
+    container: &str,
+    code: i32,
+) -> bool {
+    let mut rules = policy.rules.iter();
+    let rule = rules.find(|r| matches_code(r, group, container, code));
+    code != KILLED && rule.is_some_and(|r| r.action == FailureAction::Ignore)
+}
+
 fn matches_code(rule: &FailureRule, group: &str, container: &str, code: i32) -> bool {
     let m = &rule.matches;
     m.reasons.is_empty()

@@ -13,6 +13,9 @@ use crate::failure::detect::{is_consequence, is_start_error, vanished};
 use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
+use crate::objects::restart::ignores_code;
+use crate::objects::training::restart_by_rule;
+use crate::tier::Tier;
 use crate::wake::Wake;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
@@ -48,8 +51,8 @@ pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake
 }
 
-/// The first failure, if all members have ended and a rule ignores all failures. Such a workload
-/// can neither succeed nor restart.
+/// The first failure, if the training of all members has ended and a rule ignores all failures. Such
+/// a workload can neither succeed nor restart.
 fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
     let membership = ledger.membership(facts.spec());
     let mut first: Option<Cause> = None;
@@ -57,10 +60,11 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         let entry = ledger.domain(&domain.key)?;
         let members = domain.members.iter();
         for member in members.filter(|m| membership.contains(m) && !ledger.completed.contains(*m)) {
-            let pod = facts.current(entry, member).filter(|p| p.terminal())?;
-            let failure = facts.observe(member, pod).failure(entry)?;
+            let observed = facts.observe(member, facts.current(entry, member)?);
+            let failure = observed.failure(entry)?;
             let verdict = verdict(facts.spec(), &failure);
-            if entry.incident.is_some() || !verdict.action.leaves_container() {
+            let ignored = verdict.action.leaves_container() && stays_down(&observed, &failure);
+            if entry.incident.is_some() || !ignored {
                 return None;
             }
             if first.as_ref().is_none_or(|f| failure.cause.time < f.time) {
@@ -73,6 +77,30 @@ fn only_ignored(facts: &Facts<'_>, ledger: &Ledger) -> Option<Cause> {
         }
     }
     first
+}
+
+/// True if training does not start again after an ignored failure. Another container can keep the
+/// pod running.
+fn stays_down(observed: &MemberObservation<'_>, failure: &Failure) -> bool {
+    let (spec, group) = (observed.facts.spec(), &observed.member.group);
+    let training = observed.training();
+    let by_rules = || {
+        let code = failure.cause.exit_code.filter(|_| !failure.masked);
+        let template = observed.facts.template(group);
+        code.zip(template).is_some_and(|(code, template)| {
+            restart_by_rule(template, training, code).is_none()
+                && ignores_code(&spec.failure_policy, group, training, code)
+        })
+    };
+    let process = !failure.is_loss();
+    observed.pod.terminal()
+        || match observed.pod.identity.tier {
+            // A supervisor starts a process only for an order.
+            Some(Tier::Supervised) => process,
+            Some(Tier::RestartAll | Tier::RestartRules) => process && by_rules(),
+            // The kubelet restarts every failed container.
+            Some(Tier::Plain) | None => false,
+        }
 }
 
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {

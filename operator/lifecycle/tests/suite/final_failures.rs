@@ -171,3 +171,28 @@ fn a_workload_of_which_only_ignored_members_are_left_fails() {
         }
     }
 }
+
+/// A log shipper keeps the pod Running after training has failed.
+#[test]
+fn ignored_members_with_a_second_container_fail_the_workload() {
+    for supervised in [false, true] {
+        let mut spec = denied(2, &json!([on_code(5, "Ignore")]));
+        let pod = &mut spec["groups"][0]["template"]["spec"];
+        let containers = pod["containers"].as_array_mut().unwrap();
+        containers.push(json!({"name": "log", "image": "i"}));
+        let mut w = Solo::supervised_if(supervised, spec);
+        w.settle();
+        w.exit("g", 0, 5);
+        w.wait(60);
+        assert_eq!(w.status().phase, Some(Phase::Running), "member 1 trains");
+        w.exit("g", 1, 0);
+        w.wait(400);
+        let s = w.status();
+        assert_eq!(
+            (s.phase, s.reason.as_str(), s.accounting.accelerators),
+            (Some(Phase::Failed), "FailurePolicy", 0),
+            "{supervised}: {}",
+            s.message
+        );
+    }
+}
