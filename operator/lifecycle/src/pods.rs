@@ -251,6 +251,12 @@ impl PodView {
         self.deletion_timestamp.is_some()
     }
 
+    /// True if the pod was deleted before it was bound. The API server refuses to bind it, so it
+    /// never runs, and only a finalizer keeps the object.
+    pub fn never_runs(&self) -> bool {
+        self.node.is_none() && self.terminating()
+    }
+
     /// Sets [`Self::deletion_heard_at`], and keeps the time of the first request to delete the pod.
     /// `before` is the last view of this name.
     #[must_use]

@@ -140,7 +140,8 @@ impl<'a> Facts<'a> {
     }
 
     /// The newest pod of a member that is not being replaced. Before all members have run, a
-    /// terminating pod counts as replaced too, because its deletion interrupts no work.
+    /// terminating pod counts as replaced too, because its deletion interrupts no work. An unbound
+    /// one always does.
     pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
         for pod in self.pods_of(member).iter().rev() {
             let replaced = if domain.is_restarting() {
@@ -148,7 +149,7 @@ impl<'a> Facts<'a> {
             } else {
                 domain.healthy_since.is_none() && pod.terminating()
             };
-            if !replaced {
+            if !replaced && !pod.never_runs() {
                 return Some(pod);
             }
         }

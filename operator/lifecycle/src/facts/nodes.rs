@@ -120,10 +120,10 @@ impl<'a> Facts<'a> {
         from.is_some_and(|from| self.due(from).passed(wake))
     }
 
-    /// True if a pod was deleted by force and only a finalizer keeps its object. No decision waits
-    /// for this pod.
+    /// True if a pod was deleted unbound or by force, and only a finalizer keeps its object. No
+    /// decision waits for this pod.
     pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
-        pod.deletion_grace == 0 && self.is_stuck(pod, wake)
+        pod.never_runs() || pod.deletion_grace == 0 && self.is_stuck(pod, wake)
     }
 
     /// Expired avoidances are already removed.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
+use lockstep_sim::clock::api_time;
 use lockstep_sim::pods::{leaving, node_of};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
@@ -445,4 +446,23 @@ fn members_whose_pods_are_collected_while_no_manager_runs_run_again() {
     w.settle();
     assert_eq!(w.status().phase, Some(Phase::Running));
     assert!(w.uids().iter().all(|(m, uid)| before[m] != *uid));
+}
+
+/// No scheduler binds a deleted pod.
+#[test]
+fn an_unbound_pod_kept_by_a_foreign_finalizer_does_not_block_its_replacement() {
+    let mut w = Solo::new(gang(2));
+    while w.pods().len() < 2 {
+        w.pass();
+        w.schedule();
+    }
+    let now = api_time(w.now());
+    w.edit_pod("g", 0, |pod| {
+        assert_eq!(node_of(pod), None);
+        pod.metadata.finalizers = Some(vec!["example.com/audit".into()]);
+        pod.metadata.deletion_timestamp = Some(now);
+        pod.metadata.deletion_grace_period_seconds = Some(0);
+    });
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(15));
 }
