@@ -4,6 +4,14 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
 
+/// Taints of drains that do not set `spec.unschedulable`: Karpenter, Karpenter before 1.0, the
+/// cluster autoscaler. Other drains cordon.
+pub const DRAIN_TAINTS: [&str; 3] = [
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "ToBeDeletedByClusterAutoscaler",
+];
+
 /// A node on which members run or are placed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
@@ -15,7 +23,8 @@ pub struct NodeInfo {
     pub ready_since: Option<DateTime<Utc>>,
     /// Taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
-    /// `spec.unschedulable`: `kubectl drain` cordons all its nodes before the first eviction.
+    /// `spec.unschedulable` or a taint of a node autoscaler ([`DRAIN_TAINTS`]): drains mark all their
+    /// nodes so before the first eviction.
     pub cordoned: bool,
     /// Region and zone from its labels. Empty without them.
     pub zone: String,

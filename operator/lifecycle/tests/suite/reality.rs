@@ -2,7 +2,7 @@
 //! members, repeated uncounted failures.
 
 use chrono::{DateTime, TimeDelta};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
@@ -390,15 +390,35 @@ fn cordon(w: &mut Solo, node: &str) {
     });
 }
 
+/// Karpenter and the cluster autoscaler taint the nodes that they remove, and do not cordon them.
+fn taint(w: &mut Solo, node: &str, key: &str) {
+    w.cluster.edit::<Node>(&Key::new("", node), |node| {
+        let taints = &mut node.spec.get_or_insert_default().taints;
+        taints.get_or_insert_default().push(Taint {
+            key: key.into(),
+            effect: "NoSchedule".into(),
+            ..Taint::default()
+        });
+    });
+}
+
 #[test]
 fn a_drain_of_several_nodes_of_a_gang_restarts_it_once() {
-    for supervised in [true, false] {
+    let marks: [fn(&mut Solo, &str); 3] = [
+        cordon,
+        |w, node| taint(w, node, "karpenter.sh/disrupted"),
+        |w, node| taint(w, node, "ToBeDeletedByClusterAutoscaler"),
+    ];
+    for (supervised, mark) in [true, false]
+        .into_iter()
+        .flat_map(|s| marks.map(|m| (s, m)))
+    {
         let mut w = Solo::supervised_if(supervised, deny(4));
         w.settle();
         let (first, second) = (w.node_of("g", 0), w.node_of("g", 3));
         assert_ne!(first, second);
-        cordon(&mut w, &first);
-        cordon(&mut w, &second);
+        mark(&mut w, &first);
+        mark(&mut w, &second);
         let pod = w.pod("g", 0);
         w.evict(&pod).unwrap();
         w.settle();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use lockstep_api::ids::Uid;
 use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
-use lockstep_lifecycle::nodes::NodeInfo;
+use lockstep_lifecycle::nodes::{DRAIN_TAINTS, NodeInfo};
 use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, END_AT_ONCE, Identity, PodPhase, Termination,
 };
@@ -124,12 +124,16 @@ fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
 
 /// Leaves `ready_since` unset.
 pub fn node_info(partial: &PartialNode) -> NodeInfo {
+    let has_taint = |keys: &[&str]| {
+        let mut taints = partial.spec.taints.iter();
+        taints.any(|t| keys.contains(&t.key.as_str()))
+    };
     NodeInfo {
         not_ready_since: partial.not_ready_since(),
         became_ready: partial.became_ready(),
         ready_since: None,
-        out_of_service: partial.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
-        cordoned: partial.spec.unschedulable,
+        out_of_service: has_taint(&[OUT_OF_SERVICE]),
+        cordoned: partial.spec.unschedulable || has_taint(&DRAIN_TAINTS),
         zone: zone_of(partial.metadata.labels.as_ref()),
         declared_features: partial.status.declared_features.clone(),
         kubelet_version: partial.status.node_info.kubelet_version.clone(),
