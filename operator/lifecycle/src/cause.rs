@@ -35,8 +35,8 @@ pub(crate) fn describe(cause: &Cause) -> String {
     if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
         text = format!("{text} ({})", cause.reason);
     }
-    // Kubelets end messages with a period.
-    let message = cause.message.trim_end_matches('.');
+    // Kubelets end messages with a period, and some with a blank.
+    let message = cause.message.trim_end_matches(['.', ' ']);
     if !message.is_empty() {
         text = format!("{text}: {message}");
     }

@@ -7,7 +7,7 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::gangs::gangs;
 use lockstep_api::words::time;
 use lockstep_api::workload::{
-    DomainStatus, FailureAction, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
+    Cause, DomainStatus, FailureAction, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use crate::ledger::Ledger;
@@ -157,6 +157,15 @@ fn stuck_nodes(
     }
 }
 
+/// Prefix of the event about an open incident with this charge and cause. `None` if its last event
+/// has both. An agent reports an exit long before the kubelet reports the eviction that caused it.
+fn prefix(before: Option<(bool, &Cause)>, after: (bool, &Cause)) -> Option<&'static str> {
+    match before {
+        None => Some(""),
+        Some(before) => (before != after).then_some("corrected: "),
+    }
+}
+
 fn restarts(
     spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,
@@ -178,28 +187,31 @@ fn restarts(
     for domain in &after.domains {
         let before = domains_before.get(domain.key.as_str());
         let old = before.and_then(|d| d.incident.as_ref());
+        let replaced = before.and_then(|d| d.replacement.as_ref());
         let mut notes = Vec::new();
-        if let Some(new) = &domain.incident
-            && old.is_none_or(|o| (o.attempt, o.detected_at) != (new.attempt, new.detected_at))
-        {
+        if let Some(new) = &domain.incident {
+            let same = old.filter(|o| (o.attempt, o.detected_at) == (new.attempt, new.detected_at));
+            let same = same.map(|old| (old.counted, &old.cause));
+            let prefix = prefix(same, (new.counted, &new.cause));
             let entry = ledger.domains.get(domain.key.as_str());
             let open = entry.and_then(|entry| entry.incident.as_ref());
-            notes.extend(open.map(|open| {
+            notes.extend(prefix.zip(open).map(|(prefix, open)| {
                 let note = restarts().under_way(&domain.key, open);
-                (new.action, note)
+                (new.action, format!("{prefix}{note}"))
             }));
         }
         // Members of an incident continue as a replacement, which is no news.
-        let replaced = before.and_then(|d| d.replacement.as_ref());
         if let Some(new) = &domain.replacement
             && old.is_none_or(|o| o.detected_at != new.detected_at)
-            && replaced.is_none_or(|o| o.detected_at != new.detected_at)
         {
+            let same = replaced.filter(|o| o.detected_at == new.detected_at);
+            let same = same.map(|old| (old.counted, &old.cause));
+            let prefix = prefix(same, (new.counted, &new.cause));
             let entry = ledger.domains.get(domain.key.as_str());
             let open = entry.and_then(|entry| entry.replacement.as_ref());
-            notes.extend(open.map(|open| {
+            notes.extend(prefix.zip(open).map(|(prefix, open)| {
                 let note = restarts().replacing(&domain.key, open);
-                (FailureAction::RestartPod, note)
+                (FailureAction::RestartPod, format!("{prefix}{note}"))
             }));
         }
         out.extend(notes.into_iter().map(|(action, note)| EventNote {

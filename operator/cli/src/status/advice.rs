@@ -138,7 +138,8 @@ fn after_failure(
     status: &TrainingWorkloadStatus,
     now: DateTime<Utc>,
 ) -> Option<String> {
-    let last = &status.history.first()?.cause;
+    let first = status.history.first()?;
+    let last = &first.cause;
     if now - last.time >= RECENT {
         return None;
     }
@@ -151,6 +152,12 @@ fn after_failure(
     match last.kind {
         CauseKind::PodFailed if last.reason == reasons::DEADLINE_EXCEEDED => Some(
             "the kubelet ends a pod after activeDeadlineSeconds of its template: raise or remove the field"
+                .to_owned(),
+        ),
+        // Evictions on behalf of the node are not counted.
+        CauseKind::PodFailed if last.reason == "Evicted" && first.counted => Some(
+            "the pod exceeded a limit of its template, such as the sizeLimit of a volume, which the message of the \
+             failure names: raise the limit, or write less"
                 .to_owned(),
         ),
         CauseKind::ContainerExit if host_network => Some(

@@ -302,8 +302,9 @@ fn repeated_failures_with_one_cause_get_advice_about_that_cause() {
 #[test]
 fn what_to_do_names_the_field_that_explains_the_last_failure() {
     let last_of = |cause: Value, host_network: bool| {
-        let history = [incident(1, cause["kind"].as_str().unwrap(), &cause, 5)];
-        let mut objects = objects(&json!({"phase": "Running", "history": history}));
+        let mut last = incident(1, cause["kind"].as_str().unwrap(), &cause, 5);
+        last["counted"] = json!(true);
+        let mut objects = objects(&json!({"phase": "Running", "history": [last]}));
         let template = &mut objects.workload.spec.groups[0].template.0;
         template.spec.as_mut().unwrap().host_network = Some(host_network);
         status(&objects, now()).next.join("\n")
@@ -319,6 +320,9 @@ fn what_to_do_names_the_field_that_explains_the_last_failure() {
         said.contains("after activeDeadlineSeconds of its template"),
         "{said}"
     );
+    let ended = json!({"kind": "PodFailed", "reason": "Evicted", "time": ago(5)});
+    let said = last_of(ended, false);
+    assert!(said.contains("exceeded a limit of its template"), "{said}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use lockstep_api::member::Member;
 use lockstep_api::words::{count, span};
 use lockstep_api::workload::{Cause, CauseKind, FailureAction};
 
-use super::detect::{DEADLINE_EXCEEDED, RESTARTING_ALL, cause_of_kill, is_start_error};
+use super::detect::{RESTARTING_ALL, cause_of_kill, is_start_error};
 use super::domain::{Consequence, DomainPass};
 use super::policy::{Failure, Response, verdict};
 use crate::cause::describe;
@@ -101,7 +101,7 @@ impl DomainPass<'_> {
     }
 
     /// Corrects the cause if pod status now shows that the kubelet or an eviction ended the pod.
-    /// Refunds the charge, unless the pod exceeded its own deadline.
+    /// Refunds the charge, unless the pod exceeded its own deadline or limits.
     pub fn correct_cause(&mut self) {
         let (facts, key, members) = (self.facts, self.key(), &self.scope.domain.members);
         let Some(entry) = self.ledger.domains.get_mut(key) else {
@@ -113,11 +113,11 @@ impl DomainPass<'_> {
         let replacement = replacement.map(|r| (&mut r.cause, &mut r.counted, r.detected_at));
         let mut refunded = Vec::new();
         for (cause, counted, detected_at) in incident.into_iter().chain(replacement) {
-            let Some(corrected) = cause_of_kill(facts, members, cause) else {
+            let Some((corrected, disrupted)) = cause_of_kill(facts, members, cause) else {
                 continue;
             };
             *cause = corrected;
-            if cause.reason != DEADLINE_EXCEEDED && take(counted) {
+            if disrupted && take(counted) {
                 refunded.push(detected_at);
             }
         }

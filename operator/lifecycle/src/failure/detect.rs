@@ -19,10 +19,11 @@ use crate::wake::Wake;
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
 /// Runtimes' reasons for containers that did not start.
 const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
-/// Reason of pods that exceeded their own `activeDeadlineSeconds`.
-pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
-/// Reasons of pods that the kubelet ended on behalf of the node.
-const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
+/// Reasons of pods that the kubelet ended: eviction, shutdown of the node, admission of a critical
+/// pod, the pod's own `activeDeadlineSeconds`. Condition `DisruptionTarget` distinguishes the node's
+/// reasons from the pod's own: an eviction for a limit of the pod, as of an emptyDir, has none
+/// (`pkg/kubelet/eviction/eviction_manager.go`).
+const KUBELET_REASONS: [&str; 4] = ["Evicted", "Terminated", "Preempting", "DeadlineExceeded"];
 
 impl MemberObservation<'_> {
     /// A failure of the pod at the current attempt. A rejection by the kubelet is a failure of the
@@ -70,8 +71,7 @@ impl MemberObservation<'_> {
         } else {
             return None;
         };
-        let uncounted =
-            !kind.is_counted() || disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
+        let uncounted = !kind.is_counted() || disrupted.is_some();
         let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
         let silent_since = facts.view.nodes().get(node).and_then(|n| n.not_ready_since);
         let silent_since = silent_since.filter(|_| kind == CauseKind::NodeLost);
@@ -358,7 +358,7 @@ fn ended_by_deletion(pod: &PodView) -> bool {
 
 /// True if the kubelet ended the pod: the exit codes of its containers are then no cause.
 fn ended_by_kubelet(pod: &PodView) -> bool {
-    NODE_REASONS.contains(&pod.reason.as_str()) || pod.reason == DEADLINE_EXCEEDED
+    KUBELET_REASONS.contains(&pod.reason.as_str())
 }
 
 fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
@@ -366,10 +366,14 @@ fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
     regular.filter_map(|c| c.terminated()?.finished_at).min()
 }
 
-/// The cause of an exit by a signal, if the pod reports its node, an eviction or its own deadline.
-/// Kubelets report this after the last container has ended, long after the agent's report on the
-/// first.
-pub(crate) fn cause_of_kill(facts: &Facts<'_>, members: &[Member], cause: &Cause) -> Option<Cause> {
+/// The cause of an exit by a signal, if the pod reports that its kubelet or an eviction ended it,
+/// and whether that was a disruption instead of the pod's own fault. Kubelets report this after the
+/// last container has ended, long after the agent's report on the first.
+pub(crate) fn cause_of_kill(
+    facts: &Facts<'_>,
+    members: &[Member],
+    cause: &Cause,
+) -> Option<(Cause, bool)> {
     if cause.kind != CauseKind::ContainerExit
         || !cause
             .exit_code
@@ -391,7 +395,7 @@ pub(crate) fn cause_of_kill(facts: &Facts<'_>, members: &[Member], cause: &Cause
     let (reason, message) = disrupted
         .filter(|_| !by_kubelet)
         .map_or((&pod.reason, &pod.message), |c| (&c.reason, &c.message));
-    Some(Cause {
+    let known = Cause {
         kind: if by_kubelet {
             CauseKind::PodFailed
         } else {
@@ -401,7 +405,8 @@ pub(crate) fn cause_of_kill(facts: &Facts<'_>, members: &[Member], cause: &Cause
         message: message.clone(),
         rule: String::new(),
         ..cause.clone()
-    })
+    };
+    Some((known, disrupted.is_some()))
 }
 
 pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {

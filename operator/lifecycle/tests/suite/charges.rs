@@ -4,6 +4,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::{CauseKind, Phase};
+use lockstep_lifecycle::transitions;
 use lockstep_sim::Solo;
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::gang_with;
@@ -34,6 +35,16 @@ fn evict_by_kubelet(w: &mut Solo) -> Pod {
     pod
 }
 
+/// Events about restarts, oldest first.
+fn restart_events(w: &Solo) -> Vec<String> {
+    let spec = w.workload().unwrap().spec;
+    let written = w.written();
+    let pairs = written.windows(2);
+    let events = pairs.flat_map(|pair| transitions(&spec, &pair[0], &pair[1]));
+    let about = events.filter(|e| e.reason == "RestartGang" || e.reason == "RecreateGang");
+    about.map(|e| e.note).collect()
+}
+
 #[test]
 fn a_kubelet_eviction_refunds_the_budget_for_the_exit_that_the_agent_saw_first() {
     for in_place in ["Allow", "Deny"] {
@@ -54,12 +65,68 @@ fn a_kubelet_eviction_refunds_the_budget_for_the_exit_that_the_agent_saw_first()
             "{in_place}"
         );
         assert!(s.restarts.counted_at.is_empty());
+        let last = restart_events(&w).pop().unwrap();
+        assert!(last.starts_with("corrected: "), "{last}");
+        assert!(
+            last.contains("not counted: 0 of 10 restarts used"),
+            "{last}"
+        );
+        assert!(
+            last.contains("failed (Evicted): The node was low"),
+            "{last}"
+        );
         let first = s.history.last().unwrap();
         assert_eq!(
             (first.cause.kind, first.cause.reason.as_str(), first.counted),
             (CauseKind::PodFailed, "Evicted", false)
         );
     }
+}
+
+/// The pod of member 0 exceeds the limit of its own volume.
+fn exceed_own_limit(w: &mut Solo) {
+    let pod = w.pod("g", 0);
+    let node = node_of(&pod).unwrap().to_owned();
+    w.node(&node)
+        .evict_for_own_limit(pod.metadata.uid.as_deref().unwrap());
+    w.kubelet(&node);
+    w.agent(&node);
+}
+
+#[test]
+fn an_eviction_for_the_pods_own_limit_is_charged_and_avoids_no_node() {
+    for supervised in [false, true] {
+        let mut w = Solo::supervised_if(supervised, slow_beside(&json!({})));
+        w.settle();
+        exceed_own_limit(&mut w);
+        w.settle();
+        let s = w.status();
+        assert_eq!((s.phase, s.restarts.counted), (Some(Phase::Running), 1));
+        let first = s.history.last().unwrap();
+        assert_eq!(
+            (first.cause.kind, first.cause.reason.as_str(), first.counted),
+            (CauseKind::PodFailed, "Evicted", true),
+            "{supervised}: {first:?}"
+        );
+        assert!(first.cause.message.contains("EmptyDir volume \"ckpt\""));
+        assert!(s.gangs[0].avoid.is_empty(), "{:?}", s.gangs[0].avoid);
+    }
+}
+
+#[test]
+fn a_program_that_always_exceeds_its_own_limit_fails_its_workload() {
+    let policy = json!({"limits": {"maxRestarts": 3}});
+    let mut w = Solo::supervised(gang_with(2, &json!({ "failurePolicy": policy })));
+    for _ in 0..4 {
+        w.settle();
+        assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+        exceed_own_limit(&mut w);
+    }
+    w.settle();
+    assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+    let message = w.status().message;
+    let named = "failed (Evicted): Usage of EmptyDir volume \"ckpt\" exceeds the limit \"10Gi\"";
+    assert!(message.ends_with(named), "{message}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::{gang, gang_with};
-use lockstep_sim::{Key, Solo, WatchedKind};
+use lockstep_sim::{Key, SimNode, Solo, WatchedKind};
 use serde_json::{Value, json};
 
 use super::solo::{Story, after, fails_once, rule};
@@ -27,7 +27,10 @@ pub(super) const STORIES: &[Story] = &[
     ("restarts replica by replica", || {
         several(&json!({"failurePolicy": {"restartScope": "Replica"}}))
     }),
-    ("has a pod that its node evicts", evicted),
+    ("has a pod that its node evicts", || evicted(SimNode::evict)),
+    ("has a pod that exceeds its own limit", || {
+        evicted(SimNode::evict_for_own_limit)
+    }),
     ("has a pod that vanishes", vanishes),
     ("loses a node that is deleted", || {
         loses(|w, node| w.remove(WatchedKind::Node, &Key::new("", node)))
@@ -158,12 +161,18 @@ fn several(more: &Value) -> Solo {
     w
 }
 
-fn evicted() -> Solo {
-    let mut w = Solo::new(gang(2));
+/// The agent reports the exit of training long before the second container ends.
+fn evicted(how: impl FnOnce(&mut SimNode, &str)) -> Solo {
+    let mut spec = gang(2);
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    let containers = pod["containers"].as_array_mut().unwrap();
+    containers.push(json!({"name": "log", "image": "i",
+        "env": [{"name": "HOLLOW_TERM_MILLIS", "value": "10000"}]}));
+    let mut w = Solo::new(spec);
     w.settle();
     let pod = w.pod("g", 1);
     let node = node_of(&pod).unwrap().to_owned();
-    w.node(&node).evict(pod.metadata.uid.as_deref().unwrap());
+    how(w.node(&node), pod.metadata.uid.as_deref().unwrap());
     w.settle();
     w
 }
