@@ -44,8 +44,9 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20000))]
     pub min_count: Option<i32>,
-    /// Groups that must be ready, or have succeeded, before the first start of this group. Only
-    /// groups earlier in the list. Not checked again after the first start.
+    /// Groups that must be ready, or have succeeded, before each start of this group. Only groups
+    /// earlier in the list. If members of such a group restart or lose their nodes, this group stops,
+    /// uncounted, and starts again after it.
     #[serde(default)]
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["group".into()]))]
@@ -84,10 +85,12 @@ pub struct Dependency {
 /// Required state of a dependency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DependencyCondition {
-    /// All members are ready.
+    /// All members are ready or have succeeded. Broken while members that have not succeeded restart
+    /// or have no placement; with policy Basic or `minCount`, while fewer members than needed have
+    /// one.
     #[default]
     Ready,
-    /// All members have succeeded.
+    /// All members have succeeded. Never broken after that.
     Succeeded,
 }
 

@@ -158,14 +158,17 @@ crate::worded! {
         Resize = "Resize",
         /// Preempted by a gang of higher priority. Uncounted.
         Preempted = "Preempted",
+        /// Members of a group in `dependsOn` restart or have no placement. Uncounted.
+        DependencyBroken = "DependencyBroken",
     }
 }
 
 impl CauseKind {
-    /// True for a requested restart, without a failure.
+    /// True for a restart without a failure of the restart domain: requested, or because of another
+    /// group.
     pub fn is_requested(self) -> bool {
         match self {
-            Self::Requested | Self::Resize => true,
+            Self::Requested | Self::Resize | Self::DependencyBroken => true,
             Self::ContainerExit
             | Self::NodeLost
             | Self::PodDeleted
@@ -180,7 +183,11 @@ impl CauseKind {
     pub fn is_counted(self) -> bool {
         match self {
             Self::ContainerExit | Self::NodeLost | Self::PodFailed | Self::Hang => true,
-            Self::PodDeleted | Self::Requested | Self::Resize | Self::Preempted => false,
+            Self::PodDeleted
+            | Self::Requested
+            | Self::Resize
+            | Self::Preempted
+            | Self::DependencyBroken => false,
         }
     }
 }

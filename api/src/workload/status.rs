@@ -143,7 +143,7 @@ pub struct AppliedSpec {
 pub struct GangStatus {
     /// Key of the gang: `workload`, the group, or `<group>.<replica>`.
     pub key: String,
-    /// True if the dependencies were met once. The gang then never waits for them again.
+    /// True if the gang may start or run: its dependencies were met, and none has been broken since.
     #[serde(default)]
     pub started: bool,
     /// Id of the placement that the gang has released. The scheduler clears it once the gang's pods

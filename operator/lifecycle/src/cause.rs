@@ -22,7 +22,10 @@ pub(crate) fn describe(cause: &Cause) -> String {
         CauseKind::NodeLost => format!("{} is lost with its node", place(cause, "")),
         CauseKind::PodDeleted => format!("{} was deleted", place(cause, "")),
         CauseKind::PodFailed => format!("{} failed", place(cause, "")),
-        CauseKind::Requested | CauseKind::Resize | CauseKind::Preempted => {
+        CauseKind::Requested
+        | CauseKind::Resize
+        | CauseKind::Preempted
+        | CauseKind::DependencyBroken => {
             let known = !cause.message.is_empty();
             let says = if known {
                 &cause.message

@@ -153,7 +153,8 @@ impl DomainPass<'_> {
     fn replacement_timeout(&mut self) -> Option<Consequence> {
         let (facts, scope) = (self.facts, &self.scope);
         let domain = self.ledger.domain(scope.key())?;
-        let gang = self.ledger.gang(&scope.gang.key)?;
+        // A gang that waits for a dependency requests no nodes.
+        let gang = self.ledger.gang(&scope.gang.key).filter(|g| g.started)?;
         let since = if let Some(incident) = &domain.incident {
             incident.ordered_at.or_else(|| {
                 let members = scope.unfinished.iter().copied();

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
 use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, span};
@@ -17,10 +18,14 @@ use crate::cause::describe;
 use crate::facts::{Facts, MemberObservation};
 use crate::ledger::{DomainLedger, Ledger, OpenIncident};
 use crate::pods::Termination;
+use crate::waiting::dependents;
 use crate::wake::Wake;
 
 /// Domains that lose the same node within this time are charged once.
 const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
+
+/// A dependent can fail this long before the manager detects that its dependency is broken.
+pub(crate) const DETECTED_LATER: TimeDelta = TimeDelta::seconds(30);
 
 pub(crate) enum Unreported {
     /// No restarts, or all restarts are known.
@@ -211,6 +216,47 @@ fn refund_charge(ledger: &mut Ledger, domain: &DomainKey, charged_at: DateTime<U
         domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
     }
     ledger.budget.refund(charged_at);
+}
+
+/// Refunds the dependents of a gang that has failed: its failure may need the budget.
+pub(super) fn refund_dependents(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang) {
+    let message = format!("group {} in dependsOn restarts", gang.template);
+    for dependent in dependents(facts, ledger, gang) {
+        for domain in &dependent.domains {
+            refund_earlier(ledger, &domain.key, facts.now, &message);
+        }
+    }
+}
+
+/// Refunds failures of a dependent that its dependency, broken since this time, has caused.
+pub(super) fn refund_earlier(
+    ledger: &mut Ledger,
+    key: &DomainKey,
+    since: DateTime<Utc>,
+    message: &str,
+) {
+    let from = since - DETECTED_LATER;
+    let explained = |cause: &Cause| Cause {
+        kind: CauseKind::DependencyBroken,
+        message: format!("{message}; {}", describe(cause)),
+        ..cause.clone()
+    };
+    let open = ledger.domain(key).and_then(|d| d.incident.clone());
+    if let Some(mut incident) = open.filter(|i| i.counted && i.detected_at >= from) {
+        refund(ledger, key, &mut incident);
+        incident.cause = explained(&incident.cause);
+        if let Some(domain) = ledger.domains.get_mut(key) {
+            domain.incident = Some(incident);
+        }
+    }
+    for entry in &mut ledger.history {
+        let detected_at = entry.time + TimeDelta::milliseconds(entry.phases.detect_ms);
+        if *key == *entry.domain && entry.counted && detected_at >= from {
+            entry.counted = false;
+            entry.cause = explained(&entry.cause);
+            ledger.budget.refund(detected_at);
+        }
+    }
 }
 
 fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake) -> LastRestart {

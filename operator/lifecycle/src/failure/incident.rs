@@ -11,7 +11,7 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
-use super::budget::refund;
+use super::budget::{refund, refund_dependents};
 use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
 use super::policy::{Failure, Response, began, respond};
 use crate::cause::describe;
@@ -44,6 +44,7 @@ impl DomainPass<'_> {
     /// Opens an incident, or replaces single pods. Returns a consequence instead if that does not
     /// suffice.
     pub fn answer(&mut self, response: Response) -> Option<Consequence> {
+        refund_dependents(self.facts, self.ledger, self.scope.gang);
         if response.action.affects_single_pod() {
             return self.replace_pods(response);
         }
@@ -64,8 +65,13 @@ impl DomainPass<'_> {
     }
 
     /// Opens an incident without a failure or a charge.
-    fn open_uncounted(&mut self, action: FailureAction, cause: Cause) {
-        let response = Response::uncounted(action, cause, BTreeSet::new());
+    pub(super) fn open_uncounted(
+        &mut self,
+        action: FailureAction,
+        cause: Cause,
+        replace: BTreeSet<Member>,
+    ) {
+        let response = Response::uncounted(action, cause, replace);
         let superseded = self.supersede();
         self.restart(response, superseded, false);
     }
@@ -245,7 +251,7 @@ impl DomainPass<'_> {
         }
         if members.iter().any(|m| facts.current(domain, m).is_some()) {
             let cause = Cause::requested(CauseKind::Resize, facts.now, message);
-            self.open_uncounted(FailureAction::RecreateGang, cause);
+            self.open_uncounted(FailureAction::RecreateGang, cause, BTreeSet::new());
         }
     }
 }
@@ -312,9 +318,11 @@ fn repeats(cause: &Cause) -> bool {
     match cause.kind {
         CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
         CauseKind::PodDeleted => cause.reason.is_empty(),
-        CauseKind::NodeLost | CauseKind::Preempted | CauseKind::Requested | CauseKind::Resize => {
-            false
-        }
+        CauseKind::NodeLost
+        | CauseKind::Preempted
+        | CauseKind::Requested
+        | CauseKind::Resize
+        | CauseKind::DependencyBroken => false,
     }
 }
 
@@ -372,7 +380,7 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
             let mut members = pass.scope.all.iter();
             let has_pods = members.any(|m| !facts.pods_of(m).is_empty());
             if has_pods && !opened {
-                pass.open_uncounted(FailureAction::RestartGang, cause.clone());
+                pass.open_uncounted(FailureAction::RestartGang, cause.clone(), BTreeSet::new());
             }
         }
     }

@@ -8,10 +8,12 @@
 //! | [`budget`] | charges and refunds; restarts by the kubelet that no agent reported |
 //! | [`incident`] | opens, extends and supersedes incidents; restarts without a failure |
 //! | [`replacement`] | replacements of single pods, beside an incident |
+//! | [`dependency`] | gangs that stop while a group in `dependsOn` is broken |
 //! | [`barrier`] | progress of an open incident: arrivals, overdue members, recovery |
 
 pub(crate) mod barrier;
 pub(crate) mod budget;
+pub(crate) mod dependency;
 pub(crate) mod detect;
 pub(crate) mod domain;
 pub(crate) mod incident;

@@ -50,7 +50,7 @@ pub(crate) struct Ledger {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct GangLedger {
-    /// True after its dependencies were met once.
+    /// True if its dependencies were met and none has been broken since.
     pub started: bool,
     /// Id of a released placement.
     pub released: Option<String>,

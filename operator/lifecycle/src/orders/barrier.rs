@@ -143,12 +143,14 @@ impl<'m> BarrierGroup<'m> {
         all
     }
 
-    /// True if the back-off is over and all members have arrived. While the gang releases its
-    /// nodes, the barrier stays closed, because later members would not wait for each other.
+    /// True if the dependencies are met, the back-off is over and all members have arrived. While the
+    /// gang releases its nodes, the barrier stays closed, because later members would not wait for
+    /// each other.
     fn may_start(&self, expected: &[&Member], wake: &mut Wake) -> bool {
         let incident = self.entry.incident.as_ref();
         let waits = incident.and_then(|i| i.not_before);
         self.facts.placement(self.ledger, &self.gang.key).is_some()
+            && self.ledger.gang(&self.gang.key).is_some_and(|g| g.started)
             && waits.is_none_or(|t| self.facts.due(t).passed(wake))
             && expected.iter().all(|m| self.is_here(m))
     }

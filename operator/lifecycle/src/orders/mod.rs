@@ -66,7 +66,7 @@ impl BarrierGroup<'_> {
     fn awaits_nodes(&self) -> bool {
         let (facts, assigned) = (self.facts, self.facts.assigned_nodes(&self.gang.key));
         let members = self.running.iter().copied();
-        let gang = self.ledger.gang(&self.gang.key);
+        let gang = self.ledger.gang(&self.gang.key).filter(|g| g.started);
         gang.is_some_and(|gang| awaits_nodes(facts, gang, assigned, self.entry, members))
     }
 

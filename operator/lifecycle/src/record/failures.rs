@@ -3,12 +3,13 @@
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::workload::Cause;
+use lockstep_api::workload::{Cause, CauseKind};
 
 use crate::cause::describe;
 use crate::changes::ReleaseReason;
 use crate::facts::{Facts, MemberObservation};
-use crate::failure::budget::Unreported;
+use crate::failure::budget::{DETECTED_LATER, Unreported};
+use crate::failure::dependency::follow_dependencies;
 use crate::failure::detect::{is_consequence, is_start_error, vanished};
 use crate::failure::domain::{Consequence, DomainPass, DomainScope, continues_without};
 use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
@@ -16,12 +17,20 @@ use crate::ledger::{Ledger, Outcome};
 use crate::objects::restart::ignores_code;
 use crate::objects::training::restart_by_rule;
 use crate::tier::Tier;
+use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     let membership = ledger.membership(facts.spec());
+    // All gangs of a group have the same dependencies, which precede them.
+    let (mut group, mut state) = ("", DependencyState::Met);
     for gang in &facts.gangs {
+        if gang.template != group {
+            group = &gang.template;
+            state = dependency_state(facts, ledger, gang);
+        }
+        follow_dependencies(facts, ledger, gang, &state);
         if facts.placement(ledger, &gang.key).is_none() {
             continue;
         }
@@ -112,6 +121,15 @@ fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     late.retain(|f| !is_start_error(facts, f));
     new.retain(|f| !is_start_error(facts, f));
     degrade(pass, &mut new);
+    let gang = pass.ledger.gang(&pass.scope.gang.key);
+    if !gang.is_some_and(|g| g.started) {
+        late.append(&mut new);
+    }
+    let stopped = pass.incident().map(|i| i.cause.kind);
+    if stopped == Some(CauseKind::DependencyBroken) {
+        // Failures before the restart follow from the dependency.
+        late.retain(|f| !verdict(facts.spec(), f).action.ends_workload());
+    }
     let before = late.len() + new.len();
     late.retain(|f| !waits_for_status(pass, f));
     new.retain(|f| !waits_for_status(pass, f));
@@ -157,19 +175,23 @@ fn degrade(pass: &DomainPass<'_>, new: &mut [Failure]) {
     }
 }
 
-/// True if the response is irreversible, and pod status may still attribute the failure to the
-/// node, which is not charged.
+/// True if the response is irreversible, and the failure may still turn out to be of the node or of
+/// a dependency, which is not charged.
 fn waits_for_status(pass: &mut DomainPass<'_>, failure: &Failure) -> bool {
-    let Some(by) = failure.confirmed_by else {
-        return false;
-    };
     let (spec, now) = (pass.facts.spec(), pass.facts.now);
     let verdict = verdict(spec, failure);
     let limits = &spec.failure_policy.limits;
     let spent = verdict.counted && !pass.ledger.budget.has_unit_left(limits, now);
     let action = verdict.action;
-    let is_final = action.ends_workload() || action.replaces_pods() || spent;
-    is_final && !pass.facts.due(by).passed(&mut pass.wake)
+    let is_final = action.ends_workload() || spent;
+    let status = failure.confirmed_by;
+    let status = status.filter(|_| is_final || action.replaces_pods());
+    let dependent = is_final && may_break(pass.facts, pass.ledger, pass.scope.gang);
+    // A later time indicates a wrong clock.
+    let by = Some(failure.cause.time + DETECTED_LATER);
+    let by = by.filter(|by| dependent && *by <= now + DETECTED_LATER);
+    let by = status.max(by);
+    by.is_some_and(|by| !pass.facts.due(by).passed(&mut pass.wake))
 }
 
 /// Failures of the open incident, and of the current attempt.

@@ -5,16 +5,16 @@
 //! | --- | --- |
 //! | 01 [`spec_changes`] | applied spec; suspension, edits, resizing, requested restarts |
 //! | 02 [`completion`] | members that have succeeded; the end of the workload |
-//! | 03 [`dependencies`] | gangs whose dependencies are met; ends of back-offs |
+//! | 03 [`backoffs`] | ends of back-offs and of avoidances |
 //! | 04 [`preemption`] | preempted gangs |
 //! | 05 [`refusals`] | gangs with a pod that the API server refused |
 //! | 06 [`stuck_pods`] | nodes on which pods do not end |
 //! | 07 [`starts`], [`partial_start`] | members that nodes did not start; gangs that never become complete |
-//! | 08 [`failures`] | failures, restarts, recovery |
+//! | 08 [`failures`] | broken dependencies, failures, restarts, recovery |
 //! | 09 [`membership`] | running members of elastic gangs |
 
+mod backoffs;
 mod completion;
-mod dependencies;
 mod failures;
 mod membership;
 mod partial_start;
@@ -41,7 +41,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     if ledger.ended.is_some() {
         return wake;
     }
-    wake = wake.min(dependencies::end_waits(facts, ledger));
+    wake = wake.min(backoffs::end_waits(facts, ledger));
     preemption::release_preempted(facts, ledger);
     refusals::release_refused(facts, ledger);
     wake = wake.min(stuck_pods::avoid_stuck_nodes(facts, ledger));

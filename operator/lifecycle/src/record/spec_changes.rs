@@ -10,6 +10,7 @@ use crate::failure::incident::{restart_changed, restart_on_request};
 use crate::ledger::{DomainLedger, Ledger};
 use crate::objects::hash::{names_other_spec, spec_hash};
 use crate::view::Priority;
+use crate::waiting::has_dependencies;
 
 pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
     if facts.spec().suspend {
@@ -129,7 +130,9 @@ fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
 
 fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {
     ledger.release_all(facts);
-    for gang in ledger.gangs.values_mut() {
+    for (key, gang) in &mut ledger.gangs {
+        // The scheduler must not place a dependent again before the next pass.
+        gang.started &= !facts.gang(key).is_some_and(|g| has_dependencies(facts, g));
         gang.backoff = None;
         gang.placement_tries = 0;
         gang.start_tries = 0;

@@ -76,7 +76,9 @@ enum Start {
 pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
-        if ledger.ended.is_none() && facts.placement(ledger, &gang.key).is_some() {
+        let started = ledger.gang(&gang.key).is_some_and(|e| e.started);
+        let placed = facts.placement(ledger, &gang.key).is_some();
+        if ledger.ended.is_none() && started && placed {
             follow_gang(facts, ledger, gang, &mut wake);
         }
     }

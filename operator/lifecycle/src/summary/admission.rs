@@ -12,11 +12,15 @@ use crate::gangs::PlacementView;
 use crate::ledger::{GangLedger, Ledger};
 use crate::messages::of_gang;
 use crate::view::Target;
-use crate::waiting::{dependencies_met, scheduling_timed_out};
+use crate::waiting::{dependency_state, scheduling_timed_out};
 use crate::wake::Wake;
 
 /// Reasons while a gang requests no capacity. They are outdated as soon as it does.
-const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
+const NOT_REQUESTING: [&str; 3] = [
+    reasons::SUSPENDED,
+    reasons::BACKING_OFF,
+    reasons::WAITING_FOR_DEPENDENCY,
+];
 
 /// How long members may take to be bound before a message reports it.
 const TO_BIND: TimeDelta = TimeDelta::minutes(1);
@@ -80,6 +84,14 @@ impl Admission<'_, '_> {
         let (facts, key) = (self.facts, &gang.key);
         let others = self.ledger.gangs.len() > 1;
         let view = facts.gang_view(key);
+        let done = self.ledger.is_done(gang);
+        if !entry.started && !done && !self.ledger.is_under_way(gang) {
+            let state = dependency_state(facts, self.ledger, gang);
+            if let Some(message) = state.message() {
+                let message = of_gang(key.as_str(), others, message);
+                return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
+            }
+        }
         if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
             // A gang that has run stays admitted until it releases its capacity. Ready and
             // Restarting show lost members.
@@ -96,12 +108,8 @@ impl Admission<'_, '_> {
                 return None;
             }
         }
-        if self.ledger.is_done(gang) {
+        if done {
             return None;
-        }
-        if !entry.started && !dependencies_met(facts, self.ledger, gang) {
-            let message = of_gang(key.as_str(), others, "waiting for the groups in dependsOn");
-            return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
         }
         if let Some(backoff) = &entry.backoff {
             let failed = facts.failed(wake).map(|failed| failed.until);

@@ -9,6 +9,7 @@ mod barrier;
 mod basics;
 mod charges;
 mod containers;
+mod dependencies;
 mod elastic;
 mod failures;
 mod final_failures;

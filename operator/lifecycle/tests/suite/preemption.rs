@@ -368,3 +368,19 @@ fn a_preemption_is_one_event() {
     let reasons: Vec<String> = preempted.map(|event| event.reason).collect();
     assert_eq!(reasons, ["PreemptionByScheduler"]);
 }
+
+#[test]
+fn a_preempted_gang_has_its_whole_scheduling_timeout() {
+    let limits = json!({"timeoutSeconds": 60, "onTimeout": "Fail"});
+    let mut w = Solo::new(gang_with(2, &json!({"scheduling": limits})));
+    w.settle();
+    w.later(300);
+    for node in w.node_names() {
+        w.capacity(&node, 0);
+    }
+    w.preempt("workload");
+    w.rounds(30);
+    assert_eq!(w.condition("Failed"), "absent");
+    w.rounds(60);
+    assert_eq!(w.condition("Failed"), "SchedulingTimeout");
+}

@@ -93,8 +93,12 @@ fn clear_when_empty(context: &Context<'_>, gang: &mut GangState) {
     let preempted = gang.disrupted();
     gang.assigned = None;
     gang.status_mut().preemption = None;
+    // A gang that waits for a group in `dependsOn` keeps its queue time too.
+    let waits = GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY);
     if !preempted {
-        gang.status_mut().queued_at = None;
+        if gang.phase() != waits {
+            gang.status_mut().queued_at = None;
+        }
         return;
     }
     let conditions = &mut Arc::make_mut(&mut gang.status).conditions;

@@ -16,6 +16,7 @@
 //! | I13 | who holds capacity and does not come to run keeps nobody waiting for ever | [`holders`] |
 //! | I14 | who makes no progress in time is found, and nobody else; each hang is answered once | [`hangs`] |
 //! | I15 | a member that is refused or does not start costs running members of policy Basic nothing | [`independent`] |
+//! | I16 | a group whose dependency is broken starts nothing and is not charged | [`dependencies`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
 //! What I13 says of reservations: `operator/scheduler/tests/suite`.
@@ -25,6 +26,7 @@
 
 mod attempts;
 mod capacity;
+mod dependencies;
 mod hangs;
 mod holders;
 mod independent;
@@ -39,13 +41,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::key::Key;
-use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
 use serde::Deserialize;
 
 use crate::SimCluster;
 use crate::api::{Verb, Write};
 
+use dependencies::Dependents;
 pub use rest::left;
 pub use statuses::check_order;
 
@@ -64,6 +67,7 @@ pub struct Oracles {
     /// the others (docs/decisions/0009).
     resized: BTreeSet<String>,
     capacity: capacity::Capacity,
+    dependents: dependencies::Dependents,
     hangs: hangs::Hangs,
     holders: holders::Holders,
     pace: pace::Pace,
@@ -135,6 +139,9 @@ impl Oracles {
                 }
                 if write.verb == Verb::UpdateStatus && is_ours(write) {
                     note("I14", self.hangs.answer(&new, &self.workloads, cluster));
+                    if let Some(old) = &old {
+                        note("I16", Dependents::charges(old, &new));
+                    }
                     let before = old.and_then(|w| w.status).unwrap_or_default();
                     let after = new.status.clone().unwrap_or_default();
                     note("I15", independent::judge(&new, &before, &after, cluster));
@@ -189,6 +196,21 @@ impl Oracles {
             }
             WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Create => {
                 note("I1", attempts::judge(write, &self.workloads, cluster));
+                if let Some(owner) = ownership::owner(&write.object)
+                    && let Some(workload) = self.workloads.get(owner)
+                {
+                    let pod = &write.object;
+                    note("I16", Dependents::creates(pod, workload, &self.groups));
+                }
+            }
+            WatchedKind::RestartOrder if is_ours(write) && write.verb != Verb::Gone => {
+                let order: RestartOrder = read(write);
+                if let Some(workload) = self.workloads.get(&order.spec.workload_uid) {
+                    note(
+                        "I16",
+                        self.dependents.orders(&order, workload, &self.groups),
+                    );
+                }
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Monotonic fields in the status of a workload, and the cost of an incident (I2, I6).
 
 use chrono::{DateTime, Utc};
-use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{HistoryEntry, Phase, TrainingWorkloadStatus};
 
 /// Violations between a status and the next.
 pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Vec<String> {
@@ -65,7 +65,7 @@ fn all_open(status: &TrainingWorkloadStatus) -> impl Iterator<Item = Open<'_>> {
     })
 }
 
-/// Refunded incidents: an eviction or a shutdown ended the member.
+/// Refunded incidents: an eviction or a shutdown ended the member, or a dependency has broken.
 fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     let now = all_open(a).filter(|old| old.counted).filter(|old| {
         let same = |domain: &str, attempt, counted: bool| {
@@ -75,7 +75,14 @@ fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
         let mut over = b.history.iter();
         open || over.any(|h| same(&h.domain, h.attempt, h.counted))
     });
-    now.count() as i64
+    let over = a.history.iter().filter(|h| h.counted);
+    let over = over.filter(|old| {
+        let same = |h: &&HistoryEntry| {
+            (&h.domain, h.attempt, h.time) == (&old.domain, old.attempt, old.time)
+        };
+        b.history.iter().find(same).is_some_and(|h| !h.counted)
+    });
+    (now.count() + over.count()) as i64
 }
 
 /// Counted incidents that only the later status has.

@@ -13,7 +13,19 @@ pub fn workload(name: &str, rng: &mut fastrand::Rng) -> Value {
     let scope = ["Workload", "Workload", "Workload", "Replica", "Group"][rng.usize(..5)];
     let scope = if basic { "Workload" } else { scope };
     let groups = 1 + usize::from(rng.u8(..10) < 3);
-    let groups: Vec<Value> = (0..groups).map(|at| group(name, at, rng)).collect();
+    let mut groups: Vec<Value> = (0..groups).map(|at| group(name, at, rng)).collect();
+    if (basic || scope != "Workload") && rng.u8(..3) < 2 {
+        let condition = ["Ready", "Ready", "Succeeded"][rng.usize(..3)];
+        // Members with a command get supervisors.
+        if rng.bool() {
+            for group in &mut groups {
+                group["template"]["spec"]["containers"][0]["command"] = json!(["train"]);
+            }
+        }
+        for second in groups.iter_mut().skip(1) {
+            second["dependsOn"] = json!([{"group": "a", "condition": condition}]);
+        }
+    }
     let mut spec = json!({
         "priorityClassName": class,
         "groups": groups,

@@ -2,8 +2,8 @@
 //!
 //! Varied: nodes (accelerators, a second extended resource, zones), workloads (shapes, sizes,
 //! policies, scopes, claims, ports, affinity, grace periods, failure policies), troubles
-//! (`lockstep_sim::trouble`), the next actor, clocks of nodes, and progress of supervised gangs.
-//! Not varied: versions of the cluster, topology constraints, dependencies between groups.
+//! (`lockstep_sim::trouble`), dependencies between groups, the next actor, clocks of nodes, and
+//! progress of supervised gangs. Not varied: versions of the cluster, topology constraints.
 
 use lockstep_sim::oracle::Oracles;
 use lockstep_sim::trouble::{Mix, Settings, Story, Trouble, TroubleKind};

@@ -133,7 +133,17 @@ pub(super) const STORIES: &[Story] = &[
         })
     }),
     ("finds its names taken", names_taken),
-    ("depends on another group", depends),
+    ("depends on another group", || after(chain("Succeeded"), 60)),
+    ("depends on a group that breaks", dependency_breaks),
+    ("depends on a group that lacks a node", || {
+        let mut spec = chain("Ready");
+        spec["groups"][0]["replicas"] = json!(8);
+        let mut w = settled(Solo::new(spec));
+        let node = w.node_of("g", 0);
+        w.lose(&node);
+        w.wait(200);
+        w
+    }),
     (
         "has no agents, and may not restart without supervisors",
         no_agents,
@@ -283,13 +293,39 @@ fn names_taken() -> Solo {
     w
 }
 
-fn depends() -> Solo {
+/// Three groups that depend on each other in turn. The second has no accelerators.
+fn chain(condition: &str) -> Value {
     let mut spec = gang_with(2, &json!({"scheduling": {"gang": {"scope": "Group"}}}));
-    let mut second = spec["groups"][0].clone();
-    second["name"] = json!("late");
-    second["dependsOn"] = json!([{"group": "g", "condition": "Succeeded"}]);
-    spec["groups"].as_array_mut().unwrap().push(second);
-    after(spec, 60)
+    for (name, on) in [("late", "g"), ("last", "late")] {
+        let mut group = spec["groups"][0].clone();
+        group["name"] = json!(name);
+        group["dependsOn"] = json!([{"group": on, "condition": condition}]);
+        if name == "late" {
+            group["template"]["spec"]["containers"][0]["resources"] = json!({});
+        }
+        spec["groups"].as_array_mut().unwrap().push(group);
+    }
+    spec
+}
+
+fn dependency_breaks() -> Solo {
+    let mut w = Solo::new(chain("Ready"));
+    w.faults(|f| f.starts_nothing = true);
+    w.rounds(30);
+    w.faults(|f| f.starts_nothing = false);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    let nodes = w.node_names();
+    for node in &nodes {
+        w.capacity(node, 0);
+    }
+    w.preempt("g");
+    w.rounds(60);
+    for node in &nodes {
+        w.capacity(node, 2);
+    }
+    settled(w)
 }
 
 fn no_agents() -> Solo {
