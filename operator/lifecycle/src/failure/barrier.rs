@@ -15,7 +15,8 @@ use lockstep_api::workload::{CauseKind, IncidentStage};
 
 use super::budget::refund;
 use super::domain::{
-    Consequence, DomainPass, DomainScope, awaits_nodes, continues_without, is_up, restarts_in_place,
+    Consequence, DomainPass, DomainScope, awaits_node, awaits_nodes, continues_without, is_up,
+    restarts_in_place,
 };
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
@@ -35,6 +36,7 @@ impl DomainPass<'_> {
     /// Advances an incident and a replacement without new failures.
     pub fn advance(&mut self) -> Option<Consequence> {
         self.keep_returned_members();
+        self.keep_returned_pods();
         self.note_order();
         self.replace_overdue_members();
         let consequence = self.replacement_timeout();
@@ -225,6 +227,15 @@ impl DomainPass<'_> {
         };
         let incident = domain.incident.as_ref();
         let alone = domain.replacement.as_ref().map(|r| &r.members);
+        // Without capacity, a member keeps its pod on a silent node, and remains replaced.
+        let scope = &self.scope;
+        let entry = self.ledger.gang(&scope.gang.key);
+        let keeps_pod = |m: &&Member| {
+            let mut pods = facts.pods_of(m).iter();
+            entry.is_some_and(|e| pods.any(|pod| awaits_node(facts, e, scope.assigned, m, pod)))
+        };
+        let replaced = alone.into_iter().flat_map(|members| members.iter());
+        let replaced = replaced.filter(keeps_pod);
         let begun = incident.is_none_or(|i| i.stage == IncidentStage::Arrived);
         let unfinished = &self.scope.unfinished;
         if domain.healthy_since.is_some()
@@ -236,8 +247,9 @@ impl DomainPass<'_> {
         }
         // All members were at the barrier, so every later exit is a failure.
         let begins = !domain.is_restarting() && facts.is_past_barrier(key, domain.attempt);
-        let is_down = |m: &&&Member| !begins && !is_up(facts, domain, m);
-        let down: Vec<&Member> = unfinished.iter().filter(is_down).copied().collect();
+        let is_down = |m: &&Member| !begins && !is_up(facts, domain, m);
+        let awaited = unfinished.iter().copied().chain(replaced);
+        let down: Vec<&Member> = awaited.filter(is_down).collect();
         let is_owed = |m: &&Member| incident.is_some_and(|i| i.replace.contains(m));
         let (all, owed) = (down.is_empty(), down.iter().any(is_owed));
         // The incident does not wait for pods that are replaced beside it.

@@ -210,7 +210,7 @@ pub(super) fn refund(ledger: &mut Ledger, domain: &DomainKey, incident: &mut Ope
     }
 }
 
-fn refund_charge(ledger: &mut Ledger, domain: &DomainKey, charged_at: DateTime<Utc>) {
+pub(super) fn refund_charge(ledger: &mut Ledger, domain: &DomainKey, charged_at: DateTime<Utc>) {
     if let Some(domain) = ledger.domains.get_mut(domain) {
         domain.tries = (domain.tries - 1).max(0);
         domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);

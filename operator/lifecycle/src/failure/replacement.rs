@@ -4,13 +4,17 @@
 //! it.
 
 use std::collections::BTreeSet;
+use std::mem::take;
 use std::ops::ControlFlow;
 
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::workload::CauseKind;
 
+use super::budget::refund_charge;
 use super::domain::{Consequence, DomainPass};
 use super::policy::Response;
 use crate::ledger::OpenReplacement;
+use crate::pods::ContainerView;
 
 impl DomainPass<'_> {
     /// Replaces pods after failures. Returns a consequence instead if the budget is spent.
@@ -74,6 +78,50 @@ impl DomainPass<'_> {
             let old = pods.filter(|pod| incident.replaces_pod(pod));
             replacement.old_pods.extend(old.map(|pod| pod.uid.clone()));
             replacement.members.insert(member);
+        }
+    }
+
+    /// If a lost node returns before its members got other nodes, their pods continue. If no pod
+    /// remains to be replaced, the charge is refunded.
+    pub(super) fn keep_returned_pods(&mut self) {
+        let (facts, key) = (self.facts, self.key());
+        let replacement = self.entry().and_then(|d| d.replacement.clone());
+        let replacement = replacement.filter(|r| r.cause.kind == CauseKind::NodeLost);
+        let gang = self.ledger.gang(&self.scope.gang.key);
+        let (Some(mut replacement), Some(gang)) = (replacement, gang) else {
+            return;
+        };
+        let detected_at = replacement.detected_at;
+        let has_returned = |member: &&Member| {
+            facts.pods_of(member).last().is_some_and(|pod| {
+                let since = facts
+                    .trainer(member, pod)
+                    .and_then(ContainerView::running_since);
+                let node = pod.node.as_deref();
+                !pod.terminating()
+                    && facts.running(member, pod)
+                    && since.is_some_and(|since| since < detected_at)
+                    && node.is_some_and(|node| facts.usable(gang, node))
+            })
+        };
+        let replaced = replacement.members.iter();
+        let returned: BTreeSet<Member> = replaced.filter(has_returned).cloned().collect();
+        if returned.is_empty() {
+            return;
+        }
+        for pod in returned.iter().flat_map(|m| facts.pods_of(m)) {
+            replacement.old_pods.remove(&pod.uid);
+        }
+        let left = replacement
+            .members
+            .iter()
+            .filter(|m| !returned.contains(*m));
+        replacement.members = left.cloned().collect();
+        if replacement.members.is_empty() && take(&mut replacement.counted) {
+            refund_charge(self.ledger, key, detected_at);
+        }
+        if let Some(domain) = self.entry_mut() {
+            domain.replacement = Some(replacement);
         }
     }
 

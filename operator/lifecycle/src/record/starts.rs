@@ -110,15 +110,17 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
     }
     let without = hopeless.iter().map(|f| f.member.clone()).collect();
     let continues = hopeless.is_empty() || continues_without(facts, ledger, gang, &without);
+    // On any node, a hopeless member fails again. Its kubelet retries.
+    let keeps = alone && continues;
     // A lost node needs no avoidance.
     let avoided = |f: &&StartFailure| f.fault.is_of_node(runs(f)) && f.reason != reasons::NODE_LOST;
-    for failure in moving.iter().filter(avoided) {
+    let left = hopeless.iter().filter(|_| !keeps);
+    for failure in moving.iter().chain(left).filter(avoided) {
         if let Some(node) = NodeName::read(Some(&failure.node)) {
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }
     }
-    if alone && continues {
-        // On any node, a hopeless member fails again. Its kubelet retries.
+    if keeps {
         let failures = moving
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))

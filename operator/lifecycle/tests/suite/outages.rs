@@ -183,3 +183,23 @@ fn a_basic_member_keeps_its_pod_until_it_has_another_node() {
     w.capacity("n1", 4);
     w.until("both members move", |w| survivors(w, &before) == 6);
 }
+
+#[test]
+fn a_basic_member_without_another_node_continues_when_its_node_returns() {
+    let mut w = Solo::new(gang_with(8, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    let before = w.uids();
+    cut_off(&mut w, &["n0".to_owned()], true);
+    w.rounds(200);
+    let s = w.status();
+    assert!(s.domains[0].replacement.is_some(), "{}", w.story(20));
+    assert_eq!((s.restarts.counted_at.len(), s.history.len()), (1, 0));
+    cut_off(&mut w, &["n0".to_owned()], false);
+    w.settle();
+    let s = w.status();
+    assert_eq!(survivors(&w, &before), 8);
+    assert_eq!(
+        (s.phase, s.restarts.counted_at.len()),
+        (Some(Phase::Running), 0)
+    );
+}
