@@ -7,7 +7,7 @@
 //! | input: nodes, pods and gangs, from the index or from a snapshot file | [`input`] |
 //! | state of one gang within a cycle, the decision about it, its status | [`gang`] |
 //! | free capacity, reservations, usage per namespace | `capacity` |
-//! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal` |
+//! | existing placements: kept, lost, adopted | `cycle::{maintain, overlap, unusable}`, `refusal` |
 //! | preemptions in progress, and limits of evictions | `cycle::{intents, victims, limits}`, [`pace`] |
 //! | the queue: decision for each gang in order | `cycle::{queue, turn, place, preempt, outcome}` |
 //! | reservations for waiting gangs | `cycle::reservation` |

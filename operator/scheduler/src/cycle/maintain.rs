@@ -10,9 +10,9 @@ use lockstep_api::member::Member;
 use lockstep_model::{GangPhase, Pod};
 
 use super::state::Cycle;
+use super::unusable::find_unusable_nodes;
 use crate::context::Context;
 use crate::gang::state::GangState;
-use crate::gang::unusable::UnusableNodes;
 use crate::messages;
 use crate::refusal::note_refusals;
 
@@ -24,7 +24,7 @@ impl Cycle<'_> {
         memory.note_bindings(&self.gangs, context.now);
         for gang in &mut self.gangs {
             if gang.phase() != GangPhase::Finished {
-                gang.unusable = UnusableNodes::find(context, memory, gang);
+                gang.unusable = find_unusable_nodes(context, memory, gang);
             }
             note_refusals(context, memory, gang, &mut refused);
             if gang.phase() == GangPhase::Finished {

@@ -17,6 +17,7 @@ mod scheduler_timeout;
 mod state;
 mod status;
 mod turn;
+mod unusable;
 mod victims;
 
 use chrono::{DateTime, Utc};

@@ -1,7 +1,7 @@
 //! State between cycles, which can be lost: it saves work and writes, and limits repeated requests.
 //! It decides about nodes, victims and gangs in one case only: after a refused dry-run eviction, a
-//! pod is no candidate for one minute. Refusals by kube-scheduler and by budgets are in the status
-//! of the pod groups.
+//! pod is no candidate for one minute. How long a pod is refused or a node is unusable counts again
+//! after a loss. Refusals by kube-scheduler and by budgets are in the status of the pod groups.
 
 mod claims;
 mod unknown;

@@ -82,7 +82,7 @@ impl Arm {
         let arrived = arrived.map_or_else(|| "-".into(), |ms| ms.to_string());
         let p99 = self.rounds.iter().filter_map(Round::ordered_p99).max();
         let ordered = p99.map_or_else(|| "-".into(), |ms| ms.to_string());
-        let not_ready = self.rounds.iter().map(|r| r.calls.not_ready.len()).sum();
+        let not_ready: usize = self.rounds.iter().map(|r| r.calls.not_ready.len()).sum();
         let mark = match not_ready {
             0 => String::new(),
             n => format!(" (**{n} NotReady**)"),
