@@ -195,7 +195,8 @@ mod tests {
                 readiness.lacks_orders(&"no", refused);
                 assert_eq!(readiness.pending(), None);
                 assert_eq!(readiness.remarks(), "without new restart orders: no\n");
-                tokio::time::advance(REFUSED_FOR / 2 - Duration::from_secs(1)).await;
+                let wait = (REFUSED_FOR / 2).saturating_sub(Duration::from_secs(1));
+                tokio::time::advance(wait).await;
             }
             readiness.lacks_orders(&"no", refused);
             assert_eq!(readiness.pending().is_some(), pending);

@@ -128,8 +128,8 @@ impl Failures {
 /// The HTTP status, if the server answered.
 pub fn status_of(error: &Error) -> Option<u16> {
     match error {
-        Error::WatchError(status) => Some(status.code),
-        Error::InitialListFailed(kube::Error::Api(status))
+        Error::WatchError(status)
+        | Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
         | Error::WatchFailed(kube::Error::Api(status)) => Some(status.code),
         _ => None,

@@ -195,7 +195,7 @@ impl PassingWork {
             WorkEnd::ByItself(_) if own => return None,
             WorkEnd::ByItself(end) => {
                 let promised = self.gang.and_then(promised);
-                end.into_iter().copied().chain(promised).min()
+                end.iter().copied().chain(promised).min()
             }
             WorkEnd::ByEviction(unit) => {
                 let filter = blocked.victims?;

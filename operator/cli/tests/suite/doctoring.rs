@@ -219,9 +219,10 @@ fn found(check: &str, change: impl FnOnce(&mut InstallFacts)) -> (CheckLevel, St
     (check.level, check.message.clone())
 }
 
+type Change = fn(&mut InstallFacts);
+
 #[test]
 fn each_thing_that_stops_lockstep_fails_its_check() {
-    type Change = fn(&mut InstallFacts);
     let cases: [(&str, Change, &str); 11] = [
         (
             "kubernetes",
@@ -306,10 +307,18 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
     }
 }
 
+/// Checks that each change gives a warning of the check with these words.
+fn warn(cases: &[(&str, Change, &str)]) {
+    for &(check, change, expected) in cases {
+        let (level, message) = found(check, change);
+        assert_eq!(level, CheckLevel::Warn, "{check}: {message}");
+        assert!(message.contains(expected), "{check}: {message}");
+    }
+}
+
 #[test]
-fn what_is_lost_without_stopping_lockstep_is_a_warning() {
-    type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 16] = [
+fn budgets_that_count_replicas_are_a_warning() {
+    warn(&[
         (
             "budgets",
             |f| f.budgets = None,
@@ -333,6 +342,12 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             },
             "ml/percent allows no eviction, ml/unavailable counts 2 of 8 members; write minAvailable with a number of pods",
         ),
+    ]);
+}
+
+#[test]
+fn what_is_lost_without_stopping_lockstep_is_a_warning() {
+    warn(&[
         (
             "kubernetes",
             |f| f.kubernetes = "next".into(),
@@ -422,12 +437,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             |f| f.kueue = KueueFacts::TakesAll,
             "manageJobsWithoutQueueName is true",
         ),
-    ];
-    for (check, change, expected) in cases {
-        let (level, message) = found(check, change);
-        assert_eq!(level, CheckLevel::Warn, "{check}: {message}");
-        assert!(message.contains(expected), "{check}: {message}");
-    }
+    ]);
 }
 
 #[test]

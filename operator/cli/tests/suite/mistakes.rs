@@ -405,7 +405,7 @@ const MISTAKES: &[Mistake] = &[
                 &json!({"expectedPods": 0, "conditions": [
             {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "",
             "lastTransitionTime": "2026-11-26T21:00:00Z"}]}),
-            )
+            );
         },
         "Warn",
         "ml/half allows no eviction; write minAvailable with a number of pods",

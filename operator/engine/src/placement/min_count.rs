@@ -160,7 +160,9 @@ impl<'d> MinCount<'d> {
             if let Some(total) = least.total {
                 (spent, missing) = (total, missing - more);
                 *least = unknown(&shape);
-                next.iter_mut().for_each(|next| next.total = None);
+                for next in &mut next {
+                    next.total = None;
+                }
                 continue;
             }
             let total = cost(&self.divided(&division));

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::member::Member;
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
 
@@ -234,7 +234,7 @@ impl DomainPass<'_> {
             let mut pods = facts.pods_of(m).iter();
             entry.is_some_and(|e| pods.any(|pod| awaits_node(facts, e, scope.assigned, m, pod)))
         };
-        let replaced = alone.into_iter().flat_map(|members| members.iter());
+        let replaced = alone.into_iter().flat_map(MemberSet::iter);
         let replaced = replaced.filter(keeps_pod);
         let begun = incident.is_none_or(|i| i.stage == IncidentStage::Arrived);
         let unfinished = &self.scope.unfinished;
@@ -254,7 +254,7 @@ impl DomainPass<'_> {
         let (all, owed) = (down.is_empty(), down.iter().any(is_owed));
         // The incident does not wait for pods that are replaced beside it.
         let continues = down.iter().all(|m| alone.is_some_and(|a| a.contains(m)));
-        if !all && !(incident.is_some() && continues) {
+        if !(all || incident.is_some() && continues) {
             return;
         }
         // A replacement hides no restart of the other members.

@@ -62,18 +62,17 @@ fn a_gang_without_bound_members_is_still_placed() {
     }
     assert!(w.pods().iter().all(|p| node_of(p).is_none()));
     w.lose("n1");
-    w.rounds(8);
+    // nodeLostSeconds
+    w.rounds(60);
+    w.until("the lost node is no longer in the placement", |w| {
+        w.status().message.contains("6 of 8 members have a node")
+    });
     let s = w.status();
     assert_eq!(
         (s.phase, s.ready.as_str()),
         (Some(Phase::Starting), "6/8"),
         "{}",
         w.story(40)
-    );
-    let message = s.message;
-    assert!(
-        message.contains("6 of 8 members have a node"),
-        "{message:?}"
     );
     w.find("n1");
     w.settle();

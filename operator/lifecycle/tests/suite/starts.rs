@@ -152,7 +152,9 @@ fn a_node_that_alone_cannot_pull_an_image_is_avoided() {
     let avoid = w.status().gangs[0].avoid.clone();
     assert_eq!(
         avoid.iter().map(|a| a.reason.as_str()).collect::<Vec<_>>(),
-        ["ImageUnavailable"]
+        ["ImageUnavailable"],
+        "{}",
+        w.story(20)
     );
     can_be_created(&mut w);
     w.settle();

@@ -342,7 +342,7 @@ mod tests {
         }
         // 50 namespaces stay well below the 4000 series of a scrape.
         let of_namespace = text.matches("namespace=\"ml\"").count();
-        assert_eq!(of_namespace, 24);
+        assert_eq!(of_namespace, 27);
     }
 
     #[test]

@@ -224,23 +224,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         .collect();
     let uid = Uid::read(Some(&record.uid))?;
     let status = status(record);
-    let templates = record.templates.iter().map(|template| TemplateInput {
-        group: template.group.clone(),
-        labels: template.labels.clone(),
-        grace: Duration::from_secs(template.grace_seconds),
-        requests: Ok(Arc::new(template.to_requests())),
-        nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
-        volumes: VolumeNeeds::default(),
-        storage: VolumeAnswer::default(),
-        charge: None,
-        apart: template.apart.clone(),
-        avoids: Vec::new(),
-        pods_preempt: true,
-        not_modelled: template.not_modelled.clone(),
-        scheduler_name: String::new(),
-        foreign_gate: None,
-        not_admitted: None,
-    });
+    let templates = record.templates.iter().map(|t| template_input(t, file));
     let released = record.placement.as_ref().is_some_and(|p| p.released);
     Some(GangInput {
         key: Key::new(&record.namespace, &record.name),
@@ -306,6 +290,26 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         }),
         preemption_priority: record.preemption_priority,
     })
+}
+
+fn template_input(template: &TemplateRecord, file: &SnapshotFile) -> TemplateInput {
+    TemplateInput {
+        group: template.group.clone(),
+        labels: template.labels.clone(),
+        grace: Duration::from_secs(template.grace_seconds),
+        requests: Ok(Arc::new(template.to_requests())),
+        nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
+        volumes: VolumeNeeds::default(),
+        storage: VolumeAnswer::default(),
+        charge: None,
+        apart: template.apart.clone(),
+        avoids: Vec::new(),
+        pods_preempt: true,
+        not_modelled: template.not_modelled.clone(),
+        scheduler_name: String::new(),
+        foreign_gate: None,
+        not_admitted: None,
+    }
 }
 
 fn member_ledger(record: &GangRecord) -> MembersInput {

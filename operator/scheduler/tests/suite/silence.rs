@@ -17,7 +17,7 @@ type Change = fn(&mut Gangs, &str, bool);
 /// Ways in which a node cannot take pods for a while.
 const CAUSES: [(&str, Change); 4] = [
     ("NotReady", |world, node, usable| {
-        world.node(node, 1, usable)
+        world.node(node, 1, usable);
     }),
     ("cordon", |world, node, usable| {
         world.cluster.edit::<Node>(&Key::new("", node), |n| {

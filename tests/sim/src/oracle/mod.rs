@@ -196,20 +196,17 @@ impl Oracles {
             }
             WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Create => {
                 note("I1", attempts::judge(write, &self.workloads, cluster));
-                if let Some(owner) = ownership::owner(&write.object)
-                    && let Some(workload) = self.workloads.get(owner)
-                {
-                    let pod = &write.object;
-                    note("I16", Dependents::creates(pod, workload, &self.groups));
+                let owner = ownership::owner(&write.object);
+                if let Some(workload) = owner.and_then(|owner| self.workloads.get(owner)) {
+                    let started = Dependents::creates(&write.object, workload, &self.groups);
+                    note("I16", started);
                 }
             }
             WatchedKind::RestartOrder if is_ours(write) && write.verb != Verb::Gone => {
                 let order: RestartOrder = read(write);
                 if let Some(workload) = self.workloads.get(&order.spec.workload_uid) {
-                    note(
-                        "I16",
-                        self.dependents.orders(&order, workload, &self.groups),
-                    );
+                    let starts = self.dependents.orders(&order, workload, &self.groups);
+                    note("I16", starts);
                 }
             }
             _ => {}
