@@ -30,10 +30,10 @@ async fn a_quota_holds_the_gangs_of_a_class_and_a_policy_refuses_them() -> Resul
     };
     scenario(cluster, "tenants", &shape, async |t| {
         let manifests = blocks(PAGE, "yaml")?;
-        let [quota, policy] = manifests.as_slice() else {
+        let [quota, policy, budget] = manifests.as_slice() else {
             bail!("{} manifests", manifests.len());
         };
-        for (name, text) in [("quota", quota), ("policy", policy)] {
+        for (name, text) in [("quota", quota), ("policy", policy), ("budget", budget)] {
             let path = t.cluster.folder().join(format!("tenants-{name}.yaml"));
             std::fs::write(&path, text)?;
             t.kubectl(&["apply", "-f", &path.display().to_string()])
