@@ -1,4 +1,5 @@
-//! The end of a workload: running pods end, and pods of the failure keep their logs.
+//! The end of a workload: running pods end, and pods of the failure keep their logs. The restart
+//! order ends with the last pod.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use lockstep_api::member::Member;
 use super::removal::delete;
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
-use crate::plan::Action;
+use crate::plan::{Action, Surplus};
 use crate::pods::{PodView, bare_id};
 use crate::wake::Wake;
 
@@ -31,6 +32,7 @@ pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>
         let remove = |pod| if is_over { delete(pod) } else { Some(end(pod)) };
         out.extend(failed.into_iter().filter_map(remove));
     }
+    out.extend(delete_order(facts));
     let ttl = facts.spec().ttl_seconds_after_finished;
     let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);
     if let (Some(ttl), Some(end)) = (ttl, completed_at)
@@ -40,6 +42,19 @@ pub(super) fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>
             uid: facts.view.id().uid.clone(),
         });
     }
+}
+
+/// Agents keep all orders. Until all pods are terminal, supervisors wait for `completedAttempt`.
+fn delete_order(facts: &Facts<'_>) -> Option<Action> {
+    let order = facts.view.order().filter(|order| order.owned)?;
+    facts
+        .pods()
+        .all(PodView::terminal)
+        .then(|| Action::DeleteSurplus {
+            surplus: Surplus::RestartOrder,
+            name: facts.view.name().to_owned(),
+            uid: order.uid.clone(),
+        })
 }
 
 fn end(pod: &PodView) -> Action {

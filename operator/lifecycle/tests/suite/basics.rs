@@ -111,6 +111,33 @@ fn a_workload_whose_members_all_succeed_is_complete() {
 }
 
 #[test]
+fn the_restart_order_ends_with_the_last_pod_of_an_ended_workload() {
+    for code in [0, 1] {
+        let mut spec = gang(2);
+        spec["failurePolicy"]["limits"] = json!({"maxRestarts": 0});
+        let mut w = Solo::new(spec);
+        w.settle();
+        w.exit("g", 0, code);
+        w.settle();
+        // All agents of the cluster keep orders.
+        assert_eq!(w.order().is_some(), code == 0, "one member runs");
+        if code == 0 {
+            w.exit("g", 1, 0);
+            w.settle();
+        }
+        assert!(
+            w.status()
+                .phase
+                .is_some_and(|p| matches!(p, Phase::Succeeded | Phase::Failed))
+        );
+        assert_eq!(w.order(), None);
+        w.later(3_600);
+        w.settle();
+        assert_eq!(w.order(), None);
+    }
+}
+
+#[test]
 fn a_suspended_workload_holds_nothing_and_comes_back() {
     let mut w = Solo::new(gang(4));
     w.settle();
