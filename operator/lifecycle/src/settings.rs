@@ -35,6 +35,8 @@ pub struct LifecycleSettings {
     pub recreate_takes: TimeDelta,
     /// Restarts with new pods, after all in-place attempts, before a gang releases its placement.
     pub recreate_tries: i32,
+    /// How long an elastic gang runs without incident before it grows: `scheduler.growAfter`.
+    pub grow_after: TimeDelta,
     pub accelerators: Vec<String>,
     /// Backend of workloads whose spec names none.
     pub backend: Backend,
@@ -57,6 +59,7 @@ impl Default for LifecycleSettings {
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
             status_grace: TimeDelta::seconds(60),
+            grow_after: TimeDelta::minutes(10),
             overdue: TimeDelta::seconds(90),
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
+use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use lockstep_api::condition::{find, reasons, types, upsert};
@@ -18,6 +19,8 @@ use crate::pods::{leaving, member_of, node_of};
 use crate::{Key, SimCluster, WatchedKind};
 
 const GPUS: usize = 8;
+/// As in the stories: shorter than the default.
+const GROW_AFTER: TimeDelta = TimeDelta::minutes(1);
 
 fn placed_by_kube_scheduler() -> LifecycleSettings {
     LifecycleSettings {
@@ -129,16 +132,16 @@ impl Solo {
         });
     }
 
-    fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {
+    fn with_settings(seed: u64, spec: Value, mut settings: LifecycleSettings) -> Self {
         let backend = settings.backend;
+        settings.grow_after = GROW_AFTER;
         let mut cluster = SimCluster::with_settings(seed, settings);
         for name in ["n0", "n1", "n2", "n3"] {
             let gpus = (2 * GPUS).to_string();
             cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
         }
-        // As in the stories: a shorter time.
         cluster.scheduler_settings().backend = backend;
-        cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
+        cluster.scheduler_settings().grow_after = GROW_AFTER.to_std().unwrap_or_default();
         let mut solo = Self {
             cluster,
             key: Key::new("ns", "w"),

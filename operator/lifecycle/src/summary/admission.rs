@@ -1,6 +1,6 @@
 //! The condition `Admitted`: whether all gangs are placed, or what the first one waits for.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
@@ -210,12 +210,35 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
         let running = gang.members().filter(is_there).count();
         let size = gang.size();
         if running < size {
-            let text = format!(
+            let mut text = format!(
                 "placed with {running} of {size} members (minCount {})",
                 gang.min_count
             );
+            if let Some(at) = grows_from(facts, ledger, gang) {
+                text += &format!("; grows from {} if capacity is free", time(at));
+            }
             out.push(of_gang(gang.key.as_str(), facts.gangs.len() > 1, &text));
         }
     }
     (!out.is_empty()).then(|| out.join("; "))
+}
+
+/// When the scheduler lets the gang grow. `None` during an incident, for a gang that has completed
+/// members, and for a gang below its minimum, which does not wait.
+fn grows_from(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<DateTime<Utc>> {
+    let membership = ledger.membership(facts.spec());
+    let running = gang.members().filter(|m| membership.contains(m)).count();
+    let waits = running >= gang.min_count.max(0) as usize;
+    if !waits || gang.members().any(|m| ledger.completed.contains(m)) {
+        return None;
+    }
+    let in_use = gang
+        .domains
+        .iter()
+        .filter(|d| d.members.iter().any(|m| membership.contains(m)));
+    let healthy: Option<Vec<DateTime<Utc>>> = in_use
+        .filter_map(|d| ledger.domain(&d.key))
+        .map(|d| d.healthy_since.filter(|_| d.incident.is_none()))
+        .collect();
+    Some(healthy?.into_iter().max()? + facts.view.settings().grow_after)
 }

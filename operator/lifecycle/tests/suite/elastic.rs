@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, types};
+use lockstep_api::words::time;
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::pods::{self, leaving, member_of};
@@ -55,9 +56,16 @@ fn a_gang_with_capacity_for_some_of_its_members_runs_with_these_and_they_know_it
         (Some(Phase::Running), "3/4", "AllMembersReady")
     );
     assert_eq!(s.groups[0].world_indexes.as_deref(), Some("0-2"));
+    let grows = s.domains[0].healthy_since.unwrap() + TimeDelta::minutes(1);
     assert_eq!(
         (message(&w, types::ADMITTED), s.restarts.total),
-        ("placed with 3 of 4 members (minCount 2)".into(), 0)
+        (
+            format!(
+                "placed with 3 of 4 members (minCount 2); grows from {} if capacity is free",
+                time(grows)
+            ),
+            0
+        )
     );
     assert_eq!(w.order().unwrap().spec.domains[0].world, 3);
 }

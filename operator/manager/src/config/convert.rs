@@ -94,6 +94,7 @@ impl Config {
             report_grace: delta(w.report_grace),
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
+            grow_after: delta(self.scheduler.grow_after),
             accelerators: self.scheduler.accelerators.clone(),
             backend: self.scheduling.backend,
             supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),

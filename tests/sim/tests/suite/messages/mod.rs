@@ -182,8 +182,9 @@ fn every_reason_of_the_table_is_said_in_some_story() {
 const BARE_FIELDS: [&str; 2] = ["activeDeadlineSeconds", "minCount"];
 
 /// Phrases that promise an action at a later time.
-const PROMISES: [&str; 8] = [
+const PROMISES: [&str; 9] = [
     "retry",
+    "grows from",
     "tried again",
     "next search",
     "available by",

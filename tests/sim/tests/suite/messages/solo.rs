@@ -149,6 +149,10 @@ pub(super) const STORIES: &[Story] = &[
         no_agents,
     ),
     ("is supervised", supervised),
+    ("runs with the members that fit", || {
+        let elastic = json!({"scheduling": {"gang": {"minCount": 2}}});
+        after(gang_with(9, &elastic), 30)
+    }),
     (
         "has a class that is made anew with another value",
         class_made_anew,
