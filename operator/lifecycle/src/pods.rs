@@ -292,6 +292,11 @@ impl PodView {
         self.condition(ALL_CONTAINERS_RESTARTING).is_some()
     }
 
+    /// When the kubelet last began or completed a restart of all containers.
+    pub fn restarted_at(&self) -> Option<DateTime<Utc>> {
+        self.conditions.get(ALL_CONTAINERS_RESTARTING)?.since
+    }
+
     pub fn has_run(&self) -> bool {
         self.containers.values().any(ContainerView::started)
     }

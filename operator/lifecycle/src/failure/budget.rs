@@ -280,8 +280,18 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
     if let Some(exit) = pod_restart {
         return LastRestart::Ended(Box::new(observed.reported_failure(exit)));
     }
-    // The kubelet shows no times after a restart of the whole pod.
+    // After a restart of the whole pod, the pod's condition has the only time until the container
+    // runs. Without the report on the exit before, the agent may report none.
+    let before = container.restart_count - 2;
+    let reports = || {
+        before < 0
+            || observed
+                .report_where(training, |r| r.restarts >= before)
+                .is_some()
+    };
+    let restarted_at = || observed.pod.restarted_at().filter(|_| reports());
     let ended_by = last.finished_at.or(container.running_since());
+    let ended_by = ended_by.or_else(restarted_at);
     if known.is_none() && observed.has_agent() {
         let grace = facts.view.settings().report_grace;
         // With a clock far ahead, the time of the exit is unknown.

@@ -17,6 +17,9 @@ use crate::wake::Wake;
 
 /// Reason of containers that the kubelet killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// Reasons of exits whose true code is lost: the container was removed before pod status or the
+/// agent had the code.
+const MASKING: [&str; 2] = [RESTARTING_ALL, "ContainerStatusUnknown"];
 /// Runtimes' reasons for containers that did not start.
 const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// Reasons of pods that the kubelet ended: eviction, shutdown of the node, admission of a critical
@@ -216,13 +219,16 @@ impl MemberObservation<'_> {
         let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
         let masked = code == 137
             && reason != "OOMKilled"
-            && (reason == RESTARTING_ALL || swept || pod.restarts_all());
+            && (MASKING.contains(&reason.as_str()) || swept || pod.restarts_all());
         let hangs = known.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
         let kind = if hangs {
             CauseKind::Hang
         } else {
             CauseKind::ContainerExit
         };
+        // With the true code, the message of the masked exit is wrong.
+        let is_wrong = known.is_some() && exit.reason == RESTARTING_ALL;
+        let shown = (!is_wrong).then_some(&exit.message);
         let reported = known.map(|r| &r.message).filter(|m| !m.is_empty());
         let cause = Cause {
             pod: pod.name.clone(),
@@ -231,7 +237,7 @@ impl MemberObservation<'_> {
             // After a hang, the supervisor's own signal determines the code.
             exit_code: (!hangs).then_some(code),
             reason,
-            message: reported.unwrap_or(&exit.message).clone(),
+            message: reported.or(shown).cloned().unwrap_or_default(),
             ..Cause::new(kind, time)
         };
         Failure {

@@ -2,7 +2,7 @@
 //! reports why it ended the pod.
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_lifecycle::transitions;
 use lockstep_sim::Solo;
@@ -228,6 +228,44 @@ fn a_container_that_cannot_be_started_costs_no_budget() {
         gang.backoff.as_ref().map(|b| b.reason.as_str()),
         Some("StartError")
     );
+}
+
+/// The status of a waiting container has no time, and the agent's report is under way.
+#[test]
+fn a_restart_that_shows_137_waits_for_the_report_with_the_true_code() {
+    let mut w = Solo::new(gang_with(2, &json!({})));
+    w.settle();
+    let node = w.node_of("g", 0);
+    w.exit("g", 0, 3);
+    while !shows_masked_exit(&w.pod("g", 0)) {
+        w.kubelet(&node);
+    }
+    w.pass();
+    assert_eq!(w.status().attempt, 1, "{}", w.story(10));
+    w.settle();
+    assert_eq!(w.status().history[0].cause.exit_code, Some(3));
+}
+
+/// The kubelet restarts all containers after it, again and again.
+#[test]
+fn a_container_that_its_kubelet_cannot_start_fails_its_workload_uncharged() {
+    for supervised in [false, true] {
+        let spec = unstartable(2, &json!({"limits": {"maxRestarts": 0}}));
+        let mut w = Solo::supervised_if(supervised, spec);
+        w.settle();
+        let s = w.status();
+        assert_eq!(w.condition("Failed"), "StartError", "{supervised}");
+        assert!(s.message.contains("exit code 128"), "{}", s.message);
+        assert_eq!((s.restarts.counted, s.history.len()), (0, 0));
+    }
+}
+
+fn shows_masked_exit(pod: &Pod) -> bool {
+    let status = pod.status.as_ref().unwrap();
+    let training = &status.container_statuses.as_ref().unwrap()[0];
+    let ended = |s: &Option<ContainerState>| s.as_ref()?.terminated.as_ref()?.reason.clone();
+    ended(&training.state).is_none()
+        && ended(&training.last_state).as_deref() == Some("RestartingAllContainers")
 }
 
 #[test]
