@@ -37,6 +37,8 @@ pub struct LogSource {
     pub prefix: String,
     /// Restricts the log to one attempt: the last one up to this number. `None`: all lines.
     pub up_to_attempt: Option<i64>,
+    /// The failure whose log is selected, in words.
+    pub failure: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -142,6 +144,7 @@ pub fn sources(
         previous: wanted.previous,
         prefix: m.member.to_string(),
         up_to_attempt: None,
+        failure: None,
     });
     Ok(sources.collect())
 }
@@ -186,16 +189,10 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     })?;
     let pod = pods.iter().find(|p| p.name_any() == cause.pod);
     let Some(pod) = pod else {
-        let container = match cause.exit_code {
-            Some(code) => format!("container {} exited with code {code}", cause.container),
-            None => cause.kind.as_str().to_owned(),
-        };
         return Err(NoLog::Gone {
             pod: cause.pod.clone(),
             when: cause.time,
-            why: format!("{container} {}", cause.message)
-                .trim_end()
-                .to_owned(),
+            why: describe(cause),
         });
     };
     let failed = Some(cause.container.clone()).filter(|c| !c.is_empty());
@@ -209,7 +206,17 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
         container,
         prefix,
         up_to_attempt: Some(attempt),
+        failure: Some(describe(cause)),
     })
+}
+
+fn describe(cause: &Cause) -> String {
+    let container = match cause.exit_code {
+        Some(code) => format!("container {} exited with code {code}", cause.container),
+        None => cause.kind.as_str().to_owned(),
+    };
+    let text = format!("{container} {}", cause.message);
+    text.trim_end().to_owned()
 }
 
 /// First cause of the open incident or replacement, else of the last failure, and the failed attempt.

@@ -45,6 +45,11 @@ pub enum Problem {
     },
     #[error("{name:?} was deleted while the command ran; check the workload and retry")]
     Gone { name: String },
+    /// A kubelet that restarts all containers of a pod removes them with their logs.
+    #[error(
+        "the log of pod {pod:?} from before its restart was deleted with the container: {failure}"
+    )]
+    LogGone { pod: String, failure: String },
     #[error(
         "{name:?} was modified before the write: nothing was written; check the workload and retry"
     )]

@@ -146,6 +146,7 @@ impl ClusterReader {
             previous: false,
             prefix: String::new(),
             up_to_attempt: None,
+            failure: None,
         };
         let how_much = HowMuch {
             tail: Some(LOG_LINES),

@@ -8,6 +8,10 @@ use super::ClusterReader;
 use crate::logs::LogSource;
 use crate::problem::Problem;
 
+/// Begin of the API server's message if the previous container was removed
+/// (`validateContainerLogStatus` in `pkg/kubelet/kubelet_pods.go`).
+const NO_CONTAINER: &str = "previous terminated container ";
+
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HowMuch {
     pub follow: bool,
@@ -35,7 +39,10 @@ impl ClusterReader {
                     let lines = log.lines().into_stream();
                     streams.push(lines.map(move |line| (number, line)).boxed());
                 }
-                Err(problem @ (Problem::Gone { .. } | Problem::Refused(_))) => {
+                Err(
+                    problem
+                    @ (Problem::Gone { .. } | Problem::LogGone { .. } | Problem::Refused(_)),
+                ) => {
                     unopened.push(problem);
                 }
                 Err(other) => return Err(other),
@@ -62,11 +69,18 @@ impl ClusterReader {
             ..LogParams::default()
         };
         let log = self.ask(pods.log_stream(&source.pod, &params), "pods/log");
-        log.await.map_err(|problem| match problem {
-            Problem::NotInstalled { .. } => Problem::Gone {
-                name: source.pod.clone(),
-            },
-            other => other,
-        })
+        log.await
+            .map_err(|problem| match (problem, &source.failure) {
+                (Problem::NotInstalled { .. }, _) => Problem::Gone {
+                    name: source.pod.clone(),
+                },
+                (Problem::Refused(why), Some(failure)) if why.starts_with(NO_CONTAINER) => {
+                    Problem::LogGone {
+                        pod: source.pod.clone(),
+                        failure: failure.clone(),
+                    }
+                }
+                (other, _) => other,
+            })
     }
 }
