@@ -23,7 +23,7 @@ pub struct DeleteOptions {
 
 impl Store {
     /// Deletes an object. A running pod is deleted after its grace period, when its kubelet
-    /// confirms.
+    /// confirms. An object with finalizers stays.
     ///
     /// # Errors
     ///
@@ -52,7 +52,9 @@ impl Store {
         } else {
             0
         };
-        if grace == 0 {
+        let finalizers = meta["finalizers"].as_array();
+        let kept = finalizers.is_some_and(|all| !all.is_empty());
+        if grace == 0 && !kept {
             let last = if kind == WatchedKind::Pod {
                 self.end_grace_period(&old)
             } else {
@@ -75,7 +77,7 @@ impl Store {
         };
         let mut end = first + chrono::TimeDelta::seconds(grace);
         let mut grace = grace;
-        if end < self.clock.now() {
+        if end < self.clock.now() && grace > 0 {
             // Not into the past: the shortest graceful time remains.
             (end, grace) = (self.clock.now(), 1);
         }

@@ -119,6 +119,10 @@ impl SimNode {
                 worker.reject(&rejection);
             }
         }
+        if worker.over() && pod.deletion.is_some_and(|grace| grace.is_zero()) {
+            // A finalizer keeps the object.
+            return;
+        }
         let slot = Slot {
             pod: Arc::new(pod),
             seen,

@@ -17,6 +17,21 @@ pub(super) fn exit_done(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     any_member(c, rng).is_some_and(|pod| c.exit_pod(&pod, 0))
 }
 
+pub(super) fn kubelet_evicts(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(pod) = any_member(c, rng) else {
+        return false;
+    };
+    let (Some(node), Some(uid)) = (node_of(&pod), &pod.metadata.uid) else {
+        return false;
+    };
+    if rng.bool() {
+        c.node(node).evict(uid);
+    } else {
+        c.node(node).evict_for_own_limit(uid);
+    }
+    true
+}
+
 pub(super) fn exit_all(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let Some(pod) = any_member(c, rng) else {
         return false;

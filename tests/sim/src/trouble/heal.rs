@@ -13,10 +13,14 @@ pub fn heal(c: &mut SimCluster) {
     for name in c.node_names() {
         c.fault(&name, |f| *f = NodeFaults::default());
         nodes::set_cordoned(c, &name, false);
+        nodes::set_drained(c, &name, false);
         nodes::restore(c, &name);
     }
     for (name, value) in CLASSES {
         users::make_class(c, name, value);
+    }
+    for pod in users::kept_pods(c) {
+        users::release(c, &pod);
     }
     for workload in c.list::<TrainingWorkload>() {
         let name = workload.metadata.name.unwrap_or_default();

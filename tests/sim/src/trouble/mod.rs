@@ -71,6 +71,8 @@ kinds! {
     DeletePod 4 users::delete_pod,
     /// A pod is evicted through the API, as a drain does.
     EvictPod 3 users::evict_pod,
+    /// A pod that another controller's finalizer keeps is deleted, or the finalizer is removed.
+    Finalizer 2 users::finalizer,
     /// A label of Lockstep is removed from an object that a workload owns, or changed.
     EditLabels 2 users::edit_labels,
     /// A priority class is deleted.
@@ -83,6 +85,8 @@ kinds! {
     ExitFailed 6 containers::exit_failed,
     /// The same with exit code 0.
     ExitDone 6 containers::exit_done,
+    /// The kubelet evicts a pod because memory is low, or because the pod exceeds its own limit.
+    KubeletEvicts 2 containers::kubelet_evicts,
     /// The containers of all pods of a node exit at once.
     ExitAll 3 containers::exit_all,
     /// A member that reports progress makes no further step.
@@ -135,7 +139,7 @@ kinds! {
     Shrink 1 nodes::shrink,
     /// The accelerators return.
     Grow 5 nodes::grow,
-    /// A node is cordoned, or uncordoned.
+    /// A node is cordoned, uncordoned, or tainted by its autoscaler.
     Cordon 1 nodes::cordon,
     /// A node reboots, perhaps with another clock.
     Reboot 1 nodes::reboot,

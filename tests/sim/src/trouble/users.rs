@@ -112,6 +112,43 @@ pub(super) fn evict_pod(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     any_member(c, rng).is_some_and(|pod| c.evict(&pod).is_ok())
 }
 
+/// Most pods that are kept at once.
+const MOST_KEPT: usize = 2;
+const FINALIZER: &str = "example.com/audit";
+
+pub(super) fn finalizer(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let kept = kept_pods(c);
+    if let Some(pod) = one_of(kept.clone(), rng).filter(|_| kept.len() >= MOST_KEPT) {
+        release(c, &pod);
+        return true;
+    }
+    let Some(pod) = any_member(c, rng) else {
+        return false;
+    };
+    let key = Key::of(&pod);
+    c.edit::<Pod>(&key, |pod| {
+        pod.metadata.finalizers = Some(vec![FINALIZER.into()]);
+    });
+    c.delete(WatchedKind::Pod, &key);
+    true
+}
+
+/// Pods with a finalizer.
+pub(super) fn kept_pods(c: &SimCluster) -> Vec<Pod> {
+    let mut pods = c.list::<Pod>();
+    pods.retain(|pod| pod.metadata.finalizers.is_some());
+    pods
+}
+
+/// Removes the finalizer of a pod, and the pod, if nothing else keeps it.
+pub(super) fn release(c: &mut SimCluster, pod: &Pod) {
+    let key = Key::of(pod);
+    c.edit::<Pod>(&key, |pod| pod.metadata.finalizers = None);
+    if pod.metadata.deletion_grace_period_seconds == Some(0) {
+        c.remove(WatchedKind::Pod, &key);
+    }
+}
+
 pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let kind = OWNED[rng.usize(..OWNED.len())];
     let keys: Vec<Key> = c.store().all(kind).map(|(key, _)| key.clone()).collect();

@@ -106,7 +106,11 @@ fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
         2 => spec["terminationGracePeriodSeconds"] = json!(900),
         _ => {}
     }
-    spec["containers"] = json!([container]);
+    let log = json!({"name": "log", "image": "i"});
+    spec["containers"] = match rng.u8(..8) {
+        0 => json!([container, log]),
+        _ => json!([container]),
+    };
     spec
 }
 
@@ -115,7 +119,7 @@ fn failure_policy(rng: &mut fastrand::Rng) -> Value {
         "inPlace": {"withoutSupervisor": if rng.bool() { "Allow" } else { "Deny" }},
         "limits": {"maxRestarts": if rng.u8(..4) == 0 { 3 } else { 100 }},
     });
-    let more = match rng.u8(..8) {
+    let more = match rng.u8(..10) {
         0 => json!({"rules": [
             {"name": "recreate", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RecreateGang"},
             {"name": "elsewhere", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "RestartGang",
@@ -123,8 +127,10 @@ fn failure_policy(rng: &mut fastrand::Rng) -> Value {
         1 => json!({"rules": [
             {"name": "free", "match": {"exitCodes": {"operator": "In", "values": [42]}}, "action": "RestartGang", "counted": false},
             {"name": "fatal", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "FailWorkload"}]}),
-        2 => json!({"restartScope": "Replica"}),
-        3 => json!({"replacementTimeoutSeconds": 60}),
+        2 => json!({"rules": [
+            {"name": "fine", "match": {"exitCodes": {"operator": "In", "values": [3, 42]}}, "action": "Ignore"}]}),
+        3 => json!({"restartScope": "Replica"}),
+        4 => json!({"replacementTimeoutSeconds": 60}),
         _ => json!({}),
     };
     merge(&mut policy, &more);
