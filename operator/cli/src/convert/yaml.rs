@@ -97,9 +97,9 @@ impl Page {
                 for (n, key) in ordered(fields).into_iter().enumerate() {
                     let below = field_at(at, key);
                     if n > 0 || !inline {
-                        self.comment(&below, indent);
                         self.pad(indent);
                     }
+                    self.comment(&below);
                     self.text.push_str(&string(key)?);
                     self.text.push(':');
                     self.field(&fields[key], &below, indent)?;
@@ -109,14 +109,9 @@ impl Page {
                 for (n, item) in items.iter().enumerate() {
                     let below = format!("{at}/{n}");
                     if n > 0 || !inline {
-                        self.comment(&below, indent);
-                        // The first field of an item is on the line of the item.
-                        let first = item.as_object().and_then(|f| ordered(f).into_iter().next());
-                        if let Some(key) = first {
-                            self.comment(&field_at(&below, key), indent);
-                        }
                         self.pad(indent);
                     }
+                    self.comment(&below);
                     self.text.push_str("- ");
                     if let Some(text) = several_lines(item) {
                         self.block(text, indent + 2)?;
@@ -174,18 +169,15 @@ impl Page {
         self.text.push('\n');
     }
 
-    fn comment(&mut self, at: &str, indent: usize) {
-        let here = |note: &&Note| note.at == at;
-        let texts: Vec<String> = self
-            .notes
-            .iter()
-            .filter(here)
-            .map(|n| n.text.clone())
-            .collect();
-        for text in texts {
-            let pad = " ".repeat(indent);
-            let _ = writeln!(self.text, "{pad}# {}", one_line(&text));
+    /// Writes the notes of a part above the line that has been begun.
+    fn comment(&mut self, at: &str) {
+        let begin = self.text.rfind('\n').map_or(0, |end| end + 1);
+        let line = self.text.split_off(begin);
+        let indent = line.len() - line.trim_start().len();
+        for note in self.notes.iter().filter(|note| note.at == at) {
+            let _ = writeln!(self.text, "{:indent$}# {}", "", one_line(&note.text));
         }
+        self.text.push_str(&line);
     }
 
     fn pad(&mut self, indent: usize) {
@@ -408,6 +400,20 @@ pub(crate) mod tests {
         ];
         let written = write(&[Document { object, notes }]).unwrap();
         let expected = "# no port\n# elsewhere\nspec:\n  groups:\n  # first group\n  - name: a\n    size: 2\n  # held\n  suspend: true\n";
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn a_comment_about_the_first_item_of_a_list_in_a_list_is_above_its_line() {
+        let object = json!({"spec": [[{"name": "a", "size": 2}, 1]]});
+        let note = |at: &str| Note {
+            at: at.into(),
+            text: at.into(),
+        };
+        let notes = ["/spec/0/0/name", "/spec/0/0", "/spec/0/1", "/spec/0"].map(note);
+        let notes = notes.into();
+        let written = write(&[Document { object, notes }]).unwrap();
+        let expected = "# /spec/0/1\n# /spec/0\nspec:\n# /spec/0/0\n# /spec/0/0/name\n- - name: a\n    size: 2\n  - 1\n";
         assert_eq!(written, expected);
     }
 
