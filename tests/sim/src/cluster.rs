@@ -159,7 +159,7 @@ impl SimCluster {
 
     /// The node is connected again.
     pub fn find(&mut self, node: &str) {
-        self.fault(node, |f| f.lost = false);
+        self.fault(node, |f| (f.lost, f.lost_until) = (false, None));
     }
 
     /// Runs one turn of an actor. Returns true if it had an effect.
@@ -275,8 +275,19 @@ impl SimCluster {
         let actor = actors[self.random.usize(..actors.len())].clone();
         let wait = self.random.i64(0..200);
         self.clock.advance(TimeDelta::milliseconds(wait));
+        self.end_flaps();
         self.run(&actor);
         actor
+    }
+
+    /// Connects the nodes again that were lost until now.
+    fn end_flaps(&mut self) {
+        for name in self.node_names() {
+            let until = self.node(&name).faults.lost_until;
+            if until.is_some_and(|until| until <= self.now()) {
+                self.fault(&name, |f| (f.lost, f.lost_until) = (false, None));
+            }
+        }
     }
 
     /// From now on, another seed chooses, whatever happened before.
@@ -293,6 +304,7 @@ impl SimCluster {
     /// effect.
     pub fn round(&mut self) -> bool {
         let before = self.store.lock().version();
+        self.end_flaps();
         self.control();
         self.manager.schedule_if_due();
         self.manager.hear_all();

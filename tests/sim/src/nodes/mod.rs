@@ -44,6 +44,8 @@ pub(crate) fn agent_selector() -> AgentSelector {
 pub struct NodeFaults {
     /// Kubelet and agent are silent; containers continue.
     pub lost: bool,
+    /// When `lost` ends by itself.
+    pub lost_until: Option<DateTime<Utc>>,
     /// Neither reaches the API server; both continue with their last state.
     pub cut_off: bool,
     pub no_agent: bool,

@@ -75,6 +75,10 @@ kinds! {
     Finalizer 2 users::finalizer,
     /// A label of Lockstep is removed from an object that a workload owns, or changed.
     EditLabels 2 users::edit_labels,
+    /// A PodGroup, a native Workload, a RestartOrder or a Service of a workload is deleted.
+    DeleteOwned 2 users::delete_owned,
+    /// Recorded hashes of a workload become those of another version of the manager.
+    OtherHashVersion 2 users::other_hash_version,
     /// A priority class is deleted.
     ClassGone 1 users::class_gone,
     /// A priority class is recreated with another value.
@@ -131,6 +135,8 @@ kinds! {
     LoseNode 2 nodes::lose,
     /// A silent node returns.
     FindNode 4 nodes::find,
+    /// A node is silent for 5 to 40 s.
+    Flap 4 nodes::flap,
     /// Many nodes lose the API server, and continue.
     Outage 1 nodes::outage,
     /// All nodes reach the API server again.

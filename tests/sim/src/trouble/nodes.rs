@@ -43,6 +43,16 @@ pub(super) fn lose(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     faulty(c, &name, |f| f.lost = true)
 }
 
+pub(super) fn flap(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let mut names = c.node_names();
+    names.retain(|name| c.node(name).alive());
+    let Some(name) = one_of(names, rng) else {
+        return false;
+    };
+    let end = c.now() + TimeDelta::seconds(rng.i64(5..=40));
+    faulty(c, &name, |f| (f.lost, f.lost_until) = (true, Some(end)))
+}
+
 /// Kubelets and agents of many nodes lose the API server, and continue.
 pub(super) fn outage(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let mut names = c.node_names();
@@ -66,7 +76,8 @@ pub(super) fn outage_over(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
 pub(super) fn find(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let mut lost = c.node_names();
     lost.retain(|name| !c.node(name).alive());
-    one_of(lost, rng).is_some_and(|name| faulty(c, &name, |f| f.lost = false))
+    one_of(lost, rng)
+        .is_some_and(|name| faulty(c, &name, |f| (f.lost, f.lost_until) = (false, None)))
 }
 
 fn set_gpus(c: &mut SimCluster, name: &str, gpus: &str) -> bool {

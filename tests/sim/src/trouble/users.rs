@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
-use lockstep_api::names::labels;
+use lockstep_api::names::{annotations, labels};
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
 
@@ -149,10 +149,57 @@ pub(super) fn release(c: &mut SimCluster, pod: &Pod) {
     }
 }
 
+/// A random object of a kind, outside the tenant's namespace.
+fn any_owned(c: &SimCluster, kind: WatchedKind, rng: &mut fastrand::Rng) -> Option<Key> {
+    let mut keys: Vec<Key> = c.store().all(kind).map(|(key, _)| key.clone()).collect();
+    keys.retain(|key| &*key.namespace != TENANT);
+    one_of(keys, rng)
+}
+
+pub(super) fn delete_owned(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let kind = OWNED[rng.usize(2..OWNED.len())];
+    let key = any_owned(c, kind, rng);
+    if let Some(key) = &key {
+        c.delete(kind, key);
+    }
+    key.is_some()
+}
+
+pub(super) fn other_hash_version(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(key) = any_workload(c, rng) else {
+        return false;
+    };
+    let Some(workload) = c.get::<TrainingWorkload>(&key) else {
+        return false;
+    };
+    if workload
+        .status
+        .is_none_or(|status| status.applied.is_none())
+    {
+        return false;
+    }
+    let hash = format!("0-{:08x}", rng.u32(..));
+    c.edit::<TrainingWorkload>(&key, |workload| {
+        let applied = workload.status.as_mut().and_then(|s| s.applied.as_mut());
+        if let Some(applied) = applied {
+            applied.spec_hash.clone_from(&hash);
+        }
+    });
+    for pod in c.list::<Pod>() {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        if owners.any(|owner| Some(&owner.uid) == workload.metadata.uid.as_ref()) {
+            c.edit::<Pod>(&Key::of(&pod), |pod| {
+                let present = pod.metadata.annotations.get_or_insert_default();
+                present.insert(annotations::SPEC_HASH.into(), hash.clone());
+            });
+        }
+    }
+    true
+}
+
 pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let kind = OWNED[rng.usize(..OWNED.len())];
-    let keys: Vec<Key> = c.store().all(kind).map(|(key, _)| key.clone()).collect();
-    let Some(key) = one_of(keys, rng).filter(|key| &*key.namespace != TENANT) else {
+    let Some(key) = any_owned(c, kind, rng) else {
         return false;
     };
     let ours = [
