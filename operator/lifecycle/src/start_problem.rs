@@ -4,7 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
 use lockstep_api::names::DEFAULT_SCHEDULER;
-use lockstep_api::words::time;
+use lockstep_api::words::{count, time};
 
 use crate::facts::Facts;
 use crate::messages::shortened;
@@ -52,7 +52,9 @@ const CREATING: &str = "ContainerCreating";
 /// (`pkg/kubelet/types/constants.go`).
 const HAS_SANDBOX: &str = "PodReadyToStartContainers";
 /// Another container prevents the start, or all containers restart.
-const SILENT: [&str; 3] = ["", "PodInitializing", "RestartingAllContainers"];
+const SILENT: [&str; 3] = ["", INITIALIZING, "RestartingAllContainers"];
+/// Reason of every container of a pod with init containers, also while images are pulled.
+const INITIALIZING: &str = "PodInitializing";
 
 /// Phrases of runc, crun, gVisor and containerd for a program that cannot be executed. Messages
 /// about devices and mounts contain none of them.
@@ -134,7 +136,7 @@ impl Fault {
 pub(crate) fn of_containers(pod: &PodView) -> Option<StartProblem> {
     let problems = pod.containers.iter();
     let problems = problems.filter_map(|(name, container)| of_container(pod, name, container));
-    let worst = problems.min_by_key(|p| p.rank);
+    let worst = problems.min_by_key(|p| p.rank).or_else(|| not_created(pod));
     let sandbox = pod.conditions.get(HAS_SANDBOX);
     let missing = sandbox.is_some_and(|c| c.status == "False") && !pod.terminal();
     if missing && worst.as_ref().is_none_or(StartProblem::takes_time) {
@@ -142,6 +144,22 @@ pub(crate) fn of_containers(pod: &PodView) -> Option<StartProblem> {
         return Some(StartProblem::in_progress(why.to_owned()));
     }
     worst
+}
+
+/// The container that the kubelet creates next: the first init container that has not run, else the
+/// first container.
+fn not_created(pod: &PodView) -> Option<StartProblem> {
+    let waits = |c: &ContainerView| matches!(&c.state, ContainerState::Waiting { reason, .. } if reason == INITIALIZING);
+    let failed = |c: &ContainerView| {
+        c.init && matches!(&c.state, ContainerState::Terminated(t) if t.exit_code != 0)
+    };
+    if pod.containers.values().any(failed) {
+        return None;
+    }
+    let waiting = pod.containers.iter().filter(|(_, c)| waits(c));
+    let (name, _) = waiting.min_by_key(|(_, c)| !c.init)?;
+    let message = format!("container {name} is not created; its image may not be pulled yet");
+    Some(StartProblem::in_progress(message))
 }
 
 fn of_container(pod: &PodView, name: &str, container: &ContainerView) -> Option<StartProblem> {
@@ -235,7 +253,7 @@ fn unbound(message: String, fault: Fault) -> StartProblem {
     }
 }
 
-/// The worst problem, of the first such member.
+/// The worst problem, of the first such member, and the number of other members that take long.
 pub(crate) fn worst<'m>(
     facts: &Facts<'_>,
     pods: impl IntoIterator<Item = (&'m Member, &'m PodView)>,
@@ -255,7 +273,13 @@ pub(crate) fn worst<'m>(
         Some(_) => None,
         None => on_node(facts, pod, wake),
     };
-    pods.into_iter().filter_map(of_pod).min_by_key(|p| p.rank)
+    let problems: Vec<StartProblem> = pods.into_iter().filter_map(of_pod).collect();
+    let late = problems.iter().filter(|p| p.takes_time()).count();
+    let mut worst = problems.into_iter().min_by_key(|p| p.rank)?;
+    if worst.takes_time() && late > 1 {
+        worst.message += &format!("; {} are late", count(late, "pod"));
+    }
+    Some(worst)
 }
 
 fn on_node(facts: &Facts<'_>, pod: &PodView, wake: &mut Wake) -> Option<StartProblem> {
@@ -325,9 +349,26 @@ mod tests {
 
     #[test]
     fn a_container_that_waits_for_another_has_no_problem_of_its_own() {
-        for reason in SILENT {
+        for reason in ["", "RestartingAllContainers"] {
             assert_eq!(message([("t", waits(reason))]), None);
         }
+    }
+
+    /// The kubelet shows no other reason while it pulls images of a pod with init containers.
+    #[test]
+    fn the_next_container_of_a_pod_with_init_containers_is_named() {
+        let init = |state| ContainerView {
+            init: true,
+            ready: true,
+            state,
+            ..ContainerView::default()
+        };
+        let waits_for =
+            |name| format!("container {name} is not created; its image may not be pulled yet");
+        let of = |load| message([("load", init(load)), ("main", waits(INITIALIZING))]);
+        assert_eq!(of(waits(INITIALIZING).state), Some(waits_for("load")));
+        let ended = ContainerState::Terminated(Termination::default());
+        assert_eq!(of(ended), Some(waits_for("main")));
     }
 
     #[test]
@@ -346,7 +387,10 @@ mod tests {
             Some(runs)
         );
         let sidecar = init(true);
-        assert_eq!(of(sidecar, waits("PodInitializing")), None);
+        assert_eq!(
+            of(sidecar, waits("PodInitializing")).as_deref(),
+            Some("container t is not created; its image may not be pulled yet")
+        );
         let training = ContainerView {
             init: false,
             ..init(true)

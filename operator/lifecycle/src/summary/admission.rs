@@ -6,6 +6,7 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::words::{count, time};
 
+use super::notes;
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
 use crate::gangs::PlacementView;
@@ -141,11 +142,9 @@ impl Admission<'_, '_> {
                 condition(false, &wait.reason, of_gang(key.as_str(), others, &message))
             }
             Some(_) | None => {
-                let message = of_gang(
-                    key.as_str(),
-                    others,
-                    &format!("waiting in the scheduling queue{late}"),
-                );
+                let ending = notes::still_ending(facts).unwrap_or_default();
+                let message = format!("waiting in the scheduling queue{late}{ending}");
+                let message = of_gang(key.as_str(), others, &message);
                 condition(false, reasons::QUEUED, message)
             }
         })

@@ -159,7 +159,9 @@ fn failed_request(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
 
 fn suspended(facts: &Facts<'_>) -> ConditionValue {
     if facts.spec().suspend {
-        condition(true, reasons::SUSPENDED, "spec.suspend is true")
+        let ending = notes::still_ending(facts).unwrap_or_default();
+        let message = format!("spec.suspend is true{ending}");
+        condition(true, reasons::SUSPENDED, message)
     } else {
         condition(false, reasons::RESUMED, "spec.suspend is false")
     }

@@ -100,3 +100,11 @@ fn containers_with(
     }
     out
 }
+
+/// Pods that still use their grace period hold the capacity of their nodes.
+pub(super) fn still_ending(facts: &Facts<'_>) -> Option<String> {
+    let ends = |pod: &&PodView| pod.terminating() && pod.node.is_some() && !pod.terminal();
+    let pods = facts.pods().filter(ends).count();
+    let verb = if pods == 1 { "is" } else { "are" };
+    (pods > 0).then(|| format!("; {} {verb} still ending", count(pods, "pod")))
+}

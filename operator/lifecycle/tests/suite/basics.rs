@@ -164,6 +164,30 @@ fn a_suspended_workload_holds_nothing_and_comes_back() {
     assert!(w.status().history.is_empty(), "nothing of it is a failure");
 }
 
+/// They hold their nodes for up to their grace period.
+#[test]
+fn pods_that_still_end_are_counted_while_suspended_and_after() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.faults(|f| f.unkillable = true);
+    w.edit(|s| s.suspend = true);
+    w.rounds(4);
+    let message = |w: &Solo, kind: &str| {
+        let conditions = w.status().conditions;
+        let of_kind = conditions.into_iter().find(|c| c.type_ == kind);
+        of_kind.map(|c| c.message).unwrap_or_default()
+    };
+    let suspended = "spec.suspend is true; 2 pods are still ending";
+    assert_eq!(message(&w, "Suspended"), suspended);
+    w.edit(|s| s.suspend = false);
+    w.rounds(4);
+    let queued = "waiting in the scheduling queue; 2 pods are still ending";
+    assert_eq!(message(&w, "Admitted"), queued, "{}", w.story(10));
+    w.faults(|f| f.unkillable = false);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
 #[test]
 fn a_workload_created_suspended_makes_nothing() {
     let mut w = Solo::new(gang_with(2, &json!({"suspend": true})));
