@@ -128,10 +128,9 @@ release-nodes: static kubernetes nodes ## The folder of `make release` on real n
 	LOCKSTEP_RELEASE=$(abspath $(RELEASE)) LOCKSTEP_PREVIOUS=$(abspath $(PREVIOUS)) $(KUBELETS) release::
 
 .PHONY: lint
-lint: ## Formatting, clippy, stale generated files
+lint: ## Formatting, clippy
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
-	$(CARGO) run -q --bin xtask -- generate --check
 
 .PHONY: unit
 unit: ## Unit and property tests
