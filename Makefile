@@ -16,7 +16,7 @@ OVERLAY ?= full
 # The programs that the end-to-end tests start. Without -p the features of dependencies are those of the whole workspace,
 # in every command alike: with it they are compiled once for each set of packages.
 PROGRAMS := --bin lockstep-manager --bin lockstep-hollow --bin kubectl-lockstep
-E2E_TESTS := --test crash --test scenarios --test usage
+E2E_TESTS := --test scenarios --test usage
 # Scenarios mostly wait, so more of them than processors run at once.
 E2E_THREADS ?= 6
 
@@ -110,8 +110,8 @@ release: ## All files of a release into target/release-VERSION: images, chart, m
 .PHONY: release-test
 release-test: kubernetes ## The folder of `make release` under other programs, and installed from it by kustomize, one file and Helm on a real control plane (VERSION)
 	tests/release/check.sh $(RELEASE)
-	$(CARGO) build $(PROGRAMS) --features lockstep-e2e/release --test scenarios
-	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --features lockstep-e2e/release --test scenarios -- release:: --test-threads=2
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --test scenarios -- --ignored release:: --test-threads=2
 
 # The folder of another release, from which `make release-nodes` upgrades.
 PREVIOUS ?= $(wildcard target/previous/target/release-*)
@@ -246,8 +246,8 @@ e2e: kubernetes ## Scenarios on a real control plane; LOCKSTEP_KUBECONFIG=FILE t
 
 .PHONY: test-installations
 test-installations: kubernetes ## The same story after six installations under other names: three by overlays, three by OLM (make test has one of each)
-	$(CARGO) build $(PROGRAMS)
-	$(CARGO) test -p lockstep-e2e --features installations --test scenarios -- elsewhere:: --test-threads=$(E2E_THREADS)
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	$(CARGO) test --test scenarios -- --include-ignored elsewhere:: --test-threads=$(E2E_THREADS)
 
 .PHONY: demo
 demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
@@ -267,13 +267,12 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	PROPTEST_CASES=100000 $(CARGO) test -p lockstep-engine --tests
 	PROPTEST_CASES=2000 PROPTEST_RNG_SEED=$$RANDOM $(CARGO) test -p lockstep-lifecycle -p lockstep-scheduler -p lockstep-manager
 	SIM_SEEDS=200 SIM_STORIES=12500 SIM_SEED=$$RANDOM $(CARGO) test -p lockstep-sim -- --nocapture
-	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test -p lockstep-e2e --test crash
-	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
+	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test --test scenarios -- crash::
+	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test --test scenarios -- idle
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-installations
-	$(CARGO) test -p lockstep-e2e --features previous-minor,native --test scenarios -- native:: upstream::
-	$(CARGO) test -p lockstep-e2e --features native --test crash -- kube_scheduler native
+	$(CARGO) test --test scenarios -- --ignored crash:: native:: upstream::
 	$(MAKE) test-prometheus
 	$(MAKE) test-frameworks
 	$(MAKE) test-containers
