@@ -6,17 +6,25 @@ SHELL := /usr/bin/env bash
 CARGO ?= cargo
 # Error messages of tests name the cause; backtraces do not help.
 export RUST_LIB_BACKTRACE := 0
-# CI uses a build once, and incremental data takes half of the disk.
 ifdef CI
+# CI uses a build once, and incremental data takes half of the disk. Line tables serve backtraces only.
 export CARGO_INCREMENTAL := 0
+export CARGO_PROFILE_DEV_DEBUG := 0
+# clippy's compiler, which lints what it compiles. A developer's builds stay those of rustc, for which `make lint` checks.
+unit e2e test-one-node: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+unit e2e test-one-node: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+static: export RUSTC_WORKSPACE_WRAPPER :=
 endif
 KUBECTL ?= kubectl
 # What `make deploy` installs.
 OVERLAY ?= full
-# The programs that the end-to-end tests start. Without -p the features of dependencies are those of the whole workspace,
-# in every command alike: with it they are compiled once for each set of packages.
-PROGRAMS := --bin lockstep-manager --bin lockstep-hollow --bin kubectl-lockstep
-E2E_TESTS := --test crash --test scenarios --test usage
+# Dependencies, and all crates above them, are compiled once for each set of features. So no command has -p, and commands that build
+# programs name a small test, too: without a test, cargo leaves out the features of dev-dependencies.
+WITH_TEST := --test training
+# The programs that the end-to-end tests start.
+PROGRAMS := --bin lockstep-manager --bin lockstep-hollow --bin kubectl-lockstep $(WITH_TEST)
+XTASK := $(CARGO) build -q --bin xtask $(WITH_TEST) && target/debug/xtask
+E2E_TESTS := --test scenarios --test usage
 # Scenarios mostly wait, so more of them than processors run at once.
 E2E_THREADS ?= 6
 
@@ -44,7 +52,7 @@ kubernetes: ## Kubernetes' control plane and kubectl from the Go module proxy (a
 
 .PHONY: generate
 generate: ## crds/, docs/reference, bundle/ and charts/ from the Rust types and config/, the agent's CRI code from its proto file
-	$(CARGO) run -q --bin xtask -- generate
+	$(XTASK) generate
 
 # Processors by OCI's names, with commas between them. For this machine's own musl-gcc compiles what is C, for others zig, which xtask installs.
 OWN_ARCH := $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
@@ -59,12 +67,12 @@ endef
 .PHONY: image
 image: ## OCI images of manager, agent, supervisor and trainer into target/images (IMAGE_ARCH=amd64,arm64, otherwise this machine's own; IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
 	$(call static_targets,$(IMAGE_ARCH))
-	$(CARGO) run -q --bin xtask -- image --arch $(IMAGE_ARCH) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
+	$(XTASK) image --arch $(IMAGE_ARCH) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
 .PHONY: plugin
 plugin: ## kubectl lockstep as a static program into target/plugin/ARCH (PLUGIN_ARCH=amd64,arm64, otherwise this machine's own; needs musl-gcc)
 	$(call static_targets,$(PLUGIN_ARCH))
-	$(CARGO) run -q --bin xtask -- plugin --arch $(PLUGIN_ARCH)
+	$(XTASK) plugin --arch $(PLUGIN_ARCH)
 
 .PHONY: image-test
 image-test: image ## The images under programs of others: skopeo, qemu (container-packages), crane (on PATH or built once into the cache)
@@ -78,7 +86,7 @@ image-twice: image ## The images of the last commit again, in another folder: di
 
 .PHONY: bundle
 bundle: image ## The bundle for OLM with those images, by digest, and its catalog fragment into target/bundle, its own image into target/lockstep-bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
-	image=$$($(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')); \
+	image=$$($(XTASK) bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')); \
 	cd tests/bundle && CGO_ENABLED=0 go run -buildvcs=false . -image "$$image" $(CURDIR)/target/bundle
 
 .PHONY: test-bundle
@@ -97,7 +105,7 @@ release: ## All files of a release into target/release-VERSION: images, chart, m
 	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml); [ "$(VERSION)" = "$$version" ] || { echo "VERSION is '$(VERSION)', but Cargo.toml has $$version" >&2; exit 1; }
 	rm -rf target/images target/plugin
 	$(MAKE) bundle plugin IMAGE_TAG=v$(VERSION) PLUGIN_ARCH=$(IMAGE_ARCH)
-	$(CARGO) run -q --bin xtask -- release --out $(RELEASE) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
+	$(XTASK) release --out $(RELEASE) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
 	cp -r target/bundle $(RELEASE)/bundle
 	cp target/lockstep-bundle.tar $(RELEASE)/images
 	kubectl=$$(tests/kubernetes/build.sh | tail -n 1)/kubectl; \
@@ -110,8 +118,8 @@ release: ## All files of a release into target/release-VERSION: images, chart, m
 .PHONY: release-test
 release-test: kubernetes ## The folder of `make release` under other programs, and installed from it by kustomize, one file and Helm on a real control plane (VERSION)
 	tests/release/check.sh $(RELEASE)
-	$(CARGO) build $(PROGRAMS) --features lockstep-e2e/release --test scenarios
-	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --features lockstep-e2e/release --test scenarios -- release:: --test-threads=2
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	LOCKSTEP_RELEASE=$(CURDIR)/$(RELEASE) $(CARGO) test --test scenarios -- --ignored release:: --test-threads=2
 
 # The folder of another release, from which `make release-nodes` upgrades.
 PREVIOUS ?= $(wildcard target/previous/target/release-*)
@@ -127,11 +135,13 @@ release-nodes: static kubernetes nodes ## The folder of `make release` on real n
 	$(CARGO) build --features lockstep-nodes/kubelets --test kubelets
 	LOCKSTEP_RELEASE=$(abspath $(RELEASE)) LOCKSTEP_PREVIOUS=$(abspath $(PREVIOUS)) $(KUBELETS) release::
 
-.PHONY: lint
-lint: ## Formatting, clippy, stale generated files
+.PHONY: format
+format:
 	$(CARGO) fmt --all -- --check
+
+.PHONY: lint
+lint: format ## Formatting and clippy, also of benchmarks and of the tests that `make test` leaves out
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
-	$(CARGO) run -q --bin xtask -- generate --check
 
 .PHONY: unit
 unit: ## Unit and property tests
@@ -222,13 +232,13 @@ test-prometheus: build kubernetes prometheus ## Alerts in promtool; objects and 
 	tests/prometheus/rules.sh
 	tests/prometheus/objects.sh
 	tests/prometheus/dashboards.sh
-	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
+	$(CARGO) test --features lockstep-e2e/prometheus --test prometheus -- --nocapture
 
 .PHONY: test-frameworks
 test-frameworks: build kubernetes ## Frameworks in gangs of real processes, started as docs/environment.md says (Python 3 and its package index, 7 GB)
 	test -x target/frameworks/bin/python || python3 -m venv target/frameworks
 	target/frameworks/bin/python -m pip install -q -r tests/frameworks/requirements.txt
-	$(CARGO) test -p lockstep-e2e --features frameworks --test frameworks -- --test-threads=1
+	$(CARGO) test --features lockstep-e2e/frameworks --test frameworks -- --test-threads=1
 
 # Or google-chrome.
 CHROMIUM ?= chromium
@@ -242,18 +252,18 @@ pictures: nodes ## docs/pictures: the dashboards drawn by a browser over a real 
 
 .PHONY: e2e
 e2e: kubernetes ## Scenarios on a real control plane; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
-	$(CARGO) build $(PROGRAMS) $(E2E_TESTS)
+	$(CARGO) build $(if $(CI),--bins,$(PROGRAMS)) $(E2E_TESTS)
 	$(CARGO) test $(E2E_TESTS) -- --test-threads=$(E2E_THREADS)
 
 .PHONY: test-installations
 test-installations: kubernetes ## The same story after six installations under other names: three by overlays, three by OLM (make test has one of each)
-	$(CARGO) build $(PROGRAMS)
-	$(CARGO) test -p lockstep-e2e --features installations --test scenarios -- elsewhere:: --test-threads=$(E2E_THREADS)
+	$(CARGO) build $(PROGRAMS) --test scenarios
+	$(CARGO) test --test scenarios -- --include-ignored elsewhere:: --test-threads=$(E2E_THREADS)
 
 .PHONY: demo
 demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
 demo: build kubernetes ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running, with dashboards if prometheus is on PATH
-	$(CARGO) run -q --bin lockstep-demo
+	target/debug/lockstep-demo
 
 .PHONY: demo-kubelets
 demo-kubelets: static kubernetes nodes ## Lockstep on three real nodes, live: placement, failures, a lost node, preemption, uninstall, times by tier (root, node-packages)
@@ -261,20 +271,19 @@ demo-kubelets: static kubernetes nodes ## Lockstep on three real nodes, live: pl
 	$(INSIDE) target/debug/demo-kubelets
 
 .PHONY: test
-test: lint unit e2e node-if-possible ## Everything that must pass before a change lands
+test: $(if $(CI),format,lint) unit e2e node-if-possible ## Everything that must pass before a change lands
 
 .PHONY: test-full
-test-full: test ## The long and privileged rest, hours: ten times the random tests, larger crash sweeps, e2e again and again, containers, images (root, container-packages)
+test-full: test lint ## The long and privileged rest, hours: ten times the random tests, larger crash sweeps, e2e again and again, containers, images (root, container-packages)
 	PROPTEST_CASES=100000 $(CARGO) test -p lockstep-engine --tests
 	PROPTEST_CASES=2000 PROPTEST_RNG_SEED=$$RANDOM $(CARGO) test -p lockstep-lifecycle -p lockstep-scheduler -p lockstep-manager
 	SIM_SEEDS=200 SIM_STORIES=12500 SIM_SEED=$$RANDOM $(CARGO) test -p lockstep-sim -- --nocapture
-	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test -p lockstep-e2e --test crash
-	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
+	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test --test scenarios -- crash::
+	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test --test scenarios -- idle
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-installations
-	$(CARGO) test -p lockstep-e2e --features previous-minor,native --test scenarios -- native:: upstream::
-	$(CARGO) test -p lockstep-e2e --features native --test crash -- kube_scheduler native
+	$(CARGO) test --test scenarios -- --ignored crash:: native:: upstream::
 	$(MAKE) test-prometheus
 	$(MAKE) test-frameworks
 	$(MAKE) test-containers

@@ -1,4 +1,4 @@
-//! Common code of the scenarios: one cluster per test program, with one manager.
+//! Common code of the scenarios: the control planes that they share.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -7,37 +7,127 @@ use anyhow::{Result, anyhow, ensure};
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::Api;
 use kube::api::ListParams;
+use lockstep_api::names;
 use lockstep_cluster::cluster::Manager;
-use lockstep_cluster::install::Method;
+use lockstep_cluster::install::{self, Method};
 use lockstep_cluster::manifests::merge;
 use lockstep_cluster::scenario::{PATIENCE, Scenario};
 use lockstep_cluster::{Cluster, Options, eventually};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 pub mod upstream;
 
 /// Priority classes of the shared cluster, in ascending order.
 pub const CLASSES: [(&str, i32); 3] = [("low", 100), ("middle", 500), ("high", 1000)];
 
-static SHARED: OnceCell<(Cluster, Option<Manager>)> = OnceCell::const_new();
+type Shared = OnceCell<(Cluster, Option<Manager>)>;
+
+static SHARED: Shared = Shared::const_new();
+static NATIVE: Shared = Shared::const_new();
 
 /// The cluster of all tests of this program, started by the first test.
 pub async fn cluster() -> Result<&'static Cluster> {
     let (cluster, _manager) = SHARED
+        .get_or_try_init(async || with_manager(fresh("shared", patient()).await?).await)
+        .await?;
+    Ok(cluster)
+}
+
+/// The cluster of all tests of native groups. The backend of the installation is Lockstep, and
+/// workloads choose theirs by [`with_backend`].
+pub async fn native() -> Result<&'static Cluster> {
+    let (cluster, _manager) = NATIVE
         .get_or_try_init(async || {
-            let cluster = fresh("shared", patient()).await?;
-            // On a cluster that existed before, its deployed manager is used.
-            let ours = cluster.is_ours("a manager of our own");
-            let manager = if ours {
-                Some(cluster.start_manager("a").await?)
-            } else {
-                None
-            };
-            anyhow::Ok((cluster, manager))
+            let options = short(with_groups("native"), native_config(patient()));
+            let cluster = started(&options).await?;
+            if cluster.is_ours("a priority class") {
+                // Gangs of this class preempt no work.
+                let class = [
+                    "create",
+                    "priorityclass",
+                    "patient",
+                    "--value=1000",
+                    "--preemption-policy=Never",
+                ];
+                cluster.kubectl(&class).await?;
+            }
+            with_manager(cluster).await
         })
         .await?;
     Ok(cluster)
+}
+
+/// On a cluster that existed before, its deployed manager is used.
+async fn with_manager(cluster: Cluster) -> Result<(Cluster, Option<Manager>)> {
+    let manager = if cluster.is_ours("a manager of our own") {
+        Some(cluster.start_manager("a").await?)
+    } else {
+        None
+    };
+    Ok((cluster, manager))
+}
+
+/// A spec with the workload's choice of a backend.
+pub fn with_backend(name: &str, mut spec: Value) -> Value {
+    merge(&mut spec, json!({"scheduling": {"backend": name}}));
+    spec
+}
+
+/// A control plane for tests that start managers or change the installation, one test at a time.
+/// Before each test the manifests are applied again, so a test removes only what it adds to them.
+pub struct InTurn {
+    name: &'static str,
+    options: fn(&str) -> Options,
+    /// Number of control planes so far, and the current one.
+    state: Mutex<(usize, Option<Cluster>)>,
+}
+
+/// Without native groups.
+pub static IN_TURN: InTurn = InTurn::new("in-turn", Options::named);
+/// With native groups.
+pub static NATIVE_IN_TURN: InTurn = InTurn::new("native-in-turn", with_groups);
+
+impl InTurn {
+    const fn new(name: &'static str, options: fn(&str) -> Options) -> Self {
+        let state = Mutex::const_new((0, None));
+        Self {
+            name,
+            options,
+            state,
+        }
+    }
+
+    /// Runs a test. `config` is merged over the quick configuration. After a failure, the next test
+    /// gets a new control plane.
+    pub async fn run(
+        &self,
+        test: &str,
+        config: Value,
+        body: impl AsyncFnOnce(&mut Cluster) -> Result<()>,
+    ) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let last = state.1.take();
+        state.0 += usize::from(last.is_none());
+        let name = format!("{}-{}", self.name, state.0);
+        let options = short((self.options)(&name), config);
+        let mut cluster = match last {
+            Some(cluster) => cluster,
+            None => started(&options).await?,
+        };
+        if cluster.is_ours(test) {
+            cluster.install(&options).await?;
+            // The last test may have killed the leader.
+            let (namespace, _) = install::MANAGER;
+            let lease = ["delete", "lease", names::LEASE, "--ignore-not-found"];
+            cluster
+                .kubectl(&[&lease[..], &["-n", namespace]].concat())
+                .await?;
+            body(&mut cluster).await?;
+        }
+        state.1 = Some(cluster);
+        Ok(())
+    }
 }
 
 /// A separate cluster for a test, without a manager. `config` is merged over the quick
@@ -52,7 +142,7 @@ pub async fn installed(name: &str, config: Value, method: Method) -> Result<Clus
         method,
         ..Options::named(name)
     };
-    started(options, config).await
+    started(&short(options, config)).await
 }
 
 /// Feature gate of native groups.
@@ -63,16 +153,19 @@ pub fn native_version(version: &str) -> String {
     format!("--runtime-config=scheduling.k8s.io/{version}=true")
 }
 
-/// The same on a control plane with native groups. The manager tests the API server every second.
-pub async fn native(name: &str, config: Value) -> Result<Cluster> {
-    let options = Options {
+/// A control plane with native groups.
+fn with_groups(name: &str) -> Options {
+    Options {
         gates: NATIVE_GATE.into(),
         api_server: vec![native_version("v1beta1")],
         ..Options::named(name)
-    };
-    let mut merged = json!({"resyncPeriod": "1s"});
-    merge(&mut merged, config);
-    started(options, merged).await
+    }
+}
+
+/// Configuration of a manager that tests the API server every second.
+pub fn native_config(mut config: Value) -> Value {
+    merge(&mut config, json!({"resyncPeriod": "1s"}));
+    config
 }
 
 /// Native pod groups of a scenario.
@@ -92,14 +185,18 @@ pub async fn no_native_groups(t: &Scenario<'_>) -> Result<()> {
     .await
 }
 
-async fn started(options: Options, config: Value) -> Result<Cluster> {
+/// Options with this configuration, merged over the quick configuration.
+fn short(options: Options, config: Value) -> Options {
     let mut merged = quick();
     merge(&mut merged, config);
-    let cluster = Cluster::start(&Options {
+    Options {
         config: merged,
         ..options
-    })
-    .await?;
+    }
+}
+
+async fn started(options: &Options) -> Result<Cluster> {
+    let cluster = Cluster::start(options).await?;
     for (class, value) in CLASSES
         .into_iter()
         .filter(|_| cluster.is_ours("priority classes"))

@@ -1,5 +1,5 @@
-//! The shipped roles fit the calls of the other test programs: no right is missing, and no right is
-//! unused. Cargo runs test programs by name, so this program is last.
+//! The shipped roles fit the calls of the scenarios: no right is missing, and no right is unused.
+//! Cargo runs test programs by name, so this program is last.
 
 use std::collections::BTreeSet;
 

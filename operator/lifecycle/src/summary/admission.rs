@@ -209,13 +209,13 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
         let running = gang.members().filter(is_there).count();
         let size = gang.size();
         if running < size {
-            let mut text = format!(
-                "placed with {running} of {size} members (minCount {})",
+            let growth = grows_from(facts, ledger, gang)
+                .map(|at| format!("; grows from {} if capacity is free", time(at)))
+                .unwrap_or_default();
+            let text = format!(
+                "placed with {running} of {size} members (minCount {}){growth}",
                 gang.min_count
             );
-            if let Some(at) = grows_from(facts, ledger, gang) {
-                text += &format!("; grows from {} if capacity is free", time(at));
-            }
             out.push(of_gang(gang.key.as_str(), facts.gangs.len() > 1, &text));
         }
     }

@@ -10,8 +10,10 @@ use kube::ResourceExt;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{Scenario, uids};
-use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{native, native_groups, no_native_groups};
+use lockstep_cluster::{Cluster, eventually, scenario};
+use lockstep_e2e::{
+    NATIVE_IN_TURN, native, native_config, native_groups, no_native_groups, with_backend,
+};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,13 +67,15 @@ async fn again(t: &Scenario<'_>, name: &str, change: Value) -> Result<Vec<Pod>> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gangs_keep_their_pods_while_the_backend_of_the_installation_changes() -> Result<()> {
-    let config = json!({"scheduling": {"backend": "Lockstep"}});
-    let cluster = native("native-migration", config).await?;
-    if !cluster.is_ours("a change of the backend") {
-        return Ok(());
-    }
+    NATIVE_IN_TURN
+        .run("a change of the backend", native_config(json!({})), migrate)
+        .await
+}
+
+async fn migrate(cluster: &mut Cluster) -> Result<()> {
+    let cluster = &*cluster;
     let mut manager = cluster.start_manager("a").await?;
-    scenario(&cluster, "migration", &Shape::default(), async |t| {
+    scenario(cluster, "migration", &Shape::default(), async |t| {
         // Of higher priority than the gang that waits, which reserves nodes.
         let high = json!({"priorityClassName": "high"});
         t.create(gang("stays", 2, 8, high.clone())).await?;
@@ -117,13 +121,9 @@ async fn gangs_keep_their_pods_while_the_backend_of_the_installation_changes() -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_suspended_workload_changes_its_backend() -> Result<()> {
-    let cluster = native("native-override", json!({})).await?;
-    if !cluster.is_ours("the backend of a workload") {
-        return Ok(());
-    }
-    let _manager = cluster.start_manager("a").await?;
-    scenario(&cluster, "override", &Shape::default(), async |t| {
-        let backend = |name: &str| json!({"scheduling": {"backend": name}});
+    let cluster = native().await?;
+    scenario(cluster, "override", &Shape::default(), async |t| {
+        let backend = |name: &str| with_backend(name, json!({}));
         t.create(gang("g", 2, 8, backend("Kubernetes"))).await?;
         are_of(&t.running("g").await?, "Kubernetes")?;
         let shown = t.lockstep(&["status", "g"]).await?;
@@ -148,20 +148,16 @@ async fn a_suspended_workload_changes_its_backend() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_gang_of_backend_kubernetes_survives_changes_of_its_group() -> Result<()> {
-    let config = json!({"scheduling": {"backend": "Kubernetes"}});
-    let cluster = native("native-tenants", config).await?;
-    if !cluster.has_nodes("native groups") {
-        return Ok(());
-    }
-    let _manager = cluster.start_manager("a").await?;
+    let cluster = native().await?;
+    let backend = with_backend("Kubernetes", json!({}));
     let shape = Shape {
         nodes: 2,
         ..Shape::default()
     };
-    scenario(&cluster, "tenants", &shape, async |t| {
-        t.create(gang("blocker", 1, 8, json!({}))).await?;
+    scenario(cluster, "tenants-groups", &shape, async |t| {
+        t.create(gang("blocker", 1, 8, backend.clone())).await?;
         t.running("blocker").await?;
-        t.create(gang("g", 2, 8, json!({}))).await?;
+        t.create(gang("g", 2, 8, backend)).await?;
         let own = async || {
             eventually("a group that needs two members", PATIENCE, async || {
                 let groups = groups(t, 2).await?;

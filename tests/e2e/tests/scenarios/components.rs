@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use lockstep_cluster::Cluster;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::install::overlay;
-use lockstep_e2e::{cluster, fresh};
+use lockstep_e2e::{IN_TURN, cluster};
 use serde_json::json;
 
 /// All components, in a valid order for an overlay.
@@ -212,29 +212,31 @@ async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
-    let cluster = fresh("apply", json!({})).await?;
-    if !cluster.is_ours("applying the manifests") {
-        return Ok(());
-    }
+    IN_TURN
+        .run("applying the manifests", json!({}), all_again)
+        .await
+}
+
+async fn all_again(cluster: &mut Cluster) -> Result<()> {
     for overlay in ["full", "default"] {
         let folder = repository().join("config/overlays").join(overlay);
         let folder = folder.display().to_string();
         // The first call reverts the changes of the tests in the configuration.
         cluster.kubectl(&["apply", "-k", &folder]).await?;
-        let objects = again(&cluster, "-k", &folder).await.context(overlay)?;
+        let objects = again(cluster, "-k", &folder).await.context(overlay)?;
         ensure!(objects > 10, "{overlay} has {objects} objects");
     }
-    let without = served(&built(&cluster, &[]).await?);
+    let without = served(&built(cluster, &[]).await?);
     for component in COMPONENTS {
-        let all = served(&built(&cluster, &[component]).await?);
+        let all = served(&built(cluster, &[component]).await?);
         let own: BTreeSet<String> = all.difference(&without).cloned().collect();
         if component == UNSERVED {
             ensure!(own.is_empty(), "{component}: {own:?}");
             continue;
         }
-        let file = file_of(&cluster, component, &own)?.display().to_string();
+        let file = file_of(cluster, component, &own)?.display().to_string();
         cluster.kubectl(&["apply", "-f", &file]).await?;
-        again(&cluster, "-f", &file).await.context(component)?;
+        again(cluster, "-f", &file).await.context(component)?;
     }
     Ok(())
 }

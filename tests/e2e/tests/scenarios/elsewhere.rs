@@ -1,5 +1,5 @@
 //! Installations under other names: with a user's overlay and by OLM. The same story runs in each
-//! installation: here in one of both kinds, and in the others with the feature `installations`.
+//! installation: in `make test` in one of both kinds, in `make test-installations` in the others, too.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use lockstep_cluster::process::Process;
 use lockstep_cluster::roles::{Grant, shipped, uncovered, unused};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{Cluster, eventually, http, scenario};
-use lockstep_e2e::{installed, patient};
+use lockstep_e2e::{IN_TURN, installed, patient};
 use serde_json::json;
 
 /// A gang runs, restarts in place, and is preempted by a more important gang. Only the manager
@@ -186,14 +186,14 @@ async fn under_a_prefix_and_other_namespaces_the_manager_writes_and_strangers_do
     by_overlay(OVERLAYS[0]).await
 }
 
-#[cfg(feature = "installations")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-installations"]
 async fn agents_in_the_namespace_that_the_manager_has_elsewhere_change_nothing() -> Result<()> {
     by_overlay(OVERLAYS[1]).await
 }
 
-#[cfg(feature = "installations")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-installations"]
 async fn long_and_short_names_change_nothing() -> Result<()> {
     by_overlay(OVERLAYS[2]).await
 }
@@ -226,10 +226,16 @@ async fn by_overlay([prefix, namespace, agents]: [&str; 3]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Result<()> {
-    let cluster = installed("refused", patient(), Method::Shipped).await?;
-    if !cluster.is_ours("rights of the test's own") {
-        return Ok(());
-    }
+    IN_TURN
+        .run("rights of the test's own", patient(), async |cluster| {
+            is_refused(cluster).await?;
+            let own = ["delete", "clusterrole,clusterrolebinding", "all-but-one"];
+            cluster.kubectl(&own).await.map(drop)
+        })
+        .await
+}
+
+async fn is_refused(cluster: &Cluster) -> Result<()> {
     // Rights to write all objects, but without the right that the policies require.
     let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client().await?);
     bindings
@@ -294,14 +300,14 @@ async fn olm_installs_the_bundle_in_a_user_namespace_with_gangs_and_owned_agents
     by_olm(BY_OLM[1]).await
 }
 
-#[cfg(feature = "installations")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-installations"]
 async fn so_it_does_in_the_namespace_that_olm_has_for_all() -> Result<()> {
     by_olm(BY_OLM[0]).await
 }
 
-#[cfg(feature = "installations")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make test-installations"]
 async fn so_it_does_in_another_one() -> Result<()> {
     by_olm(BY_OLM[2]).await
 }

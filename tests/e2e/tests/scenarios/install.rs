@@ -11,8 +11,8 @@ use lockstep_cluster::cluster::{Cluster, repository};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, uids};
-use lockstep_cluster::{Options, eventually, scenario};
-use lockstep_e2e::cluster;
+use lockstep_cluster::{eventually, scenario};
+use lockstep_e2e::{IN_TURN, cluster, patient};
 use serde_json::{Value, json};
 
 use crate::console::blocks;
@@ -100,12 +100,13 @@ fn without_levels(definition: &CustomResourceDefinition) -> Result<Value> {
 /// A running gang that was stored with one level continues when the definition gets levels.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stored_workload_with_one_level_survives_an_upgrade_of_the_definition() -> Result<()> {
-    let cluster = Cluster::start(&Options::named("levels")).await?;
-    if !cluster.is_ours("other definitions") {
-        return Ok(());
-    }
+    IN_TURN.run("other definitions", patient(), upgrade).await
+}
+
+async fn upgrade(cluster: &mut Cluster) -> Result<()> {
+    let cluster = &*cluster;
     let mut manager = cluster.start_manager("a").await?;
-    scenario(&cluster, "stored", &Shape::default(), async |t| {
+    scenario(cluster, "stored", &Shape::default(), async |t| {
         const NAME: &str = "trainingworkloads.training.lockstep.dev";
         let definitions: Api<CustomResourceDefinition> = Api::all(t.client.clone());
         let definition = definitions.get(NAME).await?;

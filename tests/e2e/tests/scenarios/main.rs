@@ -8,6 +8,7 @@ mod components;
 mod connections;
 mod console;
 mod converting;
+mod crash;
 mod elastic;
 mod elsewhere;
 mod explain;
@@ -26,7 +27,6 @@ mod placement;
 mod preemption;
 mod quick_start;
 mod readme;
-#[cfg(feature = "release")]
 mod release;
 mod removal;
 mod restart;

@@ -61,16 +61,19 @@ async fn by_manifests(name: &str, flag: &str, path: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make release-test"]
 async fn a_release_installs_by_kustomize() -> Result<()> {
     by_manifests("release-kustomize", "-k", "config/overlays/full").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make release-test"]
 async fn a_release_installs_by_one_file() -> Result<()> {
     by_manifests("release-file", "-f", "install.yaml").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "make release-test"]
 async fn a_release_installs_by_helm() -> Result<()> {
     let cluster = empty("release-helm").await?;
     let chart = below(concat!("lockstep-", env!("CARGO_PKG_VERSION"), ".tgz"))?;

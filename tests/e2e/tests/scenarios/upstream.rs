@@ -1,8 +1,9 @@
-//! Upstream's tests of native groups (`lockstep_e2e::upstream`) with workloads of Lockstep, on one
-//! cluster for each backend. Without feature `native`, the first family only.
+//! Upstream's tests of native groups (`lockstep_e2e::upstream`) with workloads of Lockstep, once for
+//! each backend. `make test` runs the first family, `make test-full` all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,12 +12,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use lockstep_api::condition::{find, is_true, types};
+use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::{self, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::Scenario;
 use lockstep_cluster::{Cluster, eventually, scenario};
-use lockstep_e2e::native;
-use lockstep_e2e::upstream::{Case, Ends, Job, Kind, Outcome, families};
+use lockstep_e2e::upstream::{Case, Ends, Job, Kind, Outcome, families, tables};
+use lockstep_e2e::{native, with_backend};
 use serde_json::{Value, json};
 
 /// For starts, evictions and growth, of several cases at a time.
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const AT_ONCE: usize = 4;
 
 /// The object of a job.
-fn manifest(job: &Job, pool: &str) -> Result<Value> {
+fn manifest(job: &Job, pool: &str, backend: &str) -> Result<Value> {
     let parse = |text: &str| serde_json::from_str(if text.is_empty() { "{}" } else { text });
     let app = job.name.split('-').next().unwrap_or_default();
     let mut pods: Value = parse(job.pod)?;
@@ -48,7 +50,10 @@ fn manifest(job: &Job, pool: &str) -> Result<Value> {
         Kind::Basic => json!({"scheduling": {"policy": "Basic"}}),
     };
     let mut object = manifests::gang(job.name, job.members, job.gpus, workload);
-    merge(&mut object["spec"], parse(job.workload)?);
+    merge(
+        &mut object["spec"],
+        with_backend(backend, parse(job.workload)?),
+    );
     object["spec"]["priorityClassName"] = pods["priorityClassName"].take();
     pods.as_object_mut()
         .context("pods")?
@@ -105,13 +110,13 @@ async fn is_refused(t: &Scenario<'_>, name: &str) -> Result<()> {
 }
 
 /// Plays the story of a case and compares its end.
-async fn play(t: &Scenario<'_>, case: &Case, ends: &Ends) -> Result<()> {
+async fn play(t: &Scenario<'_>, backend: &str, case: &Case, ends: &Ends) -> Result<()> {
     if !case.object.is_empty() {
         t.create(serde_json::from_str(case.object)?).await?;
     }
     let mut earlier = BTreeMap::new();
     for job in &case.before {
-        t.create(manifest(job, &t.name)?).await?;
+        t.create(manifest(job, &t.name, backend)?).await?;
         let pods = has_bound(t, job, job.members).await?;
         if job.kind != Kind::Pod {
             t.running(job.name).await?;
@@ -119,7 +124,7 @@ async fn play(t: &Scenario<'_>, case: &Case, ends: &Ends) -> Result<()> {
         earlier.insert(job.name, pods);
     }
     for job in &case.then {
-        t.create(manifest(job, &t.name)?).await?;
+        t.create(manifest(job, &t.name, backend)?).await?;
     }
     let named = |name: &str| {
         let jobs = case.before.iter().chain(&case.then);
@@ -183,43 +188,27 @@ async fn one_runs(t: &Scenario<'_>, case: &Case, ends: &Ends) -> Result<()> {
     is_refused(t, other.context("two gangs")?.0).await
 }
 
-/// Plays the cases of all families with a backend. Fails with all cases that end otherwise.
-async fn replay(backend: &str) -> Result<()> {
+/// Plays the cases of these families with a backend. Fails with all cases that end otherwise.
+async fn replay(backend: &str, which: impl RangeBounds<usize>) -> Result<()> {
     let short = backend.to_lowercase();
-    let config = json!({"scheduling": {"backend": backend}});
-    let cluster = native(&format!("upstream-{short}"), config).await?;
+    let cluster = native().await?;
     if !cluster.has_nodes("upstream's tests") {
         return Ok(());
     }
-    let _manager = cluster.start_manager("a").await?;
-    // Its gangs preempt no work.
-    let patient = [
-        "create",
-        "priorityclass",
-        "patient",
-        "--value=1000",
-        "--preemption-policy=Never",
-    ];
-    cluster.kubectl(&patient).await?;
-    let number = if cfg!(feature = "native") {
-        families().len()
-    } else {
-        1
-    };
-    let cases: Vec<Case> = families()
-        .into_iter()
-        .take(number)
-        .flat_map(|(_, cases)| cases)
+    let families = families().into_iter().enumerate();
+    let cases: Vec<(usize, Case)> = families
+        .flat_map(|(family, (_, cases))| cases.into_iter().map(move |case| (family, case)))
         .collect();
     let replayed = cases
         .iter()
         .enumerate()
-        .filter_map(|(n, case)| match case.outcome(backend) {
+        .filter(|(_, (family, _))| which.contains(family))
+        .filter_map(|(n, (_, case))| match case.outcome(backend) {
             Outcome::Replayed(ends) => Some((n, case, ends)),
             Outcome::NotApplicable(_) => None,
         });
     let results: Vec<(&str, Result<()>)> = stream::iter(replayed)
-        .map(|(n, case, ends)| one(&cluster, format!("{short}-{n}"), case, ends))
+        .map(|(n, case, ends)| one(cluster, backend, format!("{short}-{n}"), case, ends))
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
@@ -240,6 +229,7 @@ async fn replay(backend: &str) -> Result<()> {
 
 async fn one<'c>(
     cluster: &Cluster,
+    backend: &str,
     pool: String,
     case: &'c Case,
     ends: &Ends,
@@ -252,16 +242,65 @@ async fn one<'c>(
         args: vec!["--latency-profile=zero".into()],
         ..Shape::default()
     };
-    let story = scenario(cluster, &pool, &shape, async |t| play(t, case, ends).await);
+    let story = scenario(cluster, &pool, &shape, async |t| {
+        play(t, backend, case, ends).await
+    });
     (case.upstream[0], Box::pin(story).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upstream_tests_of_native_groups_pass_with_backend_both() -> Result<()> {
-    replay("Both").await
+    replay("Both", ..1).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upstream_tests_of_native_groups_pass_with_backend_kubernetes() -> Result<()> {
-    replay("Kubernetes").await
+    replay("Kubernetes", ..1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: make test-full"]
+async fn the_rest_of_upstream_tests_passes_with_backend_both() -> Result<()> {
+    replay("Both", 1..).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: make test-full"]
+async fn the_rest_of_upstream_tests_passes_with_backend_kubernetes() -> Result<()> {
+    replay("Kubernetes", 1..).await
+}
+
+#[test]
+fn the_documentation_has_the_tables_of_the_replayed_tests() -> Result<()> {
+    const BEGIN: &str = "<!-- begin of the replayed tests -->\n";
+    const END: &str = "\n<!-- end of the replayed tests -->";
+    let path = repository().join("docs/testing.md");
+    let page = std::fs::read_to_string(&path)?;
+    let (before, rest) = page.split_once(BEGIN).context("the begin")?;
+    let (found, after) = rest.split_once(END).context("the end")?;
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let page = format!("{before}{BEGIN}{}{END}{after}", tables());
+        return Ok(std::fs::write(path, page)?);
+    }
+    ensure!(found == tables(), "UPDATE_GOLDEN=1 writes docs/testing.md");
+    Ok(())
+}
+
+#[test]
+fn a_case_has_one_end_for_each_of_its_new_jobs() -> Result<()> {
+    for case in families().into_iter().flat_map(|(_, cases)| cases) {
+        for outcome in ["Both", "Kubernetes"].map(|backend| case.outcome(backend)) {
+            let Outcome::Replayed(ends) = outcome else {
+                continue;
+            };
+            for job in &case.then {
+                let runs = ends.runs.iter().filter(|(name, _)| *name == job.name);
+                let waits = ends.waits.iter().filter(|name| **name == job.name);
+                let number = runs.count() + waits.count();
+                let (cases, name) = (&case.upstream, job.name);
+                ensure!(number == 1, "{cases:?}: {number} ends of {name}");
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,4 @@
 //! The supervisor's lines in the log, and a full log.
-mod support;
 
 use lockstep_supervisor_protocol::{ExitReason, FromSupervisor, ProgressLimits};
 use rustix::process::Signal;

@@ -5,13 +5,11 @@
 //! nodes that refuse shapes, elastic gangs, running members, topologies of gang and replicas, step
 //! limits, and whether the capacity is free or held by other work.
 
-#[path = "../src/test_runner.rs"]
-mod runs;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::runs::runner;
 use lockstep_engine::{
     Algorithm, Amounts, Cluster, ClusterNode, Demand, GangPlacement, Infeasible, NodeSet, Pods,
     PreemptionOptions, RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit,
@@ -19,7 +17,6 @@ use lockstep_engine::{
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use runs::runner;
 use smallvec::smallvec;
 
 const DOMAINS: usize = 3;

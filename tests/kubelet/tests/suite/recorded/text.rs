@@ -7,7 +7,7 @@ use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::Action;
 use serde_json::Value;
 
-use crate::gang::Step;
+use super::gang::Step;
 
 /// A line for a recorded status.
 pub fn seen(s: &Seen) -> String {

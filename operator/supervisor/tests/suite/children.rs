@@ -1,5 +1,4 @@
 //! The supervisor with real processes.
-mod support;
 
 use std::fs;
 

@@ -1,9 +1,6 @@
 //! The shipped manager is never preempted, and has enough memory for supported clusters. A test
 //! with a fault covers each rule.
 
-// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
-#![cfg(test)]
-
 use std::path::Path;
 
 use serde_json::{Value, json};

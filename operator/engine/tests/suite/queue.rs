@@ -1,20 +1,15 @@
 //! Guarantees of the queue over long random runs: reservations delay no more than necessary, no
 //! gang starves, and no two gangs evict each other in turn.
 
-#[path = "../src/test_runner.rs"]
-mod runs;
-#[path = "support/serve.rs"]
-mod serve;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::serve::{Served, as_blockers, serve};
 use lockstep_engine::{
     Amounts, Blocker, Cluster, ClusterNode, Demand, GangPlacement, NodeIx, Pods, PreemptionOptions,
     Unit, Units, VictimOrder, amounts_by_node, place, preempt,
     queue::{self, QueuePosition},
 };
 use proptest::prelude::*;
-use serve::{Served, as_blockers, serve};
 use smallvec::smallvec;
 
 const CPUS: i64 = 8;
@@ -46,7 +41,7 @@ fn demand(job: Job, priority: i32) -> Demand {
 
 /// Runs `check` on random values. Returns their number.
 fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) -> u32 {
-    let mut runner = runs::runner();
+    let mut runner = crate::runs::runner();
     assert_eq!(
         runner
             .run(strategy, check)

@@ -1,10 +1,7 @@
 //! Gangs of several groups whose replicas must each share a rack, and that fit by construction.
 
-#[path = "../../../tests/bench/src/racks.rs"]
-mod racks;
-#[path = "../../../tests/bench/src/scenes.rs"]
-#[allow(dead_code, reason = "of these scenes only the racks are used")]
-mod scenes;
+#[path = "../../../../tests/bench/src/racks.rs"]
+mod planted;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +9,7 @@ use std::time::Instant;
 use lockstep_engine::{
     Cluster, Demand, GangPlacement, Infeasible, PreemptionOptions, place, preempt,
 };
-use racks::{Held, planted_in_racks};
+use planted::{Held, planted_in_racks};
 
 /// Panics unless the placement has all members, capacity for them, and each replica in one rack.
 fn assert_valid(mut cluster: Cluster, demand: &Demand, placement: &GangPlacement) {

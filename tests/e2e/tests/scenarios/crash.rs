@@ -14,13 +14,14 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use lockstep_api::workload::Phase;
+use lockstep_cluster::audit::{self, Follow};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::proxy::{Fault, Proxy};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
-use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{fresh, native};
+use lockstep_cluster::{Cluster, eventually, scenario};
+use lockstep_e2e::{IN_TURN, NATIVE_IN_TURN, fresh, native_config, with_backend};
 use serde_json::{Value, json};
 
 /// Limit of the time from the end state to the last event.
@@ -85,30 +86,27 @@ impl Sweep {
             Story::Restart => json!({}),
             Story::Preempt => json!({"priorityClassName": "low"}),
         };
-        t.create(gang("g", members()?, 8, spec)).await?;
+        t.create(self.gang("g", spec)?).await?;
         t.running("g").await.map(drop)
+    }
+
+    fn gang(self, name: &str, spec: Value) -> Result<Value> {
+        let spec = with_backend(self.backend, spec);
+        Ok(gang(name, members()?, 8, spec))
     }
 
     /// The cause of the counted writes.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
         match self.story {
-            Story::Create => t
-                .create(gang("g", members()?, 8, json!({})))
-                .await
-                .map(drop),
+            Story::Create => t.create(self.gang("g", json!({}))?).await.map(drop),
             Story::Restart | Story::Recreate => {
                 t.exit(t.pods("g").await?.first().context("a pod")?, 3)
                     .await
             }
-            Story::Preempt => t
-                .create(gang(
-                    "vip",
-                    members()?,
-                    8,
-                    json!({"priorityClassName": "high"}),
-                ))
-                .await
-                .map(drop),
+            Story::Preempt => {
+                let high = json!({"priorityClassName": "high"});
+                t.create(self.gang("vip", high)?).await.map(drop)
+            }
         }
     }
 
@@ -119,9 +117,10 @@ impl Sweep {
         t: &Scenario<'_>,
         proxy: &Proxy,
         manager: &mut Manager,
+        log: &mut Log,
         kill_after: Option<usize>,
     ) -> Result<(Value, usize)> {
-        let old = t.manager_writes()?.len();
+        log.forget()?;
         self.prepare(t).await?;
         let writes = count_writes(proxy, &t.name, kill_after);
         self.begin(t).await?;
@@ -129,7 +128,7 @@ impl Sweep {
             // On a busy machine, a pass can process several changes, so that the second run has
             // fewer writes.
             let all_over = async {
-                self.end(t, old).await?;
+                self.end(t, log).await?;
                 tokio::time::sleep(LAST_WORD).await;
                 anyhow::Ok(())
             };
@@ -138,7 +137,7 @@ impl Sweep {
             proxy.clear();
             *manager = t.cluster.start_manager_through(proxy, "a").await?;
         }
-        let end = self.end(t, old).await?;
+        let end = self.end(t, log).await?;
         let writes = writes.load(Ordering::SeqCst);
         if self.may_miss_the_cause() {
             t.kubectl(&["delete", "tw", "vip"]).await?;
@@ -156,7 +155,7 @@ impl Sweep {
 
     /// The end state, without values that differ between two runs without faults: times, IDs and
     /// addresses.
-    async fn end(self, t: &Scenario<'_>, old_writes: usize) -> Result<Value> {
+    async fn end(self, t: &Scenario<'_>, log: &mut Log) -> Result<Value> {
         let mut end = BTreeMap::new();
         for (name, phase) in self.ends() {
             let workload = t
@@ -215,18 +214,7 @@ impl Sweep {
         }
         // The answer to a create that was interrupted is not in the log, but its pod exists. Names
         // do not distinguish pods: a replacement has the name of a pod that is already gone.
-        let created = t
-            .manager_writes()?
-            .into_iter()
-            .skip(old_writes)
-            .filter(|w| {
-                w.resource == "pods"
-                    && w.verb == "create"
-                    && w.subresource.is_empty()
-                    && w.code == 201
-                    && !w.dry_run
-            });
-        let mut incarnations: BTreeSet<String> = created.map(|w| w.uid).collect();
+        let mut incarnations = log.created(&t.name)?;
         incarnations.extend(
             t.all_pods()
                 .list(&ListParams::default())
@@ -238,17 +226,8 @@ impl Sweep {
         Ok(json!({"workloads": end, "incarnations": incarnations}))
     }
 
-    async fn sweep(self) -> Result<()> {
-        let cluster = if self.is_native() {
-            let config = json!({"scheduling": {"backend": self.backend}});
-            native(&self.name(), config).await?
-        } else {
-            fresh(&self.name(), json!({})).await?
-        };
-        if !cluster.is_ours(&self.name()) {
-            return Ok(());
-        }
-        let proxy = Proxy::start(&cluster).await?;
+    async fn play(self, cluster: &Cluster) -> Result<()> {
+        let proxy = Proxy::start(cluster).await?;
         let mut manager = cluster.start_manager_through(&proxy, "a").await?;
         // Durations on the node do not matter here.
         let shape = Shape {
@@ -256,12 +235,19 @@ impl Sweep {
             args: vec!["--latency-profile=zero".into()],
             ..Shape::default()
         };
-        scenario(&cluster, &self.name(), &shape, async |t| {
-            let (expected, points) = self.run(t, &proxy, &mut manager, None).await?;
+        let mut log = Log {
+            added: cluster.audit.follow()?,
+            pods: BTreeSet::new(),
+        };
+        scenario(cluster, &self.name(), &shape, async |t| {
+            let run = self.run(t, &proxy, &mut manager, &mut log, None);
+            let (expected, points) = run.await?;
             let mut different = Vec::new();
             for k in 1..=points {
-                let run = self.run(t, &proxy, &mut manager, Some(k)).await;
-                let (end, _) = run.with_context(|| format!("crash after write {k} of {points}"))?;
+                let run = self.run(t, &proxy, &mut manager, &mut log, Some(k));
+                let (end, _) = run
+                    .await
+                    .with_context(|| format!("crash after write {k} of {points}"))?;
                 if end != expected {
                     different.push(format!("after write {k}: {end:#}"));
                 }
@@ -283,8 +269,47 @@ impl Sweep {
     }
 }
 
-async fn sweep(story: Story, backend: &'static str) -> Result<()> {
-    Sweep { story, backend }.sweep().await
+/// Pods that managers have created in a run, from the audit log of the sweep.
+struct Log {
+    added: Follow,
+    /// UIDs.
+    pods: BTreeSet<String>,
+}
+
+impl Log {
+    /// Starts another run.
+    fn forget(&mut self) -> Result<()> {
+        self.added.added()?;
+        self.pods.clear();
+        Ok(())
+    }
+
+    /// Pods created in this namespace since the start of the run.
+    fn created(&mut self, namespace: &str) -> Result<BTreeSet<String>> {
+        let created = self.added.added()?.into_iter().filter(|w| {
+            w.user == audit::MANAGER
+                && w.namespace == namespace
+                && w.resource == "pods"
+                && w.verb == "create"
+                && w.subresource.is_empty()
+                && w.code == 201
+                && !w.dry_run
+        });
+        self.pods.extend(created.map(|w| w.uid));
+        Ok(self.pods.clone())
+    }
+}
+
+/// Sweeps over these stories, one after the other.
+async fn sweep(cluster: &Cluster, backend: &'static str, stories: &[Story]) -> Result<()> {
+    for story in stories {
+        let sweep = Sweep {
+            story: *story,
+            backend,
+        };
+        sweep.play(cluster).await.with_context(|| sweep.name())?;
+    }
+    Ok(())
 }
 
 /// Counts writes in a namespace, and withholds the answer to write number `withheld`.
@@ -306,69 +331,56 @@ fn count_writes(proxy: &Proxy, namespace: &str, withheld: Option<usize>) -> Arc<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_creation_changes_nothing() -> Result<()> {
-    sweep(Story::Create, "Lockstep").await
+async fn a_crash_at_any_write_changes_nothing() -> Result<()> {
+    let stories = [Story::Create, Story::Restart, Story::Preempt];
+    let cluster = fresh("crashes", json!({})).await?;
+    if !cluster.is_ours("crashes") {
+        return Ok(());
+    }
+    sweep(&cluster, "Lockstep", &stories).await
+}
+
+/// The same for gangs of native groups.
+async fn natively(backend: &'static str, stories: &[Story]) -> Result<()> {
+    NATIVE_IN_TURN
+        .run("crashes", native_config(json!({})), async |cluster| {
+            sweep(cluster, backend, stories).await
+        })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_restart_changes_nothing() -> Result<()> {
-    sweep(Story::Restart, "Lockstep").await
+async fn a_crash_at_any_write_with_native_groups_changes_nothing() -> Result<()> {
+    natively("Both", &[Story::Create, Story::Recreate]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
-    sweep(Story::Preempt, "Lockstep").await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_creation_with_native_groups_changes_nothing() -> Result<()> {
-    sweep(Story::Create, "Both").await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_recreation_with_native_groups_changes_nothing() -> Result<()> {
-    sweep(Story::Recreate, "Both").await
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_creation_for_kube_scheduler_changes_nothing() -> Result<()> {
-    sweep(Story::Create, "Kubernetes").await
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_restart_of_a_gang_of_kube_scheduler_changes_nothing()
--> Result<()> {
-    sweep(Story::Restart, "Kubernetes").await
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_recreation_for_kube_scheduler_changes_nothing() -> Result<()> {
-    sweep(Story::Recreate, "Kubernetes").await
-}
-
-#[cfg(feature = "native")]
-#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: make test-full"]
 async fn a_crash_at_any_write_of_a_preemption_with_native_groups_changes_nothing() -> Result<()> {
-    sweep(Story::Preempt, "Both").await
+    natively("Both", &[Story::Preempt]).await
 }
 
-#[cfg(feature = "native")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_preemption_by_kube_scheduler_changes_nothing() -> Result<()> {
-    sweep(Story::Preempt, "Kubernetes").await
+#[ignore = "minutes: make test-full"]
+async fn a_crash_at_any_write_for_gangs_of_kube_scheduler_changes_nothing() -> Result<()> {
+    let all = [
+        Story::Create,
+        Story::Restart,
+        Story::Recreate,
+        Story::Preempt,
+    ];
+    natively("Kubernetes", &all).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
-    let cluster = fresh("two", json!({})).await?;
-    if !cluster.has_nodes("the handover") {
-        return Ok(());
-    }
+    IN_TURN.run("the handover", json!({}), hand_over).await
+}
+
+async fn hand_over(cluster: &mut Cluster) -> Result<()> {
+    let cluster = &*cluster;
     // Without streamed lists, managers list in pages.
-    let proxy = Proxy::start(&cluster).await?;
+    let proxy = Proxy::start(cluster).await?;
     proxy.inject(|call| {
         if call.is_streamed_list {
             Fault::Refuse(1)
@@ -378,7 +390,7 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
     });
     let mut first = cluster.start_manager_through(&proxy, "a").await?;
     let second = cluster.start_manager_through(&proxy, "b").await?;
-    scenario(&cluster, "handover", &Shape::default(), async |t| {
+    scenario(cluster, "handover", &Shape::default(), async |t| {
         t.create(gang("one", 2, 8, json!({}))).await?;
         let pods = t.running("one").await?;
         let leader = leader(t).await?;
@@ -408,13 +420,14 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_renewal_times_out_resumes_after_a_successful_renewal() -> Result<()> {
-    let cluster = fresh("pause", json!({})).await?;
-    if !cluster.is_ours("a slow API server") {
-        return Ok(());
-    }
-    let proxy = Proxy::start(&cluster).await?;
+    IN_TURN.run("a slow API server", json!({}), pause).await
+}
+
+async fn pause(cluster: &mut Cluster) -> Result<()> {
+    let cluster = &*cluster;
+    let proxy = Proxy::start(cluster).await?;
     let mut manager = cluster.start_manager_through(&proxy, "a").await?;
-    scenario(&cluster, "pause", &Shape::default(), async |t| {
+    scenario(cluster, "pause", &Shape::default(), async |t| {
         t.create(gang("one", 2, 8, json!({}))).await?;
         t.running("one").await?;
         let before = t.lease().await?;

@@ -1,8 +1,7 @@
 //! Small random instances, and straightforward solutions.
 
 pub mod oracle;
-#[path = "../../src/test_runner.rs"]
-pub mod runs;
+pub mod serve;
 
 use std::sync::Arc;
 

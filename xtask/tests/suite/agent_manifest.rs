@@ -1,9 +1,6 @@
 //! The shipped node agents run on every node, in a namespace whose quota admits all of them. A test
 //! with a fault covers each rule.
 
-// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
-#![cfg(test)]
-
 use std::path::Path;
 
 use serde_json::{Value, json};

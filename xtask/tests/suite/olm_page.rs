@@ -1,8 +1,5 @@
 //! The OLM manifests in `docs/install.md` match the bundle.
 
-// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
-#![cfg(test)]
-
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -86,7 +83,7 @@ fn text_of_components() -> String {
 
 #[test]
 fn the_olm_page_uses_the_package_and_channel_names_of_the_bundle() {
-    let page = include_str!("../../docs/install.md");
+    let page = include_str!("../../../docs/install.md");
     assert_eq!(not_as_bundled(page), Vec::<String>::new());
     for (right, mistake, said) in [
         (

@@ -1,5 +1,4 @@
 //! A supervisor as a real process, and an agent connected to it.
-#![allow(dead_code, reason = "each test binary uses its part")]
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -82,7 +82,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("lockstep-run", &["clap", "serde", "tokio"]),
 ];
 
-fn cargo(args: &[&str]) -> Result<String> {
+pub fn cargo(args: &[&str]) -> Result<String> {
     let out = Command::new(env!("CARGO"))
         .args(args)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -1,8 +1,5 @@
 //! Dashboards and rules query registered metrics. Runbooks and docs cover every alert.
 
-// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
 //! Agents that connect, disconnect, stay away and misbehave.
-mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

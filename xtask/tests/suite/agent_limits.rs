@@ -1,9 +1,6 @@
 //! The effects of agents on nodes and cluster are limited to a list: calls of the container runtime
 //! linked into the agent, and writes allowed by its roles. A test with a fault covers each rule.
 
-// `cfg(test)` always holds here; it lets clippy allow `unwrap` in test helpers.
-#![cfg(test)]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

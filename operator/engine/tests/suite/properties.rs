@@ -1,17 +1,16 @@
 //! Properties of every answer, over small random instances. Each suite also asserts its coverage,
 //! so that it cannot pass on trivial cases.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::runs::runner;
+use crate::support::{Mix, Question, SMALL, domain_of, oracle, question, required};
 use lockstep_engine::{
     Cluster, ClusterNode, Demand, EvictionPolicy, GangPlacement, Infeasible, PreemptionOptions,
     Scope, VictimOrder, place, preempt, preempt_kep_in_order,
 };
 use proptest::prelude::*;
 use smallvec::smallvec;
-use support::{Mix, Question, SMALL, domain_of, oracle, question, required, runs::runner};
 
 /// Coverage of a suite.
 #[derive(Default, Debug)]

@@ -1,0 +1,6 @@
+//! The supervisor as a real process.
+
+mod agents;
+mod children;
+mod log;
+mod support;
