@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::bundle::{Images, PACKAGE, PREFIX, REPOSITORY, SUMMARY, TAG};
-use crate::chart::chart;
+use crate::chart::{released, substitute};
 use crate::image::{Commit, Entry, Layer, names};
 use crate::openvex::{document, ignored_advisories};
 use crate::plugin::PROGRAM;
@@ -46,7 +46,7 @@ pub fn release(root: &Path, built: &Parts<'_>, out: &Path) -> Result<()> {
     let file = |(path, text): (PathBuf, String)| {
         Entry::text(&format!("{PACKAGE}/{}", path.display()), text.into())
     };
-    let chart = chart(root, &images)?.into_iter().map(file).collect();
+    let chart = released(root, &images)?.into_iter().map(file).collect();
     let chart = Layer::new(chart)?.compressed()?;
     write(&out.join(format!("{PACKAGE}-{VERSION}.tgz")), &chart)?;
 
@@ -99,9 +99,8 @@ fn name_images(config: &Path, images: &Images) -> Result<()> {
 
 fn replace(file: &Path, from: &str, to: &str) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let found = text.matches(from).count();
-    ensure!(found == 1, "{}: {found} times {from:?}", file.display());
-    fs::write(file, text.replace(from, to)).with_context(|| file.display().to_string())
+    let text = substitute(&text, from, to).with_context(|| file.display().to_string())?;
+    fs::write(file, text).with_context(|| file.display().to_string())
 }
 
 /// Writes an archive of the plugin for each platform, and returns the manifest for krew.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::image::{Commit, Entry, Image, Layer, Target, blob_path, labels};
 
 pub use self::csv::NOBODY;
-pub(crate) use self::csv::{KEYWORDS, MIN_KUBE_VERSION, REPOSITORY, SUMMARY};
+pub(crate) use self::csv::{REPOSITORY, SUMMARY};
 
 /// Prefix of the published images.
 pub const PREFIX: &str = "ghcr.io/lockstep-dev/";
