@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use xtask::bundle::{Bundle, Images, NOBODY, bundle, files, image, publish_as};
+use xtask::bundle::{Bundle, Images, bundle, files, image, publish_as};
 use xtask::image::Commit;
 
 fn root() -> &'static Path {
@@ -34,8 +34,8 @@ fn at<'a>(bundle: &'a mut Bundle, path: &str) -> &'a mut Value {
 fn a_published_bundle_requires_a_publisher_and_contains_no_other_address() {
     let mut bundle = shipped();
     let mail = "/spec/maintainers/0/email";
-    assert_eq!(at(&mut bundle, mail), NOBODY);
-    assert!(NOBODY.ends_with(".example"));
+    let placeholder = at(&mut bundle, mail).as_str().unwrap().to_owned();
+    assert!(placeholder.ends_with(".example"), "{placeholder}");
     publish_as(&mut bundle, "Ada <ada@ml.example>").unwrap();
     assert_eq!(at(&mut bundle, mail), "ada@ml.example");
     assert_eq!(at(&mut bundle, "/spec/maintainers/0/name"), "Ada");
