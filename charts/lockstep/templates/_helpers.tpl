@@ -42,18 +42,18 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* The same for the pods of manager or agent: `include "lockstep.podMetadata" (list . "manager" ANNOTATIONS)`. */}}
+{{/* The same for the pods of manager or agent: `include "lockstep.podMetadata" (list . "manager" VALUES ANNOTATIONS)`. */}}
 {{- define "lockstep.podMetadata" -}}
 {{- $root := index . 0 -}}
 {{- $program := index . 1 -}}
-{{- $values := get $root.Values (eq $program "agent" | ternary "agents" $program) -}}
+{{- $values := index . 2 -}}
 {{- $labels := include (printf "lockstep.%s" $program) $root | fromYaml -}}
 {{- $annotations := dict "kubectl.kubernetes.io/default-container" $program -}}
 labels: {{- merge $labels $values.podLabels $root.Values.commonLabels | toYaml | nindent 2 }}
-annotations: {{- merge $annotations (index . 2 | fromYaml) $values.podAnnotations $root.Values.commonAnnotations | toYaml | nindent 2 }}
+annotations: {{- merge $annotations (index . 3 | fromYaml) $values.podAnnotations $root.Values.commonAnnotations | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* What a pod's spec has from values, equal for manager and agent. */}}
+{{/* What a pod's spec has from values: `include "lockstep.podSpec" (list . VALUES)`. */}}
 {{- define "lockstep.podSpec" -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
@@ -81,16 +81,17 @@ securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* What a container has from values, equal for manager and agent. */}}
+{{/* What a container has from values: `include "lockstep.container" (list . VALUES PORTS)`. */}}
 {{- define "lockstep.container" -}}
 {{- $root := index . 0 -}}
 {{- $values := index . 1 -}}
+{{- $ports := index . 2 -}}
 {{- with $root.Values.images.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
 ports:
-- {name: health, containerPort: 8081}
-- {name: metrics, containerPort: 8080}
+- {name: health, containerPort: {{ $ports.health }}}
+- {name: metrics, containerPort: {{ $ports.metrics }}}
 livenessProbe: {{- merge (dict "httpGet" (dict "path" "/healthz" "port" "health")) $values.livenessProbe | toYaml | nindent 2 }}
 readinessProbe: {{- merge (dict "httpGet" (dict "path" "/readyz" "port" "health")) $values.readinessProbe | toYaml | nindent 2 }}
 resources: {{- toYaml $values.resources | nindent 2 }}
