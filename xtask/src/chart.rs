@@ -9,6 +9,7 @@ use lockstep_manager::config::Config;
 use serde_json::{Value, json};
 
 use crate::bundle::{Images, PREFIX, TAG};
+use crate::read_folder;
 
 const CHART: &str = "charts/lockstep";
 /// Folders below `config/`, and the files that are copied. None: all files of the folder.
@@ -46,7 +47,7 @@ pub fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
             let file = path.to_str().context("a name")?;
             let is_copied = files.is_empty() || files.contains(&file);
             if is_copied && file != "kustomization.yaml" {
-                out.push((copy(&format!("{name}/{file}")), text));
+                out.push((path_of_copy(&format!("{name}/{file}")), text));
             }
         }
     }
@@ -59,7 +60,7 @@ pub fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
 }
 
 /// Path of a copied file in the chart, from the root.
-pub fn copy(file: &str) -> PathBuf {
+pub fn path_of_copy(file: &str) -> PathBuf {
     Path::new(CHART).join("files").join(file)
 }
 
@@ -115,22 +116,4 @@ pub(crate) fn substitute(text: &str, from: &str, to: &str) -> Result<String> {
     let found = text.matches(from).count();
     ensure!(found == 1, "{found} times {from:?}");
     Ok(text.replace(from, to))
-}
-
-/// Relative path and content of the files in a folder and its folders.
-pub(crate) fn read_folder(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut out = Vec::new();
-    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    for entry in entries {
-        let path = entry?.path();
-        let name = Path::new(path.file_name().context("a name")?);
-        if path.is_dir() {
-            let inner = read_folder(&path)?.into_iter();
-            out.extend(inner.map(|(inner, text)| (name.join(inner), text)));
-        } else {
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            out.push((name.to_owned(), text));
-        }
-    }
-    Ok(out)
 }

@@ -13,6 +13,7 @@ use crate::chart::{released, substitute};
 use crate::image::{Commit, Entry, Layer, names};
 use crate::openvex::{document, ignored_advisories};
 use crate::plugin::PROGRAM;
+use crate::read_folder;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -51,7 +52,9 @@ pub fn release(root: &Path, built: &Parts<'_>, out: &Path) -> Result<()> {
     write(&out.join(format!("{PACKAGE}-{VERSION}.tgz")), &chart)?;
 
     for folder in ["config", "crds"] {
-        copy(&root.join(folder), &out.join(folder))?;
+        for (path, text) in read_folder(&root.join(folder))? {
+            write(&out.join(folder).join(path), text.as_bytes())?;
+        }
     }
     name_images(&out.join("config"), &images)?;
     write(&out.join("lockstep.yaml"), &plugins(built.plugins, out)?)?;
@@ -181,19 +184,6 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     let folder = path.parent().context("a folder")?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     fs::write(path, content).with_context(|| path.display().to_string())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let path = entry?.path();
-        let to = to.join(path.file_name().context("a name")?);
-        if path.is_dir() {
-            copy(&path, &to)?;
-        } else {
-            write(&to, &fs::read(&path)?)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use xtask::chart::{copy, generated};
+use xtask::chart::{generated, path_of_copy};
+use xtask::read_folder;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -18,28 +19,18 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-fn below(folder: &Path, out: &mut BTreeSet<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            below(&path, out);
-        } else {
-            out.insert(path.strip_prefix(root()).unwrap().to_owned());
-        }
-    }
-}
-
 #[test]
 fn the_folder_of_copies_contains_no_other_file() {
     let files = generated(root()).unwrap().into_iter().map(|(path, _)| path);
-    let mut expected: BTreeSet<PathBuf> = files.filter(|p| p.starts_with(copy(""))).collect();
+    let mut expected: BTreeSet<PathBuf> =
+        files.filter(|p| p.starts_with(path_of_copy(""))).collect();
     for crd in lockstep_api::crds::all() {
         let name = crd.metadata.name.unwrap();
-        expected.insert(copy(&format!("crds/{name}.yaml")));
+        expected.insert(path_of_copy(&format!("crds/{name}.yaml")));
     }
-    let mut found = BTreeSet::new();
-    below(&root().join(copy("")), &mut found);
-    assert_eq!(found, expected);
+    let found = read_folder(&root().join(path_of_copy(""))).unwrap();
+    let found = found.iter().map(|(path, _)| path_of_copy("").join(path));
+    assert_eq!(found.collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]

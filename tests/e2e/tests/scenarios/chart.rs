@@ -193,7 +193,10 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
 
 /// Values that remove an object or field, and a text of it.
 const SWITCHES: [(&str, &str); 9] = [
-    ("manager.topologySpreadConstraints", "topologyKey"),
+    (
+        "manager.topologySpreadConstraints",
+        "topologyKey: kubernetes.io/hostname",
+    ),
     (
         "manager.podDisruptionBudget.enabled",
         "kind: PodDisruptionBudget",
