@@ -51,7 +51,7 @@ kubernetes: ## Kubernetes' control plane and kubectl from the Go module proxy (a
 	tests/kubernetes/build.sh
 
 .PHONY: generate
-generate: ## crds/, docs/reference, bundle/ and charts/ from the Rust types and config/, the agent's CRI code from its proto file
+generate: ## crds/, docs/reference and bundle/ from the Rust types and config/, copies of them in charts/, the agent's CRI code from its proto file
 	$(XTASK) generate
 
 # Processors by OCI's names, with commas between them. For this machine's own musl-gcc compiles what is C, for others zig, which xtask installs.

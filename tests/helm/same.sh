@@ -7,13 +7,11 @@ three=$("$here/build.sh" v3 | tail -n 1)
 four=$("$here/build.sh" v4 | tail -n 1)
 rendered=$(mktemp -d)
 trap 'rm -rf "$rendered"' EXIT
-for values in \
-  manager.replicas=2 \
-  agents.enabled=false,crds.enabled=false \
-  manager.replicas=3,networkPolicy.enabled=true,monitoring.prometheus.enabled=true,monitoring.kubeStateMetrics.enabled=true; do
+all=$here/values.yaml
+for values in "--set manager.replicas=2" "--set agents.enabled=false,crds.enabled=false" "-f $all"; do
   for helm in "$three" "$four"; do
-    "$helm" lint --strict --quiet --set "$values" "$chart"
-    "$helm" template lockstep "$chart" --namespace lockstep-system --kube-version 1.37.0 --set "$values" |
+    "$helm" lint --strict --quiet $values "$chart"
+    "$helm" template lockstep "$chart" --namespace lockstep-system --kube-version 1.37.0 $values |
       sed '/^$/d' >"$rendered/$(basename "$(dirname "$helm")")" # Helm 4 adds empty lines.
   done
   cmp "$rendered/v3" "$rendered/v4"

@@ -15,3 +15,26 @@ mod reference;
 pub mod release;
 pub mod structure;
 mod vocabulary;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Relative path and content of the files in a folder and its folders.
+pub fn read_folder(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut out = Vec::new();
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = Path::new(path.file_name().context("a name")?);
+        if path.is_dir() {
+            let inner = read_folder(&path)?.into_iter();
+            out.extend(inner.map(|(inner, text)| (name.join(inner), text)));
+        } else {
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            out.push((name.to_owned(), text));
+        }
+    }
+    Ok(out)
+}

@@ -104,7 +104,7 @@ fn main() -> Result<()> {
             let mut bundle = bundle::bundle(root, &images)?;
             match maintainer {
                 Some(maintainer) => bundle::publish_as(&mut bundle, &maintainer)?,
-                None => eprintln!("without a maintainer: mail goes to {}", bundle::NOBODY),
+                None => eprintln!("without a maintainer: mail goes to a reserved domain"),
             }
             let out = root.join(out);
             write_bundle(&bundle, &out)?;

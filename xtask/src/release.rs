@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::bundle::{Images, PACKAGE, PREFIX, REPOSITORY, SUMMARY, TAG};
-use crate::chart::chart;
+use crate::chart::{released, substitute};
 use crate::image::{Commit, Entry, Layer, names};
 use crate::openvex::{document, ignored_advisories};
 use crate::plugin::PROGRAM;
+use crate::read_folder;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -46,12 +47,14 @@ pub fn release(root: &Path, built: &Parts<'_>, out: &Path) -> Result<()> {
     let file = |(path, text): (PathBuf, String)| {
         Entry::text(&format!("{PACKAGE}/{}", path.display()), text.into())
     };
-    let chart = chart(root, &images)?.into_iter().map(file).collect();
+    let chart = released(root, &images)?.into_iter().map(file).collect();
     let chart = Layer::new(chart)?.compressed()?;
     write(&out.join(format!("{PACKAGE}-{VERSION}.tgz")), &chart)?;
 
     for folder in ["config", "crds"] {
-        copy(&root.join(folder), &out.join(folder))?;
+        for (path, text) in read_folder(&root.join(folder))? {
+            write(&out.join(folder).join(path), text.as_bytes())?;
+        }
     }
     name_images(&out.join("config"), &images)?;
     write(&out.join("lockstep.yaml"), &plugins(built.plugins, out)?)?;
@@ -99,9 +102,8 @@ fn name_images(config: &Path, images: &Images) -> Result<()> {
 
 fn replace(file: &Path, from: &str, to: &str) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let found = text.matches(from).count();
-    ensure!(found == 1, "{}: {found} times {from:?}", file.display());
-    fs::write(file, text.replace(from, to)).with_context(|| file.display().to_string())
+    let text = substitute(&text, from, to).with_context(|| file.display().to_string())?;
+    fs::write(file, text).with_context(|| file.display().to_string())
 }
 
 /// Writes an archive of the plugin for each platform, and returns the manifest for krew.
@@ -182,19 +184,6 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     let folder = path.parent().context("a folder")?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     fs::write(path, content).with_context(|| path.display().to_string())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
-        let path = entry?.path();
-        let to = to.join(path.file_name().context("a name")?);
-        if path.is_dir() {
-            copy(&path, &to)?;
-        } else {
-            write(&to, &fs::read(&path)?)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

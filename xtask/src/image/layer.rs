@@ -1,6 +1,6 @@
-//! The file system of an image, as one layer.
+//! Archives without times and owners, such as the file system of an image.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -12,37 +12,52 @@ use tar::{Builder, EntryType, Header};
 pub struct Entry {
     /// Path from the root, without a leading slash.
     path: String,
-    content: Content,
-}
-
-#[derive(Clone, Debug)]
-enum Content {
-    File { mode: u32, bytes: Vec<u8> },
-    Link(String),
+    kind: EntryType,
+    mode: u32,
+    /// Content of a file, or target of a link.
+    content: Vec<u8>,
 }
 
 impl Entry {
     /// A file executable for all users.
     pub fn program(path: &str, bytes: Vec<u8>) -> Self {
-        Self {
-            path: path.into(),
-            content: Content::File { mode: 0o755, bytes },
-        }
+        Self::new(path, EntryType::Regular, 0o755, bytes)
     }
 
     /// A file readable for all users.
     pub fn text(path: &str, bytes: Vec<u8>) -> Self {
-        Self {
-            path: path.into(),
-            content: Content::File { mode: 0o644, bytes },
-        }
+        Self::new(path, EntryType::Regular, 0o644, bytes)
     }
 
     pub fn link(path: &str, to: &str) -> Self {
+        Self::new(path, EntryType::Symlink, 0o777, to.into())
+    }
+
+    fn new(path: &str, kind: EntryType, mode: u32, content: Vec<u8>) -> Self {
         Self {
-            path: path.into(),
-            content: Content::Link(to.into()),
+            path: path.to_owned(),
+            kind,
+            mode,
+            content,
         }
+    }
+
+    fn append(&self, tar: &mut Builder<Vec<u8>>) -> Result<()> {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(self.kind);
+        header.set_mode(self.mode);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        let appended = if self.kind.is_symlink() {
+            header.set_size(0);
+            let to = String::from_utf8_lossy(&self.content);
+            tar.append_link(&mut header, &self.path, &*to)
+        } else {
+            header.set_size(self.content.len() as u64);
+            tar.append_data(&mut header, &self.path, self.content.as_slice())
+        };
+        appended.with_context(|| format!("archive {}", self.path))
     }
 }
 
@@ -53,30 +68,20 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Creates a layer of these entries and their parent folders, owned by root and without times.
-    pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut tar = Builder::new(Vec::new());
-        for folder in folders(&entries) {
-            append(
-                &mut tar,
-                &format!("{folder}/"),
-                EntryType::Directory,
-                0o755,
-                &[],
-            )?;
-        }
-        for entry in &entries {
-            match &entry.content {
-                Content::File { mode, bytes } => {
-                    append(&mut tar, &entry.path, EntryType::Regular, *mode, bytes)?;
-                }
-                Content::Link(to) => {
-                    let mut header = header(EntryType::Symlink, 0o777, 0);
-                    tar.append_link(&mut header, &entry.path, to)
-                        .context("link")?;
-                }
+    /// Archives these entries and their parent folders, sorted, owned by root and without times.
+    pub fn new(entries: Vec<Entry>) -> Result<Self> {
+        let mut sorted = BTreeMap::new();
+        for entry in entries {
+            for (at, _) in entry.path.match_indices('/') {
+                let folder = &entry.path[..=at];
+                let parent = Entry::new(folder, EntryType::Directory, 0o755, Vec::new());
+                sorted.insert(folder.to_owned(), parent);
             }
+            sorted.insert(entry.path.clone(), entry);
+        }
+        let mut tar = Builder::new(Vec::new());
+        for entry in sorted.values() {
+            entry.append(&mut tar)?;
         }
         Ok(Self {
             tar: tar.into_inner().context("layer")?,
@@ -101,38 +106,4 @@ impl Layer {
         gzip.write_all(&self.tar).context("compress")?;
         gzip.finish().context("compress")
     }
-}
-
-/// All parent folders, outer ones first.
-fn folders(entries: &[Entry]) -> BTreeSet<String> {
-    let mut folders = BTreeSet::new();
-    for entry in entries {
-        for (at, _) in entry.path.match_indices('/') {
-            folders.insert(entry.path[..at].to_owned());
-        }
-    }
-    folders
-}
-
-pub(super) fn append(
-    tar: &mut Builder<Vec<u8>>,
-    path: &str,
-    kind: EntryType,
-    mode: u32,
-    bytes: &[u8],
-) -> Result<()> {
-    let mut header = header(kind, mode, bytes.len() as u64);
-    tar.append_data(&mut header, path, bytes)
-        .with_context(|| format!("archive {path}"))
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
 }

@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tar::{Builder, EntryType};
 
 use super::build::Target;
 use super::labels::{CREATED, Labels};
-use super::layer::{Layer, append};
+use super::layer::{Entry, Layer};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -66,16 +65,16 @@ impl Image {
             fs::create_dir_all(path.parent().context("a folder")?)?;
             fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
         }
-        fs::write(archive, tar(&files)?).with_context(|| format!("write {}", archive.display()))?;
+        fs::write(archive, archived(&files)?)
+            .with_context(|| format!("write {}", archive.display()))?;
         Ok(written)
     }
 
     pub fn archive(&self) -> Result<Vec<u8>> {
-        tar(&self.files()?.0)
+        archived(&self.files()?.0)
     }
 
     fn files(&self) -> Result<(Files, Written)> {
-        ensure!(!self.layers.is_empty(), "an image for no processor");
         let mut files = Files::new();
         let mut entries = Vec::new();
         let mut manifests = Vec::new();
@@ -165,20 +164,15 @@ pub fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }
 
-fn tar(files: &Files) -> Result<Vec<u8>> {
-    let mut tar = Builder::new(Vec::new());
-    for (path, content) in files {
-        append(&mut tar, path, EntryType::Regular, 0o644, content)?;
-    }
-    tar.into_inner().context("archive")
+fn archived(files: &Files) -> Result<Vec<u8>> {
+    let entries = files
+        .iter()
+        .map(|(path, content)| Entry::text(path, content.clone()));
+    Ok(Layer::new(entries.collect())?.tar().to_vec())
 }
 
 fn digest(content: &[u8]) -> String {
-    let hex: Vec<String> = Sha256::digest(content)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{}", hex.concat())
+    format!("sha256:{:x}", Sha256::digest(content))
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use xtask::bundle::{Bundle, Images, NOBODY, bundle, files, image, publish_as};
+use xtask::bundle::{Bundle, Images, bundle, files, image, publish_as};
 use xtask::image::Commit;
+use xtask::read_folder;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -34,8 +35,8 @@ fn at<'a>(bundle: &'a mut Bundle, path: &str) -> &'a mut Value {
 fn a_published_bundle_requires_a_publisher_and_contains_no_other_address() {
     let mut bundle = shipped();
     let mail = "/spec/maintainers/0/email";
-    assert_eq!(at(&mut bundle, mail), NOBODY);
-    assert!(NOBODY.ends_with(".example"));
+    let placeholder = at(&mut bundle, mail).as_str().unwrap().to_owned();
+    assert!(placeholder.ends_with(".example"), "{placeholder}");
     publish_as(&mut bundle, "Ada <ada@ml.example>").unwrap();
     assert_eq!(at(&mut bundle, mail), "ada@ml.example");
     assert_eq!(at(&mut bundle, "/spec/maintainers/0/name"), "Ada");
@@ -205,24 +206,10 @@ fn what_is_written_is_read_back_as_the_bundle() {
     assert_eq!(read, expected);
 }
 
-fn below(folder: &Path, out: &mut BTreeSet<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            below(&path, out);
-        } else {
-            out.insert(path);
-        }
-    }
-}
-
 #[test]
 fn nothing_but_generated_files_is_in_the_bundle() {
-    let folder = root().join("bundle");
-    let files = files(&shipped()).unwrap();
-    let expected: BTreeSet<PathBuf> = files.iter().map(|(path, _)| folder.join(path)).collect();
-    assert_eq!(expected.len(), files.len(), "two files of one name");
-    let mut found = BTreeSet::new();
-    below(&folder, &mut found);
+    let names = |files: Vec<(PathBuf, String)>| files.into_iter().map(|(path, _)| path).collect();
+    let expected: BTreeSet<PathBuf> = names(files(&shipped()).unwrap());
+    let found: BTreeSet<PathBuf> = names(read_folder(&root().join("bundle")).unwrap());
     assert_eq!(found, expected);
 }

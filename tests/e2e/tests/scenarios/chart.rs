@@ -32,6 +32,15 @@ const MEANT: [Meant; 2] = [
     ),
 ];
 
+/// Labels that every object of a chart has.
+const LABELS: [&str; 5] = [
+    "helm.sh/chart",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/part-of",
+    "app.kubernetes.io/version",
+];
+
 /// Values, overlay and components that have the same objects.
 const SAME: [(&[&str], &str, &[&str]); 9] = [
     (&[], "full", &[]),
@@ -80,6 +89,11 @@ const SAME: [(&[&str], &str, &[&str]); 9] = [
     ),
 ];
 
+/// Values that set each value of the chart.
+fn values_for_tests() -> PathBuf {
+    repository().join("tests/helm/values.yaml")
+}
+
 /// What `helm template` prints for these values.
 async fn rendered(cluster: &Cluster, namespace: &str, values: &[&str]) -> Result<String> {
     let chart = chart().display().to_string();
@@ -88,10 +102,19 @@ async fn rendered(cluster: &Cluster, namespace: &str, values: &[&str]) -> Result
     cluster.helm(&args).await
 }
 
+/// The objects without the labels of a chart.
 fn objects(rendered: &str) -> Result<Vec<Value>> {
     let documents = rendered.split("\n---\n").map(parse);
-    let objects: Vec<Value> = documents.collect::<Result<_>>()?;
-    Ok(objects.into_iter().filter(|o| !o.is_null()).collect())
+    let mut objects: Vec<Value> = documents.collect::<Result<_>>()?;
+    objects.retain(|object| !object.is_null());
+    for object in &mut objects {
+        let labels = object["metadata"]["labels"].as_object_mut();
+        let labels = labels.context("labels")?;
+        for label in LABELS {
+            labels.remove(label).context(label)?;
+        }
+    }
+    Ok(objects)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,28 +147,34 @@ async fn the_chart_has_the_objects_of_the_overlay_with_the_same_components() -> 
 async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() -> Result<()> {
     let cluster = cluster().await?;
     let path = chart().display().to_string();
-    let all = "manager.replicas=3,networkPolicy.enabled=true,monitoring.prometheus.enabled=true,\
-        monitoring.prometheus.labels.release=prometheus,monitoring.kubeStateMetrics.enabled=true";
-    for values in ["global.any=1", all] {
+    let values = values_for_tests();
+    let values = values.display().to_string();
+    for arguments in [["--set", "global.any=1"], ["-f", &values]] {
         cluster
-            .helm(&["lint", "--strict", &path, "--set", values])
+            .helm(&[&["lint", "--strict", &path], &arguments[..]].concat())
             .await?;
     }
     if !cluster.is_ours("applying the manifests") {
         return Ok(());
     }
     let [(manager, _), _] = SHIPPED;
-    let values = [
-        "manager.replicas=3",
-        "manager.nodeSelector.pool=system",
-        "manager.tolerations[0].operator=Exists",
-        "images.pullSecrets[0].name=registry",
-        "agents.nodeSelector.pool=training",
-        "agents.securityContext.seLinuxOptions.type=spc_t",
-        "networkPolicy.enabled=true",
-        "monitoring.kubeStateMetrics.enabled=true",
+    let existing = "monitoring.dashboards.namespace=default,monitoring.kubeStateMetrics.namespace=default,\
+        agents.namespace=lockstep-agent";
+    let arguments = [
+        "template",
+        RELEASE,
+        &path,
+        "-n",
+        manager,
+        "-f",
+        &values,
+        "--set",
+        existing,
+        "--set",
+        // The API server has no definitions of Prometheus' operator.
+        "monitoring.prometheus.enabled=false",
     ];
-    let text = rendered(cluster, manager, &values).await?;
+    let text = cluster.helm(&arguments).await?;
     let file = cluster.folder().join("chart.yaml");
     std::fs::write(&file, &text)?;
     let accepted = taken(cluster, "-f", &file).await?;
@@ -159,6 +188,78 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
     let refused = taken(cluster, "-f", &file).await.err();
     let refused = format!("{:#}", refused.context("an unknown field is accepted")?);
     ensure!(refused.contains("unknown field"), "{refused}");
+    Ok(())
+}
+
+/// Values that remove an object or field, and a text of it.
+const SWITCHES: [(&str, &str); 9] = [
+    (
+        "manager.topologySpreadConstraints",
+        "topologyKey: kubernetes.io/hostname",
+    ),
+    (
+        "manager.podDisruptionBudget.enabled",
+        "kind: PodDisruptionBudget",
+    ),
+    ("manager.podSecurityContext.runAsUser", "runAsUser: 65532"),
+    ("manager.podSecurityContext.runAsGroup", "runAsGroup: 65532"),
+    ("flowControl.enabled", "kind: FlowSchema"),
+    ("resourceQuotas.enabled", "kind: ResourceQuota"),
+    ("crds.keep", "helm.sh/resource-policy"),
+    (
+        "monitoring.dashboards.labels.grafana_dashboard",
+        "grafana_dashboard:",
+    ),
+    (
+        "monitoring.prometheus.disabledAlerts",
+        "alert: LockstepNoLeader",
+    ),
+];
+
+/// What objects contain for each value: texts, and other values with their key.
+fn contents(value: &Value, path: &str, out: &mut Vec<String>) {
+    let key = path.rsplit('.').next().unwrap_or_default();
+    // Digests replace the tag.
+    let is_shown = key != "enabled" && path != "images.tag";
+    if !is_shown || SWITCHES.iter().any(|(switch, _)| *switch == path) {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = format!("{path}.{key}");
+                contents(value, path.trim_start_matches('.'), out);
+            }
+        }
+        Value::Array(values) => {
+            for value in values {
+                contents(value, path, out);
+            }
+        }
+        Value::String(text) => out.push(text.clone()),
+        other => out.push(format!("{key}: {other}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_contain_each_value_of_the_chart() -> Result<()> {
+    let cluster = cluster().await?;
+    let file = values_for_tests();
+    let values: Value = parse(&std::fs::read_to_string(&file)?)?;
+    let (file, chart) = (file.display().to_string(), chart().display().to_string());
+    let args = ["template", RELEASE, &chart, "-f", &file];
+    let text = cluster.helm(&args).await?;
+    let mut expected = Vec::new();
+    contents(&values, "", &mut expected);
+    ensure!(expected.len() > 60, "{expected:?}");
+    expected.retain(|content| !text.contains(content));
+    ensure!(expected.is_empty(), "{expected:?}");
+    let prometheus = "monitoring.prometheus.enabled=true";
+    let by_default = rendered(cluster, "gangs", &[prometheus]).await?;
+    for (value, content) in SWITCHES {
+        ensure!(by_default.contains(content), "{value}: no {content}");
+        ensure!(!text.contains(content), "{value}: {content}");
+    }
     Ok(())
 }
 
@@ -199,7 +300,7 @@ fn later(folder: &Path) -> Result<PathBuf> {
     for (file, from, into) in [
         ("Chart.yaml", "\nversion: \"0.1.0\"", "\nversion: \"0.1.1\""),
         (
-            "templates/crds/nodeagents.training.lockstep.dev.yaml",
+            "files/crds/nodeagents.training.lockstep.dev.yaml",
             "  labels:\n",
             "  labels:\n    later: \"true\"\n",
         ),
@@ -265,7 +366,7 @@ fn removal() -> Result<Vec<String>> {
 
 #[test]
 fn the_readme_of_the_chart_has_the_documented_lines_of_removal() -> Result<()> {
-    let readme = blocks("config/helm/README.md", "sh")?;
+    let readme = blocks("charts/lockstep/README.md", "sh")?;
     let block = readme.iter().find(|b| b.contains("helm uninstall"));
     let lines: Vec<String> = block.context("a block")?.lines().map(Into::into).collect();
     ensure!(lines == removal()?, "{lines:#?}");
