@@ -10,7 +10,7 @@ trap 'rm -rf "$rendered"' EXIT
 for values in \
   manager.replicas=2 \
   agents.enabled=false,crds.enabled=false \
-  manager.replicas=3,networkPolicy.enabled=true,monitoring.prometheus.enabled=true,monitoring.kubeStateMetrics.enabled=true; do
+  manager.replicas=3,networkPolicy.enabled=true,monitoring.prometheus.enabled=true; do
   for helm in "$three" "$four"; do
     "$helm" lint --strict --quiet --set "$values" "$chart"
     "$helm" template lockstep "$chart" --namespace lockstep-system --kube-version 1.37.0 --set "$values" |

@@ -298,7 +298,7 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     ));
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
-    out.push(Metrics::read(root)?.page());
+    out.push(Metrics::read()?.page());
     let images = Images::tagged(PREFIX, TAG);
     let chart = chart(root, &images)?.into_iter();
     out.extend(chart.map(|(path, text)| (Path::new("charts/lockstep").join(path), text)));

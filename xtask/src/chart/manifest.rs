@@ -12,7 +12,7 @@ use crate::bundle::{GENERATED, read_all};
 
 /// Folders below `config/` whose kustomizations name the manifests of the chart, with the condition
 /// for their objects.
-const FOLDERS: [(&str, &str); 9] = [
+const FOLDERS: [(&str, &str); 8] = [
     ("manager", ""),
     ("rbac", ""),
     ("policies", ""),
@@ -30,10 +30,6 @@ const FOLDERS: [(&str, &str); 9] = [
         "components/prometheus",
         ".Values.monitoring.prometheus.enabled",
     ),
-    (
-        "components/kube-state-metrics",
-        ".Values.monitoring.kubeStateMetrics.enabled",
-    ),
 ];
 /// Helm creates the namespace of the release.
 const NAMESPACE_OF_RELEASE: &str = "manager/namespace.yaml";
@@ -44,13 +40,9 @@ const MANAGER: &str = "manager/deployment.yaml";
 const HA: &str = "components/ha-3/deployment.yaml";
 
 /// Namespaces in manifests, and what replaces them.
-const NAMESPACES: [(&str, &str); 3] = [
+const NAMESPACES: [(&str, &str); 2] = [
     ("lockstep-system", "{{ .Release.Namespace | quote }}"),
     ("lockstep-agent", "{{ .Values.agents.namespace | quote }}"),
-    (
-        "kube-system",
-        "{{ .Values.monitoring.kubeStateMetrics.namespace | quote }}",
-    ),
 ];
 
 /// Fields that follow from values: file below `config/`, path of an object in it, paths of fields and
@@ -124,14 +116,6 @@ const TEXTS: &[Texts] = &[
                 "{{ .Values.agents.kubeletFolder }}/pods",
             ),
         ],
-    ),
-    (
-        "components/kube-state-metrics/role_binding.yaml",
-        "/subjects/0",
-        &[(
-            "name",
-            "{{ .Values.monitoring.kubeStateMetrics.serviceAccount | quote }}",
-        )],
     ),
 ];
 

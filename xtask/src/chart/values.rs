@@ -202,24 +202,6 @@ const ROWS: &[Row] = &[
         ANY,
         "More labels of these, such as `{release: prometheus}`, by which Prometheus' operator selects them.",
     ),
-    (
-        "monitoring.kubeStateMetrics.enabled",
-        Yaml("false"),
-        ANY,
-        "Configuration and role for series of workloads in kube-state-metrics.",
-    ),
-    (
-        "monitoring.kubeStateMetrics.namespace",
-        Yaml("kube-system"),
-        NAME,
-        "Namespace of kube-state-metrics.",
-    ),
-    (
-        "monitoring.kubeStateMetrics.serviceAccount",
-        Yaml("kube-state-metrics"),
-        ANY,
-        "Service account of kube-state-metrics.",
-    ),
 ];
 
 /// One value of the chart.

@@ -33,7 +33,7 @@ const MEANT: [Meant; 2] = [
 ];
 
 /// Values, overlay and components that have the same objects.
-const SAME: [(&[&str], &str, &[&str]); 9] = [
+const SAME: [(&[&str], &str, &[&str]); 8] = [
     (&[], "full", &[]),
     (
         &[
@@ -72,11 +72,6 @@ const SAME: [(&[&str], &str, &[&str]); 9] = [
         &["monitoring.prometheus.enabled=true"],
         "full",
         &["prometheus"],
-    ),
-    (
-        &["monitoring.kubeStateMetrics.enabled=true"],
-        "full",
-        &["kube-state-metrics"],
     ),
 ];
 
@@ -125,7 +120,7 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
     let cluster = cluster().await?;
     let path = chart().display().to_string();
     let all = "manager.replicas=3,networkPolicy.enabled=true,monitoring.prometheus.enabled=true,\
-        monitoring.prometheus.labels.release=prometheus,monitoring.kubeStateMetrics.enabled=true";
+        monitoring.prometheus.labels.release=prometheus";
     for values in ["global.any=1", all] {
         cluster
             .helm(&["lint", "--strict", &path, "--set", values])
@@ -143,7 +138,6 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
         "agents.nodeSelector.pool=training",
         "agents.securityContext.seLinuxOptions.type=spc_t",
         "networkPolicy.enabled=true",
-        "monitoring.kubeStateMetrics.enabled=true",
     ];
     let text = rendered(cluster, manager, &values).await?;
     let file = cluster.folder().join("chart.yaml");
