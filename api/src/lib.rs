@@ -18,7 +18,6 @@
 
 #![deny(missing_docs)]
 
-pub mod admission;
 pub mod condition;
 pub mod crds;
 pub mod gangs;

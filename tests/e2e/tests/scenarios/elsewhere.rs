@@ -275,7 +275,7 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
                 .context("ready")?;
             let said = format!("{said:#}");
             for part in [
-                "an admission policy refuses this manager its writes",
+                "an admission policy refuses writes of this process",
                 "lockstep-operator-objects",
                 "lacks the right to write operatorobjects.admission.lockstep.dev",
             ] {
