@@ -9,6 +9,7 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, Rank};
+use lockstep_api::time::doubling;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
 use super::budget::{refund, refund_dependents};
@@ -20,7 +21,6 @@ use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::pods::PodView;
-use crate::settings::doubling;
 use crate::tier::Tier;
 
 /// First and longest wait of the kubelet's back-off.
