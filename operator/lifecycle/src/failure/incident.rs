@@ -21,7 +21,7 @@ use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::pods::PodView;
-use crate::tier::Tier;
+use lockstep_api::tier::Tier;
 
 /// First and longest wait of the kubelet's back-off.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));

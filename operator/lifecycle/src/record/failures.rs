@@ -16,7 +16,7 @@ use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
 use crate::objects::restart::ignores_code;
 use crate::objects::training::restart_by_rule;
-use crate::tier::Tier;
+use lockstep_api::tier::Tier;
 use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
 
