@@ -4,8 +4,6 @@
 
 mod budget;
 mod read;
-#[cfg(test)]
-mod sizes;
 mod spent;
 #[cfg(test)]
 mod tests;
