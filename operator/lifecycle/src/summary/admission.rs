@@ -210,13 +210,15 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
         let running = gang.members().filter(is_there).count();
         let size = gang.size();
         if running < size {
-            let mut text = format!(
-                "placed with {running} of {size} members (minCount {})",
-                gang.min_count
+            let grows = grows_from(facts, ledger, gang).map(|at| {
+                let at = time(at);
+                format!("; grows from {at} if capacity is free")
+            });
+            let text = format!(
+                "placed with {running} of {size} members (minCount {}){}",
+                gang.min_count,
+                grows.unwrap_or_default()
             );
-            if let Some(at) = grows_from(facts, ledger, gang) {
-                text += &format!("; grows from {} if capacity is free", time(at));
-            }
             out.push(of_gang(gang.key.as_str(), facts.gangs.len() > 1, &text));
         }
     }
