@@ -11,6 +11,7 @@
 //! | [`restart_order`] | `RestartOrder`, orders of the manager to the node agents |
 //! | [`node_agent`] | `NodeAgent`, reports of a node agent to the manager |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
+//! | [`member_pod`], [`tier`] | what pods of members say of themselves, and how they restart in place |
 //! | [`gangs`], [`membership`] | members that are placed and restarted together, and members that run |
 //! | [`words`] | common parts of messages: counts, times, lost work |
 //! | [`worded!`] | enums with one word per variant |
@@ -18,13 +19,13 @@
 
 #![deny(missing_docs)]
 
-pub mod admission;
 pub mod condition;
 pub mod crds;
 pub mod gangs;
 pub mod ids;
 pub mod key;
 pub mod member;
+pub mod member_pod;
 pub mod membership;
 pub mod names;
 pub mod native_group;
@@ -32,6 +33,7 @@ pub mod node_agent;
 pub mod restart_order;
 pub mod scheduling;
 pub mod template;
+pub mod tier;
 pub mod time;
 pub mod worded;
 pub mod words;

@@ -13,7 +13,7 @@ use crate::read_folder;
 
 const CHART: &str = "charts/lockstep";
 /// Folders below `config/`, and the files that are copied. None: all files of the folder.
-const COPIED: [(&str, &[&str]); 7] = [
+const COPIED: [(&str, &[&str]); 6] = [
     (
         "manager",
         &[
@@ -31,10 +31,6 @@ const COPIED: [(&str, &[&str]); 7] = [
         &["flow_control.yaml", "role.yaml", "role_binding.yaml"],
     ),
     ("components/dashboards", &[]),
-    (
-        "components/kube-state-metrics",
-        &["custom-resource-state.yaml", "role.yaml"],
-    ),
     ("components/prometheus", &["prometheus_rule.yaml"]),
 ];
 

@@ -41,14 +41,12 @@ pub fn rules(root: &Path) -> Result<Vec<Value>> {
     Ok(groups.flat_map(|g| list(&g["rules"])).cloned().collect())
 }
 
-/// The queries of the panels, each with the title of its panel. A variable with fixed values yields
-/// one query per value.
+/// The queries of the panels, each with the title of its panel.
 pub fn panel_queries(dashboard: &Value) -> Vec<(&str, String)> {
     let panels = list(&dashboard["panels"]);
-    let targets = panels.flat_map(|p| list(&p["targets"]).map(move |t| (text(&p["title"]), t)));
-    let queries = targets.flat_map(|(title, target)| {
-        let queries = expanded(dashboard, text(&target["expr"]));
-        queries.into_iter().map(move |query| (title, query))
+    let queries = panels.flat_map(|panel| {
+        let targets = list(&panel["targets"]);
+        targets.map(|target| (text(&panel["title"]), text(&target["expr"]).to_owned()))
     });
     queries.collect()
 }
@@ -56,30 +54,13 @@ pub fn panel_queries(dashboard: &Value) -> Vec<(&str, String)> {
 /// For each variable with values from Prometheus, its name and a query for these values.
 pub fn variable_queries(dashboard: &Value) -> Vec<(&str, String)> {
     let variables = list(&dashboard["templating"]["list"]);
-    let queries = variables.flat_map(|variable| {
+    let queries = variables.filter_map(|variable| {
         let values = text(&variable["query"]).strip_prefix("label_values(");
-        let values = values.and_then(|v| v.strip_suffix(')')?.rsplit_once(", "));
-        let query = values.map(|(series, label)| format!("max by ({label}) ({series})"));
-        let queries = query.into_iter().flat_map(|q| expanded(dashboard, &q));
-        queries.map(move |query| (text(&variable["name"]), query))
+        let (series, label) = values.and_then(|v| v.strip_suffix(')')?.rsplit_once(", "))?;
+        let query = format!("max by ({label}) ({series})");
+        Some((text(&variable["name"]), query))
     });
     queries.collect()
-}
-
-/// The query for each choice of the variables with fixed values.
-fn expanded(dashboard: &Value, query: &str) -> Vec<String> {
-    let mut out = vec![query.to_owned()];
-    for variable in list(&dashboard["templating"]["list"]) {
-        if variable["type"] == "custom" {
-            let name = format!("${{{}}}", text(&variable["name"]));
-            let name = name.as_str();
-            let choices = text(&variable["query"]).split(',');
-            let choices = choices.flat_map(|c| out.iter().map(move |q| q.replace(name, c)));
-            out = choices.collect();
-        }
-    }
-    out.dedup();
-    out
 }
 
 fn text(value: &Value) -> &str {
@@ -129,7 +110,7 @@ impl KnownSeries {
         let rules = rules(root)?;
         let recorded = rules.iter().filter_map(|rule| rule["record"].as_str());
         Ok(Self {
-            metrics: Metrics::read(root)?,
+            metrics: Metrics::read()?,
             recorded: recorded.map(str::to_owned).collect(),
         })
     }

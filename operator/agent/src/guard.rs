@@ -5,48 +5,21 @@
 //! creates the NodeAgent of another node as a dry run. It passes only if an admission policy
 //! refuses the request.
 
-use std::time::Duration;
-
-use kube::api::PostParams;
 use kube::{Api, Client};
 use lockstep_api::NodeAgent;
-use lockstep_api::admission::refused_by_policy;
 use lockstep_api::node_agent::NodeAgentSpec;
-use thiserror::Error;
-use tokio::time::{sleep, timeout};
+use lockstep_common::policy_self_test::{PolicyError, PolicySelfTest, RETRY};
+use tokio::time::sleep;
 use tracing::{error, info};
 
 use crate::health::{Part, Readiness};
 
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause between two tests: an applied policy takes effect after a moment.
-const RETRY: Duration = Duration::from_secs(5);
 /// Names that no node has. Two names, in case the agent's node has one of them.
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
-const POLICY: &str = "lockstep-node-agents";
-/// RBAC resource that identifies an agent's account. The policy names it if the account lacks it.
-const RIGHT: &str = "nodeagents.admission.lockstep.dev";
-
-#[derive(Debug, Error)]
-pub enum GuardError {
-    /// The API server accepted the request.
-    #[error(
-        "this agent may write the NodeAgent of other nodes: the policy lockstep-node-agents is not in force; \
-         apply config/policies"
-    )]
-    NotInForce,
-    /// The policy refused the account, which is not an agent's. It would refuse the agent's writes
-    /// too.
-    #[error(
-        "the policy does not take this account for an agent: {0}; the ClusterRole of config/components/agent has the right"
-    )]
-    NoAgent(String),
-    /// Another component refused the request, so the policy's decision is unknown.
-    #[error("the API server refused the self-test for another reason: {0}")]
-    Unclear(String),
-    #[error("the API server did not answer the self-test: {0}")]
-    NoAnswer(String),
-}
+const TEST: PolicySelfTest = PolicySelfTest {
+    policy: "lockstep-node-agents",
+    rule: "only the agent of a node",
+};
 
 /// Returns when the policy is in force. Until then, `/readyz` reports the reason.
 pub async fn policy_in_force(client: &Client, node: &str, readiness: &Readiness) {
@@ -70,41 +43,14 @@ pub async fn policy_in_force(client: &Client, node: &str, readiness: &Readiness)
     readiness.done(Part::Policy);
 }
 
-async fn test(client: &Client, node: &str) -> Result<(), GuardError> {
+async fn test(client: &Client, node: &str) -> Result<(), PolicyError> {
     let other = OTHER_NODES
         .into_iter()
         .find(|name| *name != node)
         .unwrap_or_default();
-    let api = Api::<NodeAgent>::all(client.clone());
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let object = NodeAgent::new(other, NodeAgentSpec {});
-    match timeout(DEADLINE, api.create(&dry, &object)).await {
-        Ok(answer) => judge(answer),
-        Err(_) => Err(GuardError::NoAnswer("no answer in time".into())),
-    }
-}
-
-fn judge(answer: kube::Result<NodeAgent>) -> Result<(), GuardError> {
-    match answer {
-        Ok(_) => Err(GuardError::NotInForce),
-        Err(kube::Error::Api(status)) => {
-            let by_policy = refused_by_policy(&status, POLICY);
-            if by_policy && status.message.contains(RIGHT) {
-                Err(GuardError::NoAgent(status.message.clone()))
-            } else if by_policy {
-                Ok(())
-            } else if status.is_already_exists() {
-                // Admission runs before storage, so the policy accepted the object.
-                Err(GuardError::NotInForce)
-            } else {
-                Err(GuardError::Unclear(status.message.clone()))
-            }
-        }
-        Err(error) => Err(GuardError::NoAnswer(error.to_string())),
-    }
+    let api = Api::all(client.clone());
+    TEST.run(&api, &NodeAgent::new(other, NodeAgentSpec {}))
+        .await
 }
 
 #[cfg(test)]
@@ -118,13 +64,6 @@ mod tests {
     const DENIED: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
                           'lockstep-node-agents' with binding 'lockstep-node-agents' denied request: only the agent of \
                           a node writes the NodeAgent of that node";
-
-    const NO_AGENT: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
-                            'lockstep-node-agents' with binding 'lockstep-node-agents' denied request: only agents write \
-                            NodeAgents: a lacks the right to report nodeagents.admission.lockstep.dev";
-
-    const OTHER_POLICY: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
-                                'require-labels' with binding 'require-labels' denied request: no team";
 
     fn status(code: u16, reason: &str, message: &str) -> Value {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
@@ -156,56 +95,13 @@ mod tests {
         json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent", "metadata": {"name": "x"}, "spec": {}})
     }
 
-    #[tokio::test]
-    async fn only_a_refusal_by_a_policy_proves_that_the_policy_is_in_force() {
-        let cases = [
-            (status(403, "Forbidden", DENIED), None),
-            (
-                status(403, "Forbidden", NO_AGENT),
-                Some("does not take this account for an agent"),
-            ),
-            (admitted(), Some("not in force")),
-            (status(409, "AlreadyExists", "exists"), Some("not in force")),
-            (
-                status(403, "Forbidden", "cannot create resource \"nodeagents\""),
-                Some("another reason"),
-            ),
-            (
-                status(403, "Forbidden", OTHER_POLICY),
-                Some("another reason"),
-            ),
-            (
-                status(
-                    404,
-                    "NotFound",
-                    "the server could not find the requested resource",
-                ),
-                Some("another reason"),
-            ),
-            (
-                status(500, "InternalError", "ValidatingAdmissionPolicy broken"),
-                Some("another reason"),
-            ),
-        ];
-        for (answer, wrong) in cases {
-            let result = test(&server(vec![answer.clone()]), "n1").await;
-            match (result, wrong) {
-                (Ok(()), None) => {}
-                (Err(error), Some(text)) => {
-                    assert!(error.to_string().contains(text), "{answer}: {error}");
-                }
-                (result, _) => panic!("{answer}: {result:?}"),
-            }
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn an_agent_waits_until_the_policy_is_in_force_and_says_so() {
         let readiness = Readiness::default();
         let client = server(vec![admitted(), status(403, "Forbidden", DENIED)]);
         let test = policy_in_force(&client, "n1", &readiness);
         let mut test = std::pin::pin!(test);
-        assert!(timeout(RETRY / 2, &mut test).await.is_err());
+        assert!(tokio::time::timeout(RETRY / 2, &mut test).await.is_err());
         assert!(
             readiness
                 .pending()
@@ -214,5 +110,11 @@ mod tests {
         );
         test.await;
         assert!(!readiness.pending().unwrap().contains("policy"));
+    }
+
+    #[test]
+    fn the_policy_refuses_foreign_nodes_in_the_words_that_the_test_looks_for() {
+        let policy = include_str!("../../../config/policies/node_agents.yaml");
+        assert!(policy.contains(TEST.policy) && policy.contains(TEST.rule));
     }
 }

@@ -14,7 +14,7 @@
 //! | [`whatif`] | the scheduler's answer for a manifest over a snapshot | no |
 //! | [`published`] | preemption rules of the manager's configuration | no |
 //! | [`queue`] | waiting gangs in their order | no |
-//! | [`list`], [`status`] | state of many workloads, or of one | no |
+//! | [`status`] | state of a workload | no |
 //! | [`logs`] | selection of members' logs | no |
 //! | [`top`], [`agents`] | accelerators of gangs, agents of nodes | no |
 //! | [`doctor`], [`doctor_facts`] | checks of the installation | no |
@@ -37,7 +37,6 @@ pub mod doctor_facts;
 pub mod explain;
 pub mod file;
 pub mod gangs;
-pub mod list;
 pub mod logs;
 pub mod objects;
 pub mod outcome;

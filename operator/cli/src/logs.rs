@@ -63,7 +63,7 @@ pub enum NoLog {
     },
     /// No workload has the labels.
     #[error(
-        "no TrainingWorkload{} has the labels {labels}; `kubectl lockstep list -A` lists all workloads",
+        "no TrainingWorkload{} has the labels {labels}; `kubectl get tw -A` lists all workloads",
         .namespace.as_ref().map(|n| format!(" in namespace {n:?}")).unwrap_or_default()
     )]
     NoWorkload {

@@ -36,7 +36,7 @@ pub enum Problem {
         kind: String,
     },
     #[error(
-        "{kind} {name:?} not found in namespace {namespace:?}; `kubectl lockstep list -A` lists all workloads"
+        "{kind} {name:?} not found in namespace {namespace:?}; `kubectl get tw -A` lists all workloads"
     )]
     NotFound {
         kind: String,

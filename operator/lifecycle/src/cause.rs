@@ -2,11 +2,6 @@
 
 use lockstep_api::workload::{Cause, CauseKind};
 
-/// True for SIGKILL or SIGTERM from outside the container, not by its own memory limit.
-pub fn looks_killed(code: i32, reason: &str) -> bool {
-    matches!(code, 137 | 143) && reason != "OOMKilled"
-}
-
 pub(crate) fn describe(cause: &Cause) -> String {
     let container = match cause.container.as_str() {
         "" => "a container".to_owned(),

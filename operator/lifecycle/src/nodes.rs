@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
+use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::node_agent::{Arrival, MemberProgress};
+use lockstep_api::tier::Tier;
 
 /// Taints of drains that do not set `spec.unschedulable`: Karpenter, Karpenter before 1.0, the
 /// cluster autoscaler. Other drains cordon.
@@ -61,6 +63,24 @@ impl NodeInfo {
             Some(version_of(version)? >= oldest)
         });
         runtime == Some(true) && version_of(&self.kubelet_version).is_some_and(|v| v >= (1, 36))
+    }
+
+    /// The tier of pods on the node. `server`: the highest tier whose rules the API server keeps.
+    ///
+    /// Rules require kubelet 1.35, where they are on by default. Older kubelets ignore them without
+    /// a message.
+    pub fn tier(&self, server: Tier) -> Tier {
+        let mut features = self.declared_features.iter();
+        let able = features.any(|f| f == RESTART_ALL_FEATURE);
+        let has_rules = able || version_of(&self.kubelet_version).is_some_and(|v| v >= (1, 35));
+        match server {
+            Tier::RestartAll if able => Tier::RestartAll,
+            Tier::Supervised | Tier::RestartAll | Tier::RestartRules if has_rules => {
+                Tier::RestartRules
+            }
+            // The node ignores the rules, or the API server drops them.
+            Tier::Supervised | Tier::RestartAll | Tier::RestartRules | Tier::Plain => Tier::Plain,
+        }
     }
 
     /// True if the node is Ready and not out of service: its reports are current.
@@ -138,6 +158,48 @@ fn is_same(a: &Arrival, b: &Arrival) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_tier_follows_what_node_and_api_server_can_do() {
+        let node = |version: &str, features: &[&str]| NodeInfo {
+            kubelet_version: version.into(),
+            declared_features: features.iter().map(|f| (*f).to_owned()).collect(),
+            ..NodeInfo::default()
+        };
+        assert_eq!(
+            node("v1.37.2", &[RESTART_ALL_FEATURE]).tier(Tier::RestartAll),
+            Tier::RestartAll
+        );
+        assert_eq!(
+            node("v1.37.2", &[RESTART_ALL_FEATURE]).tier(Tier::Plain),
+            Tier::Plain,
+            "the API server drops the rules of every kind"
+        );
+        assert_eq!(
+            node("v1.37.2", &[RESTART_ALL_FEATURE]).tier(Tier::RestartRules),
+            Tier::RestartRules,
+            "its gate for restarts of all containers is off"
+        );
+        assert_eq!(
+            node("v1.37.2", &["Other"]).tier(Tier::RestartAll),
+            Tier::RestartRules
+        );
+        assert_eq!(
+            node("v1.35.0-rc.1", &[]).tier(Tier::RestartAll),
+            Tier::RestartRules
+        );
+        assert_eq!(
+            node("v1.37.2", &[]).tier(Tier::Plain),
+            Tier::Plain,
+            "the API server drops the rules"
+        );
+        assert_eq!(
+            node("v1.34.9", &[]).tier(Tier::RestartAll),
+            Tier::Plain,
+            "that kubelet ignores them"
+        );
+        assert_eq!(node("weird", &[]).tier(Tier::RestartAll), Tier::Plain);
+    }
 
     #[test]
     fn a_node_mounts_images_if_its_kubelet_and_its_runtime_do() {

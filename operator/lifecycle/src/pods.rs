@@ -1,15 +1,8 @@
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::ids::Uid;
-use lockstep_api::member::Member;
-use lockstep_api::names::{annotations, labels, member_of};
+use lockstep_api::member_pod::Identity;
+use lockstep_api::tier::Tier;
 
-use crate::tier::Tier;
-
-/// Annotation with the name of the training container, because runtimes list containers in no
-/// particular order.
-pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// `activeDeadlineSeconds` by which the kubelet ends a pod at once and keeps its logs.
 pub const END_AT_ONCE: i64 = 1;
 /// The kubelet restarts all containers of the pod (KEP-5532).
@@ -103,46 +96,6 @@ impl<T> FromIterator<(String, T)> for ByName<T> {
         all.shrink_to_fit();
         Self(all)
     }
-}
-
-/// Lockstep's labels and annotations of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// `None` if the labels name no member.
-    pub member: Option<Member>,
-    pub published: bool,
-    pub spec_hash: String,
-    pub tier: Option<Tier>,
-    /// Attempt of its restart domain at its creation.
-    pub attempt: i64,
-    pub placement: String,
-    /// Name of its native pod group, from the spec.
-    pub native_group: Option<String>,
-}
-
-impl Identity {
-    /// Invalid values of other clients count as absent.
-    pub fn read(
-        pod_labels: &BTreeMap<String, String>,
-        pod_annotations: &BTreeMap<String, String>,
-    ) -> Self {
-        Self {
-            member: member_of(pod_labels),
-            published: pod_labels.contains_key(labels::PUBLISHED),
-            spec_hash: text_of(pod_annotations, annotations::SPEC_HASH).to_owned(),
-            tier: text_of(pod_annotations, annotations::TIER).parse().ok(),
-            attempt: text_of(pod_annotations, annotations::ATTEMPT)
-                .parse()
-                .unwrap_or_default(),
-            placement: text_of(pod_annotations, annotations::PLACEMENT).to_owned(),
-            native_group: None,
-        }
-    }
-}
-
-fn text_of<'a>(annotations: &'a BTreeMap<String, String>, key: &str) -> &'a str {
-    let value = annotations.get(key);
-    value.map(String::as_str).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

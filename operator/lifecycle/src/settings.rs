@@ -81,32 +81,3 @@ impl LifecycleSettings {
         amounts.fold(0, i64::saturating_add)
     }
 }
-
-/// Doubles from `first` up to `max`. Zero for `n` = 0.
-pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
-    match n {
-        ..=0 => TimeDelta::zero(),
-        // 2^20 s exceed every maximum. More doublings could overflow.
-        n => first
-            .checked_mul(1 << (n - 1).min(20))
-            .map_or(max, |wait| wait.min(max)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wait_doubles_from_the_first_to_the_maximum() {
-        let s = LifecycleSettings::default();
-        let waits: Vec<i64> = (0..8)
-            .map(|n| doubling(s.incident_backoff, s.incident_backoff_max, n).num_seconds())
-            .collect();
-        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(
-            doubling(s.incident_backoff, s.incident_backoff_max, i32::MAX),
-            s.incident_backoff_max
-        );
-    }
-}

@@ -297,7 +297,9 @@ fn on_node(facts: &Facts<'_>, pod: &PodView, wake: &mut Wake) -> Option<StartPro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pods::{ByName, ConditionView, Identity, PodPhase, Termination};
+    use lockstep_api::member_pod::Identity;
+
+    use crate::pods::{ByName, ConditionView, PodPhase, Termination};
 
     fn of(reason: &str, message: &str) -> StartProblem {
         of_waiting("t", reason, message)

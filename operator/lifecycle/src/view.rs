@@ -14,8 +14,8 @@ use crate::gangs::GangView;
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
-use crate::tier::Tier;
 use crate::zones::ZoneInfo;
+use lockstep_api::tier::Tier;
 
 /// One workload and all objects that belong to it.
 #[derive(Clone, Debug)]

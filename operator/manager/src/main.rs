@@ -240,7 +240,7 @@ async fn manage(
         policies,
     ));
 
-    let (changed, preemption) = watch::channel(config.scheduler.preemption.clone());
+    let (changed, preemption) = watch::channel(config.scheduler.preemption.enabled);
     servers.spawn(live::follow(source, text, config.clone(), changed, log));
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);

@@ -8,44 +8,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
-use lockstep_api::admission::refused_by_policy;
+use kube::{Api, Client};
 use lockstep_api::{RestartOrder, restart_order};
+use lockstep_common::policy_self_test::{PolicyError, PolicySelfTest, RETRY};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use thiserror::Error;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::health::Health;
 
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Applied policies and roles take effect after a moment.
-const RETRY: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_mins(10);
 /// `config/policies` refuses this object name to every user.
 const NAME: &str = "lockstep-self-test";
 const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
-
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum PolicyError {
-    /// The policy refuses writes of this process.
-    #[error("an admission policy refuses this manager its writes: {0}")]
-    Refused(String),
-    /// Any user with a role for the object could have created it.
-    #[error("the policy {0} is not in force: apply config/policies")]
-    NotInForce(&'static str),
-    /// No response, or another component refused the object.
-    #[error("the policy {0} could not be tested: {1}")]
-    Unclear(&'static str, String),
-}
 
 /// `lockstep_policy_check_failed`: 1 if a policy refuses the manager or is not in force.
 #[derive(Clone, Debug, Default)]
@@ -139,64 +118,25 @@ impl Refusals {
 }
 
 async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<Outcome> {
-    let mut found = Vec::new();
-    for (policy, outcome) in [
-        (
-            "lockstep-operator-objects",
-            test(client, namespace, &order()).await,
-        ),
-        ("lockstep-members", test(client, namespace, &member()).await),
-    ] {
-        let outcome = judge(policy, outcome);
-        match &outcome {
+    let test = |policy| PolicySelfTest {
+        policy,
+        rule: REFUSED_TO_ALL,
+    };
+    let (objects, members) = (test("lockstep-operator-objects"), test("lockstep-members"));
+    let orders = Api::namespaced(client.clone(), namespace);
+    let pods = Api::namespaced(client.clone(), namespace);
+    let outcomes = vec![
+        (objects.policy, objects.run(&orders, &order()).await),
+        (members.policy, members.run(&pods, &member()).await),
+    ];
+    for (policy, outcome) in &outcomes {
+        match outcome {
             Ok(()) => metric.set(policy, false),
             Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
             Err(PolicyError::Unclear(..)) => {}
         }
-        found.push((policy, outcome));
     }
-    found
-}
-
-/// `None` if the deadline passed.
-type Answer = Option<kube::Result<()>>;
-
-async fn test<K>(client: &Client, namespace: &str, object: &K) -> Answer
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    let api = Api::<K>::namespaced(client.clone(), namespace);
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let answer = timeout(DEADLINE, api.create(&dry, object)).await.ok()?;
-    Some(answer.map(drop))
-}
-
-fn judge(policy: &'static str, answer: Answer) -> Result<(), PolicyError> {
-    match answer {
-        None => Err(PolicyError::Unclear(policy, "no answer in time".into())),
-        Some(Ok(())) => Err(PolicyError::NotInForce(policy)),
-        Some(Err(kube::Error::Api(status))) => {
-            let by_policy = refused_by_policy(&status, policy);
-            if by_policy && status.message.contains(REFUSED_TO_ALL) {
-                Ok(())
-            } else if by_policy {
-                Err(PolicyError::Refused(status.message.clone()))
-            } else if status.is_already_exists() {
-                // Admission runs before storage, so the policy admitted the object.
-                Err(PolicyError::NotInForce(policy))
-            } else {
-                Err(PolicyError::Unclear(policy, status.message.clone()))
-            }
-        }
-        Some(Err(error)) => Err(PolicyError::Unclear(policy, error.to_string())),
-    }
+    outcomes
 }
 
 fn order() -> RestartOrder {
@@ -225,68 +165,9 @@ fn member() -> Pod {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
 
-    fn refused(code: u16, reason: &str, message: &str) -> kube::Error {
-        let status = Status::failure(message, reason).with_code(code);
-        kube::Error::Api(status.boxed())
-    }
-
     const P: &str = "lockstep-operator-objects";
-
-    fn judged(error: kube::Error) -> Result<(), PolicyError> {
-        judge(P, Some(Err(error)))
-    }
-
-    fn denied(words: &str) -> kube::Error {
-        let by = "restartorders \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy 'x-lockstep-operator-objects' \
-                  with binding 'x-lockstep-operator-objects' denied request: ";
-        refused(403, "Forbidden", &format!("{by}{words}"))
-    }
-
-    #[test]
-    fn only_the_refusal_that_everybody_gets_says_that_the_manager_may_write() {
-        let p = P;
-        let all = denied("the name lockstep-self-test is for the manager's test of this policy");
-        assert_eq!(judged(all), Ok(()));
-        let own = judged(denied("only Lockstep's manager writes: sa lacks the right"));
-        assert!(
-            matches!(&own, Err(PolicyError::Refused(m)) if m.contains("x-lockstep-operator-objects")),
-            "{own:?}"
-        );
-        assert_eq!(judge(p, Some(Ok(()))), Err(PolicyError::NotInForce(p)));
-        let exists = refused(409, "AlreadyExists", "exists");
-        assert_eq!(judged(exists), Err(PolicyError::NotInForce(p)));
-    }
-
-    #[test]
-    fn a_refusal_for_another_reason_says_nothing_about_the_policy() {
-        let unanswered = judge("p", None);
-        assert!(
-            matches!(unanswered, Err(PolicyError::Unclear(..))),
-            "{unanswered:?}"
-        );
-        for error in [
-            refused(403, "Forbidden", "cannot create resource \"restartorders\""),
-            refused(403, "Forbidden", "exceeded quota: pods"),
-            refused(
-                403,
-                "Forbidden",
-                "forbidden: ValidatingAdmissionPolicy 'require-labels' with binding 'x' denied request: no team",
-            ),
-            refused(
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-            refused(500, "InternalError", "later"),
-        ] {
-            let found = judged(error);
-            assert!(matches!(found, Err(PolicyError::Unclear(..))), "{found:?}");
-        }
-    }
 
     #[test]
     fn no_answer_does_not_make_a_manager_ready_that_was_refused() {

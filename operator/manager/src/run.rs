@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use lockstep_common::endpoints::SharedRegistry;
-use lockstep_scheduler::config::PreemptionConfig;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use thiserror::Error;
@@ -42,7 +41,8 @@ pub struct Deps {
     pub clock: Arc<dyn Clock>,
     pub random: Random,
     pub config: Config,
-    pub preemption: signal::Receiver<PreemptionConfig>,
+    /// Whether preemption is enabled.
+    pub preemption: signal::Receiver<bool>,
     /// Identity of this process in the election and in events.
     pub identity: String,
     /// Namespace of this process, its Lease and, by default, the agents.
@@ -115,12 +115,10 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         stop,
         ..
     } = deps;
-    let own = [
-        namespace.clone(),
-        config.agent_selector(&namespace).namespace,
-    ];
+    let agents = config.agent_selector(&namespace).namespace;
+    let settings = config.scheduler_settings([&namespace, &agents]);
     let (nominations, keeps_nominations) = signal::channel(false);
-    let live = LiveSettings::new(config, own, preemption, keeps_nominations);
+    let live = LiveSettings::new(settings, preemption, keeps_nominations);
 
     let mut background = JoinSet::new();
     wiring.watch(&mut background, nominations, namespace.clone());

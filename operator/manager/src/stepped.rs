@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use crate::api::Pace;
 use crate::api::clients::Clients;
 use crate::clock::{Clock, Random};
-use crate::config::Config;
 use crate::config::live::LiveSettings;
 use crate::events::{Events, Reports};
 use crate::gauges::{Gauges, WorkloadSeries};
@@ -99,15 +98,14 @@ impl SteppedManager {
             metrics: metrics.workloads,
             stop: CancellationToken::new(),
         });
-        let mut scheduler = Scheduler::new(
+        let scheduler = Scheduler::new(
             index.clone(),
             &unguarded(scheduler),
             clock.clone(),
-            LiveSettings::unchanging(Config::default()),
+            LiveSettings::unchanging(scheduler_settings),
             events,
             metrics.scheduler,
         );
-        scheduler.settings = scheduler_settings;
         Self {
             index,
             feeds: Feeds::default(),

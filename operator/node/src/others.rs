@@ -7,7 +7,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::view::{Exit, NodePod, Record, Records};
-use lockstep_lifecycle::looks_killed;
+use lockstep_api::member_pod::looks_killed;
 
 pub(super) struct Exits {
     /// Runtime id of the last failed container, by name.

@@ -12,8 +12,8 @@ use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use serde::{Deserialize, Serialize};
 
 use super::supervisor::{SupervisorMessage, SupervisorState};
-use lockstep_lifecycle::Tier;
-use lockstep_lifecycle::pods::{DEFAULT_CONTAINER, Identity};
+use lockstep_api::member_pod::{DEFAULT_CONTAINER, Identity};
+use lockstep_api::tier::Tier;
 
 /// Orders by namespace and UID of their workload. Labels of a pod can name any workload, but a
 /// member is in the namespace of its workload.

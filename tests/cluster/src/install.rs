@@ -96,28 +96,20 @@ impl Method {
 /// The layers of a user's overlay and their content, as in `docs/install.md`: the manager with all
 /// cluster-wide objects under one namespace, the agents under another. `config` is the path from
 /// the overlay to `config/`, `names` are prefix, namespace of the manager and namespace of the
-/// agents. Further components are in the manager's layer, apart from kube-state-metrics, whose
-/// objects have their own namespace.
+/// agents. Further components are in the manager's layer.
 pub fn renamed_layers(
     config: &str,
     [prefix, manager, agents]: [&str; 3],
     components: &[&str],
 ) -> [(&'static str, String); 3] {
-    let all = components.iter().copied();
-    let (last, beside): (Vec<_>, Vec<_>) = all.partition(|c| *c == "kube-state-metrics");
-    let joined = |config: &str, components: &[&str]| {
-        let paths = components.iter();
-        let paths = paths.map(|c| format!("{config}/components/{c}"));
-        paths.collect::<Vec<_>>().join(", ")
-    };
     let layer = format!("namePrefix: {prefix}\nconfigurations: [names.yaml]\n");
     let shipped = MANAGER.0;
-    let beside = [&["dashboards"][..], &beside].concat();
-    let beside = joined(&format!("../{config}"), &beside);
-    let more = match &*last {
-        [] => String::new(),
-        last => format!("components: [{}]\n", joined(config, last)),
-    };
+    let components = [&["dashboards"], components].concat();
+    let paths = components.iter();
+    let paths: Vec<String> = paths
+        .map(|c| format!("../{config}/components/{c}"))
+        .collect();
+    let beside = paths.join(", ");
     [
         (
             "manager",
@@ -131,7 +123,7 @@ pub fn renamed_layers(
                 "{HEADER}namespace: {agents}\n{layer}components: [../{config}/components/agent]\nimages: [{{name: lockstep-agent, newName: ghcr.io/lockstep-dev/lockstep-agent, newTag: v0.1.0}}]\n"
             ),
         ),
-        ("", format!("{HEADER}{FOLLOWS}{more}")),
+        ("", format!("{HEADER}{FOLLOWS}")),
     ]
 }
 

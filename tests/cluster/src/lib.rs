@@ -36,9 +36,8 @@ pub mod wait;
 
 /// Arguments of `kubectl` for looking around in the cluster of a demonstration. Without `doctor`,
 /// which would miss the manager's pods: the managers are processes of this machine.
-pub const LOOK_AROUND: [&str; 5] = [
+pub const LOOK_AROUND: [&str; 4] = [
     "get tw -A -o wide",
-    "lockstep list -A",
     "lockstep queue",
     "lockstep top -A",
     "lockstep agents",

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
+use lockstep_api::member_pod::Identity;
 use lockstep_api::names::labels;
 use lockstep_kubelet::runtime::{Ended, Fault};
-use lockstep_lifecycle::pods::Identity;
 use serde_json::{Value, json};
 
 use crate::api::{DeleteOptions, Object, Refused};

@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lockstep-lifecycle",
         &["lockstep-api", "lockstep-supervisor-protocol"],
     ),
-    ("lockstep-node", &["lockstep-api", "lockstep-lifecycle"]),
+    ("lockstep-node", &["lockstep-api"]),
     (
         "lockstep-manager",
         &[

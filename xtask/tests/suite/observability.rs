@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_api::workload::FailureAction;
 use proc_macro2::{TokenStream, TokenTree};
-use serde_json::{Value, json};
+use serde_json::json;
 use syn::Lit;
 use xtask::metrics::OF_THE_SCRAPE;
 use xtask::query::{self, KnownSeries, Place, dashboards, panel_queries, rules, variable_queries};
@@ -320,67 +320,6 @@ fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
             let several = variable["multi"] == true && variable["includeAll"] == true;
             // `.*` also matches series without the label.
             assert!(several && variable["allValue"] == ".*", "{name}: {label}");
-        }
-    }
-}
-
-/// The schema of a TrainingWorkload.
-fn schema() -> Value {
-    let definitions = lockstep_api::crds::all();
-    let mut definitions = definitions.iter().map(|d| serde_json::to_value(d).unwrap());
-    let definition = definitions.find(|d| d["spec"]["names"]["kind"] == "TrainingWorkload");
-    let mut schema = definition.unwrap()["spec"]["versions"][0]["schema"]["openAPIV3Schema"].take();
-    // The API server knows more of the metadata than the schema has.
-    let text = json!({"type": "string"});
-    schema["properties"]["metadata"] = json!({"properties": {"name": text, "namespace": text}});
-    schema
-}
-
-/// The schema of the field at a path.
-fn field<'a>(schema: &'a Value, path: &Value) -> &'a Value {
-    let parts = path.as_array().into_iter().flatten();
-    parts.fold(schema, |schema, part| {
-        let field = &schema["properties"][part.as_str().unwrap()];
-        assert!(!field.is_null(), "{path}: there is no {part}");
-        field
-    })
-}
-
-#[test]
-fn kube_state_metrics_reads_fields_of_a_training_workload() {
-    let config = read("config/components/kube-state-metrics/custom-resource-state.yaml");
-    let config: Value = serde_saphyr::from_str(&config).unwrap();
-    let resource = &config["spec"]["resources"][0];
-    let schema = schema();
-    let has_labels = |schema: &Value, source: &Value| {
-        for path in source["labelsFromPath"].as_object().into_iter().flatten() {
-            assert_eq!(field(schema, path.1)["type"], "string", "{path:?}");
-        }
-    };
-    has_labels(&schema, resource);
-    for metric in resource["metrics"].as_array().unwrap() {
-        let each = &metric["each"];
-        match each["type"].as_str().unwrap() {
-            "Info" => has_labels(&schema, &each["info"]),
-            "StateSet" => {
-                let source = &each["stateSet"];
-                let mut states = field(&schema, &source["path"])["enum"].clone();
-                // The schema also allows no state.
-                states.as_array_mut().unwrap().retain(|s| !s.is_null());
-                assert_eq!(states, source["list"]);
-            }
-            _ => {
-                let source = &each["gauge"];
-                let mut value = field(&schema, &source["path"]);
-                if value["type"] == "array" {
-                    value = &value["items"];
-                }
-                has_labels(value, source);
-                let value = field(value, &source["valueFrom"]);
-                // kube-state-metrics maps the status of a condition to 0 and 1.
-                let status = value["enum"] == json!(["True", "False", "Unknown"]);
-                assert!(status || value["type"] == "integer", "{metric}");
-            }
         }
     }
 }

@@ -12,7 +12,7 @@ pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
     AgentsArgs, CheckpointArgs, CompletionArgs, ConvertArgs, ConvertFormat, DoctorArgs, DryRunArg,
-    ExplainArgs, ListArgs, LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
+    ExplainArgs, LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs,
     VersionArgs, WhatifArgs, WriteArgs,
 };
 
@@ -34,17 +34,6 @@ pub struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List workloads with their phase and its reason.
-    ///
-    /// Default: the workloads in the namespace of the context.
-    #[command(
-        visible_alias = "ls",
-        after_help = "\
-Examples:
-  kubectl lockstep list -A --watch
-  kubectl lockstep list -n ml -l team=vision -o wide"
-    )]
-    List(ListArgs),
     /// Show one workload: nodes of its members, current restart, last failures, restarts left, and next
     /// steps.
     #[command(after_help = "\
@@ -211,13 +200,13 @@ mod tests {
         for (flags, verbs) in [
             (
                 &["namespace", "all-namespaces", "selector"][..],
-                "list queue logs top",
+                "queue logs top",
             ),
             (
                 &["output"],
-                "list status explain queue whatif top agents doctor version",
+                "status explain queue whatif top agents doctor version",
             ),
-            (&["watch"], "list queue status"),
+            (&["watch"], "queue status"),
         ] {
             for (verb, flag) in verbs
                 .split(' ')
@@ -288,8 +277,8 @@ mod tests {
 
     #[test]
     fn commands_are_found_in_blocks_and_in_spans() {
-        let text = "say `kubectl lockstep\ntop -A`:\n```\n$ kubectl lockstep list\nNAME\n```\n`kubectl get tw`";
-        assert_eq!(commands_in(text), ["top -A", "list"]);
+        let text = "say `kubectl lockstep\ntop -A`:\n```\n$ kubectl lockstep agents\nNODE\n```\n`kubectl get tw`";
+        assert_eq!(commands_in(text), ["top -A", "agents"]);
     }
 
     /// What the program says of a command of a page, if that is not how it is called.
@@ -319,9 +308,9 @@ mod tests {
     #[test]
     fn a_command_that_does_not_exist_is_noticed() {
         assert_eq!(refused("explain"), None);
-        assert_eq!(refused("list -A ... | grep llama"), None);
+        assert_eq!(refused("queue -A ... | grep llama"), None);
         for (command, said) in [
-            ("list --colour", "unexpected argument '--colour'"),
+            ("queue --colour", "unexpected argument '--colour'"),
             ("lst", "unrecognized subcommand 'lst'"),
             ("explain -n ml", "required arguments were not provided"),
         ] {
@@ -367,8 +356,8 @@ mod tests {
     fn every_flag_in_the_table_of_verbs_is_one_of_its_verb() {
         let (seen, unknown) = flags_of_table(include_str!("../../../../docs/cli.md"));
         assert!(seen > 15 && unknown.is_empty(), "{seen}: {unknown:?}");
-        let page = "| `top [-A] [--watch]`, `list -z` | what runs |";
-        let unknown = vec!["top --watch".to_owned(), "list -z".to_owned()];
+        let page = "| `top [-A] [--watch]`, `queue -z` | what runs |";
+        let unknown = vec!["top --watch".to_owned(), "queue -z".to_owned()];
         assert_eq!(flags_of_table(page), (3, unknown));
     }
 
@@ -400,9 +389,9 @@ mod tests {
 
     #[test]
     fn a_verb_with_one_example_or_one_that_does_not_parse_is_noticed() {
-        let list = "Examples:\n  kubectl lockstep list\n";
-        assert_eq!(wrong_examples(list), ["1 examples"]);
-        let found = wrong_examples(&format!("{list}  kubectl lockstep list --colour"));
+        let queue = "Examples:\n  kubectl lockstep queue\n";
+        assert_eq!(wrong_examples(queue), ["1 examples"]);
+        let found = wrong_examples(&format!("{queue}  kubectl lockstep queue --colour"));
         assert!(
             found.len() == 1 && found[0].contains("'--colour'"),
             "{found:?}"

@@ -30,23 +30,6 @@ impl NamespaceArgs {
     }
 }
 
-/// Flags of `list`.
-#[derive(Debug, Args)]
-pub struct ListArgs {
-    /// Whose workloads.
-    #[command(flatten)]
-    pub scope: NamespaceArgs,
-    /// Only workloads with these labels.
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub selector: Option<String>,
-    /// Print the workloads again after each change.
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Format of the answer.
-    #[command(flatten)]
-    pub output: ObjectOutput,
-}
-
 /// Flags of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {

@@ -57,7 +57,7 @@ const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 /// Commands of this program, each with its right: verb, group, resource, subresource.
 const RIGHTS: [(&str, [&str; 4]); 5] = [
     (
-        "list, status, explain (list trainingworkloads)",
+        "status, explain (list trainingworkloads)",
         ["list", "training.lockstep.dev", "trainingworkloads", ""],
     ),
     (

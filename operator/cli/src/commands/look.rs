@@ -6,11 +6,10 @@ use chrono::{DateTime, Utc};
 use super::engine::taken;
 use super::show::{WallClock, left_out, show, watch};
 use crate::args::{
-    AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs,
-    TopArgs, VersionArgs,
+    AgentsArgs, Connection, DoctorArgs, ExplainArgs, Format, QueueArgs, StatusArgs, TopArgs,
+    VersionArgs,
 };
 use crate::cluster::ClusterReader;
-use crate::list::Listing;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::queue::{QueueAnswer, queue_without_places};
@@ -33,32 +32,6 @@ async fn show_or_watch<V: View>(
         show(&read().await?, format, clock)?;
     }
     Ok(Outcome::Done)
-}
-
-pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) -> Result<Outcome> {
-    let namespace = args.scope.or_of(cluster.namespace());
-    let selector = args.selector.as_deref();
-    let read = async || listing(cluster, namespace, selector).await;
-    show_or_watch(
-        cluster,
-        namespace,
-        args.watch,
-        args.output.format,
-        clock,
-        read,
-    )
-    .await
-}
-
-/// Lists the workloads with these labels. Prints warnings about unreadable workloads.
-async fn listing(
-    cluster: &ClusterReader,
-    namespace: Option<&str>,
-    selector: Option<&str>,
-) -> Result<Listing> {
-    let (all, unread) = cluster.workloads(namespace, selector).await?;
-    left_out(unread);
-    Ok(crate::list::list(&all, namespace))
 }
 
 pub async fn status(

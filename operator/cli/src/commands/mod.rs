@@ -40,7 +40,6 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
     }
     let cluster = ClusterReader::connect(&args.connection).await?;
     match &args.command {
-        Command::List(args) => look::list(&cluster, args, clock).await,
         Command::Status(args) => look::status(&cluster, args, clock).await,
         Command::Queue(args) => look::queue(&cluster, args, clock).await,
         Command::Explain(args) => look::explain(&cluster, args, clock).await,

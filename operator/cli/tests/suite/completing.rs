@@ -44,8 +44,8 @@ fn a_server_that_never_answers_leaves_the_line_as_it_is_after_a_second() {
 #[test]
 fn verbs_and_flags_are_completed_without_a_cluster() {
     assert_eq!(complete(&["sta"]), ["status", ":4"]);
-    assert_eq!(complete(&["list", "--all-n"]), ["--all-namespaces", ":4"]);
-    assert_eq!(complete(&["list", "-o", "j"]), ["json", ":4"]);
+    assert_eq!(complete(&["queue", "--all-n"]), ["--all-namespaces", ":4"]);
+    assert_eq!(complete(&["queue", "-o", "j"]), ["json", ":4"]);
     let verbs = complete(&[""]);
     assert!(
         verbs.contains(&"whatif".to_owned()) && !verbs.iter().any(|v| v.starts_with('-')),
@@ -79,7 +79,7 @@ fn contexts_are_completed_from_the_kubeconfig() {
     let file = dir.path().join("config").display().to_string();
     let config = json!({"apiVersion": "v1", "kind": "Config", "contexts": [{"name": "prod"}, {"name": "preview"}]});
     std::fs::write(&file, config.to_string()).unwrap();
-    let words = ["list", "--kubeconfig", &file, "--context", "p"];
+    let words = ["queue", "--kubeconfig", &file, "--context", "p"];
     assert_eq!(complete(&words), ["prod", "preview", ":4"]);
 }
 

@@ -334,7 +334,7 @@ warning: skipped: the API server rejected the request: container \"t\" in pod \"
     let out = ask(&none.address, &["logs", "-l", "team=x", "-n", "ml"]);
     assert_eq!(
         sentence(&out),
-        "error: no TrainingWorkload in namespace \"ml\" has the labels team=x; `kubectl lockstep list -A` lists all workloads"
+        "error: no TrainingWorkload in namespace \"ml\" has the labels team=x; `kubectl get tw -A` lists all workloads"
     );
 }
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anstyle_svg::{Term, WIN10_CONSOLE};
 use lockstep_api::TrainingWorkload;
-use lockstep_cli::list::list;
 use lockstep_cli::status::status;
 use lockstep_cli::top::top;
 use lockstep_cli::view::{Look, View};
@@ -31,7 +30,7 @@ fn workloads() -> [TrainingWorkload; 3] {
 }
 
 /// Each command with its screen.
-fn screens() -> [(&'static str, String); 4] {
+fn screens() -> [(&'static str, String); 3] {
     let look = Look {
         color: true,
         width: Some(COLUMNS),
@@ -49,7 +48,6 @@ fn screens() -> [(&'static str, String); 4] {
         ),
     ];
     [
-        ("list", list(&workloads, None).screen(&look)),
         ("queue", answer(&waiting).screen(&look)),
         (
             "status llama",

@@ -172,7 +172,7 @@ fn a_missing_workload_is_distinguished_from_a_cluster_without_lockstep() {
     let server = ApiServer::with(&[(WORKLOADS, Vec::new())]);
     assert_eq!(
         sentence(&ask(&server.address, &["explain", "llama", "-n", "ml"])),
-        "error: TrainingWorkload \"llama\" not found in namespace \"ml\"; `kubectl lockstep list -A` lists all workloads"
+        "error: TrainingWorkload \"llama\" not found in namespace \"ml\"; `kubectl get tw -A` lists all workloads"
     );
 }
 
@@ -257,7 +257,7 @@ fn the_proxy_of_the_kubeconfig_is_used() {
         "contexts": [{"name": "a", "context": {"cluster": "c"}}],
         "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443", "proxy-url": proxy.address}}]});
     std::fs::write(&file, config.to_string()).unwrap();
-    let said = sentence(&run(&["list", "--kubeconfig", &file]));
+    let said = sentence(&run(&["status", "llama", "--kubeconfig", &file]));
     let unreachable = "error: cannot reach the API server at https://api.example:6443: ";
     assert!(said.starts_with(unreachable), "{said}");
     let asked = proxy.requests().remove(0);

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::PodGroup;
 use lockstep_api::names::annotations;
-use lockstep_cli::list::list;
 use lockstep_cli::status::{WorkloadObjects, status};
-use lockstep_cli::view::{Look, View};
 use serde_json::{Value, json};
 
 use crate::support::{ago, manifest, now, screen, workload};
@@ -335,44 +333,5 @@ fn a_workload_of_another_manager_needs_no_action() {
         [
             "no action needed: spec.managedBy is \"kueue\", so Lockstep does not manage this workload"
         ]
-    );
-}
-
-#[test]
-fn the_list_has_a_line_per_workload_and_a_namespace_where_there_may_be_several() {
-    let workloads = [
-        with_status("llama", 4, &restarting()),
-        with_status("new", 4, &json!({})),
-    ];
-    let workloads = workloads.map(workload);
-    assert_eq!(
-        screen(&list(&workloads, Some("ml"))),
-        "\
-NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        AGE
-llama   Restarting   3/4     3          32             RestartGang   3h
-new     Unseen       -       0          0              -             3h
-"
-    );
-    let all = list(&workloads, None);
-    let look = Look {
-        wide: true,
-        ..Look::plain(now())
-    };
-    assert_eq!(
-        all.screen(&look),
-        "\
-NAMESPACE   NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        ATTEMPT   PREEMPTIONS   PRIORITY   QUEUED   AGE   MESSAGE
-ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       -        3h    restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited
-ml          new     Unseen       -       0          0              -             0         0             high       -        3h    -
-"
-    );
-    assert_eq!(
-        all.names()[0],
-        "trainingworkload.training.lockstep.dev/llama"
-    );
-    let none = screen(&list(&[], Some("ml")));
-    assert_eq!(
-        none,
-        "no TrainingWorkload found in namespace ml; -A lists all namespaces\n"
     );
 }

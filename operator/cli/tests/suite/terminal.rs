@@ -17,6 +17,7 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 fn cluster() -> ApiServer {
     let status = json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1,
+            "groups": [{"name": "workers", "desired": 4, "failed": 1}],
             "message": "container t ended with exit code 3 (Error), rule all"});
     let lists = [(WORKLOADS, vec![with_status("llama", 4, &status)])].into();
     ApiServer::start(move |request| {
@@ -98,38 +99,36 @@ fn only_a_terminal_gets_colours_and_none_where_no_color_is_set() {
         command.envs(env.iter().copied());
         OnTerminal::start(command).until(|_| false)
     };
-    let file = colourful(&server, &["list"]).output().unwrap();
+    let file = colourful(&server, &["status", "llama"]).output().unwrap();
     let plain = [
         String::from_utf8(file.stdout).unwrap(),
-        on_terminal(&["list"], &[("NO_COLOR", "1")]),
-        on_terminal(&["list"], &[("TERM", "dumb")]),
-        on_terminal(&["list", "-o", "json"], &[]),
+        on_terminal(&["status", "llama"], &[("NO_COLOR", "1")]),
+        on_terminal(&["status", "llama"], &[("TERM", "dumb")]),
+        on_terminal(&["status", "llama", "-o", "json"], &[]),
     ];
     for shown in plain {
         let escapes = shown.contains('\u{1b}');
         assert!(shown.contains("Failed") && !escapes, "{shown:?}");
     }
-    let shown = on_terminal(&["list"], &[]);
+    let shown = on_terminal(&["status", "llama"], &[]);
     assert!(shown.contains(RED), "{shown:?}");
 }
 
 #[test]
 fn the_width_of_the_terminal_limits_the_lines() {
     let server = cluster();
-    let mut command = colourful(&server, &["list", "-o", "wide"]);
+    let mut command = colourful(&server, &["status", "llama"]);
     command.env("NO_COLOR", "1");
-    let shown = OnTerminal::start_with_width(command, 40).until(|_| false);
-    assert!(shown.contains("\n  message: "), "{shown:?}");
-    assert!(
-        shown.lines().all(|line| line.trim_end().len() <= 40),
-        "{shown:?}"
-    );
+    let shown = OnTerminal::start_with_width(command, 30).until(|_| false);
+    let table =
+        "GROUP     READY   SUCCEEDED\r\nworkers   0       0\r\n  failed: 1\r\n  desired: 4\r\n";
+    assert!(shown.contains(table), "{shown:?}");
 }
 
 #[test]
 fn what_is_watched_stays_in_its_place_on_a_terminal() {
     let server = cluster();
-    for args in [&["list"][..], &["status", "llama"], &["queue"]] {
+    for args in [&["status", "llama"][..], &["queue"]] {
         let command = colourful(&server, &[args, &["--watch"]].concat());
         let mut program = OnTerminal::start(command);
         let shown = program.until(|shown| shown.contains("\r\n"));

@@ -26,33 +26,35 @@ fn running(name: &str) -> Value {
 
 #[test]
 fn the_same_answer_comes_as_a_table_names_json_and_yaml() {
-    let server = ApiServer::with(&[(ALL_WORKLOADS, vec![running("a"), running("b")])]);
-    let list = |format: &str| {
-        stdout(&ask(
-            &server.address,
-            &["list", "-A", "-l", "team=x", "-o", format],
-        ))
+    let server = ApiServer::with(&[
+        (WORKLOADS, vec![running("a")]),
+        (GROUPS, Vec::new()),
+        (PODS, Vec::new()),
+    ]);
+    let status = |format: &str| {
+        let args = ["status", "a", "-n", "ml", "-o", format];
+        stdout(&ask(&server.address, &args))
     };
-    assert_eq!(list("table").lines().count(), 3);
-    assert_eq!(
-        list("name"),
-        "trainingworkload.training.lockstep.dev/a\ntrainingworkload.training.lockstep.dev/b\n"
-    );
-    let answer: Value = serde_json::from_str(&list("json")).unwrap();
-    assert_eq!(answer["workloads"][1]["name"], "b");
-    let yaml: Value = serde_saphyr::from_str(&list("yaml")).unwrap();
+    assert!(status("table").starts_with("ml/a: Running"));
+    assert_eq!(status("name"), "trainingworkload.training.lockstep.dev/a\n");
+    let answer: Value = serde_json::from_str(&status("json")).unwrap();
+    assert_eq!(answer["phase"], "Running");
+    let yaml: Value = serde_saphyr::from_str(&status("yaml")).unwrap();
     assert_eq!(yaml, answer);
-    let path = &server.requests()[0].path;
-    assert!(path.contains("labelSelector=team%3Dx"), "{path}");
 }
 
 #[test]
 fn workloads_that_cannot_be_read_are_named_and_left_out() {
     let mut broken = running("broken");
     broken["spec"] = json!({"groups": 3});
-    let server = ApiServer::with(&[(ALL_WORKLOADS, vec![running("a"), broken])]);
-    let out = ask(&server.address, &["list", "-A"]);
-    assert_eq!(stdout(&out).lines().count(), 2);
+    let server = ApiServer::with(&[
+        (ALL_WORKLOADS, vec![running("a"), broken]),
+        ("/api/v1/nodes", Vec::new()),
+        (ALL_GROUPS, Vec::new()),
+    ]);
+    let out = ask(&server.address, &["top"]);
+    let row = "ml          -          0         0              1         8\n";
+    assert!(stdout(&out).contains(row), "{}", stdout(&out));
     let said = stderr(&out);
     assert!(
         said.starts_with("warning: skipped: trainingworkload ml/broken: "),

@@ -11,11 +11,11 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::completion_index;
+use lockstep_api::time::doubling;
 use lockstep_api::workload::{Backoff, Cause, CauseKind, Group, TrainingWorkloadSpec};
 
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, DomainLedger, End, Ledger, Loss, Outcome};
-use crate::settings::doubling;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleaseReason {

@@ -13,9 +13,9 @@ use crate::objects::pod::dry_run_pods;
 use crate::objects::scheduling as build;
 use crate::orders;
 use crate::plan::{Action, Object, Surplus};
-use crate::tier::Tier;
 use crate::view::{Held, Priority, Target};
 use crate::wake::Wake;
+use lockstep_api::tier::Tier;
 
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use crate::objects::pod::{PodPlan, pod};
 use crate::objects::supervise::Delivery;
 use crate::plan::Action;
 use crate::pods::{PodView, bare_id};
-use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
+use lockstep_api::tier::Tier;
 
 /// Most pods of one pass. A queued pod takes about 20 kB.
 const MAX_CREATES: usize = 250;
@@ -338,6 +338,6 @@ impl<'a> GangPods<'_, 'a> {
         let server = view.dry_run().map_or(Tier::Plain, |d| d.tier);
         let unknown = NodeInfo::default();
         let node = view.nodes().get(node).map_or(&unknown, AsRef::as_ref);
-        Tier::of(node, server)
+        node.tier(server)
     }
 }

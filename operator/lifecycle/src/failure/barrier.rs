@@ -50,11 +50,9 @@ impl DomainPass<'_> {
 
     fn note_order(&mut self) {
         let (facts, key) = (self.facts, self.key());
-        let Some(domain) = self.ledger.domains.get_mut(key) else {
-            return;
-        };
-        let ordered = facts.is_ordered(key, domain.attempt);
-        if let Some(incident) = &mut domain.incident
+        let ordered = facts.is_ordered(key, self.entry().attempt);
+        let domain = self.ledger.domains.get_mut(key);
+        if let Some(incident) = domain.and_then(|d| d.incident.as_mut())
             && incident.stage == IncidentStage::Decided
             && ordered
             && incident
@@ -100,15 +98,13 @@ impl DomainPass<'_> {
         if incident.replace.is_empty() {
             refund(self.ledger, key, &mut incident);
         }
-        if let Some(domain) = self.entry_mut() {
-            domain.incident = Some(incident);
-        }
+        self.entry_mut().incident = Some(incident);
     }
 
     fn replace_overdue_members(&mut self) {
         let facts = self.facts;
         let overdue = self.overdue_members();
-        if let Some(incident) = self.entry_mut().and_then(|d| d.incident.as_mut())
+        if let Some(incident) = &mut self.entry_mut().incident
             && !overdue.is_empty()
         {
             incident.replace_members(facts, overdue);
@@ -118,11 +114,9 @@ impl DomainPass<'_> {
     /// A member at its first start has a separate, longer deadline.
     fn overdue_members(&mut self) -> Vec<Member> {
         let (facts, scope) = (self.facts, &self.scope);
-        let domain = self.ledger.domain(scope.key());
-        let Some((domain, incident)) = domain.and_then(|d| Some((d, d.incident.as_ref()?))) else {
-            return Vec::new();
-        };
-        let Some(ordered_at) = incident.ordered_at else {
+        let domain = self.ledger.domain_or_empty(scope.key());
+        let incident = domain.incident.as_ref();
+        let Some((incident, ordered_at)) = incident.and_then(|i| Some((i, i.ordered_at?))) else {
             return Vec::new();
         };
         let members = in_place(scope, domain);
@@ -154,7 +148,7 @@ impl DomainPass<'_> {
     /// that the others do not need are searched for without limit.
     fn replacement_timeout(&mut self) -> Option<Consequence> {
         let (facts, scope) = (self.facts, &self.scope);
-        let domain = self.ledger.domain(scope.key())?;
+        let domain = self.ledger.domain_or_empty(scope.key());
         // A gang that waits for a dependency requests no nodes.
         let gang = self.ledger.gang(&scope.gang.key).filter(|g| g.started)?;
         let since = if let Some(incident) = &domain.incident {
@@ -205,12 +199,9 @@ impl DomainPass<'_> {
     }
 
     fn note_arrival(&mut self) {
-        let (facts, key) = (self.facts, self.key());
-        let Some(domain) = self.ledger.domains.get_mut(key) else {
-            return;
-        };
-        let all_here = missing(facts, &self.scope, domain).is_empty();
-        if let Some(incident) = &mut domain.incident
+        let facts = self.facts;
+        let all_here = missing(facts, &self.scope, self.entry()).is_empty();
+        if let Some(incident) = &mut self.entry_mut().incident
             && incident.stage == IncidentStage::Ordered
             && all_here
         {
@@ -221,10 +212,7 @@ impl DomainPass<'_> {
 
     /// Closes the incident, or records the first start, when all members run.
     fn note_recovery(&mut self) {
-        let (facts, key) = (self.facts, self.key());
-        let Some(domain) = self.entry() else {
-            return;
-        };
+        let (facts, key, domain) = (self.facts, self.key(), self.entry());
         let incident = domain.incident.as_ref();
         let alone = domain.replacement.as_ref().map(|r| &r.members);
         // Without capacity, a member keeps its pod on a silent node, and remains replaced.
@@ -260,12 +248,11 @@ impl DomainPass<'_> {
         // A replacement hides no restart of the other members.
         let counts = incident.is_some() || alone.is_none();
         let restarts = self.restart_count();
-        if let Some(domain) = self.entry_mut() {
-            if counts {
-                domain.restarts_seen = restarts;
-            }
-            domain.healthy_since = all.then_some(facts.now);
+        let domain = self.entry_mut();
+        if counts {
+            domain.restarts_seen = restarts;
         }
+        domain.healthy_since = all.then_some(facts.now);
         if !all {
             self.ledger.close_incident(facts, key, !owed);
             return;

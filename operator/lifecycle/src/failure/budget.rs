@@ -1,7 +1,6 @@
 //! The restart budget: charges, refunds, and restarts by kubelets that no agent has reported.
 
 use std::mem::take;
-use std::ops::ControlFlow;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -44,7 +43,8 @@ enum LastRestart {
 }
 
 impl DomainPass<'_> {
-    /// Returns whether a restart was charged, or the consequence that replaces the incident.
+    /// Returns whether a restart was charged, or the consequence that replaces the incident. With a
+    /// consequence, records the end of the run.
     ///
     /// `open`: the incident that is open or superseded. `tries`: consecutive counted restarts.
     pub(super) fn charge(
@@ -52,28 +52,43 @@ impl DomainPass<'_> {
         response: &Response,
         open: Option<&OpenIncident>,
         tries: i32,
-    ) -> ControlFlow<Consequence, bool> {
+    ) -> Result<bool, Consequence> {
+        let charged = self.charge_budget(response, open, tries);
+        if charged.is_err() {
+            let (cause, action) = (&response.cause, response.action);
+            self.ledger
+                .record_interruption(self.facts, self.scope.key(), cause, action);
+        }
+        charged
+    }
+
+    fn charge_budget(
+        &mut self,
+        response: &Response,
+        open: Option<&OpenIncident>,
+        tries: i32,
+    ) -> Result<bool, Consequence> {
         let policy = &self.facts.spec().failure_policy;
         let cause = describe(&response.cause);
         if response.action.ends_workload() {
-            return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
+            return Err(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
         }
         // Until all members have recovered from a charged incident, further failures are free
         // (docs/decisions/0006).
         let paid = open.is_some_and(|i| i.counted) || self.has_paid_for_node(&response.cause);
         let charged = response.counted && !paid;
         if charged && !self.ledger.budget.charge(&policy.limits, self.facts.now) {
-            return ControlFlow::Break(self.over_budget(&response.cause));
+            return Err(self.over_budget(&response.cause));
         }
         let most = policy.in_place.max_tries + self.facts.view.settings().recreate_tries;
         if response.counted && !response.action.affects_single_pod() && tries >= most {
             let message = format!("{tries} consecutive restarts failed; {cause}");
-            return ControlFlow::Break(Consequence::ReleaseGang(
+            return Err(Consequence::ReleaseGang(
                 reasons::RESTARTS_EXHAUSTED,
                 message,
             ));
         }
-        ControlFlow::Continue(charged)
+        Ok(charged)
     }
 
     /// True if the loss of this node was recently charged to another domain.
@@ -109,9 +124,7 @@ impl DomainPass<'_> {
     /// Refunds the charge, unless the pod exceeded its own deadline or limits.
     pub fn correct_cause(&mut self) {
         let (facts, key, members) = (self.facts, self.key(), &self.scope.domain.members);
-        let Some(entry) = self.ledger.domains.get_mut(key) else {
-            return;
-        };
+        let entry = self.entry_mut();
         let incident = entry.incident.as_mut();
         let incident = incident.map(|i| (&mut i.cause, &mut i.counted, i.detected_at));
         let replacement = entry.replacement.as_mut();
@@ -137,9 +150,7 @@ impl DomainPass<'_> {
         members: &[(&Member, Option<MemberObservation<'_>>)],
     ) -> Unreported {
         let count = self.restart_count();
-        let Some(domain) = self.entry_mut() else {
-            return Unreported::Nothing;
-        };
+        let domain = self.entry_mut();
         let new = count - domain.restarts_seen;
         if new <= 0 {
             domain.restarts_seen = count;
@@ -170,9 +181,7 @@ impl DomainPass<'_> {
             // The known exit can be counted already.
             return Unreported::Nothing;
         }
-        if let Some(domain) = self.entry_mut() {
-            domain.restarts_seen = count;
-        }
+        self.entry_mut().restarts_seen = count;
         if is_task {
             return Unreported::Nothing;
         }

@@ -99,8 +99,10 @@ fn stop_domain(
 ) {
     let membership = ledger.membership(facts.spec());
     let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-    let mut pass = DomainPass::new(facts, ledger, scope);
-    let Some(entry) = pass.entry() else { return };
+    let Some(mut pass) = DomainPass::new(facts, ledger, scope) else {
+        return;
+    };
+    let entry = pass.entry();
     let current = |m: &Member| facts.current(entry, m);
     let all = || pass.scope.all.iter().copied();
     let starts_alone = |m: &&Member| current(m).is_some_and(|p: &PodView| !p.is_supervised());
@@ -119,9 +121,7 @@ fn stop_domain(
             incident.cause = cause.clone();
         }
         incident.replace_members(facts, replace);
-        if let Some(entry) = pass.entry_mut() {
-            entry.incident = Some(incident);
-        }
+        pass.entry_mut().incident = Some(incident);
     } else if has_pods {
         pass.open_uncounted(FailureAction::RestartGang, cause.clone(), replace);
     }

@@ -9,11 +9,11 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::{Cause, CauseKind};
 
 use super::policy::{Failure, FailureImpact, verdict};
-use crate::cause::looks_killed;
 use crate::facts::{Facts, MemberObservation, may_end};
 use crate::ledger::DomainLedger;
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
+use lockstep_api::member_pod::looks_killed;
 
 /// Reason of containers that the kubelet killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";

@@ -38,29 +38,36 @@ pub(crate) enum Consequence {
 }
 
 impl<'p> DomainPass<'p> {
-    pub fn new(facts: &'p Facts<'p>, ledger: &'p mut Ledger, scope: DomainScope<'p>) -> Self {
-        Self {
+    /// `None` if the ledger has no entry of the domain, because its spec has not been applied.
+    pub fn new(
+        facts: &'p Facts<'p>,
+        ledger: &'p mut Ledger,
+        scope: DomainScope<'p>,
+    ) -> Option<Self> {
+        ledger.domain(scope.key())?;
+        Some(Self {
             facts,
             ledger,
             scope,
             wake: Wake::NEVER,
-        }
+        })
     }
 
     pub fn key(&self) -> &'p DomainKey {
         self.scope.key()
     }
 
-    pub fn entry(&self) -> Option<&DomainLedger> {
-        self.ledger.domain(self.key())
+    pub fn entry(&self) -> &DomainLedger {
+        self.ledger.domain_or_empty(self.key())
     }
 
-    pub fn entry_mut(&mut self) -> Option<&mut DomainLedger> {
-        self.ledger.domains.get_mut(self.scope.key())
+    pub fn entry_mut(&mut self) -> &mut DomainLedger {
+        let domains = &mut self.ledger.domains;
+        domains.entry(self.scope.key().clone()).or_default()
     }
 
     pub fn incident(&self) -> Option<&OpenIncident> {
-        self.entry()?.incident.as_ref()
+        self.entry().incident.as_ref()
     }
 
     /// Each unfinished member, with its current pod.
@@ -68,7 +75,7 @@ impl<'p> DomainPass<'p> {
         let entry = self.entry();
         let members = self.scope.unfinished.iter().copied();
         let observed = members.map(|member| {
-            let pod = entry.and_then(|e| self.facts.current(e, member));
+            let pod = self.facts.current(entry, member);
             (member, pod.map(|pod| self.facts.observe(member, pod)))
         });
         observed.collect()
@@ -76,9 +83,8 @@ impl<'p> DomainPass<'p> {
 
     pub fn restart_count(&self) -> i64 {
         let entry = self.entry();
-        let current = |m| entry.and_then(|e| self.facts.current(e, m));
         let members = self.scope.domain.members.iter();
-        let trainers = members.filter_map(|m| self.facts.trainer(m, current(m)?));
+        let trainers = members.filter_map(|m| self.facts.trainer(m, self.facts.current(entry, m)?));
         trainers.map(|c| i64::from(c.restart_count)).sum()
     }
 }

@@ -1,7 +1,6 @@
 //! Opens, extends and supersedes incidents, and restarts domains without a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -9,6 +8,7 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, Rank};
+use lockstep_api::time::doubling;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
 use super::budget::{refund, refund_dependents};
@@ -20,8 +20,7 @@ use crate::domains::{has_peers, may_keep_pods};
 use crate::facts::Facts;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::pods::PodView;
-use crate::settings::doubling;
-use crate::tier::Tier;
+use lockstep_api::tier::Tier;
 
 /// First and longest wait of the kubelet's back-off.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
@@ -45,23 +44,20 @@ impl DomainPass<'_> {
     /// suffice.
     pub fn answer(&mut self, response: Response) -> Option<Consequence> {
         refund_dependents(self.facts, self.ledger, self.scope.gang);
-        if response.action.affects_single_pod() {
-            return self.replace_pods(response);
-        }
+        let result = if response.action.affects_single_pod() {
+            self.replace_pods(response)
+        } else {
+            self.restart_members(response)
+        };
+        result.err()
+    }
+
+    fn restart_members(&mut self, response: Response) -> Result<(), Consequence> {
         let superseded = self.supersede();
         let tries = superseded.tries.counted;
-        match self.charge(&response, superseded.incident.as_ref(), tries) {
-            ControlFlow::Break(consequence) => {
-                let (cause, action) = (&response.cause, response.action);
-                self.ledger
-                    .record_interruption(self.facts, self.scope.key(), cause, action);
-                Some(consequence)
-            }
-            ControlFlow::Continue(charged) => {
-                self.restart(response, superseded, charged);
-                None
-            }
-        }
+        let charged = self.charge(&response, superseded.incident.as_ref(), tries)?;
+        self.restart(response, superseded, charged);
+        Ok(())
     }
 
     /// Opens an incident without a failure or a charge.
@@ -89,9 +85,7 @@ impl DomainPass<'_> {
     /// Members that are being replaced and have no new pod yet. The next incident must replace
     /// them.
     fn owed(&self) -> Vec<Member> {
-        let Some(domain) = self.entry() else {
-            return Vec::new();
-        };
+        let domain = self.entry();
         let missing = |m: &&&Member| self.facts.current(domain, m).is_none();
         let replaced = self.scope.all.iter().filter(|m| domain.replaces(m));
         replaced.filter(missing).map(|m| (*m).clone()).collect()
@@ -100,9 +94,7 @@ impl DomainPass<'_> {
     /// Zero after `healthyReset` without an incident.
     pub(super) fn tries(&self) -> Tries {
         let reset = self.facts.view.settings().healthy_reset;
-        let Some(domain) = self.entry() else {
-            return Tries::default();
-        };
+        let domain = self.entry();
         let since = domain.healthy_since;
         if since.is_some_and(|since| since + reset <= self.facts.now) {
             return Tries::default();
@@ -114,10 +106,7 @@ impl DomainPass<'_> {
     }
 
     fn restart(&mut self, mut response: Response, superseded: Superseded, charged: bool) {
-        let (facts, key) = (self.facts, self.key());
-        let Some(domain) = self.entry() else {
-            return;
-        };
+        let (facts, key, domain) = (self.facts, self.key(), self.entry());
         let Superseded { owed, tries, .. } = superseded;
         let action = self.escalate(domain, response.action, tries.all());
         let (after, not_before) = response.back_off(facts, tries);
@@ -229,9 +218,7 @@ impl DomainPass<'_> {
             members.retain(|m| !incident.replace.contains(m));
         }
         incident.replace_members(facts, members);
-        if let Some(domain) = self.entry_mut() {
-            domain.incident = Some(incident);
-        }
+        self.entry_mut().incident = Some(incident);
         consequence
     }
 
@@ -240,9 +227,7 @@ impl DomainPass<'_> {
     fn recreate(&mut self, message: &str) {
         let (facts, key) = (self.facts, self.key());
         let members: BTreeSet<Member> = self.scope.all.iter().map(|m| (*m).clone()).collect();
-        let Some(domain) = self.entry_mut() else {
-            return;
-        };
+        let domain = self.entry_mut();
         if let Some(incident) = &mut domain.incident {
             incident.action = incident.action.or_more_severe(FailureAction::RecreateGang);
             incident.replace_members(facts, members);
@@ -373,7 +358,9 @@ pub(crate) fn restart_on_request(facts: &Facts<'_>, ledger: &mut Ledger, cause: 
         }
         for domain in &gang.domains {
             let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-            let mut pass = DomainPass::new(facts, ledger, scope);
+            let Some(mut pass) = DomainPass::new(facts, ledger, scope) else {
+                continue;
+            };
             // All requests of one pass share one restart.
             let incident = pass.incident();
             let opened = incident.is_some_and(|i| i.detected_at == facts.now);
@@ -416,7 +403,9 @@ pub(crate) fn place_elsewhere(
         let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
         let replace = BTreeSet::from([member]);
         let response = Response::uncounted(FailureAction::RestartPod, cause, replace);
-        DomainPass::new(facts, ledger, scope).open_replacement(response, false);
+        if let Some(mut pass) = DomainPass::new(facts, ledger, scope) {
+            pass.open_replacement(response, false);
+        }
     }
 }
 
@@ -447,8 +436,12 @@ pub(crate) fn restart_changed(
             if over {
                 ledger.close_open(facts, scope.key(), false);
                 ledger.vacate_domain(facts, scope.key());
-            } else if begun && moved && !gang.basic {
-                DomainPass::new(facts, ledger, scope).recreate(message);
+            } else if begun
+                && moved
+                && !gang.basic
+                && let Some(mut pass) = DomainPass::new(facts, ledger, scope)
+            {
+                pass.recreate(message);
             }
         }
     }

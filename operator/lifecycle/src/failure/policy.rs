@@ -15,7 +15,7 @@ use lockstep_api::workload::{
 use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::objects::training::{has_one_container, restart_by_rule, training_container};
-use crate::tier::Tier;
+use lockstep_api::tier::Tier;
 
 /// Longest plausible delay of a failure report. An earlier time indicates a wrong clock.
 const REPORT_DELAY: TimeDelta = TimeDelta::minutes(1);

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::mem::take;
-use std::ops::ControlFlow;
 
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::workload::CauseKind;
@@ -18,20 +17,11 @@ use crate::pods::ContainerView;
 
 impl DomainPass<'_> {
     /// Replaces pods after failures. Returns a consequence instead if the budget is spent.
-    pub(super) fn replace_pods(&mut self, response: Response) -> Option<Consequence> {
+    pub(super) fn replace_pods(&mut self, response: Response) -> Result<(), Consequence> {
         let open = self.incident().cloned();
-        match self.charge(&response, open.as_ref(), self.tries().counted) {
-            ControlFlow::Break(consequence) => {
-                let (cause, action) = (&response.cause, response.action);
-                self.ledger
-                    .record_interruption(self.facts, self.scope.key(), cause, action);
-                Some(consequence)
-            }
-            ControlFlow::Continue(charged) => {
-                self.open_replacement(response, charged);
-                None
-            }
-        }
+        let charged = self.charge(&response, open.as_ref(), self.tries().counted)?;
+        self.open_replacement(response, charged);
+        Ok(())
     }
 
     /// Concurrent replacements share one entry: the new one takes over the members that have no new
@@ -59,9 +49,7 @@ impl DomainPass<'_> {
     /// beside it.
     pub(super) fn continue_without(&mut self, members: BTreeSet<Member>) {
         let facts = self.facts;
-        let Some(domain) = self.entry_mut() else {
-            return;
-        };
+        let domain = self.entry_mut();
         let Some(incident) = &domain.incident else {
             return;
         };
@@ -85,7 +73,7 @@ impl DomainPass<'_> {
     /// remains to be replaced, the charge is refunded.
     pub(super) fn keep_returned_pods(&mut self) {
         let (facts, key) = (self.facts, self.key());
-        let replacement = self.entry().and_then(|d| d.replacement.clone());
+        let replacement = self.entry().replacement.clone();
         let replacement = replacement.filter(|r| r.cause.kind == CauseKind::NodeLost);
         let gang = self.ledger.gang(&self.scope.gang.key);
         let (Some(mut replacement), Some(gang)) = (replacement, gang) else {
@@ -120,15 +108,11 @@ impl DomainPass<'_> {
         if replacement.members.is_empty() && take(&mut replacement.counted) {
             refund_charge(self.ledger, key, detected_at);
         }
-        if let Some(domain) = self.entry_mut() {
-            domain.replacement = Some(replacement);
-        }
+        self.entry_mut().replacement = Some(replacement);
     }
 
     fn owed_by_replacement(&self) -> Vec<Member> {
-        let Some(domain) = self.entry() else {
-            return Vec::new();
-        };
+        let domain = self.entry();
         let replaced = domain.replacement.iter().flat_map(|r| r.members.iter());
         let missing = replaced.filter(|m| self.facts.current(domain, m).is_none());
         missing.cloned().collect()

@@ -4,13 +4,12 @@
 
 mod budget;
 mod read;
-#[cfg(test)]
-mod sizes;
 mod spent;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
@@ -161,6 +160,12 @@ impl Ledger {
 
     pub fn domain(&self, key: &DomainKey) -> Option<&DomainLedger> {
         self.domains.get(key)
+    }
+
+    /// The entry of a domain of the applied spec; an empty entry for any other domain.
+    pub fn domain_or_empty(&self, key: &DomainKey) -> &DomainLedger {
+        static EMPTY: LazyLock<DomainLedger> = LazyLock::new(DomainLedger::default);
+        self.domain(key).unwrap_or(&EMPTY)
     }
 
     /// True if the members of a domain have all run at the current placement, or are being restarted.

@@ -1,6 +1,8 @@
 //! A ledger survives its conversion to a status and back, and damaged values affect only
 //! themselves.
 
+mod sizes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};

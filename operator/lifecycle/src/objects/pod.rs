@@ -16,11 +16,11 @@ use super::training::{has_one_container, training_container};
 use super::{affinity, env};
 use crate::domains::may_keep_pods;
 use crate::observed::Observed;
-use crate::pods::DEFAULT_CONTAINER;
-use crate::tier::Tier;
+use lockstep_api::member_pod::DEFAULT_CONTAINER;
 use lockstep_api::membership::Membership;
+use lockstep_api::tier::Tier;
 
-/// What [`Identity::read`](crate::pods::Identity::read) reads and no later request repairs.
+/// What [`Identity::read`](lockstep_api::member_pod::Identity::read) reads and no later request repairs.
 const IDENTITY_LABELS: [&str; 3] = [labels::GROUP, labels::REPLICA, labels::INDEX];
 const IDENTITY_ANNOTATIONS: [&str; 4] = [
     annotations::SPEC_HASH,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 
-use crate::tier::Tier;
+use lockstep_api::tier::Tier;
 
 const MAX_RULES: usize = 20;
 /// SIGKILL. The agent stops containers with it, so it always restarts them.

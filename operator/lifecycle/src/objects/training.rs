@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use lockstep_api::workload::FailureAction;
 
-use crate::pods::DEFAULT_CONTAINER;
+use lockstep_api::member_pod::DEFAULT_CONTAINER;
 
 /// The container that the annotation names, else the first.
 pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {

@@ -16,9 +16,9 @@ use crate::failure::policy::{Failure, FailureImpact, respond, verdict};
 use crate::ledger::{Ledger, Outcome};
 use crate::objects::restart::ignores_code;
 use crate::objects::training::restart_by_rule;
-use crate::tier::Tier;
 use crate::waiting::{DependencyState, dependency_state, may_break};
 use crate::wake::Wake;
+use lockstep_api::tier::Tier;
 
 pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
@@ -36,7 +36,9 @@ pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
         }
         for domain in &gang.domains {
             let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
-            let mut pass = DomainPass::new(facts, ledger, scope);
+            let Some(mut pass) = DomainPass::new(facts, ledger, scope) else {
+                continue;
+            };
             let consequence = step(&mut pass);
             wake = wake.min(pass.wake);
             match consequence {
@@ -115,7 +117,6 @@ fn stays_down(observed: &MemberObservation<'_>, failure: &Failure) -> bool {
 fn step(pass: &mut DomainPass<'_>) -> Option<Consequence> {
     let facts = pass.facts;
     pass.correct_cause();
-    pass.entry()?;
     let members = pass.observe();
     let (mut late, mut new) = failures(pass, &members);
     late.retain(|f| !is_start_error(facts, f));
@@ -200,10 +201,7 @@ fn failures(
     members: &[(&Member, Option<MemberObservation<'_>>)],
 ) -> (Vec<Failure>, Vec<Failure>) {
     let (mut late, mut new) = (Vec::new(), Vec::new());
-    let (facts, scope) = (pass.facts, &pass.scope);
-    let Some(domain) = pass.entry() else {
-        return (late, new);
-    };
+    let (facts, scope, domain) = (pass.facts, &pass.scope, pass.entry());
     for (member, observed) in members {
         let Some(observed) = observed else {
             // Basic members end independently. In a gang that ran, the end of a missing pod was not

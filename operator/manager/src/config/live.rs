@@ -1,14 +1,15 @@
-//! Applies the preemption settings and the log level of the configuration file at run time.
-//! Evictions can thus be stopped at once, and problems examined without a restart.
+//! Takes over `scheduler.preemption.enabled` and `logLevel` from a changed configuration file while
+//! the manager runs. Evictions can thus be stopped at once, and problems examined without a restart.
+//! Other changes take effect at the next start.
 //!
 //! The file is a mounted `ConfigMap`, which the kubelet replaces by switching a symbolic link. So
 //! the file is polled and compared. An invalid file changes nothing.
 
+use std::mem;
 use std::time::Duration;
 
 use lockstep_common::log::{LogHandle, LogLevel};
 use lockstep_scheduler::SchedulerSettings;
-use lockstep_scheduler::config::PreemptionConfig;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -17,33 +18,12 @@ use super::{Config, ConfigError, ConfigSource};
 /// Polling interval. The kubelet takes up to a minute to update the file.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TakenOver {
-    preemption: bool,
-    log_level: bool,
-    /// True if settings that need a restart have changed.
-    restart: bool,
-}
-
-fn take_over(
-    source: &ConfigSource,
-    config: &mut Config,
-    text: &str,
-) -> Result<TakenOver, ConfigError> {
+/// Returns true if all changes are taken over.
+fn take_over(source: &ConfigSource, config: &mut Config, text: &str) -> Result<bool, ConfigError> {
     let new = source.parse(text)?;
-    let preemption = config.scheduler.preemption != new.scheduler.preemption;
-    config
-        .scheduler
-        .preemption
-        .clone_from(&new.scheduler.preemption);
-    let log_level = config.log_level != new.log_level;
+    config.scheduler.preemption.enabled = new.scheduler.preemption.enabled;
     config.log_level.clone_from(&new.log_level);
-    let restart = *config != new;
-    Ok(TakenOver {
-        preemption,
-        log_level,
-        restart,
-    })
+    Ok(*config == new)
 }
 
 /// Follows the configuration file, if there is one. `config` and `text` are its parsed and original
@@ -52,7 +32,7 @@ pub async fn follow(
     source: ConfigSource,
     mut text: String,
     mut config: Config,
-    preemption: watch::Sender<PreemptionConfig>,
+    preemption: watch::Sender<bool>,
     log: LiveLog,
 ) {
     let Some(path) = &source.file else { return };
@@ -71,22 +51,19 @@ pub async fn follow(
         let Some(new) = read.ok().filter(|new| *new != text) else {
             continue;
         };
+        let level = config.log_level.clone();
         match take_over(&source, &mut config, &new) {
-            Ok(taken) => {
-                if taken.preemption {
-                    let in_force = config.scheduler.preemption.clone();
-                    info!(
-                        enabled = in_force.enabled,
-                        "scheduler.preemption has changed"
-                    );
-                    preemption.send_replace(in_force);
+            Ok(all) => {
+                let enabled = config.scheduler.preemption.enabled;
+                if preemption.send_if_modified(|now| mem::replace(now, enabled) != enabled) {
+                    info!(enabled, "scheduler.preemption.enabled has changed");
                 }
-                if taken.log_level {
+                if config.log_level != level {
                     log.follow(&config.log_level);
                 }
-                if taken.restart {
+                if !all {
                     warn!(
-                        "the configuration has changed beyond scheduler.preemption and logLevel: the rest is taken over at the next start"
+                        "the configuration has changed beyond scheduler.preemption.enabled and logLevel: restart the managers to apply it"
                     );
                 }
             }
@@ -127,37 +104,36 @@ impl LiveLog {
 
 #[derive(Debug)]
 pub struct LiveSettings {
-    config: Config,
-    own: [String; 2],
-    preemption: watch::Receiver<PreemptionConfig>,
+    /// The settings at the last call of [`Self::take`].
+    settings: SchedulerSettings,
+    preemption: watch::Receiver<bool>,
     keeps_nominations: watch::Receiver<bool>,
 }
 
 impl LiveSettings {
-    /// Follows the preemption settings, and whether kube-scheduler keeps nominations of other
+    /// Follows whether preemption is enabled, and whether kube-scheduler keeps nominations of other
     /// controllers.
     pub fn new(
-        config: Config,
-        own: [String; 2],
-        preemption: watch::Receiver<PreemptionConfig>,
+        mut settings: SchedulerSettings,
+        preemption: watch::Receiver<bool>,
         keeps_nominations: watch::Receiver<bool>,
     ) -> Self {
+        settings.keeps_nominations = *keeps_nominations.borrow();
         Self {
-            config,
-            own,
+            settings,
             preemption,
             keeps_nominations,
         }
     }
 
-    /// Fixed settings, for a manager without its own namespaces.
-    pub fn unchanging(config: Config) -> Self {
-        let (_, preemption) = watch::channel(config.scheduler.preemption.clone());
-        let (_, keeps_nominations) = watch::channel(true);
-        let own = [String::new(), String::new()];
-        Self::new(config, own, preemption, keeps_nominations)
+    /// Fixed settings.
+    pub fn unchanging(settings: SchedulerSettings) -> Self {
+        let (_, preemption) = watch::channel(settings.preemption_enabled);
+        let (_, keeps_nominations) = watch::channel(settings.keeps_nominations);
+        Self::new(settings, preemption, keeps_nominations)
     }
 
+    /// The settings, if they have changed since the last call.
     pub fn take(&mut self) -> Option<SchedulerSettings> {
         // Without a sender, the value cannot change.
         let preemption = self.preemption.has_changed().unwrap_or(false);
@@ -165,19 +141,14 @@ impl LiveSettings {
         if !preemption && !nominations {
             return None;
         }
-        self.keeps_nominations.mark_unchanged();
-        let now = self.preemption.borrow_and_update().clone();
-        self.config.scheduler.preemption = now;
-        Some(self.settings())
+        self.settings.preemption_enabled = *self.preemption.borrow_and_update();
+        self.settings.keeps_nominations = *self.keeps_nominations.borrow_and_update();
+        Some(self.settings.clone())
     }
 
     /// The settings at the last call of [`Self::take`].
     pub fn settings(&self) -> SchedulerSettings {
-        let [manager, agents] = &self.own;
-        SchedulerSettings {
-            keeps_nominations: *self.keeps_nominations.borrow(),
-            ..self.config.scheduler_settings([manager, agents])
-        }
+        self.settings.clone()
     }
 
     /// Returns after a change since the last call of [`Self::take`].
@@ -203,22 +174,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_of_preemption_is_taken_over_and_the_rest_at_the_next_start() {
+    fn preemption_and_the_log_level_are_taken_over_and_other_changes_are_not() {
         let (source, mut config) = (ConfigSource::default(), Config::default());
-        let stop = "scheduler: {preemption: {enabled: false, victims: {scope: Gangs}}}";
-        let taken = take_over(&source, &mut config, stop).unwrap();
-        assert_eq!((taken.preemption, taken.restart), (true, false));
+        let stop = "{scheduler: {preemption: {enabled: false}}, logLevel: debug}";
+        assert!(take_over(&source, &mut config, stop).unwrap());
         assert_eq!(config, Config::parse(stop).unwrap());
-        let more = "{scheduler: {preemption: {enabled: true}}, workloads: {concurrency: 3}}";
-        let taken = take_over(&source, &mut config, more).unwrap();
-        assert_eq!((taken.preemption, taken.restart), (true, true));
+        let more =
+            "{scheduler: {preemption: {victims: {scope: Gangs}}}, workloads: {concurrency: 3}}";
+        assert!(!take_over(&source, &mut config, more).unwrap());
         assert_eq!(config, Config::default());
-        let level = "logLevel: debug";
-        let taken = take_over(&source, &mut config, level).unwrap();
-        assert_eq!((taken.log_level, taken.restart), (true, false));
-        assert_eq!(config, Config::parse(level).unwrap());
-        let unchanged = take_over(&source, &mut config, "").unwrap();
-        assert_eq!((unchanged.preemption, unchanged.restart), (false, false));
     }
 
     #[test]
@@ -268,7 +232,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
         let logged = || String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
-        let (sender, _receiver) = watch::channel(PreemptionConfig::default());
+        let (sender, _receiver) = watch::channel(true);
         let source = ConfigSource {
             file: Some(path.clone()),
             defaults: None,
@@ -319,10 +283,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.yaml");
         std::fs::write(&path, "").unwrap();
-        let (sender, receiver) = watch::channel(PreemptionConfig::default());
-        let own = ["lockstep-system", "lockstep-agent"].map(str::to_owned);
+        let (sender, receiver) = watch::channel(true);
         let (nominations, keeps_nominations) = watch::channel(true);
-        let mut live = LiveSettings::new(Config::default(), own, receiver, keeps_nominations);
+        let mut live = LiveSettings::new(SchedulerSettings::default(), receiver, keeps_nominations);
         let source = ConfigSource {
             file: Some(path.clone()),
             defaults: None,
@@ -340,7 +303,6 @@ mod tests {
         live.changed().await;
         let settings = live.take().expect("they have changed");
         assert!(!settings.preemption_enabled);
-        assert!(settings.rules.victims.exclude("lockstep-agent"));
         assert_eq!(live.take(), None);
 
         nominations.send_replace(false);

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1 as core;
 use lockstep_api::ids::Uid;
+use lockstep_api::member_pod::Identity;
 use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{DRAIN_TAINTS, NodeInfo};
 use lockstep_lifecycle::pods::{
-    ConditionView, ContainerState, ContainerView, END_AT_ONCE, Identity, PodPhase, Termination,
+    ConditionView, ContainerState, ContainerView, END_AT_ONCE, PodPhase, Termination,
 };
 use lockstep_model::Pod;
 use lockstep_model::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};

@@ -145,7 +145,7 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use lockstep_api::TrainingWorkloadStatus;
-    use lockstep_lifecycle::Tier;
+    use lockstep_api::tier::Tier;
     use lockstep_model::Admission;
 
     use super::*;

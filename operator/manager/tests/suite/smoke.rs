@@ -59,7 +59,7 @@ pub fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
             DateTime::from_timestamp(1_795_000_000, 0).unwrap(),
         )),
         random: Random::seeded(7),
-        preemption: watch::channel(config.scheduler.preemption.clone()).1,
+        preemption: watch::channel(config.scheduler.preemption.enabled).1,
         config,
         identity: identity.into(),
         namespace: "lockstep-system".into(),

@@ -1,6 +1,7 @@
 //! Exponential back-off.
 
 use chrono::TimeDelta;
+use lockstep_api::time::doubling;
 
 /// Back-off after the first refused placement.
 const FIRST: TimeDelta = TimeDelta::seconds(5);
@@ -17,11 +18,4 @@ pub(crate) fn backoff(tries: i32) -> TimeDelta {
 /// `failures`: consecutive failed preemptions, from 1.
 pub(crate) fn preemption_backoff(failures: i32) -> TimeDelta {
     doubling(FIRST_PREEMPTION, LONGEST_PREEMPTION, failures)
-}
-
-fn doubling(first: TimeDelta, longest: TimeDelta, tries: i32) -> TimeDelta {
-    let doublings = u32::try_from(tries.saturating_sub(1)).unwrap_or(0);
-    let seconds = first.num_seconds();
-    let seconds = seconds.saturating_mul(2_i64.saturating_pow(doublings));
-    TimeDelta::seconds(seconds.min(longest.num_seconds()))
 }

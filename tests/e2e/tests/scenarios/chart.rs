@@ -42,7 +42,7 @@ const LABELS: [&str; 5] = [
 ];
 
 /// Values, overlay and components that have the same objects.
-const SAME: [(&[&str], &str, &[&str]); 9] = [
+const SAME: [(&[&str], &str, &[&str]); 8] = [
     (&[], "full", &[]),
     (
         &[
@@ -81,11 +81,6 @@ const SAME: [(&[&str], &str, &[&str]); 9] = [
         &["monitoring.prometheus.enabled=true"],
         "full",
         &["prometheus"],
-    ),
-    (
-        &["monitoring.kubeStateMetrics.enabled=true"],
-        "full",
-        &["kube-state-metrics"],
     ),
 ];
 
@@ -158,7 +153,7 @@ async fn helm_lints_the_chart_and_the_api_server_accepts_its_objects_strictly() 
         return Ok(());
     }
     let [(manager, _), _] = SHIPPED;
-    let existing = "monitoring.dashboards.namespace=default,monitoring.kubeStateMetrics.namespace=default,\
+    let existing = "monitoring.dashboards.namespace=default,\
         agents.namespace=lockstep-agent";
     let arguments = [
         "template",

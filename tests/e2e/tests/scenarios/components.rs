@@ -12,14 +12,13 @@ use lockstep_e2e::{IN_TURN, cluster};
 use serde_json::json;
 
 /// All components, in a valid order for an overlay.
-const COMPONENTS: [&str; 9] = [
+const COMPONENTS: [&str; 8] = [
     "agent",
     "agent-network-policy",
     "crio",
     "dashboards",
     "ha-3",
     "k3s",
-    "kube-state-metrics",
     "network-policy",
     "prometheus",
 ];
@@ -95,7 +94,6 @@ async fn every_pair_of_components_builds_and_the_api_server_takes_it_strictly() 
     }
     let said = taken(cluster, "-f", &file_of(cluster, "pairs", &objects)?).await?;
     for line in [
-        "clusterrole.rbac.authorization.k8s.io/lockstep-kube-state-metrics ",
         "configmap/lockstep-dashboards ",
         "deployment.apps/lockstep-manager configured (server dry run)",
         "daemonset.apps/lockstep-agent configured (server dry run)",

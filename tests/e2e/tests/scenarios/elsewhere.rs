@@ -281,7 +281,7 @@ async fn is_refused(cluster: &Cluster) -> Result<()> {
                 .context("ready")?;
             let said = format!("{said:#}");
             for part in [
-                "an admission policy refuses this manager its writes",
+                "an admission policy refuses writes of this process",
                 "lockstep-operator-objects",
                 "lacks the right to write operatorobjects.admission.lockstep.dev",
             ] {

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::names::labels;
 use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
-use lockstep_cluster::cluster::{Cluster, repository};
+use lockstep_cluster::cluster::Cluster;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, uids};
@@ -16,37 +16,6 @@ use lockstep_e2e::{IN_TURN, cluster, patient};
 use serde_json::{Value, json};
 
 use crate::console::blocks;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn kube_state_metrics_may_read_workloads_and_definitions_and_nothing_else() -> Result<()> {
-    let cluster = cluster().await?;
-    if !cluster.is_ours("tokens of other identities") {
-        return Ok(());
-    }
-    let component = repository().join("config/components/kube-state-metrics");
-    let component = component.display().to_string();
-    cluster.kubectl(&["apply", "-k", &component]).await?;
-    let account = ["create", "serviceaccount", "kube-state-metrics"];
-    let account = [&account[..], &["-n", "kube-system"]].concat();
-    cluster.kubectl(&account).await?;
-    let client = cluster
-        .client_as("sa:kube-system:kube-state-metrics")
-        .await?;
-    let all = ListParams::default();
-    eventually("the role to be in force", PATIENCE, async || {
-        Api::<TrainingWorkload>::all(client.clone())
-            .list(&all)
-            .await?;
-        Ok(())
-    })
-    .await?;
-    Api::<CustomResourceDefinition>::all(client.clone())
-        .list(&all)
-        .await?;
-    let pods = Api::<Pod>::all(client).list(&all).await;
-    ensure!(pods.is_err(), "it may list pods");
-    Ok(())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {

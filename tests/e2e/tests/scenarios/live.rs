@@ -20,7 +20,7 @@ async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Resu
         let log = manager.process.log_tail(1000);
         let mut changes = log
             .lines()
-            .filter(|l| l.contains("scheduler.preemption has changed"));
+            .filter(|l| l.contains("scheduler.preemption.enabled has changed"));
         let last = changes.next_back().unwrap_or_default();
         ensure!(last.contains(&enabled.to_string()), "{last}");
         Ok(())

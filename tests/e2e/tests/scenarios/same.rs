@@ -23,7 +23,7 @@ use crate::elsewhere::{BY_OLM, OVERLAYS};
 pub type Meant = (&'static str, &'static str, &'static str);
 
 /// Components that are in no overlay and have separate objects.
-const MORE: [&str; 2] = ["prometheus", "kube-state-metrics"];
+const MORE: [&str; 1] = ["prometheus"];
 
 const OLM: &[Meant] = &[
     (

@@ -33,7 +33,7 @@ async fn failed_once(t: &Scenario<'_>) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_list_and_top_show_failed_members_nodes_and_held_accelerators() -> Result<()> {
+async fn status_and_top_show_failed_members_nodes_and_held_accelerators() -> Result<()> {
     scenario(cluster().await?, "shift", &Shape::default(), async |t| {
         let failed = failed_once(t).await?;
         let status = t.lockstep(&["status", "llama"]).await?;
@@ -46,11 +46,7 @@ async fn status_list_and_top_show_failed_members_nodes_and_held_accelerators() -
             "workers/",
         ];
         says(&status, &parts)?;
-        says(
-            &t.lockstep(&["list"]).await?,
-            &["NAME", "llama   Running   3/3     1          24"],
-        )?;
-        let names = t.lockstep(&["list", "-o", "name"]).await?;
+        let names = t.lockstep(&["status", "llama", "-o", "name"]).await?;
         ensure!(
             names == "trainingworkload.training.lockstep.dev/llama\n",
             "{names}"
@@ -180,25 +176,23 @@ async fn the_commands_of_the_kept_demo_show_running_and_waiting_workloads() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_is_watched_shows_what_changes() -> Result<()> {
+async fn a_status_that_is_watched_shows_what_changes() -> Result<()> {
     let shape = Shape {
         nodes: 1,
         ..Shape::default()
     };
     scenario(cluster().await?, "watched", &shape, async |t| {
-        let mut list = tokio::process::Command::new(workspace_binary("kubectl-lockstep")?)
-            .args(["list", "--watch", "-n", &t.name])
+        t.create(gang("llama", 1, 8, json!({}))).await?;
+        let mut status = tokio::process::Command::new(workspace_binary("kubectl-lockstep")?)
+            .args(["status", "llama", "--watch", "-n", &t.name])
             .env("KUBECONFIG", t.cluster.kubeconfig())
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let mut lines = BufReader::new(list.stdout.take().context("its output")?).lines();
-        let first = lines.next_line().await?.context("a first line")?;
-        says(&first, &["no TrainingWorkload found in namespace watched"])?;
-        t.create(gang("llama", 1, 8, json!({}))).await?;
+        let mut lines = BufReader::new(status.stdout.take().context("its output")?).lines();
         let running = async {
             while let Some(line) = lines.next_line().await? {
-                if line.starts_with("llama   Running") {
+                if line.starts_with("watched/llama: Running, 1/1 ready") {
                     return Ok(());
                 }
             }
@@ -226,9 +220,9 @@ async fn a_certificate_that_is_not_trusted_is_said_so_with_the_flag_that_helps()
         .display()
         .to_string();
     std::fs::write(&file, config.to_string())?;
-    let list = ["list", "-n", "default", "--kubeconfig", &*file];
+    let queue = ["queue", "-n", "default", "--kubeconfig", &*file];
     let said = cluster
-        .lockstep(&list)
+        .lockstep(&queue)
         .await
         .err()
         .context("trusted")?
@@ -241,7 +235,7 @@ async fn a_certificate_that_is_not_trusted_is_said_so_with_the_flag_that_helps()
             "--certificate-authority",
         ],
     )?;
-    let trusting = [&list[..], &["--insecure-skip-tls-verify"]].concat();
+    let trusting = [&queue[..], &["--insecure-skip-tls-verify"]].concat();
     cluster.lockstep(&trusting).await?;
     Ok(())
 }

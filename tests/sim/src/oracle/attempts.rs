@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::TrainingWorkload;
+use lockstep_api::member_pod::DEFAULT_CONTAINER;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::workload::{SchedulingPolicy, WithoutSupervisor};
-use lockstep_lifecycle::pods::DEFAULT_CONTAINER;
 use serde_json::Value;
 
 use super::ownership::owner;

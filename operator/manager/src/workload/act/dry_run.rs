@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
 use lockstep_api::names::labels;
+use lockstep_api::tier::Tier;
 use lockstep_lifecycle::WorkloadView;
-use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::DryRun;
 use lockstep_model::Admission;
 

@@ -3,15 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lockstep_api::names::RESTART_ALL_FEATURE;
-use lockstep_api::worded;
-
-use crate::nodes::{NodeInfo, version_of};
-
+/// The text is no restart tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTier;
 
-worded! {
+crate::worded! {
     /// Restart tier of a pod, stored in an annotation of the pod.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Tier {
@@ -38,6 +34,7 @@ impl Tier {
         }
     }
 
+    /// True if the kubelet restarts all containers of the pod together.
     pub fn restarts_whole_pod(self) -> bool {
         match self {
             Self::RestartAll => true,
@@ -61,24 +58,6 @@ impl Tier {
             Self::RestartAll | Self::RestartRules | Self::Plain => false,
         }
     }
-
-    /// `server`: the highest tier whose rules the API server keeps.
-    ///
-    /// Rules require kubelet 1.35, where they are on by default. Older kubelets ignore them without
-    /// a message.
-    pub fn of(node: &NodeInfo, server: Self) -> Self {
-        let mut features = node.declared_features.iter();
-        let able = features.any(|f| f == RESTART_ALL_FEATURE);
-        let has_rules = able || version_of(&node.kubelet_version).is_some_and(|v| v >= (1, 35));
-        match server {
-            Self::RestartAll if able => Self::RestartAll,
-            Self::Supervised | Self::RestartAll | Self::RestartRules if has_rules => {
-                Self::RestartRules
-            }
-            // The node ignores the rules, or the API server drops them.
-            Self::Supervised | Self::RestartAll | Self::RestartRules | Self::Plain => Self::Plain,
-        }
-    }
 }
 
 impl fmt::Display for Tier {
@@ -99,48 +78,6 @@ impl FromStr for Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tier_follows_what_node_and_api_server_can_do() {
-        let node = |version: &str, features: &[&str]| NodeInfo {
-            kubelet_version: version.into(),
-            declared_features: features.iter().map(|f| (*f).to_owned()).collect(),
-            ..NodeInfo::default()
-        };
-        assert_eq!(
-            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::RestartAll),
-            Tier::RestartAll
-        );
-        assert_eq!(
-            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::Plain),
-            Tier::Plain,
-            "the API server drops the rules of every kind"
-        );
-        assert_eq!(
-            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::RestartRules),
-            Tier::RestartRules,
-            "its gate for restarts of all containers is off"
-        );
-        assert_eq!(
-            Tier::of(&node("v1.37.2", &["Other"]), Tier::RestartAll),
-            Tier::RestartRules
-        );
-        assert_eq!(
-            Tier::of(&node("v1.35.0-rc.1", &[]), Tier::RestartAll),
-            Tier::RestartRules
-        );
-        assert_eq!(
-            Tier::of(&node("v1.37.2", &[]), Tier::Plain),
-            Tier::Plain,
-            "the API server drops the rules"
-        );
-        assert_eq!(
-            Tier::of(&node("v1.34.9", &[]), Tier::RestartAll),
-            Tier::Plain,
-            "that kubelet ignores them"
-        );
-        assert_eq!(Tier::of(&node("weird", &[]), Tier::RestartAll), Tier::Plain);
-    }
 
     #[test]
     fn a_tier_is_read_back_from_its_annotation() {

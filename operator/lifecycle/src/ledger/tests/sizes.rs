@@ -11,7 +11,7 @@ use lockstep_api::workload::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
+use crate::ledger::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::summary::Summary;
 
 /// etcd's default request limit of 1.5 MiB, less a reserve for spec, metadata and the request
