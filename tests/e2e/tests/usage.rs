@@ -2,8 +2,9 @@
 //! Cargo runs test programs by name, so this program is last.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use lockstep_cluster::audit::{self, AuditLog, Call};
 use lockstep_cluster::roles::{shipped, uncovered, unused};
 
@@ -32,20 +33,28 @@ const OF_KUEUE: (&str, &str) = ("get", "configmaps");
 /// scheduler cover it.
 const ALPHA: &str = "compositepodgroups";
 
-fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
-    let logs = AuditLog::all()?;
-    let mut of_nodes = false;
-    for ((program, _), log) in &logs {
-        of_nodes |= program == NEEDED && !log.writes_by(NODES)?.is_empty();
+/// Calls of all users. `None` without nodes. The logs have hundreds of megabytes, so they are read
+/// once.
+static CALLS: LazyLock<Result<Option<BTreeSet<Call>>, String>> =
+    LazyLock::new(|| all_calls().map_err(|error| format!("{error:#}")));
+
+fn all_calls() -> Result<Option<BTreeSet<Call>>> {
+    let (mut all, mut of_nodes) = (BTreeSet::new(), false);
+    for ((program, _), log) in AuditLog::all()? {
+        let calls = log.calls()?;
+        of_nodes |= program == NEEDED && calls.iter().any(|c| c.user == NODES);
+        all.extend(calls);
     }
-    if !of_nodes {
+    Ok(of_nodes.then_some(all))
+}
+
+fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
+    let Some(all) = CALLS.as_ref().map_err(|error| anyhow!("{error}"))? else {
         println!("skipped: no audit log of `{NEEDED}` with nodes; run the whole of `make e2e`");
         return Ok(None);
-    }
-    let mut calls = BTreeSet::new();
-    for log in logs.values() {
-        calls.extend(log.calls_by(user)?);
-    }
+    };
+    let mut calls = all.clone();
+    calls.retain(|c| c.user == user);
     calls.retain(|c| !TRIED.contains(&(user, c.verb.as_str(), c.resource.as_str())));
     Ok(Some(calls))
 }

@@ -131,20 +131,27 @@ impl AuditLog {
 
     /// Calls of a user on resources: allowed reads and all writes.
     pub fn calls_by(&self, user: &str) -> Result<BTreeSet<Call>> {
-        let reads = self.reads()?.into_iter().filter(|r| r.user == user);
-        let writes = self.writes_by(user)?.into_iter().map(|w| Call {
+        let mut calls = self.calls()?;
+        calls.retain(|c| c.user == user);
+        Ok(calls)
+    }
+
+    /// Calls of all users on resources: allowed reads and all writes.
+    pub fn calls(&self) -> Result<BTreeSet<Call>> {
+        let Follow {
+            mut lines,
+            mut versions,
+        } = self.whole();
+        let events: Vec<Event> = lines.added()?;
+        let mut calls: BTreeSet<Call> = events.iter().filter_map(Event::read).collect();
+        let writes = events.into_iter().filter_map(|e| versions.write(e));
+        calls.extend(writes.map(|w| Call {
             resource: w.target(),
             user: w.user,
             verb: w.verb,
             group: w.api_group,
-        });
-        Ok(reads.chain(writes).collect())
-    }
-
-    /// Allowed reads of resources.
-    fn reads(&self) -> Result<Vec<Call>> {
-        let events: Vec<Event> = self.whole().lines.added()?;
-        Ok(events.iter().filter_map(Event::read).collect())
+        }));
+        Ok(calls)
     }
 }
 

@@ -43,11 +43,10 @@ async fn read_by_kubectl(t: &Scenario<'_>, file: &str) -> Result<Vec<Value>> {
     std::fs::write(&path, text)?;
     let path = path.display().to_string();
     let create = ["create", "--dry-run=client", "-o", "json", "-f", &path];
-    let read: Value = serde_json::from_str(&t.cluster.kubectl(&create).await?)?;
-    Ok(match read["items"].as_array() {
-        Some(items) => items.clone(),
-        None => vec![read],
-    })
+    // One object after the other, without a list.
+    let read = t.cluster.kubectl(&create).await?;
+    let read = serde_json::Deserializer::from_str(&read).into_iter();
+    Ok(read.collect::<serde_json::Result<_>>()?)
 }
 
 /// The workloads that the program makes of a file, for the namespace of the scenario.
