@@ -69,7 +69,7 @@ fn files(root: &Path) -> Result<Vec<File>> {
     ));
     out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
-    out.push(Metrics::read(root)?.page());
+    out.push(Metrics::read()?.page());
     let images = Images::tagged(PREFIX, TAG);
     out.extend(chart::generated(root)?);
     let bundle = bundle::bundle(root, &images)?;

@@ -411,11 +411,14 @@ fn as_many_domains_as_a_status_can_hold_are_accepted() {
 fn words_of<T: schemars::JsonSchema>() -> Vec<String> {
     let schema = schemars::schema_for!(T).to_value();
     let listed = schema["enum"].as_array().into_iter().flatten();
-    let described = schema["oneOf"].as_array().into_iter().flatten();
-    let described = described.flat_map(|one| {
-        let plain = one["enum"].as_array().into_iter().flatten();
-        plain.chain(one.get("const"))
-    });
+    let described = schema["oneOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|one| {
+            let plain = one["enum"].as_array().into_iter().flatten();
+            plain.chain(one.get("const"))
+        });
     let words = listed.chain(described).filter_map(Value::as_str);
     words.map(str::to_owned).collect()
 }

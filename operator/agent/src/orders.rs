@@ -397,8 +397,9 @@ async fn request_all(
             .fields(&format!("metadata.name={}", digest.name))
             .at(&digest.version.to_string())
             .matching(VersionMatch::NotOlderThan);
-        let orders = timeout(DEADLINE, api.list(&of_name)).await;
-        let orders = orders.map_err(|elapsed| kube::Error::Service(elapsed.into()))??;
+        let orders = timeout(DEADLINE, api.list(&of_name))
+            .await
+            .map_err(|elapsed| kube::Error::Service(elapsed.into()))??;
         for order in orders {
             all.send_if_modified(|all| all.put(order));
         }

@@ -120,8 +120,10 @@ impl<S: Store, V: Supervisors> Reconciler<S, V> {
 
     pub fn listed(&mut self, sandboxes: Vec<Sandbox>) {
         self.readiness.done(Part::Runtime);
-        let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
-        let pods: Vec<NodePod> = pods.collect();
+        let pods: Vec<NodePod> = sandboxes
+            .into_iter()
+            .filter_map(Sandbox::into_member)
+            .collect();
         self.orders
             .send_if_modified(|orders| orders.set_pods(&self.node, &pods));
         self.known.pods = Some(pods);

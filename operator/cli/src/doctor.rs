@@ -147,8 +147,11 @@ fn kubernetes(facts: &InstallFacts) -> Finding {
 }
 
 fn definitions(facts: &InstallFacts) -> Finding {
-    let missing = RESOURCES.iter().filter(|r| !facts.served.contains(**r));
-    let missing: Vec<&str> = missing.copied().collect();
+    let missing: Vec<&str> = RESOURCES
+        .iter()
+        .filter(|r| !facts.served.contains(**r))
+        .copied()
+        .collect();
     match missing.as_slice() {
         [] => ok(format!(
             "{} resources are served as v1alpha1",
@@ -182,8 +185,10 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .filter(|p| !p.ready)
         .map(|p| p.name.as_str())
         .collect();
-    let cause = pods.iter().find_map(|p| p.warning.as_deref());
-    let cause = cause.map_or(String::new(), |w| format!("; last warning: {w}"));
+    let cause = pods
+        .iter()
+        .find_map(|p| p.warning.as_deref())
+        .map_or(String::new(), |w| format!("; last warning: {w}"));
     match (pods.len(), ready) {
         (0, _) => fail("no manager pod found: no workload is reconciled"),
         (1, 0) => fail(format!(
@@ -416,13 +421,21 @@ fn objects(facts: &InstallFacts) -> Finding {
         let objects = count(unreadable.len(), "object");
         return fail(format!("{objects} cannot be read and {left}: {first}"));
     }
-    let hidden = facts.objects.iter().filter(|o| o.read.is_none());
-    let hidden: Vec<&str> = hidden.map(|o| o.kind.as_str()).collect();
+    let hidden: Vec<&str> = facts
+        .objects
+        .iter()
+        .filter(|o| o.read.is_none())
+        .map(|o| o.kind.as_str())
+        .collect();
     if !hidden.is_empty() {
         return unseen(&hidden.join(", "));
     }
-    let workloads = facts.objects.iter().find(|o| o.kind == "trainingworkloads");
-    let workloads = workloads.and_then(|o| o.read.as_ref()).map_or(0, |r| r.0);
+    let workloads = facts
+        .objects
+        .iter()
+        .find(|o| o.kind == "trainingworkloads")
+        .and_then(|o| o.read.as_ref())
+        .map_or(0, |r| r.0);
     ok(format!(
         "workloads ({workloads}) and all other objects can be read"
     ))

@@ -124,8 +124,7 @@ pub fn sources(
         let namespace = namespace(workload);
         return Err(NoLog::NoPods { name, namespace });
     }
-    let chosen = members.iter().filter(|m| m.is_wanted(wanted));
-    let mut chosen: Vec<&RankedPod<'_>> = chosen.collect();
+    let mut chosen: Vec<&RankedPod<'_>> = members.iter().filter(|m| m.is_wanted(wanted)).collect();
     if chosen.is_empty() {
         return Err(NoLog::NoMember {
             name,
@@ -167,12 +166,14 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
     let status = workload.status.clone().unwrap_or_default();
     let membership = Membership::of(&workload.spec, &status);
     let groups = &workload.spec.groups;
-    let ranked = pods.iter().filter_map(|pod| {
-        let member = member(pod)?;
-        let rank = membership.place(&member).map(|place| place.rank);
-        Some(RankedPod { member, rank, pod })
-    });
-    let mut ranked: Vec<RankedPod<'a>> = ranked.collect();
+    let mut ranked: Vec<RankedPod<'a>> = pods
+        .iter()
+        .filter_map(|pod| {
+            let member = member(pod)?;
+            let rank = membership.place(&member).map(|place| place.rank);
+            Some(RankedPod { member, rank, pod })
+        })
+        .collect();
     ranked.sort_by_cached_key(|m| {
         let group = groups.iter().position(|g| g.name == m.member.group);
         (group, m.member.clone())
@@ -196,8 +197,11 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
         });
     };
     let failed = Some(cause.container.clone()).filter(|c| !c.is_empty());
-    let container = wanted.container.clone().or(failed);
-    let container = container.unwrap_or_else(|| training(pod));
+    let container = wanted
+        .container
+        .clone()
+        .or(failed)
+        .unwrap_or_else(|| training(pod));
     let prefix = member(pod).map_or_else(|| pod.name_any(), |m| m.to_string());
     Ok(LogSource {
         namespace: namespace(workload),
@@ -223,12 +227,16 @@ fn describe(cause: &Cause) -> String {
 fn last_failure(workload: &TrainingWorkload) -> Option<(&Cause, i64)> {
     let status = workload.status.as_ref()?;
     let open = status.domains.iter().flat_map(|d| {
-        let incident = d.incident.iter();
-        let incident = incident.map(|i| (&i.cause, failed_attempt(i.attempt, i.action)));
+        let incident = d
+            .incident
+            .iter()
+            .map(|i| (&i.cause, failed_attempt(i.attempt, i.action)));
         incident.chain(d.replacement.iter().map(|r| (&r.cause, d.attempt)))
     });
-    let past = status.history.iter();
-    let past = past.map(|h| (&h.cause, failed_attempt(h.attempt, h.action)));
+    let past = status
+        .history
+        .iter()
+        .map(|h| (&h.cause, failed_attempt(h.attempt, h.action)));
     let mut failures = open.chain(past).filter(|(c, _)| !c.kind.is_requested());
     failures.find(|(c, _)| !c.pod.is_empty())
 }
@@ -256,8 +264,10 @@ fn began_after(status: &ContainerStatus, time: DateTime<Utc>) -> bool {
     };
     let seconds = |at: Option<&Time>| at.and_then(utc).map(|at| at.timestamp());
     let running = state.running.as_ref().map(|r| r.started_at.as_ref());
-    let ended = state.terminated.as_ref();
-    let ended = ended.filter(|t| seconds(t.finished_at.as_ref()) > Some(time.timestamp()));
+    let ended = state
+        .terminated
+        .as_ref()
+        .filter(|t| seconds(t.finished_at.as_ref()) > Some(time.timestamp()));
     let started = running.or(ended.map(|t| t.started_at.as_ref())).flatten();
     seconds(started) >= Some(time.timestamp())
 }

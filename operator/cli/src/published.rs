@@ -55,8 +55,9 @@ pub fn published(text: &str, namespace: &str) -> Result<PublishedRules, String> 
     let settings = SchedulerSettings::from(&config.scheduler);
     let mut rules = settings.rules;
     // As in the manager, Lockstep's own pods are never victims.
-    let own = [namespace, &config.agents.namespace];
-    let own = own.into_iter().filter(|n| !n.is_empty());
+    let own = [namespace, &config.agents.namespace]
+        .into_iter()
+        .filter(|n| !n.is_empty());
     rules
         .victims
         .excluded_namespaces

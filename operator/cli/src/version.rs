@@ -34,18 +34,19 @@ impl VersionReport {
 
     /// Managers and agents of another version than this program. Ignores tags that are no versions.
     pub fn skew(&self) -> Vec<String> {
-        let known = [("manager", &self.managers), ("agents", &self.agents)];
-        let known = known.into_iter();
+        let known = [("manager", &self.managers), ("agents", &self.agents)].into_iter();
         known
             .filter_map(|(what, versions)| self.skew_of(what, versions.as_ref()?))
             .collect()
     }
 
     fn skew_of(&self, what: &str, versions: &BTreeSet<String>) -> Option<String> {
-        let others = versions.iter();
-        let others = others.filter(|v| v.starts_with(|c: char| c.is_ascii_digit()));
-        let others = others.filter(|v| **v != self.client);
-        let others: Vec<&str> = others.map(String::as_str).collect();
+        let others: Vec<&str> = versions
+            .iter()
+            .filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+            .filter(|v| **v != self.client)
+            .map(String::as_str)
+            .collect();
         (!others.is_empty()).then(|| {
             format!(
                 "{what} {} and kubectl-lockstep {} differ",

@@ -53,15 +53,17 @@ impl NodeInfo {
     /// True if the node mounts images as volumes (KEP-4639). The feature is always on from
     /// Kubernetes 1.36. containerd supports it from 2.1, CRI-O from 1.31.
     pub fn mounts_images(&self) -> bool {
-        let runtime = self.runtime_version.split_once("://");
-        let runtime = runtime.and_then(|(name, version)| {
-            let oldest = match name {
-                "containerd" => (2, 1),
-                "cri-o" => (1, 31),
-                _ => return None,
-            };
-            Some(version_of(version)? >= oldest)
-        });
+        let runtime = self
+            .runtime_version
+            .split_once("://")
+            .and_then(|(name, version)| {
+                let oldest = match name {
+                    "containerd" => (2, 1),
+                    "cri-o" => (1, 31),
+                    _ => return None,
+                };
+                Some(version_of(version)? >= oldest)
+            });
         runtime == Some(true) && version_of(&self.kubelet_version).is_some_and(|v| v >= (1, 36))
     }
 
@@ -122,8 +124,11 @@ impl AgentInfo {
             by_our_clock(new, old, now);
         }
         let known = |new| before.and_then(|b| b.heard_before(new));
-        let heard_at = status.arrivals.iter();
-        let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
+        let heard_at = status
+            .arrivals
+            .iter()
+            .map(|new| known(new).unwrap_or(now))
+            .collect();
         // Deserialized vectors can have twice the needed capacity, and there are thousands of
         // agents.
         status.reports.shrink_to_fit();

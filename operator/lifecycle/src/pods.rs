@@ -231,8 +231,9 @@ impl PodView {
     /// begins when the manager receives the deletion, if it knew the pod before and that is later.
     pub fn ends_at(&self) -> Option<DateTime<Utc>> {
         let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
-        let heard = self.deletion_heard_at;
-        let heard = heard.and_then(|at| at.checked_add_signed(grace));
+        let heard = self
+            .deletion_heard_at
+            .and_then(|at| at.checked_add_signed(grace));
         self.deletion_timestamp.max(heard)
     }
 

@@ -134,8 +134,10 @@ impl Fault {
 /// The worst problem of the pod: of a waiting container, of the init container that blocks the
 /// others, or of the missing sandbox.
 pub(crate) fn of_containers(pod: &PodView) -> Option<StartProblem> {
-    let problems = pod.containers.iter();
-    let problems = problems.filter_map(|(name, container)| of_container(pod, name, container));
+    let problems = pod
+        .containers
+        .iter()
+        .filter_map(|(name, container)| of_container(pod, name, container));
     let worst = problems.min_by_key(|p| p.rank).or_else(|| not_created(pod));
     let sandbox = pod.conditions.get(HAS_SANDBOX);
     let missing = sandbox.is_some_and(|c| c.status == "False") && !pod.terminal();
@@ -233,8 +235,9 @@ pub(crate) fn not_bound(facts: &Facts<'_>, member: &Member, pod: &PodView) -> St
         return unbound(message, Fault::Scheduler);
     }
     let template = facts.template(&member.group).and_then(|t| t.spec.as_ref());
-    let name = template.and_then(|spec| spec.scheduler_name.as_deref());
-    let name = name.unwrap_or(DEFAULT_SCHEDULER);
+    let name = template
+        .and_then(|spec| spec.scheduler_name.as_deref())
+        .unwrap_or(DEFAULT_SCHEDULER);
     let fault = if name == DEFAULT_SCHEDULER {
         Fault::Scheduler
     } else {

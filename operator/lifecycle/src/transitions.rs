@@ -190,8 +190,9 @@ fn restarts(
         let replaced = before.and_then(|d| d.replacement.as_ref());
         let mut notes = Vec::new();
         if let Some(new) = &domain.incident {
-            let same = old.filter(|o| (o.attempt, o.detected_at) == (new.attempt, new.detected_at));
-            let same = same.map(|old| (old.counted, &old.cause));
+            let same = old
+                .filter(|o| (o.attempt, o.detected_at) == (new.attempt, new.detected_at))
+                .map(|old| (old.counted, &old.cause));
             let prefix = prefix(same, (new.counted, &new.cause));
             let entry = ledger.domains.get(domain.key.as_str());
             let open = entry.and_then(|entry| entry.incident.as_ref());
@@ -204,8 +205,9 @@ fn restarts(
         if let Some(new) = &domain.replacement
             && old.is_none_or(|o| o.detected_at != new.detected_at)
         {
-            let same = replaced.filter(|o| o.detected_at == new.detected_at);
-            let same = same.map(|old| (old.counted, &old.cause));
+            let same = replaced
+                .filter(|o| o.detected_at == new.detected_at)
+                .map(|old| (old.counted, &old.cause));
             let prefix = prefix(same, (new.counted, &new.cause));
             let entry = ledger.domains.get(domain.key.as_str());
             let open = entry.and_then(|entry| entry.replacement.as_ref());

@@ -190,8 +190,10 @@ impl<'d> Dependencies<'d> {
     /// Number of awaited members with a node. The scheduler restores a lost placement from running
     /// pods.
     fn placed(&self, gang: &Gang) -> usize {
-        let state = self.ledger.gang(&gang.key);
-        let state = state.map(|entry| self.facts.placement_state(&gang.key, entry));
+        let state = self
+            .ledger
+            .gang(&gang.key)
+            .map(|entry| self.facts.placement_state(&gang.key, entry));
         let has_node = |member: &Member| match state {
             None | Some(PlacementState::Released) => false,
             Some(PlacementState::Placed(placement)) => placement.nodes.contains_key(member),

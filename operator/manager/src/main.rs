@@ -180,8 +180,9 @@ fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
 fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
     let (text, what) = match &source.file {
         Some(path) => {
-            let text = source.text(std::fs::read_to_string(path));
-            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            let text = source
+                .text(std::fs::read_to_string(path))
+                .with_context(|| format!("cannot read {}", path.display()))?;
             (text, format!("configuration {}", path.display()))
         }
         None => (String::new(), "--defaults".to_owned()),

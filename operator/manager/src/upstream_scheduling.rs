@@ -109,8 +109,9 @@ impl Discovery {
                             pod_field, "support of {NATIVE_GROUP} by the API server"
                         );
                         metrics.set(&support);
-                        let before = known.as_ref();
-                        let before = before.map(|(s, c): &(NativeSupport, _)| (&s.versions, c));
+                        let before = known
+                            .as_ref()
+                            .map(|(s, c): &(NativeSupport, _)| (&s.versions, c));
                         if before != Some((&support.versions, &composites)) {
                             tasks.shutdown().await;
                             index.forget_native_groups();

@@ -35,8 +35,10 @@ pub(super) fn exits(
             continue;
         }
         let known = noticed.insert(name.clone(), last.id.clone());
-        let mut reported = before.reports.iter();
-        let reported = reported.any(|r| r.pod_uid == pod.uid && r.container_id == last.id);
+        let reported = before
+            .reports
+            .iter()
+            .any(|r| r.pod_uid == pod.uid && r.container_id == last.id);
         if reported || known.as_ref() == Some(&last.id) {
             continue;
         }

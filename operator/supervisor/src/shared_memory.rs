@@ -132,9 +132,10 @@ impl SharedMemory {
             return 0;
         };
         let left = |file: &Entry| self.at_restart.as_ref().is_none_or(|l| l.contains(file));
-        let new = self.own_files();
-        let new = new.filter(|file| !before.contains(file) && left(file));
-        let new = new.filter(|(_, name)| cleaned.contain(name));
+        let new = self
+            .own_files()
+            .filter(|file| !before.contains(file) && left(file))
+            .filter(|(_, name)| cleaned.contain(name));
         new.filter(|(_, name)| fs::remove_file(self.folder.join(name)).is_ok())
             .count()
     }

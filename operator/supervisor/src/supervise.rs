@@ -257,8 +257,8 @@ impl Supervisor {
     /// Adds the child's own message, which stays in its file until the next start.
     fn with_message(&self, mut own: OwnExit) -> OwnExit {
         if own.exit.message.is_empty() {
-            let end = files::read_end(&self.options.termination_log, LONGEST_MESSAGE);
-            let end = end.unwrap_or_default();
+            let end =
+                files::read_end(&self.options.termination_log, LONGEST_MESSAGE).unwrap_or_default();
             own.exit.message = Text::cut(String::from_utf8_lossy(&end).trim());
         }
         own

@@ -170,8 +170,9 @@ fn descends(process: &Process) -> bool {
 
 /// False if this process may not send signals to a living descendant: the process has another user.
 pub fn may_signal_all() -> bool {
-    let pids = descendants().into_iter();
-    let mut pids = pids.filter_map(|process| Pid::from_raw(process.pid));
+    let mut pids = descendants()
+        .into_iter()
+        .filter_map(|process| Pid::from_raw(process.pid));
     pids.all(|pid| test_kill_process(pid) != Err(Errno::PERM))
 }
 

@@ -161,11 +161,10 @@ impl Store for Shared {
             });
         }
         world.log.push("save".into());
-        let intents = records
+        let intents: Vec<String> = records
             .pods
             .values()
-            .filter(|r| r.stopping_since.is_some() && r.exited_at.is_none());
-        let intents: Vec<String> = intents
+            .filter(|r| r.stopping_since.is_some() && r.exited_at.is_none())
             .map(|r| format!("intent {}", r.container_id))
             .collect();
         world.log.extend(intents);

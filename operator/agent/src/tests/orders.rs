@@ -97,8 +97,10 @@ impl Server {
 
 impl OrderWorld {
     fn list(&self) -> Response<Body> {
-        let lines = self.orders.values();
-        let lines = lines.map(|o| json!({"type": "ADDED", "object": o}).to_string() + "\n");
+        let lines = self
+            .orders
+            .values()
+            .map(|o| json!({"type": "ADDED", "object": o}).to_string() + "\n");
         let end = json!({"type": "BOOKMARK", "object": {"kind": "RestartOrder",
             "apiVersion": "training.lockstep.dev/v1alpha1", "metadata": {
                 "resourceVersion": self.version.to_string(),

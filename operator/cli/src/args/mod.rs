@@ -284,8 +284,12 @@ mod tests {
     /// What the program says of a command of a page, if that is not how it is called.
     fn refused(command: &str) -> Option<String> {
         // What is beside the command: a pipe, a comment, words left out.
-        let words = command.split(['|', '>', '#']).next().unwrap_or_default();
-        let words = words.split_whitespace().filter(|w| *w != "...");
+        let words = command
+            .split(['|', '>', '#'])
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter(|w| *w != "...");
         let error = Args::try_parse_from(["kubectl-lockstep"].into_iter().chain(words)).err()?;
         // A verb alone names the verb.
         let incomplete = clap::error::ErrorKind::MissingRequiredArgument;
@@ -364,8 +368,9 @@ mod tests {
     /// What is wrong with the examples in the help of a verb.
     fn wrong_examples(help: &str) -> Vec<String> {
         let lines = help.lines();
-        let examples = lines.filter_map(|line| line.strip_prefix("  kubectl lockstep "));
-        let examples: Vec<&str> = examples.collect();
+        let examples: Vec<&str> = lines
+            .filter_map(|line| line.strip_prefix("  kubectl lockstep "))
+            .collect();
         let wrong = examples.iter().filter_map(|example| {
             let words = example.split(['|', '>']).next()?.split_whitespace();
             let parsed = Args::try_parse_from(["kubectl-lockstep"].into_iter().chain(words));
@@ -381,8 +386,10 @@ mod tests {
             .get_subcommands()
             .filter(|c| !c.is_hide_set())
         {
-            let help = verb.get_after_help().map(ToString::to_string);
-            let help = help.unwrap_or_default();
+            let help = verb
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
             assert_eq!(wrong_examples(&help), [""; 0], "{}", verb.get_name());
         }
     }

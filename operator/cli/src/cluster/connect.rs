@@ -38,8 +38,11 @@ impl ClusterReader {
         config.connect_timeout = deadline;
         // No retries: a user can repeat a failed command.
         config.default_retry = false;
-        let server = config.cluster_url.to_string();
-        let server = server.trim_end_matches('/').to_owned();
+        let server = config
+            .cluster_url
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned();
         let context = RequestContext {
             server: &server,
             kind: "",
@@ -174,8 +177,11 @@ pub fn with_flags(
     mut file: Kubeconfig,
     connection: &Connection,
 ) -> Result<Kubeconfig, KubeconfigError> {
-    let chosen = connection.context.clone().or(file.current_context.clone());
-    let chosen = chosen.filter(|name| !name.is_empty());
+    let chosen = connection
+        .context
+        .clone()
+        .or(file.current_context.clone())
+        .filter(|name| !name.is_empty());
     let mut context = match &chosen {
         Some(name) => {
             let named = file.contexts.iter().find(|c| c.name == *name);
@@ -205,8 +211,12 @@ pub fn with_flags(
         known.certificate_authority_data = None;
     }
     let name = connection.user.as_ref().or(context.user.as_ref());
-    let user = file.auth_infos.iter().find(|u| Some(&u.name) == name);
-    let mut user = user.and_then(|u| u.auth_info.clone()).unwrap_or_default();
+    let mut user = file
+        .auth_infos
+        .iter()
+        .find(|u| Some(&u.name) == name)
+        .and_then(|u| u.auth_info.clone())
+        .unwrap_or_default();
     override_user(&mut user, connection);
 
     CHOSEN.clone_into(&mut context.cluster);

@@ -89,9 +89,12 @@ impl ClusterReader {
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
         let deployments = self.manager_deployments(None).await?.unwrap_or_default();
-        let of_lease = managers.iter().flatten().find_map(ResourceExt::namespace);
-        let of_lease = of_lease.or_else(|| Some(deployments.first()?.namespace.clone()));
-        let of_lease = of_lease.unwrap_or_else(|| NAMESPACE.to_owned());
+        let of_lease = managers
+            .iter()
+            .flatten()
+            .find_map(ResourceExt::namespace)
+            .or_else(|| Some(deployments.first()?.namespace.clone()))
+            .unwrap_or_else(|| NAMESPACE.to_owned());
         let objects = absent(self.node_agents().await)?;
         let pods = self.agent_pods(agent_namespace).await?;
         Ok(InstallFacts {
@@ -153,8 +156,10 @@ impl ClusterReader {
             ..HowMuch::default()
         };
         let (lines, _) = self.logs(&[source], how_much).await.ok()?;
-        let warnings = lines.filter_map(async |(_, line)| warning(&line.ok()?));
-        let warnings: Vec<String> = warnings.collect().await;
+        let warnings: Vec<String> = lines
+            .filter_map(async |(_, line)| warning(&line.ok()?))
+            .collect()
+            .await;
         warnings.last().cloned()
     }
 
@@ -256,10 +261,15 @@ impl ClusterReader {
         let bindings: Vec<ValidatingAdmissionPolicyBinding> =
             self.list(Api::all(self.client.clone()), None).await?;
         let facts = POLICIES.map(|name| {
-            let ours = policies.iter().filter(|p| is_ours(p, name));
-            let ours: Vec<String> = ours.map(ResourceExt::name_any).collect();
-            let bound = bindings.iter().map(|b| &b.spec);
-            let mut bound = bound.filter(|b| ours.contains(&b.policy_name));
+            let ours: Vec<String> = policies
+                .iter()
+                .filter(|p| is_ours(p, name))
+                .map(ResourceExt::name_any)
+                .collect();
+            let mut bound = bindings
+                .iter()
+                .map(|b| &b.spec)
+                .filter(|b| ours.contains(&b.policy_name));
             PolicyFacts {
                 name: name.to_owned(),
                 denies: bound.any(|b| b.validation_actions.iter().any(|a| a == "Deny")),

@@ -55,8 +55,11 @@ impl ClusterReader {
     pub async fn versions(&self) -> Result<VersionReport, Problem> {
         let kubernetes = self.ask(self.client.apiserver_version(), "version").await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;
-        let served = groups.groups.iter().filter(|g| g.name == GROUP);
-        let served = served.flat_map(|g| g.versions.iter().map(|v| v.version.clone()));
+        let served = groups
+            .groups
+            .iter()
+            .filter(|g| g.name == GROUP)
+            .flat_map(|g| g.versions.iter().map(|v| v.version.clone()));
         let managers = permitted(self.managers().await)?;
         let agents = match self.node_agents().await {
             Err(Problem::NotInstalled { .. }) => Some(Vec::new()),

@@ -159,9 +159,10 @@ pub(super) fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, S
 
 fn happened(event: core::Event) -> Happened {
     let series = event.series.as_ref();
-    let last = series.and_then(|s| s.last_observed_time.as_ref());
-    let last = last.and_then(utc_micro);
-    let last = last.or_else(|| event.last_timestamp.as_ref().and_then(utc));
+    let last = series
+        .and_then(|s| s.last_observed_time.as_ref())
+        .and_then(utc_micro)
+        .or_else(|| event.last_timestamp.as_ref().and_then(utc));
     let first = event.event_time.as_ref();
     Happened {
         time: last.or_else(|| first.and_then(utc_micro)),

@@ -111,8 +111,10 @@ impl ClusterReader {
     }
 
     pub async fn groups_of(&self, workload: &TrainingWorkload) -> Result<Vec<PodGroup>, Problem> {
-        let groups = self.groups(workload.metadata.namespace.as_deref()).await?;
-        let groups = groups.into_iter();
+        let groups = self
+            .groups(workload.metadata.namespace.as_deref())
+            .await?
+            .into_iter();
         Ok(groups.filter(|group| owns(workload, group)).collect())
     }
 
@@ -155,14 +157,19 @@ impl ClusterReader {
     /// Domains of the nodes that have the labels of all required levels.
     async fn domains(&self, levels: &[TopologyLevel]) -> Result<BTreeMap<String, String>, Problem> {
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
-        let required = levels.iter().filter(|l| l.mode == TopologyMode::Required);
-        let required: Vec<&str> = required.map(|level| level.key.as_str()).collect();
+        let required: Vec<&str> = levels
+            .iter()
+            .filter(|l| l.mode == TopologyMode::Required)
+            .map(|level| level.key.as_str())
+            .collect();
         let selector = Some(required.join(",")).filter(|s| !s.is_empty());
         let nodes = self.list(nodes, selector.as_deref()).await?;
         let domains = nodes.iter().map(|node| {
             let value = |level: &TopologyLevel| node.labels().get(&level.key).map(String::as_str);
-            let values = levels.iter().map(|level| value(level).unwrap_or("-"));
-            let values: Vec<&str> = values.collect();
+            let values: Vec<&str> = levels
+                .iter()
+                .map(|level| value(level).unwrap_or("-"))
+                .collect();
             (node.name_any(), values.join("/"))
         });
         Ok(domains.collect())

@@ -51,8 +51,10 @@ impl ClusterReader {
     ) -> Result<Vec<String>, Problem> {
         let namespace = workload.metadata.namespace.as_deref();
         let api: Api<TrainingWorkload> = self.scoped(namespace);
-        let params = PatchParams::apply(MANAGER).force().dry_run();
-        let params = params.validation_strict();
+        let params = PatchParams::apply(MANAGER)
+            .force()
+            .dry_run()
+            .validation_strict();
         let patch = Patch::Apply(written);
         let name = workload.name_any();
         let applied = api.patch(&name, &params, &patch);

@@ -24,8 +24,11 @@ pub async fn convert(connection: &Connection, args: &ConvertArgs) -> Result<Outc
         }
         (converted, _) => converted?,
     };
-    let notes = converted.iter().flat_map(|document| &document.notes);
-    let notes: Vec<String> = notes.map(|note| yaml::one_line(&note.text)).collect();
+    let notes: Vec<String> = converted
+        .iter()
+        .flat_map(|document| &document.notes)
+        .map(|note| yaml::one_line(&note.text))
+        .collect();
     match args.output {
         ConvertFormat::Yaml => {
             show::write(&yaml::write(&converted)?)?;

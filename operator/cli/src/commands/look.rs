@@ -175,8 +175,8 @@ async fn waiting(
         }
     };
     if let Some(selector) = selector {
-        let chosen = cluster.selected(namespace, selector).await?;
-        let chosen: BTreeSet<(&str, &str)> = chosen.iter().map(|(n, w)| (&**n, &**w)).collect();
+        let selected = cluster.selected(namespace, selector).await?;
+        let chosen: BTreeSet<(&str, &str)> = selected.iter().map(|(n, w)| (&**n, &**w)).collect();
         answer
             .gangs
             .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));

@@ -90,8 +90,10 @@ impl Draft {
 
     /// Name of the headless Service.
     pub fn subdomain(&self) -> &str {
-        let subdomain = self.workload.pointer("/spec/network/subdomain");
-        let subdomain = subdomain.and_then(Value::as_str);
+        let subdomain = self
+            .workload
+            .pointer("/spec/network/subdomain")
+            .and_then(Value::as_str);
         subdomain.unwrap_or_else(|| self.name())
     }
 
@@ -383,8 +385,10 @@ pub fn list<'v>(object: &'v Value, shown: &str, path: &str) -> Result<Vec<(Strin
     let Some(items) = found.as_array() else {
         bail!("{shown}.{path}: not a list");
     };
-    let named = items.iter().enumerate();
-    let named = named.map(|(n, item)| (format!("{shown}.{path}[{n}]"), item));
+    let named = items
+        .iter()
+        .enumerate()
+        .map(|(n, item)| (format!("{shown}.{path}[{n}]"), item));
     Ok(named.collect())
 }
 

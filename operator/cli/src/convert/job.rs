@@ -174,9 +174,12 @@ pub fn add_rules(
             matches["containers"] = json!([name]);
         }
         if let Some(operator) = text(rule, "onExitCodes.operator") {
-            let values = rule["onExitCodes"]["values"].as_array();
-            let values = values.into_iter().flatten().filter(|v| **v != 0);
-            let values: Vec<&Value> = values.collect();
+            let values: Vec<&Value> = rule["onExitCodes"]["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter(|v| **v != 0)
+                .collect();
             matches["exitCodes"] = json!({"operator": operator, "values": values});
         }
         if let Some(conditions) = rule["onPodConditions"].as_array().filter(|c| !c.is_empty()) {
@@ -198,8 +201,9 @@ pub fn add_rules(
             }
         };
         let prefix = group.map(|g| format!("{g}-")).unwrap_or_default();
-        let disrupted = matches["podConditions"].as_array();
-        let disrupted = disrupted.is_some_and(|c| c.iter().any(|c| c["type"] == DISRUPTED));
+        let disrupted = matches["podConditions"]
+            .as_array()
+            .is_some_and(|c| c.iter().any(|c| c["type"] == DISRUPTED));
         let at = draft.push(
             "/spec/failurePolicy/rules",
             reaction.rule(&format!("{prefix}rule-{n}"), matches),

@@ -298,8 +298,11 @@ fn add_policies(draft: &mut Draft, spec: &Value, base: &str) -> Result<()> {
             continue;
         }
         let reasons: Vec<&str> = strings(&rule["onJobFailureReasons"]).collect();
-        let others = reasons.iter().filter(|r| ![BY_RULE, BY_LIMIT].contains(r));
-        let others: Vec<&str> = others.copied().collect();
+        let others: Vec<&str> = reasons
+            .iter()
+            .filter(|r| ![BY_RULE, BY_LIMIT].contains(r))
+            .copied()
+            .collect();
         if !others.is_empty() {
             let path = format!("{path}.onJobFailureReasons: {}", others.join(", "));
             draft.note("/spec/failurePolicy", &path, NO_JOBS);
@@ -354,8 +357,9 @@ fn add_rule(draft: &mut Draft, spec: &Value, path: &str, rule: &Value, n: usize)
     let written = text(rule, "name").map(str::to_lowercase);
     let name = written
         .unwrap_or_else(|| format!("rule-{n}"))
-        .replace(['_', ',', ':'], "-");
-    let name = name.trim_matches('-');
+        .replace(['_', ',', ':'], "-")
+        .trim_matches('-')
+        .to_owned();
     let (reaction, scope) = reaction_of(rule);
     let rules = "/spec/failurePolicy/rules";
     let tolerant = tolerant_jobs(spec, rule);
@@ -368,7 +372,7 @@ fn add_rule(draft: &mut Draft, spec: &Value, path: &str, rule: &Value, n: usize)
     }
     let groups = rule["targetReplicatedJobs"].as_array();
     let matches = groups.map_or_else(|| json!({}), |groups| json!({"groups": groups}));
-    let at = draft.push(rules, reaction.rule(name, matches));
+    let at = draft.push(rules, reaction.rule(&name, matches));
     if reaction == Reaction::FAIL && tolerant.is_empty() {
         let text = "an eviction, such as that of a drain, fails the workload, too. A rule for pod condition DisruptionTarget before this one would restart the members.";
         draft.note(&at, path, text);
@@ -411,8 +415,9 @@ fn remove_agent(draft: &mut Draft, template: &mut Value, path: &str, at: &str) {
         let text = "left out. Lockstep restarts in place without an agent in the pod.";
         draft.note(&at, &format!("{path}.spec.initContainers, {AGENT}"), text);
     }
-    let containers = template.pointer_mut("/spec/containers");
-    let containers = containers.and_then(Value::as_array_mut);
+    let containers = template
+        .pointer_mut("/spec/containers")
+        .and_then(Value::as_array_mut);
     for container in containers.into_iter().flatten() {
         let name = text(container, "name").unwrap_or_default().to_owned();
         let shown = format!("{path}.spec.containers, {name}");

@@ -311,8 +311,9 @@ fn add_ranks(draft: &mut Draft) -> Result<()> {
             continue;
         }
         let mut variables = container["env"].as_array().into_iter().flatten();
-        let processes = variables.find(|v| v["name"] == "PET_NPROC_PER_NODE");
-        let processes = processes.and_then(|v| v["value"].as_str()?.parse::<i64>().ok());
+        let processes = variables
+            .find(|v| v["name"] == "PET_NPROC_PER_NODE")
+            .and_then(|v| v["value"].as_str()?.parse::<i64>().ok());
         let world = match processes {
             Some(processes) => (members * processes).to_string(),
             None => "$(PET_NNODES)".to_owned(),
@@ -364,11 +365,13 @@ fn apply_elastic_policy(draft: &mut Draft) -> Result<()> {
         draft.set("/spec/network/port", json!(port));
     }
     let configuration = list(&spec, shown, "elasticPolicy.rdzvConf")?;
-    let pairs = configuration.iter().map(|(_, pair)| {
-        let of = |field| text(pair, field).unwrap_or_default();
-        format!("{}={}", of("key"), of("value"))
-    });
-    let pairs: Vec<String> = pairs.collect();
+    let pairs: Vec<String> = configuration
+        .iter()
+        .map(|(_, pair)| {
+            let of = |field| text(pair, field).unwrap_or_default();
+            format!("{}={}", of("key"), of("value"))
+        })
+        .collect();
     if !pairs.is_empty() {
         variables.push(("PET_RDZV_CONF", pairs.join(",")));
     }
@@ -440,9 +443,11 @@ pub fn add_tf_config(draft: &mut Draft, port: i64) -> Result<()> {
     };
     let mut cluster = serde_json::Map::new();
     for group in draft.groups().iter().filter(|g| g["name"] != "evaluator") {
-        let addresses = hosts(draft, group);
-        let addresses = addresses.iter().map(|host| format!("{host}:{port}"));
-        cluster.insert(task(group), addresses.collect());
+        let addresses = hosts(draft, group)
+            .iter()
+            .map(|host| format!("{host}:{port}"))
+            .collect();
+        cluster.insert(task(group), addresses);
     }
     let cluster = Value::Object(cluster).to_string();
     for group in draft.groups_mut()? {

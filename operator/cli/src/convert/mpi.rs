@@ -123,8 +123,10 @@ pub fn convert(draft: &mut Draft) -> Result<()> {
 
 /// Gives the launcher a hostfile, all members the keys of ssh, and workers without a command sshd.
 pub fn connect(draft: &mut Draft, mpi: &Mpi) -> Result<()> {
-    let groups = draft.groups().iter();
-    let groups = groups.filter(|g| mpi.workers.iter().any(|w| g["name"] == **w));
+    let groups = draft
+        .groups()
+        .iter()
+        .filter(|g| mpi.workers.iter().any(|w| g["name"] == **w));
     let hosts: Vec<String> = groups.flat_map(|group| hosts(draft, group)).collect();
     let line = |host: &String| match mpi.implementation.as_str() {
         "OpenMPI" => format!("{host} slots={}\n", mpi.slots),

@@ -189,8 +189,9 @@ pub fn convert(draft: &mut Draft, runtime: &Value) -> Result<()> {
     }
     let mut patched = runtime.clone();
     let nodes = number_of_nodes(&job, policy)?;
-    let jobs = patched.pointer_mut("/spec/template/spec/replicatedJobs");
-    let jobs = jobs.and_then(Value::as_array_mut);
+    let jobs = patched
+        .pointer_mut("/spec/template/spec/replicatedJobs")
+        .and_then(Value::as_array_mut);
     for replicated in jobs.context("the runtime has no replicatedJobs")? {
         patch(replicated, &job, policy, nodes)?;
     }
@@ -375,11 +376,12 @@ fn add_processes(draft: &mut Draft, job: &Value, policy: &Value) -> Result<()> {
         return Ok(());
     }
     let jobs = list(&draft.origin, "", &format!("{JOBSET}.replicatedJobs"))?;
-    let trainers = jobs
+    let trainers: Vec<usize> = jobs
         .iter()
         .enumerate()
-        .filter(|(_, (_, j))| step(j) == "trainer");
-    let trainers: Vec<usize> = trainers.map(|(n, _)| n).collect();
+        .filter(|(_, (_, j))| step(j) == "trainer")
+        .map(|(n, _)| n)
+        .collect();
     for (n, group) in draft.groups_mut()?.iter_mut().enumerate() {
         if trainers.contains(&n)
             && let Some(container) = training_container(&mut group["template"])

@@ -352,11 +352,10 @@ pub(crate) mod tests {
             let object = json!({"kind": "A", "spec": spec});
             let mut all = Vec::new();
             parts(&object, "", &mut all);
-            let notes = comments.into_iter().map(|(at, text)| Note {
+            let notes: Vec<Note> = comments.into_iter().map(|(at, text)| Note {
                 at: at.get(&all).clone(),
                 text: format!("mark {text}"),
-            });
-            let notes: Vec<Note> = notes.collect();
+            }).collect();
             let plain = text_of(&[kept(&object)]).unwrap();
             let lines = |text: &str| text.lines().filter(|l| l.trim_start().starts_with("# mark")).count();
             let expected = lines(&plain) + notes.len();
@@ -410,8 +409,9 @@ pub(crate) mod tests {
             at: at.into(),
             text: at.into(),
         };
-        let notes = ["/spec/0/0/name", "/spec/0/0", "/spec/0/1", "/spec/0"].map(note);
-        let notes = notes.into();
+        let notes = ["/spec/0/0/name", "/spec/0/0", "/spec/0/1", "/spec/0"]
+            .map(note)
+            .into();
         let written = write(&[Document { object, notes }]).unwrap();
         let expected = "# /spec/0/1\n# /spec/0\nspec:\n# /spec/0/0\n# /spec/0/0/name\n- - name: a\n    size: 2\n  - 1\n";
         assert_eq!(written, expected);

@@ -102,9 +102,12 @@ pub fn queue(file: &SnapshotFile, groups: &[PodGroup]) -> QueueAnswer {
             places.insert(gang.uid(), (position, place.grows));
         }
     }
-    let unfinished = cycle.gangs.iter();
-    let unfinished = unfinished.filter(|g| g.input.workload.phase != GangPhase::Finished);
-    let unfinished: BTreeSet<&str> = unfinished.map(GangState::uid).collect();
+    let unfinished: BTreeSet<&str> = cycle
+        .gangs
+        .iter()
+        .filter(|g| g.input.workload.phase != GangPhase::Finished)
+        .map(GangState::uid)
+        .collect();
     let gangs = groups.iter().filter_map(|group| {
         let uid = group.metadata.uid.as_deref()?;
         let place = places.get(uid);
@@ -133,8 +136,10 @@ pub fn queue_without_places(
         let status = group.status.as_ref()?;
         status.waits_for_capacity().then_some(false)
     };
-    let gangs = groups.iter().filter(|group| !ended(group));
-    let gangs = gangs.filter_map(|group| queued(group, waits(group)));
+    let gangs = groups
+        .iter()
+        .filter(|group| !ended(group))
+        .filter_map(|group| queued(group, waits(group)));
     sorted(Some(namespace.to_owned()), gangs)
 }
 

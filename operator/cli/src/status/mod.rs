@@ -187,21 +187,24 @@ fn nodes(objects: &WorkloadObjects) -> Vec<NodeShare> {
         let placed = by_node
             .iter()
             .find(|(_, (members, _))| members.contains(&who));
-        let at = placed.and_then(|(at, _)| at.clone());
-        let at = at.or_else(|| node(pod).map(str::to_owned));
+        let at = placed
+            .and_then(|(at, _)| at.clone())
+            .or_else(|| node(pod).map(str::to_owned));
         let entry = by_node.entry(at).or_default();
         let held = restarting.get(&who).is_some_and(|i| is_held(pod, i));
         entry.0.insert(who);
         entry.1 += usize::from(holds(pod, "Ready") && !held);
     }
-    let shares = by_node.into_iter().map(|(at, (members, ready))| NodeShare {
-        domain: at.as_ref().and_then(|n| objects.domains.get(n)).cloned(),
-        node: at,
-        count: members.len(),
-        members: MemberSet::from_iter(members).to_ranges(),
-        ready: objects.pods.is_some().then_some(ready),
-    });
-    let mut shares: Vec<NodeShare> = shares.collect();
+    let mut shares: Vec<NodeShare> = by_node
+        .into_iter()
+        .map(|(at, (members, ready))| NodeShare {
+            domain: at.as_ref().and_then(|n| objects.domains.get(n)).cloned(),
+            node: at,
+            count: members.len(),
+            members: MemberSet::from_iter(members).to_ranges(),
+            ready: objects.pods.is_some().then_some(ready),
+        })
+        .collect();
     shares.sort_by_cached_key(|s| (s.node.is_none(), s.domain.clone(), s.node.clone()));
     shares
 }

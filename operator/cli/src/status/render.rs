@@ -182,10 +182,12 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
         }
     };
     let ago = age(Some(restart.since), look.now);
-    let wait = restart.not_before.filter(|at| *at > look.now);
-    let wait = wait.map_or_else(String::new, |at| {
-        format!(", starts after a back-off of {}", span(at - look.now))
-    });
+    let wait = restart
+        .not_before
+        .filter(|at| *at > look.now)
+        .map_or_else(String::new, |at| {
+            format!(", starts after a back-off of {}", span(at - look.now))
+        });
     let domain = match restart.domain.as_str() {
         WHOLE => String::new(),
         part => format!("{part} "),

@@ -137,11 +137,13 @@ fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &Assignments) -> Vec<O
     let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
     for (member, name) in nodes {
         let node = cluster.ordinal(name.as_str());
-        let domains = keys.iter().filter_map(|&key| {
-            let domain = cluster.free_capacity().domain(node?, key)?;
-            Some(cluster.dims().domain(key, domain))
-        });
-        let domains: Vec<String> = domains.collect();
+        let domains: Vec<String> = keys
+            .iter()
+            .filter_map(|&key| {
+                let domain = cluster.free_capacity().domain(node?, key)?;
+                Some(cluster.dims().domain(key, domain))
+            })
+            .collect();
         let domain = (!domains.is_empty()).then(|| domains.join(", "));
         by_node
             .entry((domain, name))

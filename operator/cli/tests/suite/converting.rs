@@ -46,8 +46,9 @@ fn each_example_is_converted_as_expected() {
     let inputs = files(".yaml");
     for input in &inputs {
         let text = std::fs::read_to_string(input).unwrap();
-        let documents = converted(&text).map_err(|e| format!("{}: {e}", input.display()));
-        let documents = documents.unwrap();
+        let documents = converted(&text)
+            .map_err(|e| format!("{}: {e}", input.display()))
+            .unwrap();
         let written = yaml::write(&documents).unwrap();
         let objects: Vec<Value> = documents.into_iter().map(|d| d.object).collect();
         assert_eq!(
@@ -285,8 +286,8 @@ fn each_how_to_page_shows_its_example_and_the_result() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     for (origin, page, example) in pages {
         let path = docs.join(page);
-        let input = std::fs::read_to_string(folder().join(origin).join(format!("{example}.yaml")));
-        let input = input.unwrap();
+        let input =
+            std::fs::read_to_string(folder().join(origin).join(format!("{example}.yaml"))).unwrap();
         let output = yaml::write(&converted(&input).unwrap()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let blocks: Vec<&str> = text.split("```yaml\n").skip(1).collect();

@@ -199,9 +199,8 @@ impl Cluster {
 fn selected(object: &Value, query: &str) -> bool {
     let selector = query
         .split('&')
-        .find_map(|p| p.strip_prefix("labelSelector="));
-    let selector = selector.unwrap_or_default();
-    let selector = selector
+        .find_map(|p| p.strip_prefix("labelSelector="))
+        .unwrap_or_default()
         .replace("%2F", "/")
         .replace("%3D", "=")
         .replace("%2C", ",");
@@ -216,8 +215,11 @@ fn doctor(cluster: Cluster) -> (BTreeMap<String, (String, String)>, Option<i32>)
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     let answer: Value = serde_json::from_slice(&out.stdout).expect(&said);
     let text = |v: &Value| v.as_str().unwrap().to_owned();
-    let checks = answer["checks"].as_array().unwrap().iter();
-    let checks = checks.map(|c| (text(&c["check"]), (text(&c["level"]), text(&c["message"]))));
+    let checks = answer["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (text(&c["check"]), (text(&c["level"]), text(&c["message"]))));
     (checks.collect(), out.status.code())
 }
 
@@ -524,8 +526,10 @@ fn the_doctor_checks_the_rights_in_the_chosen_namespace() {
         said.contains("all commands are allowed in namespace ml"),
         "{said}"
     );
-    let reviews = server.requests().into_iter();
-    let reviews = reviews.map(|r| r.body["spec"]["resourceAttributes"].clone());
+    let reviews = server
+        .requests()
+        .into_iter()
+        .map(|r| r.body["spec"]["resourceAttributes"].clone());
     let of_logs = reviews.filter(|r| r["subresource"] == "log");
     let namespaces: Vec<Value> = of_logs.map(|r| r["namespace"].clone()).collect();
     assert_eq!(namespaces, ["ml"]);

@@ -136,8 +136,8 @@ fn members_that_are_held_for_a_restart_are_not_ready_on_their_nodes() {
         value["domains"][0]["incident"]["action"] = json!(action);
         let mut objects = objects(&value);
         for pod in objects.pods.iter_mut().flatten() {
-            let own = [(annotations::TIER, tier), (annotations::ATTEMPT, "1")];
-            let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let own = [(annotations::TIER, tier), (annotations::ATTEMPT, "1")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()));
             pod.metadata.annotations = Some(own.into());
         }
         let shares = status(&objects, now()).nodes.into_iter();

@@ -100,8 +100,10 @@ impl Ledger {
             return Loss::default();
         };
         let membership = self.membership(facts.spec());
-        let running = members.iter().filter(|m| membership.contains(m));
-        let running = running.filter(|m| alone.is_none_or(|alone| alone.contains(m)));
+        let running = members
+            .iter()
+            .filter(|m| membership.contains(m))
+            .filter(|m| alone.is_none_or(|alone| alone.contains(m)));
         let accelerators: i64 = running.map(|m| facts.accelerators(&m.group)).sum();
         let restarted = self
             .history
@@ -109,8 +111,9 @@ impl Ledger {
             .filter(|h| *domain == *h.domain)
             .find_map(|h| h.recovered_at);
         // Queued time is no work, and the node's clock can be wrong.
-        let held_since = self.held_since(facts, domain, cause, alone.is_some());
-        let held_since = held_since.or(self.started_at);
+        let held_since = self
+            .held_since(facts, domain, cause, alone.is_some())
+            .or(self.started_at);
         let failed_at = match held_since {
             Some(held) if cause.time < held => detected_at.max(held),
             _ => cause.time,

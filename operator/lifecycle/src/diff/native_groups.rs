@@ -103,8 +103,10 @@ impl<'f> NativeGroups<'f> {
             let ensured = ensure(facts, object, present, true, out, wake);
             complete &= ensured == Ensured::Same;
             for wanted in &self.gangs {
-                let present = native.pod_groups.get(&wanted.name);
-                let present = present.filter(|held| held.owned);
+                let present = native
+                    .pod_groups
+                    .get(&wanted.name)
+                    .filter(|held| held.owned);
                 let same = present.is_some_and(|h| h.content.min_count == wanted.min_count);
                 let group = native_pod_group(view, wanted, &name);
                 let object = Object::NativePodGroup(Box::new(group));
@@ -156,8 +158,9 @@ fn live_pods<'f>(
     ledger: &'f Ledger,
     gang: &'f Gang,
 ) -> Vec<(&'f Member, &'f PodView)> {
-    let pods = facts.current_pods(ledger, gang);
-    let pods = pods.filter_map(|(member, pod)| Some((member, pod?)));
+    let pods = facts
+        .current_pods(ledger, gang)
+        .filter_map(|(member, pod)| Some((member, pod?)));
     pods.filter(|(_, pod)| !pod.terminal() && !pod.terminating())
         .collect()
 }

@@ -48,8 +48,9 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
         DryRunFor::Retry { since } => Some(since),
         DryRunFor::Pods | DryRunFor::Placement => None,
     };
-    let answer = facts.view.dry_run();
-    let answer = answer
+    let answer = facts
+        .view
+        .dry_run()
         .filter(|d| d.spec_hash == spec_hash && !(needed && d.failed))
         .filter(|d| since.is_none_or(|since| d.at >= since));
     let known =

@@ -191,8 +191,10 @@ impl<'a> GangPods<'_, 'a> {
 
     /// True until the back-off of the member's replacement is over.
     fn backs_off(&self, entry: &DomainLedger, member: &Member, wake: &mut Wake) -> bool {
-        let replacement = entry.replacement.as_ref();
-        let replacement = replacement.filter(|r| r.members.contains(member));
+        let replacement = entry
+            .replacement
+            .as_ref()
+            .filter(|r| r.members.contains(member));
         let until = replacement.and_then(|r| r.not_before);
         until.is_some_and(|until| !self.facts.due(until).passed(wake))
     }

@@ -39,8 +39,9 @@ pub(super) fn delete_awaited(
         .deletion_requested_at
         .map_or(0, |at| (facts.now - at).num_seconds());
     let passed = u32::try_from(passed).unwrap_or(0);
-    let cut = longest.map(|s| s.saturating_add(passed));
-    let cut = cut.filter(|s| pod.deletion_grace > i64::from(*s));
+    let cut = longest
+        .map(|s| s.saturating_add(passed))
+        .filter(|s| pod.deletion_grace > i64::from(*s));
     cut.filter(|_| !pod.terminal())
         .map(|s| delete_within(pod, Some(s)))
 }

@@ -71,8 +71,11 @@ impl<'a> Facts<'a> {
     /// group of its own keeps that group. Basic gangs have none: their pods are independent.
     pub fn has_native_group(&self, gang: &Gang) -> bool {
         let names: BTreeSet<&str> = gang.members().map(|m| m.group.as_str()).collect();
-        let specs = names.into_iter().filter_map(|group| self.template(group));
-        let specs: Vec<_> = specs.filter_map(|t| t.spec.as_ref()).collect();
+        let specs: Vec<_> = names
+            .into_iter()
+            .filter_map(|group| self.template(group))
+            .filter_map(|t| t.spec.as_ref())
+            .collect();
         let schedulers: BTreeSet<&str> = specs
             .iter()
             .map(|spec| spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER))
@@ -262,8 +265,10 @@ pub(crate) fn may_end(start: DateTime<Utc>, end: DateTime<Utc>) -> bool {
 impl DomainLedger {
     /// True if an incident or a replacement replaces the pod.
     pub fn replaces_pod(&self, pod: &PodView) -> bool {
-        let alone = self.replacement.as_ref();
-        let alone = alone.is_some_and(|r| r.old_pods.contains(pod.uid.as_str()));
+        let alone = self
+            .replacement
+            .as_ref()
+            .is_some_and(|r| r.old_pods.contains(pod.uid.as_str()));
         alone || self.incident.as_ref().is_some_and(|i| i.replaces_pod(pod))
     }
 }

@@ -137,8 +137,7 @@ impl DomainPass<'_> {
                 overdue.push(member);
             }
         }
-        let replaced = scope.unfinished.iter();
-        let replaced = replaced.filter(|m| domain.replaces(m));
+        let replaced = scope.unfinished.iter().filter(|m| domain.replaces(m));
         let under_way = replaced.filter(|m| !is_back(facts, domain, m)).count();
         let allowed = at_once(scope).saturating_sub(under_way);
         overdue.into_iter().take(allowed).cloned().collect()
@@ -167,8 +166,9 @@ impl DomainPass<'_> {
         for &member in &scope.unfinished {
             let node = scope.assigned.get(member);
             let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
-            let refusal = refused_on(facts, member, placement).map(|r| r.message.as_str());
-            let refusal = refusal.or(prevented);
+            let refusal = refused_on(facts, member, placement)
+                .map(|r| r.message.as_str())
+                .or(prevented);
             let pod = facts.current(domain, member);
             // kube-scheduler chooses the node of a pod that is not pinned.
             let unbound = pod.is_some_and(|p| p.place().is_none());
@@ -222,8 +222,10 @@ impl DomainPass<'_> {
             let mut pods = facts.pods_of(m).iter();
             entry.is_some_and(|e| pods.any(|pod| awaits_node(facts, e, scope.assigned, m, pod)))
         };
-        let replaced = alone.into_iter().flat_map(MemberSet::iter);
-        let replaced = replaced.filter(keeps_pod);
+        let replaced = alone
+            .into_iter()
+            .flat_map(MemberSet::iter)
+            .filter(keeps_pod);
         let begun = incident.is_none_or(|i| i.stage == IncidentStage::Arrived);
         let unfinished = &self.scope.unfinished;
         if domain.healthy_since.is_some()

@@ -125,10 +125,14 @@ impl DomainPass<'_> {
     pub fn correct_cause(&mut self) {
         let (facts, key, members) = (self.facts, self.key(), &self.scope.domain.members);
         let entry = self.entry_mut();
-        let incident = entry.incident.as_mut();
-        let incident = incident.map(|i| (&mut i.cause, &mut i.counted, i.detected_at));
-        let replacement = entry.replacement.as_mut();
-        let replacement = replacement.map(|r| (&mut r.cause, &mut r.counted, r.detected_at));
+        let incident = entry
+            .incident
+            .as_mut()
+            .map(|i| (&mut i.cause, &mut i.counted, i.detected_at));
+        let replacement = entry
+            .replacement
+            .as_mut()
+            .map(|r| (&mut r.cause, &mut r.counted, r.detected_at));
         let mut refunded = Vec::new();
         for (cause, counted, detected_at) in incident.into_iter().chain(replacement) {
             let Some((corrected, disrupted)) = cause_of_kill(facts, members, cause) else {
@@ -276,8 +280,9 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
     let Some(last) = &container.last else {
         return LastRestart::Nothing;
     };
-    let pod_restart = observed.last_pod_restart();
-    let pod_restart = pod_restart.filter(|_| last.reason == RESTARTING_ALL);
+    let pod_restart = observed
+        .last_pod_restart()
+        .filter(|_| last.reason == RESTARTING_ALL);
     // The kubelet shows no id after a restart of the whole pod.
     let known = pod_restart.or_else(|| match &last.id {
         Some(id) => observed.report_of(training, Some(id)),
@@ -299,8 +304,10 @@ fn last_restart(observed: &MemberObservation<'_>, attempt: i64, wake: &mut Wake)
                 .is_some()
     };
     let restarted_at = || observed.pod.restarted_at().filter(|_| reports());
-    let ended_by = last.finished_at.or(container.running_since());
-    let ended_by = ended_by.or_else(restarted_at);
+    let ended_by = last
+        .finished_at
+        .or(container.running_since())
+        .or_else(restarted_at);
     if known.is_none() && observed.has_agent() {
         let grace = facts.view.settings().report_grace;
         // With a clock far ahead, the time of the exit is unknown.

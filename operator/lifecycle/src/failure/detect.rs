@@ -76,8 +76,12 @@ impl MemberObservation<'_> {
         };
         let uncounted = !kind.is_counted() || disrupted.is_some();
         let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
-        let silent_since = facts.view.nodes().get(node).and_then(|n| n.not_ready_since);
-        let silent_since = silent_since.filter(|_| kind == CauseKind::NodeLost);
+        let silent_since = facts
+            .view
+            .nodes()
+            .get(node)
+            .and_then(|n| n.not_ready_since)
+            .filter(|_| kind == CauseKind::NodeLost);
         let began_at = pod
             .deletion_requested_at
             .or(pod.deletion_timestamp)
@@ -247,8 +251,11 @@ impl MemberObservation<'_> {
     }
 
     fn failure_by(&self, cause: Cause) -> Failure {
-        let conditions = self.pod.conditions.iter();
-        let conditions = conditions.map(|(t, c)| (t.clone(), c.status.clone()));
+        let conditions = self
+            .pod
+            .conditions
+            .iter()
+            .map(|(t, c)| (t.clone(), c.status.clone()));
         Failure {
             member: self.member.clone(),
             pod_uid: Some(self.pod.uid.clone()),

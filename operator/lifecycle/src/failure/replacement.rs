@@ -73,8 +73,11 @@ impl DomainPass<'_> {
     /// remains to be replaced, the charge is refunded.
     pub(super) fn keep_returned_pods(&mut self) {
         let (facts, key) = (self.facts, self.key());
-        let replacement = self.entry().replacement.clone();
-        let replacement = replacement.filter(|r| r.cause.kind == CauseKind::NodeLost);
+        let replacement = self
+            .entry()
+            .replacement
+            .clone()
+            .filter(|r| r.cause.kind == CauseKind::NodeLost);
         let gang = self.ledger.gang(&self.scope.gang.key);
         let (Some(mut replacement), Some(gang)) = (replacement, gang) else {
             return;

@@ -235,8 +235,10 @@ impl DomainLedger {
     /// Cause of each open incident and replacement, its time of detection, and whether it is
     /// charged.
     pub fn open_causes(&self) -> impl Iterator<Item = (&Cause, DateTime<Utc>, bool)> {
-        let incident = self.incident.iter();
-        let incident = incident.map(|i| (&i.cause, i.detected_at, i.counted));
+        let incident = self
+            .incident
+            .iter()
+            .map(|i| (&i.cause, i.detected_at, i.counted));
         let replacement = self.replacement.iter();
         incident.chain(replacement.map(|r| (&r.cause, r.detected_at, r.counted)))
     }

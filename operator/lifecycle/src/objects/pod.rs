@@ -256,8 +256,11 @@ pub fn altered_part(sent: &Pod, stored: &Pod) -> Option<String> {
 /// Pods for a dry run, one per group.
 pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
     let membership = Membership::whole(view.spec());
-    let groups = view.spec().groups.iter();
-    let groups = groups.filter(|g| view.spec().members_of(g) > 0);
+    let groups = view
+        .spec()
+        .groups
+        .iter()
+        .filter(|g| view.spec().members_of(g) > 0);
     groups
         .filter_map(|g| {
             let member = Member::new(g.name.as_str(), 0, 0);

@@ -59,8 +59,10 @@ pub fn obstacle(settings: &LifecycleSettings, group: &Group) -> Option<&'static 
         .is_some_and(|s| PASSED_SIGNALS.iter().all(|(name, _)| s != *name));
     let terminal = container.tty == Some(true) || container.stdin == Some(true);
     // A paused process listens on no port.
-    let by_port = [&container.liveness_probe, &container.startup_probe];
-    let mut by_port = by_port.into_iter().flatten().filter(|p| p.exec.is_none());
+    let mut by_port = [&container.liveness_probe, &container.startup_probe]
+        .into_iter()
+        .flatten()
+        .filter(|p| p.exec.is_none());
     let taken = volumes.any(|v| [SUPERVISOR_VOLUME, SUPERVISOR_PROGRAM].contains(&&*v.name))
         || inits
             .chain(&pod.containers)
@@ -188,8 +190,9 @@ fn mount(volume: &str, path: &str) -> VolumeMount {
 /// call.
 fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InPlace) {
     let own = container.env.iter().flatten().map(|v| v.name.as_str());
-    let kept = own.filter(|name| SET_BY_SUPERVISOR.contains(name));
-    let kept = kept.flat_map(|name| ["--keep-env", name]);
+    let kept = own
+        .filter(|name| SET_BY_SUPERVISOR.contains(name))
+        .flat_map(|name| ["--keep-env", name]);
     let mut exec: Vec<&str> = [program, "exec"].into_iter().chain(kept).collect();
     match policy.shared_memory {
         SharedMemoryPolicy::CleanKnown => {}
@@ -207,8 +210,9 @@ fn wrap(container: &mut Container, program: &str, options: &[&str], policy: &InP
         exec.extend(["--termination-log", path]);
     }
     container.command = Some(call(&[&exec, options], container.command.take()));
-    let delay = Some(after_start(container)).filter(|seconds| *seconds > 0);
-    let delay = delay.map(|seconds| seconds.to_string());
+    let delay = Some(after_start(container))
+        .filter(|seconds| *seconds > 0)
+        .map(|seconds| seconds.to_string());
     for (kind, probe) in [
         ("liveness", &mut container.liveness_probe),
         ("startup", &mut container.startup_probe),
@@ -239,8 +243,11 @@ fn after_start(container: &Container) -> i32 {
 }
 
 fn call(supervisor: &[&[&str]], command: Option<Vec<String>>) -> Vec<String> {
-    let words = [supervisor, &[&["--"]]].concat().concat();
-    let words = words.into_iter().map(str::to_owned);
+    let words = [supervisor, &[&["--"]]]
+        .concat()
+        .concat()
+        .into_iter()
+        .map(str::to_owned);
     words.chain(command.unwrap_or_default()).collect()
 }
 
@@ -259,9 +266,12 @@ fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
 /// the pod requests no more, keeps its QoS class, and satisfies the same `LimitRange`s.
 fn init_resources(training: &ResourceRequirements) -> Option<ResourceRequirements> {
     let copied = |amounts: &Option<BTreeMap<String, Quantity>>| {
-        let amounts = amounts.iter().flatten();
-        let amounts = amounts.filter(|(name, _)| RESOURCES.contains(&name.as_str()));
-        let amounts: BTreeMap<_, _> = amounts.map(|(n, q)| (n.clone(), q.clone())).collect();
+        let amounts: BTreeMap<_, _> = amounts
+            .iter()
+            .flatten()
+            .filter(|(name, _)| RESOURCES.contains(&name.as_str()))
+            .map(|(n, q)| (n.clone(), q.clone()))
+            .collect();
         (!amounts.is_empty()).then_some(amounts)
     };
     let (requests, limits) = (copied(&training.requests), copied(&training.limits));

@@ -216,8 +216,10 @@ impl<'m> BarrierGroup<'m> {
             return Place::OfPods;
         }
         let Some(pod) = self.facts.current(self.entry, &first) else {
-            let kept = order.coordinator.clone();
-            let kept = kept.filter(|_| self.ledger.completed.contains(&first));
+            let kept = order
+                .coordinator
+                .clone()
+                .filter(|_| self.ledger.completed.contains(&first));
             return kept.map_or(Place::OfPods, Place::At);
         };
         match &pod.pod_ip {
@@ -230,8 +232,10 @@ impl<'m> BarrierGroup<'m> {
     }
 
     fn supervised(&self, member: &'m Member) -> Option<MemberObservation<'m>> {
-        let pod = self.facts.current(self.entry, member);
-        let pod = pod.filter(|p| p.is_supervised())?;
+        let pod = self
+            .facts
+            .current(self.entry, member)
+            .filter(|p| p.is_supervised())?;
         Some(self.facts.observe(member, pod))
     }
 

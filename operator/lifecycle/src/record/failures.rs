@@ -185,8 +185,9 @@ fn waits_for_status(pass: &mut DomainPass<'_>, failure: &Failure) -> bool {
     let spent = verdict.counted && !pass.ledger.budget.has_unit_left(limits, now);
     let action = verdict.action;
     let is_final = action.ends_workload() || spent;
-    let status = failure.confirmed_by;
-    let status = status.filter(|_| is_final || action.replaces_pods());
+    let status = failure
+        .confirmed_by
+        .filter(|_| is_final || action.replaces_pods());
     let dependent = is_final && may_break(pass.facts, pass.ledger, pass.scope.gang);
     // A later time indicates a wrong clock.
     let by = Some(failure.cause.time + DETECTED_LATER);

@@ -61,8 +61,9 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     let minimum = (gang.min_count.max(0) as usize).saturating_sub(completed.count());
     let assigned = facts.assigned_nodes(&gang.key);
     let needed = minimum.max(assigned.keys().filter(|m| goes_on(m)).count());
-    let pods = facts.current_pods(ledger, gang);
-    let pods = pods.filter_map(|(member, pod)| pod.filter(|_| goes_on(member)));
+    let pods = facts
+        .current_pods(ledger, gang)
+        .filter_map(|(member, pod)| pod.filter(|_| goes_on(member)));
     let bound = pods.filter(|pod| pod.node.is_some());
     let since: Vec<DateTime<Utc>> = bound.map(bound_since).collect();
     let last = since.iter().copied().max()?;

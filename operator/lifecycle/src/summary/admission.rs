@@ -75,8 +75,9 @@ impl Admission<'_, '_> {
     fn is_placed_whole(&self, gang: &Gang) -> bool {
         let assigned = self.facts.assigned_nodes(&gang.key);
         let completed = &self.ledger.completed;
-        let placed = gang.members();
-        let placed = placed.filter(|m| assigned.contains_key(*m) || completed.contains(*m));
+        let placed = gang
+            .members()
+            .filter(|m| assigned.contains_key(*m) || completed.contains(*m));
         gang.basic || placed.count() >= gang.min_count.max(0) as usize
     }
 

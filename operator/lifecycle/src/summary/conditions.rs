@@ -312,10 +312,13 @@ fn not_ready(
         let message = format!("{message}; {outage}");
         return condition(false, reasons::NODES_NOT_READY, message);
     }
-    let placed = facts.gangs.iter();
-    let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
-    let pods = placed.flat_map(|gang| facts.current_pods(ledger, gang));
-    let pods = pods.filter_map(|(member, pod)| Some((member, pod?)));
+    let placed = facts
+        .gangs
+        .iter()
+        .filter(|gang| facts.placement(ledger, &gang.key).is_some());
+    let pods = placed
+        .flat_map(|gang| facts.current_pods(ledger, gang))
+        .filter_map(|(member, pod)| Some((member, pod?)));
     match start_problem::worst(facts, pods, wake) {
         Some(problem) => {
             let message = format!("{message}; {}", problem.message);
@@ -380,8 +383,11 @@ fn without_node(facts: &Facts<'_>, ledger: &Ledger, key: &DomainKey) -> Option<S
     };
     let members = facts.domain(key)?.members.iter().filter(waits).count();
     let verb = if members == 1 { "has" } else { "have" };
-    let why = facts.gang_view(&gang.key)?.waiting.as_ref();
-    let why = why.map_or(String::new(), |wait| format!(": {}", wait.message));
+    let why = facts
+        .gang_view(&gang.key)?
+        .waiting
+        .as_ref()
+        .map_or(String::new(), |wait| format!(": {}", wait.message));
     (members > 0).then(|| format!("{} {verb} no node{why}", count(members, "member")))
 }
 

@@ -79,12 +79,15 @@ fn nodes_without_agent<'f>(
     wake: &mut Wake,
 ) -> BTreeMap<&'f str, bool> {
     let mut without: BTreeMap<&str, bool> = BTreeMap::new();
-    let placed = facts.gangs.iter();
-    let placed = placed.filter(|gang| facts.placement(ledger, &gang.key).is_some());
+    let placed = facts
+        .gangs
+        .iter()
+        .filter(|gang| facts.placement(ledger, &gang.key).is_some());
     for (gang, domain) in placed.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
         let assigned = facts.assigned_nodes(&gang.key);
-        let entry = ledger.domain(&domain.key);
-        let entry = entry.filter(|_| may_have_supervisors(gang));
+        let entry = ledger
+            .domain(&domain.key)
+            .filter(|_| may_have_supervisors(gang));
         for member in &domain.members {
             let node = assigned.get(member).map(NodeName::as_str);
             let Some(node) = node.filter(|n| !facts.can_stop(n)) else {

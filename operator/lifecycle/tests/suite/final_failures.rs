@@ -117,8 +117,9 @@ fn a_spent_budget_keeps_the_log_of_a_container_that_its_kubelet_has_restarted() 
     let pod = w.pod("g", 1);
     assert!(over(&pod), "{:?}", pod.status);
     let shown = &pod.status.unwrap().container_statuses.unwrap()[0];
-    let ends = [shown.state.clone(), shown.last_state.clone()].into_iter();
-    let ends = ends.filter_map(|state| Some(state?.terminated?.exit_code));
+    let ends = [shown.state.clone(), shown.last_state.clone()]
+        .into_iter()
+        .filter_map(|state| Some(state?.terminated?.exit_code));
     assert!(ends.into_iter().any(|code| code == 3), "{shown:?}");
 }
 

@@ -93,8 +93,7 @@ fn without_agent_pods() -> (Solo, Vec<Value>) {
     }
     drop(store);
     w.later(60);
-    let agents = agents.iter().map(|(_, pod)| Value::clone(pod));
-    let agents = agents.collect();
+    let agents = agents.iter().map(|(_, pod)| Value::clone(pod)).collect();
     (w, agents)
 }
 

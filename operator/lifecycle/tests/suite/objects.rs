@@ -179,9 +179,10 @@ fn a_variable_that_the_docs_do_not_list_and_a_row_without_a_variable_are_noticed
     w.settle();
     let env = w.pod("g", 0).spec.unwrap().containers[0].env.clone();
     let names = env.unwrap().into_iter().map(|v| v.name).collect();
-    let page = PAGE.replace("\n| `LOCAL_RANK`", "\n`LOCAL_RANK`");
-    let page = page.replace("\n| `RANK`", "\n`RANK`");
-    let page = page.replace("\n| `WORLD_SIZE`", "\n`WORLD_SIZE`");
+    let page = PAGE
+        .replace("\n| `LOCAL_RANK`", "\n`LOCAL_RANK`")
+        .replace("\n| `RANK`", "\n`RANK`")
+        .replace("\n| `WORLD_SIZE`", "\n`WORLD_SIZE`");
     let without = page.replace("\n| `MASTER_PORT`", "\n`MASTER_PORT`");
     assert_eq!(differ(&without, &names), ["MASTER_PORT"]);
     let with = format!("{page}\n| `LOCKSTEP_MOOD` | good |\n");

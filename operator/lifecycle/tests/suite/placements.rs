@@ -135,10 +135,11 @@ fn a_gang_that_does_not_start_in_time_releases_its_placement() {
     assert_eq!(w.status().phase, Some(Phase::Running));
     assert!(w.pods().iter().all(|p| node_of(p) != Some("n0")));
     assert_eq!(w.status().restarts.counted, 0);
-    let backoffs = w.written();
-    let mut backoffs = backoffs.iter().flat_map(|s| &s.gangs);
-    let why = backoffs.find_map(|g| Some(g.backoff.as_ref()?.message.clone()));
-    let why = why.expect("it backed off");
+    let written = w.written();
+    let mut backoffs = written.iter().flat_map(|s| &s.gangs);
+    let why = backoffs
+        .find_map(|g| Some(g.backoff.as_ref()?.message.clone()))
+        .expect("it backed off");
     // The kubelet's own reason must be visible.
     let waits = "(failurePolicy.startDeadlineSeconds): volumes or network are not ready";
     assert!(why.contains(waits), "{why}");

@@ -355,8 +355,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
         Some(Phase::Running) => {
             prop_assert!(status.domains.iter().all(|d| !d.is_restarting()));
             let world = Membership::of(&spec, &status);
-            let done = parse_indexes(&status.groups[0].completed_indexes);
-            let done = done.expect("indexes");
+            let done = parse_indexes(&status.groups[0].completed_indexes).expect("indexes");
             let replicas = 0..spec.replicas_of(&spec.groups[0]);
             let unfinished =
                 replicas.filter(|r| world.contains(&Member::new("g", *r, 0)) && !done.contains(r));

@@ -183,8 +183,12 @@ fn a_finished_workload_has_only_its_final_conditions_set_to_true() {
         (Phase::Failed, vec![types::FAILED, types::STALLED]),
     ] {
         let s = in_phase(phase).status();
-        let holds = s.conditions.iter().filter(|c| c.status == true.into());
-        let mut holds: Vec<&str> = holds.map(|c| c.type_.as_str()).collect();
+        let mut holds: Vec<&str> = s
+            .conditions
+            .iter()
+            .filter(|c| c.status == true.into())
+            .map(|c| c.type_.as_str())
+            .collect();
         holds.sort_unstable();
         assert_eq!(holds, expected);
         assert!(find(&s.conditions, types::READY).is_none());
@@ -195,8 +199,13 @@ fn a_finished_workload_has_only_its_final_conditions_set_to_true() {
 fn argo_health(workload: &TrainingWorkload) -> (String, String) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let page = std::fs::read_to_string(root.join("docs/gitops.md")).unwrap();
-    let script = page.split_once("```lua\n").unwrap().1;
-    let script = script.split_once("```").unwrap().0;
+    let script = page
+        .split_once("```lua\n")
+        .unwrap()
+        .1
+        .split_once("```")
+        .unwrap()
+        .0;
     // As in Argo CD: the object is a global, and the script returns the health.
     let lua = Lua::new();
     let object = serde_json::to_value(workload).unwrap();

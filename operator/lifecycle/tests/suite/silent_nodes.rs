@@ -75,8 +75,11 @@ fn a_rank_that_fails_behind_a_partition_is_started_by_its_kubelet_and_held_for_g
         assert_eq!(on(&mut w, &node), [0; 0], "{}", w.story(20));
     }
     let table = w.node(&node).runtime.table().all();
-    let again = table.iter().flat_map(|(_, view)| &view.containers);
-    let again = again.filter(|c| c.alive() && c.attempt > 0).count();
+    let again = table
+        .iter()
+        .flat_map(|(_, view)| &view.containers)
+        .filter(|c| c.alive() && c.attempt > 0)
+        .count();
     assert_eq!(again, 2, "containers that wait at the barrier");
     w.fault(&node, |f| f.cut_off = false);
     w.settle();

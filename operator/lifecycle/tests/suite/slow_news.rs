@@ -255,8 +255,9 @@ fn members_of_an_agent_silent_during_a_first_start_are_replaced_eventually() {
     w.rounds(40);
     let written = w.written();
     let mut backoffs = written.iter().flat_map(|s| &s.gangs);
-    let why = backoffs.find_map(|g| Some(g.backoff.as_ref()?.message.clone()));
-    let why = why.expect("it backed off");
+    let why = backoffs
+        .find_map(|g| Some(g.backoff.as_ref()?.message.clone()))
+        .expect("it backed off");
     let says = "nothing was heard of the supervisor within 5 min (5 times";
     assert!(why.contains(says), "{why}");
 }

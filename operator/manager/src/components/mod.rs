@@ -62,8 +62,10 @@ impl Components {
             return self.remove_agents(client).await;
         };
         let deployments = Api::<Deployment>::namespaced(client.clone(), &self.namespace);
-        let owner = deployments.get(&self.deployment).await;
-        let owner = owner.with_context(|| format!("deployment {}", self.deployment))?;
+        let owner = deployments
+            .get(&self.deployment)
+            .await
+            .with_context(|| format!("deployment {}", self.deployment))?;
         let object = daemon_set(agents, &self.namespace, &owner)?;
         apply(client, Some(&self.namespace), &object).await
     }

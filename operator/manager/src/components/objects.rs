@@ -108,8 +108,10 @@ pub fn daemon_set(
     set.metadata.namespace = Some(namespace.to_owned());
     let owner = owner.owner_ref(&()).context("the Deployment has a UID")?;
     set.owner_references_mut().push(owner);
-    let spec = set.data.pointer_mut("/spec/template/spec");
-    let spec = spec.context("a pod spec")?;
+    let spec = set
+        .data
+        .pointer_mut("/spec/template/spec")
+        .context("a pod spec")?;
     // From JSON, which the program needs for pods anyway. YAML would add a second deserializer of
     // every pod type.
     let mut pod: PodSpec = serde_json::from_value(spec.take())?;
@@ -126,8 +128,9 @@ fn point_at(container: &mut Container, runtime: &RuntimeEndpoint) -> Result<()> 
     let arg = args.find(|a| a.starts_with(ENDPOINT));
     *arg.context("the argument with the endpoint")? = format!("{ENDPOINT}{runtime}");
     let mut mounts = container.volume_mounts.iter_mut().flatten();
-    let mount = mounts.find(|m| m.name == RUNTIME);
-    let mount = mount.context("the mount of the runtime's folder")?;
+    let mount = mounts
+        .find(|m| m.name == RUNTIME)
+        .context("the mount of the runtime's folder")?;
     mount.mount_path.clone_from(&runtime.folder);
     Ok(())
 }
@@ -135,8 +138,9 @@ fn point_at(container: &mut Container, runtime: &RuntimeEndpoint) -> Result<()> 
 fn mount(pod: &mut PodSpec, runtime: &RuntimeEndpoint) -> Result<()> {
     let mut volumes = pod.volumes.iter_mut().flatten();
     let volume = volumes.find(|v| v.name == RUNTIME);
-    let source = volume.and_then(|v| v.host_path.as_mut());
-    let source = source.context("the volume of the runtime's folder")?;
+    let source = volume
+        .and_then(|v| v.host_path.as_mut())
+        .context("the volume of the runtime's folder")?;
     ensure!(source.type_.as_deref() == Some("Directory"), "a folder");
     source.path.clone_from(&runtime.folder);
     Ok(())

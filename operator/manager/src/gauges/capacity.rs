@@ -96,10 +96,15 @@ fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accele
         .iter()
         .filter_map(|pod| Some((pod.member.as_ref()?, pod.holds()?)))
         .collect();
-    let assigned = gang.group.assigned.iter().flat_map(|a| a.iter());
-    let assigned = assigned.map(|(member, node)| (member, node.as_str()));
-    let missing = assigned.filter(|place| !there.contains(place));
-    let missing = missing.map(|(member, node)| (node, &member.group, 1));
+    let assigned = gang
+        .group
+        .assigned
+        .iter()
+        .flat_map(|a| a.iter())
+        .map(|(member, node)| (member, node.as_str()));
+    let missing = assigned
+        .filter(|place| !there.contains(place))
+        .map(|(member, node)| (node, &member.group, 1));
     let reserved = gang.group.status.reservation.iter().flat_map(|r| &r.nodes);
     let kept = reserved.flat_map(|kept| {
         let groups = kept.members.iter();

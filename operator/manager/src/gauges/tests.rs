@@ -325,12 +325,15 @@ fn beyond_the_series_limit_the_oldest_running_workloads_are_shown() {
     }
     let shown = |max: usize| {
         let lines = world.shows_single(max);
-        let names = lines.iter().filter_map(|l| {
-            l.strip_prefix(r#"lockstep_workload_attempt{namespace="ml",name=""#)?
-                .split('"')
-                .next()
-        });
-        let names = names.map(str::to_owned).collect::<Vec<_>>();
+        let names = lines
+            .iter()
+            .filter_map(|l| {
+                l.strip_prefix(r#"lockstep_workload_attempt{namespace="ml",name=""#)?
+                    .split('"')
+                    .next()
+            })
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
         let left_out = lines
             .iter()
             .find_map(|l| l.strip_prefix("lockstep_workloads_not_shown "));

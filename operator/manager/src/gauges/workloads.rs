@@ -203,8 +203,10 @@ impl Shown {
         help: &str,
         of: impl Fn(&TrainingWorkloadStatus) -> i64,
     ) -> Result<(), fmt::Error> {
-        let values = self.workloads.iter();
-        let values = values.map(|(key, w)| (labels(key), w.status.as_ref().map_or(0, &of)));
+        let values = self
+            .workloads
+            .iter()
+            .map(|(key, w)| (labels(key), w.status.as_ref().map_or(0, &of)));
         gauge(encoder, name, help, values)
     }
 }

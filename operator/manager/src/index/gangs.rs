@@ -50,8 +50,11 @@ impl State {
     /// Names of pod groups start with the workload's name.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
-        let behind = self.pod_groups.range(first.clone()..).map(|(key, _)| key);
-        let behind = behind.take_while(|key| key.namespace == first.namespace);
+        let behind = self
+            .pod_groups
+            .range(first.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.namespace == first.namespace);
         let named = behind.take_while(|key| key.name.starts_with(&*first.name));
         let keys: Vec<Key> = named.cloned().collect();
         for key in keys {

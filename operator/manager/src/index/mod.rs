@@ -255,8 +255,11 @@ impl<W: Watched> Feed<W> {
     /// Includes unreadable objects.
     fn known(index: &Index) -> BTreeSet<Key> {
         let state = index.state.read();
-        let unreadable = state.unreadable.keys().filter(|(kind, _)| *kind == W::KIND);
-        let unreadable = unreadable.map(|(_, key)| key.clone());
+        let unreadable = state
+            .unreadable
+            .keys()
+            .filter(|(kind, _)| *kind == W::KIND)
+            .map(|(_, key)| key.clone());
         W::keys(&state).into_iter().chain(unreadable).collect()
     }
 

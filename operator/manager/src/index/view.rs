@@ -36,9 +36,10 @@ impl State {
             disrupted.remove(member);
         }
         let pod_groups = self.gangs_of(&id);
-        let gangs = pod_groups.iter();
-        let gangs = gangs.map(|(key, group)| (key.clone(), GangView::read(group)));
-        let gangs: BTreeMap<GangKey, GangView> = gangs.collect();
+        let gangs: BTreeMap<GangKey, GangView> = pod_groups
+            .iter()
+            .map(|(key, group)| (key.clone(), GangView::read(group)))
+            .collect();
         let names = node_names(&pods, &gangs);
         let service = workload.spec.network.subdomain_of(&key.name);
         Some(WorkloadView {

@@ -118,8 +118,10 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
 /// the last request (`rest.BeforeDelete`), which says nothing about the first.
 fn deletion_requested_at(partial: &PartialPod) -> Option<DateTime<Utc>> {
     let over = partial.metadata.deletion_timestamp.as_ref().and_then(utc)?;
-    let grace = partial.metadata.deletion_grace_period_seconds;
-    let grace = grace.filter(|seconds| *seconds > 0)?;
+    let grace = partial
+        .metadata
+        .deletion_grace_period_seconds
+        .filter(|seconds| *seconds > 0)?;
     Some(over - TimeDelta::try_seconds(grace)?)
 }
 

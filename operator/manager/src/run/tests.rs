@@ -213,11 +213,10 @@ fn status(n: usize, step: usize) -> Value {
     let well = WELL
         .iter()
         .filter(|(type_, ..)| other.iter().all(|(t, ..)| t != type_));
-    let conditions = well.chain(other).map(|(type_, status, reason)| {
+    let conditions: Vec<Value> = well.chain(other).map(|(type_, status, reason)| {
         json!({"type": type_, "status": if *status { "True" } else { "False" }, "reason": reason, "message": "",
             "lastTransitionTime": format!("2026-11-18T11:0{step}:00Z")})
-    });
-    let conditions: Vec<Value> = conditions.collect();
+    }).collect();
     let kind = CauseKind::ALL[n / NAMESPACES % CauseKind::ALL.len()];
     let action = ACTIONS[n % ACTIONS.len()];
     let incident = json!({"domain": "workload", "attempt": 1, "action": action.as_str(), "counted": kind.is_counted(),

@@ -110,10 +110,11 @@ impl FakeApi {
     /// Deletes an object, as another client.
     pub fn delete(&self, resource: &str, name: &str) {
         let addresses: Vec<Address> = self.store.lock().objects.keys().cloned().collect();
-        let mut found = addresses
+        let found = addresses
             .iter()
-            .filter(|(r, _, n)| r == resource && n == name);
-        let found = found.next().expect("the object exists");
+            .filter(|(r, _, n)| r == resource && n == name)
+            .next()
+            .expect("the object exists");
         self.remove(found);
     }
 

@@ -29,8 +29,10 @@ const PODS: usize = 3;
 
 /// Runs are deterministic, unless `PROPTEST_CASES` or `PROPTEST_RNG_SEED` is set.
 fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES");
-    let cases = cases.ok().and_then(|n| n.parse().ok()).unwrap_or(40);
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(40);
     let mut config = ProptestConfig {
         cases,
         max_shrink_iters: 150,
@@ -419,10 +421,14 @@ impl Node {
         self.apply(Step::Order)?;
         self.calm(12)?;
         let arrival = self.written.arrivals.first();
-        let came = arrival.map(|a| (a.attempt, a.pods.iter().map(|p| p.container_id.clone())));
-        let came = came.map(|(attempt, ids)| (attempt, ids.collect::<BTreeSet<_>>()));
-        let running = self.pods.iter().flat_map(|p| &p.containers);
-        let running = running.filter(|c| c.seen.exit.is_none());
+        let came = arrival
+            .map(|a| (a.attempt, a.pods.iter().map(|p| p.container_id.clone())))
+            .map(|(attempt, ids)| (attempt, ids.collect::<BTreeSet<_>>()));
+        let running = self
+            .pods
+            .iter()
+            .flat_map(|p| &p.containers)
+            .filter(|c| c.seen.exit.is_none());
         let all = running.map(|c| c.seen.id.clone()).collect::<BTreeSet<_>>();
         prop_assert_eq!(came, Some((self.order.attempt, all)));
         for truth in &self.pods {

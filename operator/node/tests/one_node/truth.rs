@@ -86,10 +86,13 @@ impl Truth {
     /// Restart count known to the manager: of the last reported failure in the current attempt,
     /// else of the newest container.
     pub(super) fn restarts_seen(&self, attempt: i64, told: &[Report]) -> i32 {
-        let failed = told.iter().filter(|r| {
-            r.pod_uid == self.pod.uid && r.attempt == attempt && r.kind == ReportKind::Exited
-        });
-        let failed = failed.filter(|r| r.exit_code != 0).map(|r| r.restarts);
+        let failed = told
+            .iter()
+            .filter(|r| {
+                r.pod_uid == self.pod.uid && r.attempt == attempt && r.kind == ReportKind::Exited
+            })
+            .filter(|r| r.exit_code != 0)
+            .map(|r| r.restarts);
         failed.max().unwrap_or(self.started - 1)
     }
 

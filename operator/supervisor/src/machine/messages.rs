@@ -12,8 +12,9 @@ pub(super) fn rendezvous(release: &Release) -> String {
         1 => Some("1 member".to_owned()),
         n => Some(format!("{n} members")),
     };
-    let coordinator = release.coordinator;
-    let coordinator = coordinator.map(|c| format!("coordinator {}", SocketAddr::new(c.ip, c.port)));
+    let coordinator = release
+        .coordinator
+        .map(|c| format!("coordinator {}", SocketAddr::new(c.ip, c.port)));
     let known: Vec<String> = members.into_iter().chain(coordinator).collect();
     if known.is_empty() {
         return String::new();

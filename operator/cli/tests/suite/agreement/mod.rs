@@ -50,8 +50,12 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
     let groups = objects.groups.iter().chain([&new_group]);
     let mut gangs = Vec::new();
     for (workload, group) in workloads.zip(groups) {
-        let class = group.spec.gang.priority_class_name.as_ref();
-        let class = class.and_then(|name| objects.classes.iter().find(|c| c.name == *name));
+        let class = group
+            .spec
+            .gang
+            .priority_class_name
+            .as_ref()
+            .and_then(|name| objects.classes.iter().find(|c| c.name == *name));
         let priority = class.and_then(|c| c.preemption_priority);
         let gang = GangInput::read(group, workload, priority, PodSource::Templates, None);
         gangs.push(Arc::new(gang.unwrap()));
@@ -75,8 +79,10 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
         .iter()
         .cloned()
         .partition(|g| Some(g.uid()) == new_group.metadata.uid.as_deref());
-    let reserve = others.iter().filter(|g| g.status.reservation.is_some());
-    let reserve = reserve.count();
+    let reserve = others
+        .iter()
+        .filter(|g| g.status.reservation.is_some())
+        .count();
     (input, new.into_iter().next().unwrap(), reserve)
 }
 

@@ -58,8 +58,10 @@ impl Watched for Pods {
             }
         }
         let old = state.pods.remove(&key);
-        let before = old.as_ref().and_then(|old| old.member.as_ref());
-        let before = before.map(|(_, view)| &**view);
+        let before = old
+            .as_ref()
+            .and_then(|old| old.member.as_ref())
+            .map(|(_, view)| &**view);
         let heard = |view: PodView| Arc::new(view.heard(before, state.heard_at));
         let entry = PodEntry {
             uid,
@@ -212,8 +214,9 @@ impl Watched for PriorityClasses {
 
 /// The default class includes workloads without a class.
 fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
-    let concerned = state.workloads.iter();
-    let concerned = concerned
+    let concerned = state
+        .workloads
+        .iter()
         .filter(|(_, w)| is_of_class(w.spec.priority_class_name.as_deref(), name, default));
     touched
         .workloads

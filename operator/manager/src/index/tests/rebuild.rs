@@ -262,9 +262,10 @@ fn whatever_has_happened_the_index_is_that_of_a_manager_that_starts_now() {
         for service in ["w0", "w1", "s1", "s2"] {
             let mut touched = Touched::default();
             state.touch_service(&Key::new("ml", service), &mut touched);
-            let in_need = state.workloads.iter();
-            let in_need =
-                in_need.filter(|(key, w)| w.spec.network.subdomain_of(&key.name) == service);
+            let in_need = state
+                .workloads
+                .iter()
+                .filter(|(key, w)| w.spec.network.subdomain_of(&key.name) == service);
             prop_assert_eq!(
                 touched.workloads,
                 in_need.map(|(key, _)| key.clone()).collect()
