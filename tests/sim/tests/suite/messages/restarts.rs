@@ -77,6 +77,17 @@ pub(super) const STORIES: &[Story] = &[
         w.wait(200);
         w
     }),
+    ("waits for an image", || {
+        let mut w = Solo::supervised(gang(2));
+        w.until("a sandbox", |w| {
+            let pods = w.pods().into_iter().filter_map(|pod| pod.status?.conditions);
+            let mut conditions = pods.flatten();
+            conditions.any(|c| c.type_ == "PodReadyToStartContainers" && c.status == "True")
+        });
+        w.faults(|f| f.starts_nothing = true);
+        w.wait(60);
+        w
+    }),
     ("is not heard of at the barrier", || unheard(2)),
     ("is not heard of at the barrier on any of two nodes", || {
         unheard(4)
