@@ -80,7 +80,10 @@ pub(super) const STORIES: &[Story] = &[
     ("waits for an image", || {
         let mut w = Solo::supervised(gang(2));
         w.until("a sandbox", |w| {
-            let pods = w.pods().into_iter().filter_map(|pod| pod.status?.conditions);
+            let pods = w
+                .pods()
+                .into_iter()
+                .filter_map(|pod| pod.status?.conditions);
             let mut conditions = pods.flatten();
             conditions.any(|c| c.type_ == "PodReadyToStartContainers" && c.status == "True")
         });
