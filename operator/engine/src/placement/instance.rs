@@ -11,6 +11,7 @@ use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
     cluster::{Cluster, take},
     infeasible::{DomainPath, Shortfall},
+    method::Method,
     problem::{Demand, DimIx, NodeIx, NodeSet, Shape},
 };
 
@@ -31,6 +32,7 @@ pub(crate) struct PlacementInstance<'a> {
     pub kinds: RefCell<KindTable>,
     /// Kinds of domains that this search has computed.
     pub domain_kinds: RefCell<KindTable>,
+    pub without: Option<Method>,
 }
 
 /// The resource by which the fit of a shape is judged.
@@ -77,7 +79,12 @@ impl<'a> PlacementInstance<'a> {
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
             domain_kinds: RefCell::default(),
+            without: None,
         }
+    }
+
+    pub fn uses(&self, method: Method) -> bool {
+        self.without != Some(method)
     }
 
     /// The same gang on a part of the cluster. `part` has these nodes in this order. `demand` is
@@ -104,6 +111,7 @@ impl<'a> PlacementInstance<'a> {
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
             domain_kinds: RefCell::default(),
+            without: self.without,
         }
     }
 
