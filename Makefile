@@ -302,14 +302,14 @@ bench: ## Times of the engine's decisions over RUNS runs, instruction counts, th
 	tests/bench/run.sh
 
 .PHONY: bench-quality
-bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.jsonl OBJECTIVE=strict|least-work ARM=engine|kep|ratio
+bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.jsonl OBJECTIVE=strict|least-work ARM=engine|kep|ratio|no-METHOD
 	$(CARGO) run -q --release --bin bench-quality -- $(INSTANCES) $(OUT) $(or $(OBJECTIVE),strict) $(or $(ARM),engine)
 
 .PHONY: bench-two-shapes
-bench-two-shapes: ## Victims for gangs of two shapes beside proven optima, the tables of docs/benchmarks.md (needs Python 3)
+bench-two-shapes: ## Victims for gangs of two shapes beside proven optima, the tables of docs/benchmarks.md; ARM=no-METHOD (needs Python 3)
 	python3 tests/bench/quality/generate.py target/two-shapes
 	for order in strict least-work; do \
-		$(CARGO) run -q --release --bin bench-quality -- target/two-shapes target/two-shapes-$$order.jsonl $$order; \
+		$(CARGO) run -q --release --bin bench-quality -- target/two-shapes target/two-shapes-$$order.jsonl $$order $(or $(ARM),engine); \
 		python3 tests/bench/quality/score.py target/two-shapes tests/bench/quality/optima.jsonl $$order target/two-shapes-$$order.jsonl; \
 	done
 

@@ -60,6 +60,7 @@
 
 mod cluster;
 mod infeasible;
+mod method;
 mod objective;
 mod placement;
 mod preempt;
@@ -71,6 +72,7 @@ mod test_runner;
 
 pub use cluster::{Cluster, ClusterNode};
 pub use infeasible::{DomainPath, Infeasible, Names, Shortfall};
+pub use method::Method;
 pub use objective::{Bound, EvictionCost};
 pub use placement::{PLACEMENT_STEPS, place, place_if_it_fits, place_within};
 pub use preempt::{

@@ -1,15 +1,18 @@
-//! Gangs that the cluster could not hold even without other work.
+//! Gangs that the cluster could not hold even without other work, and the nodes that hold no pod of a
+//! gang.
 
 use std::sync::Arc;
 
 use lockstep_api::scheduling::TopologyLevel;
 use lockstep_api::workload::TopologyMode;
-use lockstep_engine::{Cluster, Demand, KeyIx, Names, NodeIx, NodeSet, Shape, place};
+use lockstep_engine::{
+    Cluster, Demand, DimIx, KeyIx, Names, NodeIx, NodeSet, Shape, Shortfall, place,
+};
 
 use crate::cluster::Snapshot;
 use crate::node::Node;
 use crate::request::PlacementRequest;
-use crate::unsuitable_nodes::{Misfit, UnsuitableNodes, key_field};
+use crate::unsuitable_nodes::{Misfit, Scattered, UnsuitableNodes, key_field};
 
 /// Prefixes of taints that follow the state of a node.
 const TEMPORARY_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
@@ -34,11 +37,29 @@ impl PlacementRequest {
         }
         let short = place(&empty, &alone).err()?;
         let shortfall = short.shortfall()?;
-        let of_pod = self.unsuitable(snapshot, &empty, &alone, shortfall.shape);
-        Some(of_pod.map_or_else(
-            || Misfit::Cluster(short.describe(snapshot.dims())),
-            |nodes| Misfit::Pod(Box::new(nodes)),
-        ))
+        let nodes = Box::new(self.unsuitable(snapshot, &empty, &alone, shortfall.shape));
+        let short = short.describe(snapshot.dims());
+        Some(match nodes.suitable {
+            0 => Misfit::Pod(nodes),
+            _ if nodes.is_empty() => Misfit::Cluster(short),
+            _ => Misfit::Nodes { short, nodes },
+        })
+    }
+
+    /// Nodes that hold no pod of the shape that does not fit, and free capacity in parts that are too
+    /// small. `None` if there are none. `demand`: of this request. `free`: capacity that the gang may
+    /// use.
+    pub fn unsuitable_nodes(
+        &self,
+        snapshot: &Snapshot,
+        free: &Cluster,
+        demand: &Demand,
+        short: &Shortfall,
+    ) -> Option<UnsuitableNodes> {
+        let empty = snapshot.free_capacity().without_pods();
+        let mut nodes = self.unsuitable(snapshot, &empty, demand, short.shape);
+        nodes.scattered = scattered(snapshot, free, &demand.shapes[short.shape], short.dim);
+        (!nodes.is_empty()).then_some(nodes)
     }
 
     /// For each template, the nodes that may admit it at some time.
@@ -53,15 +74,17 @@ impl PlacementRequest {
         sets.collect()
     }
 
-    /// Nodes by the check that a pod of a shape fails. `None` if some node holds such a pod.
+    /// Nodes by the check that a pod of a shape fails.
     fn unsuitable(
         &self,
         snapshot: &Snapshot,
         empty: &Cluster,
         demand: &Demand,
         at: usize,
-    ) -> Option<UnsuitableNodes> {
+    ) -> UnsuitableNodes {
         let shape = &demand.shapes[at];
+        let template = self.templates.get(at);
+        let is_closed = |ix| template.is_some_and(|t| t.closed.contains(ix));
         let required = self.topology.iter();
         let required = required.filter(|level| level.mode == TopologyMode::Required);
         let required = required.map(|level| (level, snapshot.dims().key(&level.key)));
@@ -71,9 +94,15 @@ impl PlacementRequest {
             ..UnsuitableNodes::default()
         };
         let mut nearest: Option<(u128, String)> = None;
-        for (ix, _) in nodes(snapshot) {
+        for (ix, node) in nodes(snapshot) {
             if !demand.admits(shape, ix) {
-                found.unmatched += 1;
+                *match node {
+                    _ if demand.excluded.contains(ix) => &mut found.avoided,
+                    _ if is_closed(ix) => &mut found.closed,
+                    node if node.unschedulable => &mut found.cordoned,
+                    node if !node.state.is_ready() => &mut found.not_ready,
+                    _ => &mut found.unmatched,
+                } += 1;
             } else if let Some(miss) = shortage(snapshot, empty.allocatable(ix), shape) {
                 found.too_small += 1;
                 nearest = nearest.into_iter().chain([miss]).min();
@@ -83,15 +112,31 @@ impl PlacementRequest {
             {
                 *found.unlabelled.entry(level.key.clone()).or_default() += 1;
             } else {
-                return None;
+                found.suitable += 1;
             }
         }
         found.nearest_miss = nearest.map(|(_, text)| text).unwrap_or_default();
-        let member = self.templates.get(at).and_then(|t| t.members.first());
+        let member = template.and_then(|t| t.members.first());
         let group = member.filter(|_| self.templates.len() > 1);
         found.group = group.map(|member| member.group.clone());
-        Some(found)
+        found
     }
+}
+
+/// Free amounts below the request of a pod, if they add up to a pod.
+fn scattered(snapshot: &Snapshot, free: &Cluster, shape: &Shape, dim: DimIx) -> Option<Scattered> {
+    let each = shape.request[dim];
+    let eligible = shape.eligible.as_ref()?;
+    let parts = eligible.ones().filter(|&node| node < free.node_count());
+    let parts = parts.map(|node| free.free(node)[dim]);
+    let parts: Vec<i64> = parts.filter(|part| (1..each).contains(part)).collect();
+    let (sum, most) = (parts.iter().sum::<i64>(), *parts.iter().max()?);
+    let names = snapshot.dims();
+    (sum >= each).then(|| Scattered {
+        resource: names.resource(dim),
+        free: names.amount(dim, sum),
+        most: names.amount(dim, most),
+    })
 }
 
 fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (NodeIx, &Node)> {
@@ -320,7 +365,7 @@ mod tests {
             (Some("y"), Some("a")),
             (None, Some("a")),
         ]);
-        let text = "the cluster is too small even without other work: insufficient nvidia.com/gpu in block x, rack a: 1 pod needs 8 more";
+        let text = "too few nodes even without other work: insufficient nvidia.com/gpu in block x, rack a: 1 pod needs 8 more; 2/3 nodes can hold such a pod: 1 without label example.com/block (scheduling.topology.levels)";
         assert_eq!(misfit(&pods(2), &s), Some(of("ExceedsCluster", text)));
         assert_eq!(misfit(&pods(1), &s), None);
     }
@@ -339,6 +384,75 @@ mod tests {
         let replica = |size| in_racks(TopologyScope::Replica, pods(size));
         assert_eq!(misfit(&replica(2), &s), None);
         assert_eq!(misfit(&replica(3), &s).unwrap().0, "ExceedsCluster");
+    }
+
+    /// Five nodes of 8 accelerators, of which only the first two can hold a pod. The gang needs three.
+    #[test]
+    fn too_few_matching_nodes_are_counted_by_cause() {
+        let five = cluster(&[(8, Some("a")); 5]);
+        let pods = |count, on: &[NodeIx]| request(vec![template("w", count, &gpus("8"), on)]);
+        let short = "insufficient nvidia.com/gpu";
+        let causes = [
+            (
+                pods(3, &[0, 1]),
+                five,
+                format!(
+                    "{short}: 1 pod needs 8 more; 2/5 nodes can hold such a pod: 3 did not match nodeSelector, affinity, tolerations or volumes"
+                ),
+            ),
+            (
+                in_racks(TopologyScope::Gang, pods(3, &[0, 1, 2, 3, 4])),
+                cluster(&[
+                    (8, Some("a")),
+                    (8, Some("a")),
+                    (8, None),
+                    (8, None),
+                    (8, None),
+                ]),
+                format!(
+                    "{short} in rack a: 1 pod needs 8 more; 2/5 nodes can hold such a pod: 3 without label {RACK} (scheduling.topology.key)"
+                ),
+            ),
+            (
+                pods(3, &[0, 1, 2, 3, 4]),
+                cluster(&[(8, None), (8, None), (4, None), (2, None), (0, None)]),
+                format!(
+                    "{short}: 1 pod needs 8 more; 2/5 nodes can hold such a pod: 3 too small (nvidia.com/gpu: 4 at most, 8 requested)"
+                ),
+            ),
+        ];
+        for (gang, cluster, text) in causes {
+            let text = format!("too few nodes even without other work: {text}");
+            assert_eq!(misfit(&gang, &cluster), Some(of("ExceedsCluster", &text)));
+        }
+    }
+
+    #[test]
+    fn nodes_of_a_waiting_gang_are_counted_by_state_and_scattered_capacity_is_named() {
+        let mut model = model(&[(8, None), (8, None), (8, None)]);
+        model.upsert_node(Node {
+            unschedulable: true,
+            ..mk_node("n3", 8)
+        });
+        model.upsert_node(Node {
+            state: NodeState::Silent { since: None },
+            ..mk_node("n4", 8)
+        });
+        let waiting = request(vec![template("w", 3, &gpus("8"), &[0, 1, 2])]);
+        let nodes = |model: &ClusterModel| {
+            let s = model.snapshot();
+            let (demand, free) = (waiting.demand(&s).unwrap(), s.free_capacity());
+            let short = place(free, &demand).unwrap_err();
+            let short = short.shortfall().unwrap();
+            let nodes = waiting.unsuitable_nodes(&s, free, &demand, short);
+            nodes.map(|nodes| nodes.to_string())
+        };
+        model.upsert_pod(mk_pod("p", "n0", 4));
+        let text = "3/5 nodes can hold such a pod: 1 cordoned, 1 NotReady";
+        assert_eq!(nodes(&model).as_deref(), Some(text));
+        model.upsert_pod(mk_pod("q", "n1", 3));
+        let text = format!("{text}; 9 nvidia.com/gpu free in parts of at most 5 on a node");
+        assert_eq!(nodes(&model), Some(text));
     }
 
     #[test]

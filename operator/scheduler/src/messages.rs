@@ -355,11 +355,16 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
     }
 }
 
-/// Quality of the choice, if proven.
+/// False if a lower bound is below half of the cost, so it says little about cheaper victims.
+pub fn is_useful_bound(at_least: i64, cost: i64) -> bool {
+    at_least > 0 && at_least.saturating_mul(2) >= cost
+}
+
+/// Quality of the choice, if known.
 fn verdict(intent: &Preemption) -> String {
     if intent.proven {
         "no cheaper set frees enough capacity".to_owned()
-    } else if intent.at_least <= 0 {
+    } else if !is_useful_bound(intent.at_least, intent.cost) {
         "a cheaper set may exist".to_owned()
     } else {
         format!(
@@ -462,7 +467,7 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, victim: &
         exact_gpu_hours(victim.cost),
         exact_gpu_hours(intent.cost)
     );
-    if intent.proven || intent.at_least > 0 {
+    if intent.proven || is_useful_bound(intent.at_least, intent.cost) {
         text = format!("{text}; {}", verdict(intent));
     }
     match &intent.next_best {

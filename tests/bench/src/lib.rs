@@ -1,6 +1,7 @@
 //! Common code of the benchmarks: the instance formats `preempt-quality/1` and `/2`, and the
 //! control arms.
 
+pub mod arms;
 pub mod fleet;
 pub mod growth;
 pub mod instance;

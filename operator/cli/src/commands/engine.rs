@@ -15,7 +15,7 @@ use crate::convert::check;
 use crate::file::Manifest;
 use crate::outcome::Outcome;
 use crate::published::published;
-use crate::whatif::{Answer, what_if};
+use crate::whatif::{Answer, Verdict, what_if};
 use crate::{file, record};
 
 const DEFAULT_NAMESPACE: &str = "default";
@@ -35,10 +35,11 @@ pub async fn whatif(
         );
     }
     show(&answer, args.output.format, clock)?;
-    Ok(if answer.fits {
-        Outcome::Done
-    } else {
+    let mut gangs = answer.gangs.iter();
+    Ok(if gangs.any(|gang| gang.verdict == Verdict::DoesNotFit) {
         Outcome::DoesNotFit
+    } else {
+        Outcome::Done
     })
 }
 

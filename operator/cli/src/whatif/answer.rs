@@ -52,6 +52,8 @@ pub enum Verdict {
     FitsOnceOthersHaveLeft,
     Preempts,
     DoesNotFit,
+    /// kube-scheduler places the gang.
+    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

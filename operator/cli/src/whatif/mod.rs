@@ -12,10 +12,12 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::MemberSet;
 use lockstep_engine::{KeyIx, Names, NodeIx};
-use lockstep_model::{Rules, Snapshot, SnapshotFile};
+use lockstep_model::{Rules, Snapshot, SnapshotFile, unmet_preferences};
 use lockstep_scheduler::decision::{ChosenVictim, OtherVictims, PreemptionDecision};
 use lockstep_scheduler::snapshot::scheduling_input;
-use lockstep_scheduler::{Decision, GangState, Memory, SchedulerSettings, messages, schedule};
+use lockstep_scheduler::{
+    Decision, GangState, Memory, Pending, SchedulerSettings, messages, schedule,
+};
 
 pub use answer::{Answer, EvictedUnit, GangAnswer, OnNode, SecondBest, Verdict};
 
@@ -54,7 +56,9 @@ pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) 
         workload: workload.metadata.name.clone().unwrap_or_default(),
         priority: asked.first().map_or(0, |a| a.input.group.priority),
         taken_at: file.taken_at,
-        fits: answers.iter().all(|g| g.verdict != Verdict::DoesNotFit),
+        fits: answers
+            .iter()
+            .all(|g| !matches!(g.verdict, Verdict::DoesNotFit | Verdict::Unknown)),
         gangs: answers,
         only_namespace: file.namespace.clone(),
     })
@@ -78,10 +82,15 @@ fn answer(cluster: &Snapshot, asked: &AskedGang, gang: &GangState) -> GangAnswer
         }
         Decision::None => {
             let pending = gang.pending.as_ref();
+            if let Some(Pending::KubeSchedulerPlaces { .. }) = pending {
+                answer.verdict = Verdict::Unknown;
+            }
             answer.reason = pending.map(|p| messages::pending(p, cluster.dims()));
             return answer;
         }
     };
+    let levels = &asked.input.group.topology;
+    answer.reason = unmet_preferences(levels, nodes, cluster);
     answer.placed = nodes.len();
     answer.nodes = on_nodes(cluster, asked, nodes);
     answer

@@ -1,6 +1,7 @@
 use std::fmt;
 
 use lockstep_api::words::{count, exact_gpu_hours, gpu_hours};
+use lockstep_scheduler::messages::is_useful_bound;
 
 use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
@@ -12,7 +13,9 @@ const NAMED: usize = 4;
 impl View for Answer {
     fn screen(&self, look: &Look) -> String {
         let victims = self.gangs.iter().map(|g| g.victims.len()).sum::<usize>();
+        let unknown = self.gangs.iter().any(|g| g.verdict == Verdict::Unknown);
         let verdict = match (self.fits, victims) {
+            (false, _) if unknown => "unknown".to_owned(),
             (false, _) => "does not fit".to_owned(),
             (true, 0) => "fits".to_owned(),
             (true, n) => format!("fits after evicting {}", count(n, "victim")),
@@ -92,6 +95,7 @@ impl Verdict {
             Self::FitsOnceOthersHaveLeft => "fits after other pods have terminated",
             Self::Preempts => "preempts",
             Self::DoesNotFit => "does not fit",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -115,6 +119,8 @@ impl fmt::Display for Remarks<'_> {
         }
         let optimal = if gang.proven {
             "no cheaper set of victims frees enough capacity".to_owned()
+        } else if !is_useful_bound(gang.at_least as i64, gang.cost as i64) {
+            "a cheaper set of victims may exist: the search found no useful bound".to_owned()
         } else {
             let least = exact_gpu_hours(gang.at_least);
             format!("no set of victims costs less than {least}")

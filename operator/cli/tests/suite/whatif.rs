@@ -152,6 +152,14 @@ workload: insufficient nvidia.com/gpu: 2 pods need 16 more; the gang may not pre
 }
 
 #[test]
+fn whether_kube_scheduler_places_a_gang_is_unknown() {
+    let answer = ask(full_cluster(), 2, 8, &json!({"backend": "Kubernetes"}));
+    assert_eq!(answer.gangs[0].verdict, Verdict::Unknown);
+    assert!(!answer.fits);
+    assert!(screen(&answer).starts_with("ml/new (priority 100): unknown\n"));
+}
+
+#[test]
 fn free_capacity_is_used_before_any_eviction() {
     let mut objects = full_cluster();
     objects.nodes.push(node("n5", "b", 8));

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     infeasible::{DomainPath, Infeasible},
+    method::Method,
     problem::{Assignment, DomainIx, NodeIx, ShapeIx},
 };
 
@@ -134,6 +135,9 @@ fn place_replicas(
     let Some(reason) = first else {
         return Ok(Vec::new());
     };
+    if !instance.uses(Method::ReplicaPatterns) {
+        return Err(Infeasible::GaveUp { steps: 0 });
+    }
     if order
         .iter()
         .any(|&shape| replicas.never_fits_alone(free, shape))

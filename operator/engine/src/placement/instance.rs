@@ -11,6 +11,7 @@ use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
     cluster::{Cluster, take},
     infeasible::{DomainPath, Shortfall},
+    method::Method,
     problem::{Demand, DimIx, NodeIx, NodeSet, Shape},
 };
 
@@ -31,6 +32,7 @@ pub(crate) struct PlacementInstance<'a> {
     pub kinds: RefCell<KindTable>,
     /// Kinds of domains that this search has computed.
     pub domain_kinds: RefCell<KindTable>,
+    pub without: Option<Method>,
 }
 
 /// The resource by which the fit of a shape is judged.
@@ -77,7 +79,12 @@ impl<'a> PlacementInstance<'a> {
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
             domain_kinds: RefCell::default(),
+            without: None,
         }
+    }
+
+    pub fn uses(&self, method: Method) -> bool {
+        self.without != Some(method)
     }
 
     /// The same gang on a part of the cluster. `part` has these nodes in this order. `demand` is
@@ -104,6 +111,7 @@ impl<'a> PlacementInstance<'a> {
             steps: Steps::new(PLACEMENT_STEPS),
             kinds: RefCell::default(),
             domain_kinds: RefCell::default(),
+            without: self.without,
         }
     }
 
@@ -177,7 +185,19 @@ impl<'a> PlacementInstance<'a> {
             .zip(&alone)
             .rev()
             .min_by_key(|(_, alone)| **alone);
-        let dim = tightest.map_or(0, |(&dim, _)| dim);
+        let (mut dim, least) = tightest.map_or((0, 0), |(&dim, &alone)| (dim, alone));
+        // No resource is short alone, but each where another one is free.
+        let fitting = || -> i64 {
+            let slots = nodes
+                .iter()
+                .map(|&node| self.slots_on(free, shape_ix, shape, node));
+            slots.map(i64::from).sum()
+        };
+        if least >= i64::from(missing) && least >= i64::from(missing) + fitting() {
+            dim = self
+                .nearest_miss(free, shape_ix, shape, nodes)
+                .unwrap_or(dim);
+        }
         Shortfall {
             shape: shape_ix,
             pods: missing,
@@ -186,6 +206,34 @@ impl<'a> PlacementInstance<'a> {
             domain: DomainPath::new(),
             evicting: false,
         }
+    }
+}
+
+impl PlacementInstance<'_> {
+    /// The resource that is missing most on the node that misses the smallest part of a request.
+    fn nearest_miss(
+        &self,
+        free: &[i64],
+        shape_ix: usize,
+        shape: &Shape,
+        nodes: &[NodeIx],
+    ) -> Option<DimIx> {
+        let nodes = nodes
+            .iter()
+            .filter(|&&node| self.admits[shape_ix].contains(node));
+        let misses = nodes.filter_map(|&node| {
+            let free = self.free_on(free, node).iter();
+            let each = free.zip(&shape.request).enumerate();
+            let parts = each.filter(|(_, (free, request))| free < request);
+            let parts = parts.map(|(dim, (free, request))| {
+                let missing = i128::from(request - free.max(&0));
+                ((missing << PART_BITS) / i128::from(*request), dim)
+            });
+            let parts: SmallVec<[(i128, DimIx); 6]> = parts.collect();
+            let (_, dim) = parts.iter().max()?;
+            Some((parts.iter().map(|(part, _)| part).sum::<i128>(), *dim))
+        });
+        misses.min_by_key(|(sum, _)| *sum).map(|(_, dim)| dim)
     }
 }
 

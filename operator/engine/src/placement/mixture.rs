@@ -3,18 +3,18 @@
 //! Every node gets one of its [patterns](super::patterns), so that together they hold the gang. If
 //! the value of all nodes at some prices is less than that of the gang, the gang does not fit (weak
 //! duality). At the prices of [`super::prices`], [`Mixture::repair`] exchanges patterns until the
-//! gang fits. If that is inconclusive, [`Exhaustive`] tries the remaining patterns.
+//! gang fits.
 
 use std::cmp::Reverse;
 use std::rc::Rc;
 
 use super::exchange::Rated;
-use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
 use super::kinds::Kinds;
 use super::patterns::{KindIx, KindTable, Pattern, worth};
 use super::prices::{even, tightest};
 use super::want::Want;
+use crate::method::Method;
 use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
 /// Most price vectors to try, with full and with little effort.
@@ -22,14 +22,9 @@ const PRICES: usize = 48;
 const FEW_PRICES: usize = 8;
 /// Price vectors with the smallest surplus from which patterns are repaired.
 const STARTS: usize = 3;
-/// Price vectors that bound the exhaustive search.
-const BOUNDS: usize = 6;
 
 /// Number of most valuable patterns of a node to which one more pod is added.
 const DEAREST: usize = 4;
-
-/// Most nodes in the exhaustive search, whose depth is the number of nodes.
-const EXHAUSTIVE: i64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
@@ -336,6 +331,9 @@ impl<'a> Mixture<'a> {
         if self.repair(end, Effort::Little) {
             return MixtureFit::Fits;
         }
+        if !self.kinds.instance.uses(Method::Prices) {
+            return MixtureFit::Unknown;
+        }
         let rounds = match effort {
             Effort::Little => FEW_PRICES,
             Effort::Full => PRICES,
@@ -366,41 +364,7 @@ impl<'a> Mixture<'a> {
                 return MixtureFit::Fits;
             }
         }
-        if effort == Effort::Little || self.nodes.iter().sum::<i64>() > EXHAUSTIVE {
-            return MixtureFit::Unknown;
-        }
-        let bounds: Vec<Pattern> = tried.into_iter().take(BOUNDS).map(|(_, p)| p).collect();
-        self.try_all(&bounds, end)
-    }
-
-    fn try_all(&mut self, bounds: &[Pattern], end: u64) -> MixtureFit {
-        let limit = end.saturating_sub(self.steps());
-        let mut search = Exhaustive::new(&self.kinds.all, &self.nodes, bounds, limit);
-        let found = search.search(0, self.wanted());
-        let (order, path, spent) = (search.order.clone(), search.path.clone(), search.is_spent());
-        self.steps += search.steps;
-        if !found {
-            return if self.knows_all() && !spent {
-                MixtureFit::DoesNotFit
-            } else {
-                MixtureFit::Unknown
-            };
-        }
-        for kind in 0..self.nodes.len() {
-            for pattern in 0..self.chosen[kind].len() {
-                self.choose(kind, pattern, -self.chosen[kind][pattern]);
-            }
-        }
-        let mut rest = self.nodes.clone();
-        for (&kind, &pattern) in order.iter().zip(&path) {
-            self.choose(kind, pattern, 1);
-            rest[kind] -= 1;
-        }
-        for (kind, &nodes) in rest.iter().enumerate() {
-            let dearest = self.dearest(kind).pattern;
-            self.choose(kind, dearest, nodes);
-        }
-        MixtureFit::Fits
+        MixtureFit::Unknown
     }
 
     fn wanted(&self) -> Pattern {

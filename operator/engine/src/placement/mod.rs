@@ -1,12 +1,11 @@
 //! Placement of gangs.
 //!
 //! Pods of one shape are counted: a node has a number of slots for the shape. For a gang of one
-//! shape, the sum of the slots decides exactly. Several shapes are packed largest first, then in
-//! other orders, then by a bounded search.
+//! shape, the sum of the slots decides exactly. Several shapes are packed largest first, then by a
+//! bounded search over patterns.
 
 pub(crate) mod domains;
 mod exchange;
-mod exhaustive;
 mod instance;
 mod kinds;
 pub(crate) mod levels;

@@ -11,9 +11,6 @@ use crate::{
     problem::{Assignment, NodeIx, ShapeIx},
 };
 
-/// Orders of shapes to try before the exhaustive search.
-const ORDERS: usize = 24;
-
 /// Places needed pods on these nodes, then optional pods.
 pub(super) fn place_anywhere(
     instance: &PlacementInstance<'_>,
@@ -114,55 +111,68 @@ pub(super) fn pack(
             return Err(too_few_slots(instance, free, nodes, want.shape, missing));
         }
     }
-    let mut order = largest_first(instance, wanted);
-    let chain = is_chain(instance, &order);
-    let mut first_miss = None;
-    let mut packing = Packing {
-        instance,
-        free,
-        nodes,
-        placed: Vec::new(),
+    let order = largest_first(instance, wanted);
+    let (shape, missing) = match pack_in_order(instance, free, nodes, &order) {
+        Ok(assigned) => return Ok(assigned),
+        Err(miss) => miss,
     };
-    for attempt in 0..ORDERS {
-        match packing.in_order(&order) {
-            Ok(assigned) => return Ok(assigned),
-            Err(miss) => first_miss = first_miss.or(Some(miss)),
-        }
-        // If each shape is a multiple of the next, largest first is exact.
-        if chain || !next_order(&mut order, attempt) {
-            break;
-        }
+    // If each shape is a multiple of the next, largest first is exact.
+    if is_chain(instance, &order) {
+        return Err(too_few_slots(instance, free, nodes, shape, missing));
     }
-    packing.take_back(0);
-    match first_miss {
-        Some((shape, missing)) if chain => {
-            Err(too_few_slots(instance, free, nodes, shape, missing))
+    if instance.steps.left() == 0 {
+        return Err(Infeasible::GaveUp { steps: 0 });
+    }
+    let mut mixture = Mixture::new(instance, wanted);
+    for &node in nodes {
+        let kind = mixture.kind(node, instance.free_on(free, node));
+        mixture.set(node, kind);
+    }
+    let verdict = mixture.fits(instance.steps.left(), Effort::Full);
+    instance.steps.spend(mixture.steps());
+    match verdict {
+        MixtureFit::Fits => {
+            let assigned = mixture.assignments(free, nodes).unwrap_or_default();
+            take_all(instance, free, &assigned, 1);
+            Ok(assigned)
         }
-        Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
-        Some((shape, missing)) => {
-            let mut mixture = Mixture::new(instance, wanted);
-            for &node in nodes {
-                let kind = mixture.kind(node, instance.free_on(free, node));
-                mixture.set(node, kind);
-            }
-            let verdict = mixture.fits(instance.steps.left(), Effort::Full);
-            instance.steps.spend(mixture.steps());
-            match verdict {
-                MixtureFit::Fits => {
-                    let assigned = mixture.assignments(free, nodes).unwrap_or_default();
-                    for a in &assigned {
-                        let shape = &instance.demand.shapes[a.shape];
-                        instance.take(free, a.node, shape, i64::from(a.count));
-                    }
-                    Ok(assigned)
-                }
-                MixtureFit::DoesNotFit => Err(too_few_slots(instance, free, nodes, shape, missing)),
-                MixtureFit::Unknown => Err(Infeasible::GaveUp {
-                    steps: mixture.steps(),
-                }),
-            }
+        MixtureFit::DoesNotFit => Err(too_few_slots(instance, free, nodes, shape, missing)),
+        MixtureFit::Unknown => Err(Infeasible::GaveUp {
+            steps: mixture.steps(),
+        }),
+    }
+}
+
+/// Places all wanted pods, shape by shape, or leaves `free` unchanged. An error names the shape and
+/// the number of missing pods.
+fn pack_in_order(
+    instance: &PlacementInstance<'_>,
+    free: &mut [i64],
+    nodes: &[NodeIx],
+    order: &[Want],
+) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
+    let mut placed = Vec::new();
+    for &want in order {
+        let fits = Fits::on(instance, free, nodes, want);
+        if fits.missing() > 0 {
+            take_all(instance, free, &placed, -1);
+            return Err((want.shape, fits.missing()));
         }
-        None => Ok(Vec::new()),
+        placed.extend(fits.put(instance, free, nodes).0);
+    }
+    Ok(placed)
+}
+
+/// Takes the capacity of assigned pods; with -1, releases it.
+fn take_all(
+    instance: &PlacementInstance<'_>,
+    free: &mut [i64],
+    assigned: &[Assignment],
+    sign: i64,
+) {
+    for a in assigned {
+        let shape = &instance.demand.shapes[a.shape];
+        instance.take(free, a.node, shape, sign * i64::from(a.count));
     }
 }
 
@@ -189,55 +199,6 @@ pub(crate) fn multiple_of(large: &[i64], small: &[i64]) -> Option<i64> {
         .zip(small)
         .all(|(&l, &s)| l == times * s)
         .then_some(times)
-}
-
-/// Next order of shapes, by swapping neighbours in turn. A few shapes get all orders.
-fn next_order(order: &mut [Want], attempt: usize) -> bool {
-    if order.len() < 2 || attempt + 1 >= ORDERS.min((1..=order.len()).product()) {
-        return false;
-    }
-    let at = attempt % (order.len() - 1);
-    order.swap(at, at + 1);
-    true
-}
-
-/// Pods placed shape by shape. Orders with a common prefix share its placement.
-struct Packing<'p> {
-    instance: &'p PlacementInstance<'p>,
-    free: &'p mut [i64],
-    nodes: &'p [NodeIx],
-    /// Completely placed shapes, with their assignments.
-    placed: Vec<(ShapeIx, Vec<Assignment>)>,
-}
-
-impl Packing<'_> {
-    /// Places all wanted pods in this order. An error names the shape and the number of missing
-    /// pods.
-    fn in_order(&mut self, order: &[Want]) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
-        let both = self.placed.iter().zip(order);
-        let alike = both.take_while(|((shape, _), want)| *shape == want.shape);
-        self.take_back(alike.count());
-        for &want in &order[self.placed.len()..] {
-            let fits = Fits::on(self.instance, self.free, self.nodes, want);
-            if fits.missing() > 0 {
-                return Err((want.shape, fits.missing()));
-            }
-            let (assigned, _) = fits.put(self.instance, self.free, self.nodes);
-            self.placed.push((want.shape, assigned));
-        }
-        let placed = std::mem::take(&mut self.placed).into_iter();
-        Ok(placed.flat_map(|(_, assigned)| assigned).collect())
-    }
-
-    fn take_back(&mut self, kept: usize) {
-        for (shape, assigned) in self.placed.drain(kept..) {
-            let shape = &self.instance.demand.shapes[shape];
-            for a in assigned {
-                let count = -i64::from(a.count);
-                self.instance.take(self.free, a.node, shape, count);
-            }
-        }
-    }
 }
 
 /// Suitability of a node, compared field by field; smaller is better.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::exchange::{Exchange, Rated};
 use super::mixture::{Effort, Mixture};
 use super::patterns::{KindIx, Pattern, worth};
+use crate::method::Method;
 
 /// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
@@ -28,7 +29,11 @@ impl Mixture<'_> {
                     return true;
                 }
             }
-            if effort == Effort::Little || self.steps() >= end || !self.exchange_two(end) {
+            if effort == Effort::Little
+                || !self.kinds.instance.uses(Method::TwoPatterns)
+                || self.steps() >= end
+                || !self.exchange_two(end)
+            {
                 return false;
             }
             if self.is_complete() {

@@ -2,22 +2,14 @@
 //!
 //! - Lagrangian relaxation ([`lagrangian`](super::bound::lagrangian)) yields a lower bound, and the
 //!   sets that are optimal at its multipliers.
-//! - Dynamic programming over independent components ([`components`](super::bound::components))
-//!   improves the bound and combines those sets.
 //! - Local search ([`local_search`](super::search::local_search)) adds what the relaxation ignores
 //!   (budgets, several shapes, domains) and improves the set.
-//! - Branch and bound ([`branch_and_bound`](super::bound::branch_and_bound)) proves the set optimal
-//!   if that is cheap.
 
 use std::cmp::Reverse;
 
 use super::{
     answer::{Explanation, PreemptionAnswer, PreemptionOptions},
-    bound::{
-        branch_and_bound::prove,
-        components::{Selection, all_enumerable, lower_bound, select},
-        lagrangian::{DualBound, PricedSet, Relaxation},
-    },
+    bound::lagrangian::{PricedSet, Relaxation},
     fit::FitCondition,
     instance::{CandidateIx, DomainInstances, PreemptionInstance, after_evicting},
     priority_bound::{PriorityBound, priority_bound},
@@ -28,6 +20,7 @@ use super::{
 };
 use crate::{
     infeasible::Infeasible,
+    method::Method,
     objective::{Bound, EvictionCost, Price, Weights},
     placement::{PlacementInstance, Steps, domains::pins, levels::LevelDomains, place_in},
     problem::GangPlacement,
@@ -252,13 +245,6 @@ fn solve(instance: &PreemptionInstance<'_>, bound: &PriorityBound, budget: u64) 
     solution
 }
 
-/// The relaxation without penalties. Only its bound holds for every set.
-struct Unpenalised {
-    relaxation: Relaxation,
-    dual: DualBound,
-    bound: Option<Price>,
-}
-
 /// Solves over a pool. `state`: the whole pool is evicted, and the gang fits.
 fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     let (instance, fit) = (state.instance, state.fit);
@@ -269,32 +255,30 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
         search.reprieve();
         keep_better(&mut best, &mut search);
     }
-    let unpenalised = round_relaxations(&mut search, pool, &mut best);
+    let least = if instance.placement.uses(Method::Relaxation) {
+        round_relaxations(&mut search, pool, &mut best)
+    } else {
+        cover_greedily(&mut search, &mut best)
+    };
     let mut best = best.unwrap_or_else(|| {
         search.set_victims(|c| whole_pool.binary_search(&c).is_ok());
         search.reprieve();
         search.state.victim_set()
     });
     search.set_victims(|c| best.victims.binary_search(&c).is_ok());
-    search.improve();
+    if instance.placement.uses(Method::Exchanges) {
+        search.improve();
+    }
     best = best.min(search.state.victim_set());
     if fit.several_shapes() {
         without_needless(&mut search, &mut best, budget);
     }
     // No shortfall, so no victims.
-    let Some(Unpenalised {
-        relaxation,
-        dual,
-        bound,
-    }) = unpenalised
-    else {
+    let Some(least) = least else {
         return Solution::default();
     };
-    let bound = bound.unwrap_or_else(|| lower_bound(&relaxation, &dual.sets));
-    let least = dual.bound.max(bound);
     let mut bound = instance.weights.split(least);
-    let proven = bound >= best.cost.bounded_part()
-        || prove(relaxation, &mut search, &mut best, dual.multiplier, budget);
+    let proven = bound >= best.cost.bounded_part();
     if proven {
         bound = best.cost.bounded_part();
     } else if bound.pdb_excess != best.cost.pdb_excess {
@@ -305,6 +289,19 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
         bound,
         proven,
     }
+}
+
+/// Covers from the empty set. The bound is zero, or `None` without a shortfall.
+fn cover_greedily(search: &mut LocalSearch<'_>, best: &mut Option<VictimSet>) -> Option<Price> {
+    search.set_victims(|_| false);
+    if search.state.fits() {
+        return None;
+    }
+    if search.repair() {
+        search.reprieve();
+        keep_better(best, search);
+    }
+    Some(0)
 }
 
 /// Removes needless victims for several shapes, if the search ended early, and adds the placement
@@ -327,62 +324,38 @@ fn without_needless(search: &mut LocalSearch<'_>, best: &mut VictimSet, budget: 
 /// Rounds the solutions of the relaxation to victim sets for which the gang fits. If a set exceeds
 /// a budget, re-prices the units beyond it and solves again.
 ///
-/// Returns the first relaxation, because only the unpenalised round has a valid lower bound. `None`
-/// without a shortfall.
+/// Returns the lower bound of the first round, because the bound of a penalised round does not hold
+/// for every set. `None` without a shortfall.
 fn round_relaxations(
     search: &mut LocalSearch<'_>,
     pool: &[bool],
     best: &mut Option<VictimSet>,
-) -> Option<Unpenalised> {
+) -> Option<Price> {
     let (instance, fit) = (search.state.instance, search.state.fit);
     let mut penalties: Vec<i64> = vec![0; pool.len()];
-    let mut unpenalised = None;
-    // Sets of the relaxation decide which units are beyond a budget.
-    let budgets = (0..pool.len()).any(|c| pool[c] && !instance.unit(c).pdbs.is_empty());
+    let mut least = None;
     for _ in 0..BUDGET_ROUNDS {
         let prices = relaxed_prices(instance, instance.weights, pool, &penalties);
         let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
             break;
         };
-        let dual = relaxation.solve(!budgets && all_enumerable(&relaxation));
-        let mut repriced = false;
-        let selection = select(&relaxation, &dual.sets);
-        let bound = selection.as_ref().and_then(|s| s.bound);
-        for start in starts(selection, &relaxation, &dual) {
-            repriced |= penalise_excess(instance, &start, &dual.sets, &mut penalties);
-            search.set_victims(|c| start.binary_search(&c).is_ok());
-            if search.repair() {
-                search.reprieve();
-                keep_better(best, search);
-            }
+        let dual = relaxation.solve();
+        least.get_or_insert(dual.bound);
+        let covering = dual.sets.iter().filter(|s| s.capacity >= relaxation.need);
+        let Some(start) = covering.min_by_key(|s| s.cost) else {
+            break;
+        };
+        let repriced = penalise_excess(instance, &start.candidates(), &dual.sets, &mut penalties);
+        search.set_victims(|c| start.evicted[c]);
+        if search.repair() {
+            search.reprieve();
+            keep_better(best, search);
         }
-        unpenalised.get_or_insert(Unpenalised {
-            relaxation,
-            dual,
-            bound,
-        });
-        if !repriced {
+        if !repriced || !instance.placement.uses(Method::Penalties) {
             break;
         }
     }
-    unpenalised
-}
-
-/// Victim sets to start the search from, ascending: the best combination over the components, and
-/// the cheapest solution of the relaxation that covers the need.
-fn starts(
-    selection: Option<Selection>,
-    relaxation: &Relaxation,
-    dual: &DualBound,
-) -> Vec<Vec<CandidateIx>> {
-    let mut starts: Vec<Vec<CandidateIx>> = selection.into_iter().map(|s| s.units).collect();
-    let covering = dual
-        .sets
-        .iter()
-        .filter(|s| s.capacity >= relaxation.need)
-        .min_by_key(|s| s.cost);
-    starts.extend(covering.map(PricedSet::candidates));
-    starts
+    least
 }
 
 fn keep_better(best: &mut Option<VictimSet>, search: &mut LocalSearch<'_>) {
@@ -399,9 +372,7 @@ fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[boo
     let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
         return 0;
     };
-    let dual = relaxation.solve(all_enumerable(&relaxation));
-    let least = dual.bound.max(lower_bound(&relaxation, &dual.sets));
-    weights.split(least).lost
+    weights.split(relaxation.solve().bound).lost
 }
 
 /// Price of each candidate of the pool in the relaxation: its work, and the larger of its own PDB

@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`answer`] | options and answers |
 //! | [`instance`], [`fit`] | the decision in flat tables; when the gang fits, by counting |
-//! | [`bound`] | lower bounds and proofs: Lagrangian relaxation, components, branch and bound |
+//! | [`bound`] | lower bounds: Lagrangian relaxation |
 //! | [`search`] | a mutable victim set, and local search over such sets |
-//! | [`least_cost`] | the default algorithm: bound, round, improve, prove |
+//! | [`least_cost`] | the default algorithm: bound, round, improve |
 //! | [`follow_on`] | the same, including follow-on evictions |
 //! | [`kep`] | KEP-5710 as released |
 //! | [`explain`] | reasons for the choice of victims |
@@ -32,6 +32,7 @@ pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
+    method::Method,
     objective::{Price, Weights},
     placement::{
         PlacementInstance, Steps, check, min_count::MinCount, place_if_it_fits, place_in_free,
@@ -58,12 +59,11 @@ pub fn preempt(
     demand: &Demand,
     options: &PreemptionOptions,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let budget = options.work_budget;
     decide(
         cluster,
         units,
         demand,
-        budget,
+        options,
         |instance, work_budget| match options.algorithm {
             Algorithm::Kep => kep::preempt(&instance, None),
             Algorithm::LeastCost => {
@@ -90,8 +90,8 @@ pub fn preempt_kep_in_order(
     demand: &Demand,
     node_order: &[NodeIx],
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let budget = PreemptionOptions::default().work_budget;
-    decide(cluster, units, demand, budget, |instance, _| {
+    let options = PreemptionOptions::default();
+    decide(cluster, units, demand, &options, |instance, _| {
         kep::preempt(&instance, Some(node_order))
     })
 }
@@ -102,31 +102,38 @@ fn decide(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
-    work_budget: u64,
+    options: &PreemptionOptions,
     algorithm: impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
 ) -> Result<PreemptionAnswer, Infeasible> {
     check(cluster, demand)?;
+    let work_budget = options.work_budget;
+    let decide_divided = |demand: &Demand, work_budget| {
+        let mut placing = PlacementInstance::new(cluster, demand);
+        placing.steps = Steps::new(work_budget);
+        placing.without = options.without;
+        decide_divided(&placing, units, work_budget, &algorithm)
+    };
     let Some(min_count) = MinCount::of(demand) else {
-        return decide_divided(cluster, units, demand, work_budget, &algorithm);
+        return decide_divided(demand, work_budget);
     };
     if let Some(placement) = place_if_it_fits(cluster, demand, work_budget) {
         return Ok(PreemptionAnswer::without_victims(placement));
     }
     let free = place_if_it_fits(cluster, &min_count.least(), work_budget);
     let (mut divisions, complete) = min_count.alternatives(free.as_ref());
-    if !complete {
+    if !complete && options.without != Some(Method::Divisions) {
         let part = work_budget / PRICING_PART;
         let all_work = units.units.iter().map(|unit| Price::from(unit.cost)).sum();
         let weights = Weights::excess_first(all_work);
         divisions.extend(min_count.cheapest(free.as_ref(), |demand| {
-            let answer = decide_divided(cluster, units, demand, part, &algorithm).ok()?;
+            let answer = decide_divided(demand, part).ok()?;
             let bound = answer.explanation.priority_bound;
             Some((bound, weights.scalar(&answer.cost)))
         }));
     }
     let each = work_budget / divisions.len().max(1) as u64;
     let answers = divisions.iter();
-    let answers = answers.map(|demand| decide_divided(cluster, units, demand, each, &algorithm));
+    let answers = answers.map(|demand| decide_divided(demand, each));
     let answers: Vec<Result<PreemptionAnswer, Infeasible>> = answers.collect();
     let known = |answer: &Result<PreemptionAnswer, Infeasible>| match answer {
         Ok(answer) => answer.proven,
@@ -139,33 +146,30 @@ fn decide(
         Some(best) if proven => Ok(best),
         Some(best) => Ok(best.without_proof()),
         None => {
-            let decide = |d: &Demand| decide_divided(cluster, units, d, each, &algorithm);
-            min_count.first(decide).map(PreemptionAnswer::without_proof)
+            let answer = min_count.first(|demand| decide_divided(demand, each));
+            answer.map(PreemptionAnswer::without_proof)
         }
     }
 }
 
 /// As [`decide`], for one division of `minCount`.
 fn decide_divided(
-    cluster: &Cluster,
+    placing: &PlacementInstance<'_>,
     units: &Units,
-    demand: &Demand,
     work_budget: u64,
     algorithm: &impl Fn(PreemptionInstance<'_>, u64) -> Result<PreemptionAnswer, Infeasible>,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    let mut placing = PlacementInstance::new(cluster, demand);
-    placing.steps = Steps::new(work_budget);
-    let short = match place_in_free(&placing) {
+    let short = match place_in_free(placing) {
         Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
         Err(reason) => reason,
     };
-    if demand.preemption == EvictionPolicy::Never {
+    if placing.demand.preemption == EvictionPolicy::Never {
         return Err(match short {
             Infeasible::InsufficientCapacity(s) => Infeasible::MayNotPreempt(s),
             other => other,
         });
     }
-    let answer = algorithm(PreemptionInstance::new(&placing, units), work_budget)?;
+    let answer = algorithm(PreemptionInstance::new(placing, units), work_budget)?;
     Ok(match short {
         // Fewer evictions may suffice.
         Infeasible::GaveUp { .. } => answer.without_proof(),

@@ -558,3 +558,15 @@ fn a_pod_fills_the_node_with_fewest_free_accelerators_regardless_of_network_devi
     let demand = Demand::homogeneous([1_000, 1 << 20, 1, 2, 1].as_slice(), 1, 0);
     assert_eq!(placed(&cluster, &demand), [(1, 1)]);
 }
+
+#[test]
+fn a_resource_that_is_free_on_other_nodes_is_not_named_as_missing() {
+    // One node has GPUs and too little CPU, the other one CPU and no GPUs.
+    let cluster = cluster(&[(1, 8), (64, 0)], &[]);
+    let missing = |shape| {
+        let short = place(&cluster, &gang(vec![shape])).unwrap_err();
+        short.shortfall().map(|s| (s.dim, s.pods))
+    };
+    assert_eq!(missing(shape(4, 8, 1)), Some((0, 1)));
+    assert_eq!(missing(shape(1, 8, 2)), Some((3, 1)));
+}

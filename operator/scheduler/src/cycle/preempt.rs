@@ -45,7 +45,7 @@ impl Turn<'_> {
             Box::new(NoCapacity {
                 after_terminations: Some(nodes),
                 ..*waits(Pending::Terminations {
-                    short: short.clone(),
+                    short: short.clone().into(),
                 })
             })
         };
@@ -63,6 +63,7 @@ impl Turn<'_> {
         }
         if let Err(reached) = self.within_limit(&eviction) {
             let why = NoPreemption::Paced(reached);
+            let short = short.into();
             let pending = Pending::NoPreemption { short, why };
             return Err(no_result(pending, Some(reached.next_try)));
         }
@@ -84,7 +85,9 @@ impl Turn<'_> {
             return Err(waits(self.unknown(*steps)));
         }
         if never {
-            return Err(waits(Pending::Capacity(may_not_preempt(short.clone()))));
+            return Err(waits(Pending::Capacity(
+                may_not_preempt(short.clone()).into(),
+            )));
         }
         let retried = without_rejections(context, gang, &self.request);
         if let Some(rejecting) = retried
@@ -98,7 +101,7 @@ impl Turn<'_> {
             }));
         }
         if let Some(why) = why_no_preemption(context, gang) {
-            let short = short.clone();
+            let short = short.clone().into();
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.inadmissible;
@@ -107,7 +110,7 @@ impl Turn<'_> {
             return Err(Box::new(known));
         }
         if self.cycle.queue.searches == context.settings.searches_per_cycle {
-            let pending = Pending::Capacity(short.clone());
+            let pending = Pending::Capacity(short.clone().into());
             let unsearched = NoCapacity::new(pending, VictimSearch::OverBudget);
             return Err(Box::new(unsearched));
         }
@@ -273,7 +276,7 @@ impl NoVictimsFound {
     /// Verdict on the gang. `short`: shortage without any eviction.
     fn pending(self, short: Infeasible) -> Pending {
         Pending::NoVictims {
-            short: self.short.unwrap_or(short),
+            short: self.short.unwrap_or(short).into(),
             until: self.until,
             out_of_reach: self.out_of_reach,
             guarded: self.guarded,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
-use lockstep_model::GangPhase;
+use lockstep_model::{GangPhase, unmet_preferences};
 
 use super::place::closed_node_count;
 use super::state::Cycle;
@@ -134,6 +134,10 @@ fn scheduled(
             let bound = gang.fully_bound();
             let nodes = bound.map_or_else(count, |bound| bound.nodes);
             let mut text = messages::placed(assigned.len(), nodes);
+            let levels = &gang.input.group.topology;
+            if let Some(unmet) = unmet_preferences(levels, assigned, context.cluster) {
+                text = format!("{text}; {unmet}");
+            }
             if let Some(pending) = pending {
                 text = format!("{text}; other members are pending: {pending}");
             }

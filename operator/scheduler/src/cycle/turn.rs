@@ -1,6 +1,8 @@
 //! The turn of one gang in the queue: placed, preempting or waiting. A turn only reads;
 //! [`Cycle::apply`] writes its outcome.
 
+use std::sync::Arc;
+
 use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest};
@@ -139,12 +141,25 @@ impl<'c> Turn<'c> {
             let held = Pending::Held(Hold::Misfit(misfit));
             return waits(NoCapacity::without_search(held), None, None);
         }
-        match self.make_capacity(short, left) {
+        match self.make_capacity(short, left.clone()) {
             Ok(outcome) => outcome,
-            Err(no_capacity) => {
+            Err(mut no_capacity) => {
+                self.count_nodes(&mut no_capacity.pending, &left);
                 let reserved = self.kept_waiting_by(&attempt, &free);
                 waits(*no_capacity, reserved, self.reservation())
             }
+        }
+    }
+
+    /// Adds the nodes that cannot hold a pod to missing capacity.
+    fn count_nodes(&self, pending: &mut Pending, left: &Cluster) {
+        let Some(shortage) = pending.shortage_mut() else {
+            return;
+        };
+        if let Some(short) = shortage.reason.shortfall() {
+            let cluster = self.context.cluster;
+            let nodes = (self.request).unsuitable_nodes(cluster, left, self.demand(), short);
+            shortage.nodes = nodes.map(Arc::new);
         }
     }
 

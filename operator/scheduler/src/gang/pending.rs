@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::Refusal;
-use lockstep_engine::Infeasible;
+use lockstep_engine::{Infeasible, Names};
+use lockstep_model::UnsuitableNodes;
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
@@ -17,10 +18,10 @@ use crate::size::TooLarge;
 pub enum Pending {
     /// A quantity in a pod template cannot be read.
     InvalidTemplate(InvalidQuantity),
-    Capacity(Infeasible),
+    Capacity(Shortage),
     NoVictims {
         /// Shortage after evicting all permitted work.
-        short: Infeasible,
+        short: Shortage,
         /// End of the guaranteed run time of further victims, if any.
         until: Option<DateTime<Utc>>,
         /// Pods of lower priority that the rules protect, if their eviction would free enough; else
@@ -37,7 +38,7 @@ pub enum Pending {
         next_try: DateTime<Utc>,
     },
     NoPreemption {
-        short: Infeasible,
+        short: Shortage,
         why: NoPreemption,
     },
     /// kube-scheduler places the gang, by its native group.
@@ -54,7 +55,7 @@ pub enum Pending {
     /// The placement exceeds the size of one object.
     TooLarge(TooLarge),
     Terminations {
-        short: Infeasible,
+        short: Shortage,
     },
     /// The gang fits only with nodes whose kubelets rejected its pods. It avoids them for now.
     RejectingNodes {
@@ -73,6 +74,32 @@ pub enum Pending {
         gang: GangName,
         others: usize,
     },
+}
+
+/// Missing capacity, and the nodes that cannot hold such a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shortage {
+    pub reason: Infeasible,
+    pub nodes: Option<Arc<UnsuitableNodes>>,
+}
+
+impl From<Infeasible> for Shortage {
+    fn from(reason: Infeasible) -> Self {
+        Self {
+            reason,
+            nodes: None,
+        }
+    }
+}
+
+impl Shortage {
+    pub(crate) fn describe(&self, names: &dyn Names) -> String {
+        let reason = self.reason.describe(names);
+        match &self.nodes {
+            Some(nodes) => format!("{reason}; {nodes}"),
+            None => reason,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +146,16 @@ impl Pending {
         match self {
             Self::Held(hold) => hold.reason(),
             _ => reasons::UNSCHEDULABLE,
+        }
+    }
+
+    pub(crate) fn shortage_mut(&mut self) -> Option<&mut Shortage> {
+        match self {
+            Self::Capacity(short)
+            | Self::NoVictims { short, .. }
+            | Self::NoPreemption { short, .. }
+            | Self::Terminations { short } => Some(short),
+            _ => None,
         }
     }
 

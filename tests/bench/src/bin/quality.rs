@@ -1,6 +1,6 @@
 //! Answers every instance of a folder, of the formats `preempt-quality/1` and `/2`.
 //!
-//! `bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]`
+//! `bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio|no-METHOD]`
 //!
 //! The decision time runs from the index (nodes with their free capacity, running groups) to the
 //! answer: it includes making the units and the demand.
@@ -13,18 +13,20 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use lockstep_bench::{
+    arms::method_left_out,
     instance::{Answer, AnswerAssignment, Instance},
     ratio::ratio_greedy,
 };
 use lockstep_engine::{
-    Assignment, Cluster, Demand, PreemptionAnswer, PreemptionOptions, Units, VictimOrder, preempt,
-    preempt_kep_in_order,
+    Assignment, Cluster, Demand, Method, PreemptionAnswer, PreemptionOptions, Units, VictimOrder,
+    preempt, preempt_kep_in_order,
 };
 
 /// Algorithm that answers.
 #[derive(Clone, Copy)]
 enum Arm {
-    Engine(VictimOrder),
+    /// The engine without a method.
+    Engine(Option<Method>),
     Kep,
     Ratio,
 }
@@ -32,7 +34,9 @@ enum Arm {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (Some(instances), Some(out)) = (args.first(), args.get(1)) else {
-        bail!("usage: bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]");
+        bail!(
+            "usage: bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio|no-METHOD]"
+        );
     };
     let order = match args.get(2).map_or("strict", String::as_str) {
         "strict" => VictimOrder::StrictPriority,
@@ -40,10 +44,10 @@ fn main() -> Result<()> {
         other => bail!("objective {other} is neither strict nor least-work"),
     };
     let arm = match args.get(3).map_or("engine", String::as_str) {
-        "engine" => Arm::Engine(order),
+        "engine" => Arm::Engine(None),
         "kep" => Arm::Kep,
         "ratio" => Arm::Ratio,
-        other => bail!("arm {other} is none of engine, kep, ratio"),
+        other => Arm::Engine(Some(method_left_out(other)?)),
     };
     let mut paths: Vec<_> = fs::read_dir(instances)
         .with_context(|| format!("reading {instances}"))?
@@ -54,7 +58,7 @@ fn main() -> Result<()> {
     let mut answers = BufWriter::new(File::create(out).with_context(|| format!("creating {out}"))?);
     let mut times = Vec::new();
     for path in &paths {
-        let answer = solve(path, arm).with_context(|| path.display().to_string())?;
+        let answer = solve(path, order, arm).with_context(|| path.display().to_string())?;
         times.push(answer.decision_us);
         serde_json::to_writer(&mut answers, &answer)?;
         writeln!(answers)?;
@@ -81,19 +85,20 @@ fn main() -> Result<()> {
     clippy::disallowed_methods,
     reason = "the one place that measures: decisions themselves know no clock"
 )]
-fn solve(path: &Path, arm: Arm) -> Result<Answer> {
+fn solve(path: &Path, order: VictimOrder, arm: Arm) -> Result<Answer> {
     let instance: Instance = serde_json::from_str(&fs::read_to_string(path)?)?;
     let cluster = instance.cluster();
     let start = std::time::Instant::now();
     let (units, names) = instance.units();
     let demand = instance.demand();
     let answer = match arm {
-        Arm::Engine(order) => Some(preempt(
+        Arm::Engine(without) => Some(preempt(
             &cluster,
             &units,
             &demand,
             &PreemptionOptions {
                 order,
+                without,
                 ..PreemptionOptions::default()
             },
         )?),

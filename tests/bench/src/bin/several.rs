@@ -3,19 +3,20 @@
 //! must each share a rack, with the reasons for the victims, for planted gangs of that kind, and for
 //! gangs on two levels of the topology. The last rows are gangs of whole nodes that preempt single pods.
 //!
-//! `bench-several [NODES [GANGS]]`
+//! `bench-several [NODES [GANGS [no-METHOD]]]`
 
 use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_bench::{
+    arms::method_left_out,
     mixed::{Room, planted},
     questions::{Answer, preempt_beside, two_levels},
     racks::{Held, planted_in_racks},
     scenes::{Scene, fragmented, gang, replicas_in_racks, single_pods},
     timed,
 };
-use lockstep_engine::{Infeasible, PreemptionOptions, explain, place, preempt};
+use lockstep_engine::{Infeasible, PLACEMENT_STEPS, PreemptionOptions, Units, explain, preempt};
 
 /// Nodes, and the numbers of replicas of eight and of four nodes.
 const REPLICAS: [(usize, u32, u32); 8] = [
@@ -39,6 +40,10 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let nodes: usize = args.next().map_or(Ok(1_000), |a| a.parse())?;
     let gangs: u64 = args.next().map_or(Ok(20), |a| a.parse())?;
+    let options = PreemptionOptions {
+        without: args.next().map(|arm| method_left_out(&arm)).transpose()?,
+        ..PreemptionOptions::default()
+    };
     let question = preempt_beside(nodes, 500);
     let one = median((0..11).map(|_| timed(|| question.ask()).1).collect());
     println!("one shape, 500 gangs running: preempted for in {one:?}\n");
@@ -51,13 +56,20 @@ fn main() -> Result<()> {
                 let (mut found, mut unknown, mut times) = (0, 0, Vec::new());
                 for seed in 0..gangs {
                     let (scene, demand) = planted(seed, nodes, shapes, tenths, room);
-                    let options = PreemptionOptions::default();
-                    let (answer, time) = timed(|| match room {
-                        Room::Held => {
-                            preempt(&scene.cluster, &scene.units, &demand, &options).map(|_| ())
-                        }
-                        Room::Free | Room::Short => place(&scene.cluster, &demand).map(|_| ()),
-                    });
+                    let units = match room {
+                        Room::Held => scene.units,
+                        Room::Free | Room::Short => Units::default(),
+                    };
+                    let budget = match room {
+                        Room::Held => options.work_budget,
+                        Room::Free | Room::Short => PLACEMENT_STEPS,
+                    };
+                    let options = PreemptionOptions {
+                        work_budget: budget,
+                        ..options.clone()
+                    };
+                    let (answer, time) =
+                        timed(|| preempt(&scene.cluster, &units, &demand, &options));
                     found += u32::from(answer.is_ok());
                     unknown += u32::from(matches!(answer, Err(Infeasible::GaveUp { .. })));
                     times.push(time);
@@ -73,25 +85,24 @@ fn main() -> Result<()> {
         }
     }
     for depth in [0, 1] {
-        replicas(gangs, depth);
+        replicas(gangs, depth, &options);
     }
-    planted_replicas(gangs);
+    planted_replicas(gangs, &options);
     on_two_levels(nodes);
-    preempted_pods(gangs);
+    preempted_pods(gangs, &options);
     Ok(())
 }
 
 /// Preempts single pods of one GPU, with the reasons for the victims.
-fn preempted_pods(gangs: u64) {
+fn preempted_pods(gangs: u64, options: &PreemptionOptions) {
     println!("\n| single pods | found | p50 | max |\n|---|---|---|---|");
-    let options = PreemptionOptions::default();
     for (nodes, members) in SINGLE_PODS {
         let (mut found, mut times) = (0, Vec::new());
         for seed in 0..gangs {
             let (Scene { cluster, units }, demand) = (single_pods(seed, nodes), gang(8, members));
             let (answer, time) = timed(|| {
-                let answer = preempt(&cluster, &units, &demand, &options)?;
-                explain(&cluster, &units, &demand, &options, &answer);
+                let answer = preempt(&cluster, &units, &demand, options)?;
+                explain(&cluster, &units, &demand, options, &answer);
                 Ok::<_, Infeasible>(answer)
             });
             found += u32::from(answer.is_ok());
@@ -125,16 +136,15 @@ fn on_two_levels(nodes: usize) {
 }
 
 /// Places planted gangs whose replicas must each share a rack, and preempts for such.
-fn planted_replicas(gangs: u64) {
+fn planted_replicas(gangs: u64, options: &PreemptionOptions) {
     println!("\n| planted replicas | found | not known | p50 | max |\n|---|---|---|---|---|");
     for held in [Held::No, Held::ByPods] {
         for racks in RACKS {
             let (mut found, mut unknown, mut times) = (0, 0, Vec::new());
             for seed in 0..gangs {
                 let (scene, demand) = planted_in_racks(seed, racks, held);
-                let options = PreemptionOptions::default();
                 let (answer, time) =
-                    timed(|| preempt(&scene.cluster, &scene.units, &demand, &options));
+                    timed(|| preempt(&scene.cluster, &scene.units, &demand, options));
                 found += u32::from(answer.is_ok());
                 unknown += u32::from(matches!(answer, Err(Infeasible::GaveUp { .. })));
                 times.push(time);
@@ -149,13 +159,13 @@ fn planted_replicas(gangs: u64) {
 }
 
 /// Preempts for gangs of two groups whose replicas must each share a rack.
-fn replicas(gangs: u64, follow_on_depth: u8) {
+fn replicas(gangs: u64, follow_on_depth: u8, options: &PreemptionOptions) {
     println!(
         "\n| replicas in racks, follow-on depth {follow_on_depth} | found | p50 | max | lost GPU hours, mean |\n|---|---|---|---|---|"
     );
     let options = PreemptionOptions {
         follow_on_depth,
-        ..PreemptionOptions::default()
+        ..options.clone()
     };
     let mut all = Vec::new();
     for (nodes, whole, half) in REPLICAS {

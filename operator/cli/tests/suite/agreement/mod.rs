@@ -18,7 +18,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{GangAnswer, Verdict, what_if};
-use lockstep_model::ClusterModel;
+use lockstep_model::{ClusterModel, unmet_preferences};
 use lockstep_scheduler::{
     Decision, GangInput, GangState, Memory, PodSource, SchedulerSettings, SchedulingInput,
     messages, schedule,
@@ -100,13 +100,17 @@ fn of_manager(input: &SchedulingInput, gang: &GangState) -> Outcome {
             .map(|(member, node)| (member.to_string(), node.to_string()))
             .collect()
     };
+    let unmet = |placed| {
+        let levels = &gang.input.group.topology;
+        unmet_preferences(levels, placed, &input.cluster)
+    };
     match &gang.decision {
-        Decision::Placed(placed) => (Verdict::Fits, nodes(placed), BTreeSet::new(), None),
+        Decision::Placed(placed) => (Verdict::Fits, nodes(placed), BTreeSet::new(), unmet(placed)),
         Decision::AfterTerminations(placed) => (
             Verdict::FitsOnceOthersHaveLeft,
             nodes(placed),
             BTreeSet::new(),
-            None,
+            unmet(placed),
         ),
         Decision::Preempts(preemption) => (
             Verdict::Preempts,
@@ -116,7 +120,7 @@ fn of_manager(input: &SchedulingInput, gang: &GangState) -> Outcome {
                 .iter()
                 .map(|v| v.victim.uid.clone())
                 .collect(),
-            None,
+            unmet(&preemption.nodes),
         ),
         Decision::None => {
             let pending = gang.pending.as_ref().unwrap();

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use super::max_flow::{Network, UNCUTTABLE, Vertex};
 use crate::{
+    method::Method,
     objective::Price,
     placement::slots,
     preempt::{
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Fraction bits of a multiplier, and of a price compared with it.
-pub(super) const FRACTION: u32 = 16;
+const FRACTION: u32 = 16;
 /// Most cuts in one search for the best multiplier.
 const CUTS: usize = 40;
 
@@ -28,7 +29,7 @@ const CUTS: usize = 40;
 const MOST_CLAIMS: u32 = 16;
 
 /// Price of a scaled lower bound, rounded up, because prices are integers.
-pub(super) fn round_up(scaled: i128) -> Price {
+fn round_up(scaled: i128) -> Price {
     (scaled + (1 << FRACTION) - 1) >> FRACTION
 }
 
@@ -39,8 +40,6 @@ pub(in crate::preempt) struct PricedSet {
     pub cost: Price,
     /// Capacity after eviction of the set, including free capacity.
     pub capacity: i64,
-    /// Multiplier per unit of capacity, with [`FRACTION`] bits.
-    pub multiplier: i128,
 }
 
 impl PricedSet {
@@ -54,17 +53,15 @@ impl PricedSet {
 /// Best lower bound over the multipliers.
 pub(in crate::preempt) struct DualBound {
     pub bound: Price,
-    pub multiplier: i128,
     /// Optimal sets of the tried multipliers.
     pub sets: Vec<PricedSet>,
 }
 
 /// Capacity that the eviction of all these candidates frees.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
-    pub units: Vec<CandidateIx>,
-    pub capacity: i64,
-    vertex: Vertex,
+struct Claim {
+    units: Vec<CandidateIx>,
+    capacity: i64,
     edge: usize,
 }
 
@@ -76,8 +73,8 @@ pub(in crate::preempt) struct Relaxation {
     /// Price of each candidate. `None` if it must not be evicted or frees nothing.
     price: Vec<Option<Price>>,
     /// Capacity that each candidate frees alone on divided nodes.
-    pub share: Vec<i64>,
-    pub(super) claims: Vec<Claim>,
+    share: Vec<i64>,
+    claims: Vec<Claim>,
     network: Network,
     source: Vertex,
     sink: Vertex,
@@ -85,8 +82,9 @@ pub(in crate::preempt) struct Relaxation {
     /// Edges from cascades to the sink, with their losses.
     cascades: Vec<(usize, i128)>,
     cascade_of: Vec<Option<usize>>,
-    excluded: Vec<bool>,
     fixed: Vec<usize>,
+    /// False to measure what [`Relaxation::explore`] contributes.
+    explores: bool,
 }
 
 /// Vertices 0 and 1 are source and sink.
@@ -121,8 +119,8 @@ impl Relaxation {
             cascade_of: (0..instance.candidates.len())
                 .map(|c| instance.unit(c).cascade)
                 .collect(),
-            excluded: vec![false; instance.candidates.len()],
             fixed: Vec::new(),
+            explores: instance.placement.uses(Method::Multipliers),
             price,
         };
         let mut claims = ClaimSizes::new();
@@ -158,7 +156,7 @@ impl Relaxation {
             return;
         }
         let left = self.slots_beside(instance, node, top, &need.request);
-        let few = most - now <= MOST_CLAIMS;
+        let few = most - now <= MOST_CLAIMS && instance.placement.uses(Method::Claims);
         if few && (now + 1..=most).all(|slot| left.iter().any(|&(_, left)| left < slot)) {
             self.base += i64::from(now) * per_slot;
             for slot in now + 1..=most {
@@ -240,7 +238,6 @@ impl Relaxation {
             self.claims.push(Claim {
                 units: needed,
                 capacity,
-                vertex,
                 edge,
             });
         }
@@ -267,7 +264,7 @@ impl Relaxation {
             }
         }
         for claim in &self.claims {
-            if self.network.on_source_side(claim.vertex) {
+            if claim.units.iter().all(|&unit| evicted[unit]) {
                 capacity += claim.capacity;
             }
         }
@@ -275,7 +272,6 @@ impl Relaxation {
             cost: self.cost(&evicted),
             capacity,
             evicted,
-            multiplier,
         };
         (bound, set)
     }
@@ -293,10 +289,6 @@ impl Relaxation {
         let mut surplus = 0;
         for (candidate, price) in self.price.iter().enumerate() {
             let Some(price) = price else { continue };
-            if self.excluded[candidate] {
-                self.network.reset(self.pays[candidate], UNCUTTABLE);
-                continue;
-            }
             let left = (price << FRACTION) - multiplier * i128::from(self.share[candidate]);
             self.network.reset(self.pays[candidate], left.max(0));
             if left <= 0 {
@@ -307,17 +299,15 @@ impl Relaxation {
         (taken, surplus)
     }
 
-    /// Searches for the best multiplier. `enumerated`: every subset of each component is considered
-    /// anyway, so the search ends with the first set that covers the need.
-    pub fn solve(&mut self, enumerated: bool) -> DualBound {
+    /// Searches for the best multiplier.
+    pub fn solve(&mut self) -> DualBound {
         let nothing = PricedSet {
             evicted: vec![false; self.price.len()],
             cost: 0,
             capacity: self.base,
-            multiplier: 0,
         };
         let (mut below, mut above) = (nothing, self.whole_pool());
-        let mut best = (0, 0);
+        let mut best = 0;
         let mut sets = Vec::new();
         for _ in 0..CUTS {
             if above.capacity <= below.capacity || above.cost <= below.cost {
@@ -326,7 +316,7 @@ impl Relaxation {
             let multiplier = ((above.cost - below.cost) << FRACTION)
                 / i128::from(above.capacity - below.capacity);
             let (bound, priced_set) = self.cut(multiplier);
-            best = best.max((bound, multiplier));
+            best = best.max(bound);
             sets.push(priced_set.clone());
             let side = if priced_set.capacity >= self.need {
                 &mut above
@@ -334,33 +324,26 @@ impl Relaxation {
                 &mut below
             };
             if (side.capacity, side.cost) == (priced_set.capacity, priced_set.cost) {
-                self.explore(multiplier, enumerated, &mut sets);
+                if self.explores {
+                    self.explore(multiplier, &mut sets);
+                }
                 break;
             }
             *side = priced_set;
         }
         DualBound {
-            bound: round_up(best.0),
-            multiplier: best.1,
+            bound: round_up(best),
             sets,
         }
     }
 
     /// Adds optimal sets at multipliers around the best one, to fill the last gap.
-    fn explore(&mut self, multiplier: i128, enumerated: bool, sets: &mut Vec<PricedSet>) {
+    fn explore(&mut self, multiplier: i128, sets: &mut Vec<PricedSet>) {
         /// Sixteenths of the best multiplier.
         const AROUND: [i128; 12] = [4, 8, 11, 13, 14, 15, 17, 18, 20, 24, 32, 64];
         for sixteenths in AROUND {
-            if enumerated && sixteenths < 16 {
-                continue;
-            }
             let (_, priced_set) = self.cut(multiplier * sixteenths / 16);
-            let covers = priced_set.capacity >= self.need;
             sets.push(priced_set);
-            // Sets of larger multipliers cost more.
-            if enumerated && covers {
-                break;
-            }
         }
     }
 
@@ -371,7 +354,6 @@ impl Relaxation {
             capacity: self.base
                 + self.share.iter().sum::<i64>()
                 + self.claims.iter().map(|c| c.capacity).sum::<i64>(),
-            multiplier: 0,
             evicted,
         }
     }
@@ -388,30 +370,6 @@ impl Relaxation {
             }
         }
         sum
-    }
-
-    pub fn has_cascades(&self) -> bool {
-        self.price
-            .iter()
-            .zip(&self.cascade_of)
-            .any(|(price, cascade)| price.is_some() && cascade.is_some())
-    }
-
-    /// Number of edges, which a cut visits at least once each.
-    pub fn size(&self) -> u64 {
-        (self.fixed.len() + self.claims.len() + self.pays.len()) as u64
-    }
-
-    pub fn set_price(&mut self, candidate: CandidateIx, price: Price) {
-        self.price[candidate] = Some(price);
-    }
-
-    pub fn exclude(&mut self, candidate: CandidateIx, excluded: bool) {
-        self.excluded[candidate] = excluded;
-    }
-
-    pub fn price(&self, candidate: CandidateIx) -> Option<Price> {
-        self.price[candidate]
     }
 }
 

@@ -1,7 +1,4 @@
-//! Lower bounds of the cost of every victim set, and proofs of optimality.
+//! Lower bounds of the cost of every victim set.
 
-pub(super) mod branch_and_bound;
-pub(super) mod components;
 pub(super) mod lagrangian;
 mod max_flow;
-mod table;

@@ -10,6 +10,7 @@ use super::{
     state::VictimState,
 };
 use crate::{
+    method::Method,
     objective::{EvictionCost, Price},
     preempt::instance::CandidateIx,
     problem::{NodeIx, ShapeIx},
@@ -91,6 +92,9 @@ impl<'a> LocalSearch<'a> {
                 }
                 // Enough slots, but slots of different shapes overlap.
                 None if self.is_spent() => return self.evict_until_it_fits(),
+                None if !self.state.instance.placement.uses(Method::Worth) => {
+                    return self.evict_until_it_fits();
+                }
                 None => match self.best_by_worth(taken.len(), &mut at_once) {
                     None => return self.evict_until_it_fits(),
                     cover => cover,
@@ -103,8 +107,10 @@ impl<'a> LocalSearch<'a> {
             taken.extend(cover);
         }
         match at_once {
-            Some(at_once) => self.finish_at_once(&at_once, &taken, limit, fits),
-            None => fits,
+            Some(at_once) if self.state.instance.placement.uses(Method::AtOnce) => {
+                self.finish_at_once(&at_once, &taken, limit, fits)
+            }
+            _ => fits,
         }
     }
 
@@ -187,6 +193,7 @@ impl<'a> LocalSearch<'a> {
             let improved = match idle % phases {
                 0 => self.exchange_out(Self::singles, &mut best) | self.exchange_in(&mut best),
                 1 => self.exchange_out(Self::by_node, &mut best),
+                _ if !self.state.instance.placement.uses(Method::Pairs) => false,
                 phase => self.exchange_out(|search| search.pairs(phase - 1), &mut best),
             };
             idle = match (improved, self.thorough) {

@@ -13,7 +13,7 @@ fn a_gang_bound_to_one_rack_takes_the_rack_that_costs_least() {
     case.unit(10, 100, GPUS, &[0]);
     case.unit(10, 900, GPUS, &[1]);
     case.unit(10, 400, GPUS, &[2]);
-    case.unit(10, 400, GPUS, &[3]);
+    case.unit(10, 401, GPUS, &[3]);
     assert_eq!(case.victims(&gang(GPUS, 2)), [0, 2], "anywhere");
     let answer = case.answer(&in_one_rack(TopologyStrictness::Required, gang(GPUS, 2)));
     assert_eq!(answer.victims, [2, 3]);

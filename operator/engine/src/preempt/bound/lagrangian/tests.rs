@@ -7,9 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::placement::PlacementInstance;
 use crate::preempt::{
-    PreemptionOptions,
-    bound::components::{bound_of_components, lower_bound, select},
-    preempt,
+    PreemptionOptions, preempt,
     search::state::VictimState,
     testing::{Question, over_questions, subsets},
 };
@@ -27,7 +25,7 @@ impl Set {
         let cascades: BTreeSet<usize> = candidates()
             .filter_map(|c| instance.unit(c).cascade)
             .collect();
-        let prices: i128 = candidates().filter_map(|c| relaxed.price(c)).sum();
+        let prices: i128 = candidates().filter_map(|c| relaxed.price[c]).sum();
         let losses: i128 = cascades
             .iter()
             .map(|&c| i128::from(instance.units.cascade_loss[c]))
@@ -65,7 +63,7 @@ fn relaxed(instance: &PreemptionInstance<'_>, fit: &FitCondition) -> Relaxation 
 
 fn every_set(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> Vec<Set> {
     let pool = (0..instance.candidates.len())
-        .filter(|&c| relaxed.price(c).is_some())
+        .filter(|&c| relaxed.price[c].is_some())
         .collect();
     subsets(instance.candidates.len(), pool)
         .map(|evicted| Set::new(instance, relaxed, evicted))
@@ -75,9 +73,8 @@ fn every_set(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> Vec<Set
 /// True if the cut is exact. It may evict a unit that pays by its shares before it has paid for its
 /// cascade.
 fn is_exact(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> bool {
-    !relaxed.has_cascades()
-        || (0..instance.candidates.len())
-            .all(|c| relaxed.share[c] == 0 || instance.unit(c).cascade.is_none())
+    (0..instance.candidates.len())
+        .all(|c| relaxed.share[c] == 0 || instance.unit(c).cascade.is_none())
 }
 
 #[test]
@@ -118,7 +115,7 @@ fn overcommitment_of_a_node_is_not_required_of_other_nodes() {
     let instance = PreemptionInstance::new(&placement, &question.units);
     let costs = (0..instance.candidates.len()).map(|c| Some(instance.cost(c).lost));
     let mut relaxed = Relaxation::new(&instance, &fit, costs.collect()).expect("a slot is needed");
-    assert_eq!(relaxed.solve(false).bound, 10);
+    assert_eq!(relaxed.solve().bound, 10);
 }
 
 #[test]
@@ -134,50 +131,32 @@ fn a_cheaper_set_of_equal_capacity_does_not_end_the_search_for_the_multiplier() 
     let instance = PreemptionInstance::new(&placement, &question.units);
     let costs = (0..instance.candidates.len()).map(|c| Some(instance.cost(c).lost));
     let mut relaxed = Relaxation::new(&instance, &fit, costs.collect()).expect("a slot is needed");
-    assert_eq!(relaxed.solve(false).bound, 1);
+    assert_eq!(relaxed.solve().bound, 1);
 }
 
 #[test]
-fn at_every_price_the_cut_finds_the_set_that_pays_most_without_those_that_must_stay() {
+fn at_every_price_the_cut_finds_the_set_that_pays_most() {
     over_questions(|instance, fit| {
         let mut relaxed = relaxed(instance, fit);
         let sets = every_set(instance, &relaxed);
         let exact = is_exact(instance, &relaxed);
-        for excluded in [
-            None,
-            (0..instance.candidates.len()).find(|&c| relaxed.price(c).is_some()),
-        ] {
-            if let Some(candidate) = excluded {
-                relaxed.exclude(candidate, true);
-            }
-            for eighths in [1, 8, 20, 33, 64, 100, 160, 400] {
-                let multiplier = (eighths << FRACTION) / 8;
-                let (bound, priced_set) = relaxed.cut(multiplier);
-                for set in sets
-                    .iter()
-                    .filter(|s| excluded.is_none_or(|c| !s.evicted[c]))
-                {
-                    prop_assert!(
-                        bound <= set.reduced_cost(multiplier, relaxed.need),
-                        "{bound} at {multiplier}: {:?}",
-                        set.evicted
-                    );
-                }
-                let found = Set::new(instance, &relaxed, priced_set.evicted);
-                prop_assert_eq!(
-                    (priced_set.cost, priced_set.multiplier),
-                    (found.cost, multiplier)
-                );
+        for eighths in [1, 8, 20, 33, 64, 100, 160, 400] {
+            let multiplier = (eighths << FRACTION) / 8;
+            let (bound, priced_set) = relaxed.cut(multiplier);
+            for set in &sets {
                 prop_assert!(
-                    excluded.is_none_or(|c| !found.evicted[c]),
-                    "{excluded:?} is evicted"
+                    bound <= set.reduced_cost(multiplier, relaxed.need),
+                    "{bound} at {multiplier}: {:?}",
+                    set.evicted
                 );
-                if exact {
-                    prop_assert_eq!(
-                        (priced_set.capacity, bound),
-                        (found.capacity, found.reduced_cost(multiplier, relaxed.need))
-                    );
-                }
+            }
+            let found = Set::new(instance, &relaxed, priced_set.evicted);
+            prop_assert_eq!(
+                (priced_set.cost, priced_set.capacity),
+                (found.cost, found.capacity)
+            );
+            if exact {
+                prop_assert_eq!(bound, found.reduced_cost(multiplier, relaxed.need));
             }
         }
         Ok(exact && !relaxed.claims.is_empty())
@@ -193,45 +172,19 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
         let Some(least) = enough.map(|s| s.cost).min() else {
             return Ok(false);
         };
-        let dual = relaxed.solve(false);
+        let dual = relaxed.solve();
         prop_assert!(dual.bound <= least, "{} for {least}", dual.bound);
-        // Enumerates no components, some, and all.
-        for enumerable in 0..=instance.candidates.len() {
-            let chosen = bound_of_components(&relaxed, &dual.sets, enumerable);
-            prop_assert!(chosen <= least, "{chosen} for {least}, up to {enumerable}");
-            prop_assert!(
-                chosen >= dual.bound || relaxed.has_cascades(),
-                "{chosen} for {}",
-                dual.bound
-            );
-            prop_assert!(
-                chosen == least || relaxed.has_cascades() || enumerable < instance.candidates.len(),
-                "{chosen}"
-            );
-        }
         if !is_exact(instance, &relaxed) {
             return Ok(false);
         }
-        let short = relaxed.solve(true);
-        let cheapest = |dual: &DualBound| {
-            let covering = dual.sets.iter().filter(|s| s.capacity >= relaxed.need);
-            covering.map(|s| s.cost).min()
-        };
-        prop_assert_eq!(short.bound, dual.bound);
-        let lacks = relaxed.need > relaxed.base;
-        prop_assert!(!lacks || cheapest(&short) == cheapest(&dual));
-        for shift in (0..=FRACTION + 6).step_by(2) {
-            for multiplier in [
-                dual.multiplier - (1 << shift),
-                dual.multiplier + (1 << shift),
-            ] {
-                let (bound, _) = relaxed.cut(multiplier.max(0));
-                prop_assert!(
-                    bound <= dual.bound << FRACTION,
-                    "{bound} at {multiplier}, {} at the best",
-                    dual.bound
-                );
-            }
+        for eighths in 0..=800 {
+            let multiplier = (eighths << FRACTION) / 8;
+            let (bound, _) = relaxed.cut(multiplier);
+            prop_assert!(
+                bound <= dual.bound << FRACTION,
+                "{bound} at {multiplier}, {} at the best",
+                dual.bound
+            );
         }
         Ok(true)
     });
@@ -255,14 +208,8 @@ fn the_example_of_the_engine_page() {
         .map(|claim| (claim.units.clone(), claim.capacity))
         .collect();
     assert_eq!(claims, [(vec![0], 16), (vec![1, 2], 8), (vec![3], 8)]);
-    let dual = relaxation.solve(false);
-    assert_eq!((dual.bound, dual.multiplier), (750, (900 << FRACTION) / 16));
-    assert_eq!(lower_bound(&relaxation, &dual.sets), 800);
-    let selection = select(&relaxation, &dual.sets).expect("what fits is among the subsets");
-    assert_eq!(
-        (selection.units, selection.bound),
-        (vec![1, 2, 3], Some(800))
-    );
+    let (bound, _) = relaxation.cut((900 << FRACTION) / 16);
+    assert_eq!((bound, relaxation.solve().bound), (750 << FRACTION, 750));
     let options = PreemptionOptions::default();
     let answer = preempt(
         &question.cluster,
@@ -272,7 +219,7 @@ fn the_example_of_the_engine_page() {
     )
     .expect("it fits");
     assert_eq!(
-        (answer.victims, answer.cost.lost, answer.proven),
-        (vec![1, 2, 3], 800, true)
+        (answer.victims, answer.cost.lost, answer.bound.lost),
+        (vec![1, 2, 3], 800, 750)
     );
 }
