@@ -120,8 +120,11 @@ fn decides_alone(
     pods: &[(&Arc<Pod>, Amounts)],
 ) -> bool {
     others.iter().all(|&other| {
-        let beside = pods.iter().filter(|(_, held)| held[by] == 0);
-        let beside: i128 = beside.map(|(_, held)| i128::from(held[other])).sum();
+        let beside: i128 = pods
+            .iter()
+            .filter(|(_, held)| held[by] == 0)
+            .map(|(_, held)| i128::from(held[other]))
+            .sum();
         let left = i128::from(offered[other]) - beside;
         let holders = pods
             .iter()

@@ -360,10 +360,11 @@ impl ClusterModel {
     pub fn use_slots<'s>(&mut self, slots: impl IntoIterator<Item = &'s str>) {
         let dims = &self.now.dims;
         let used = dims.resources().filter(|name| is_slot(name)).count();
-        let new = slots
+        let new: BTreeSet<&str> = slots
             .into_iter()
-            .filter(|slot| is_slot(slot) && !dims.has(slot));
-        let new: BTreeSet<&str> = new.take(MOST.saturating_sub(used)).collect();
+            .filter(|slot| is_slot(slot) && !dims.has(slot))
+            .take(MOST.saturating_sub(used))
+            .collect();
         if !new.is_empty() {
             let names = dims.resources().chain(new);
             let dims = Dims::new(names, dims.keys());

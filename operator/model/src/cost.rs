@@ -101,8 +101,9 @@ impl CostModel {
     /// Weight of a pod in thousandths of an accelerator: its accelerators and slices of such, else
     /// its CPU. A pod with another extended resource weighs at least one accelerator.
     fn weight_milli(&self, resources: &Resources) -> i128 {
-        let slices = resources.iter();
-        let slices = slices.filter_map(|(name, n)| Some(i128::from(n) * slice_milli(name)?));
+        let slices = resources
+            .iter()
+            .filter_map(|(name, n)| Some(i128::from(n) * slice_milli(name)?));
         let accelerators = i128::from(self.accelerators(resources)) * 1000;
         let weight = accelerators + slices.sum::<i128>();
         if weight > 0 {
@@ -125,8 +126,8 @@ impl CostModel {
         let safe = pod
             .bound
             .as_ref()
-            .and(self.safe_until(pod, checkpoint, now));
-        let safe = safe.map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
+            .and(self.safe_until(pod, checkpoint, now))
+            .map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
         self.cost(&pod.requests, safe, now)
     }
 

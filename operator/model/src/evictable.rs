@@ -58,14 +58,18 @@ impl<'a> Occupancy<'a> {
         asking: Option<usize>,
         priority: i32,
     ) -> impl Iterator<Item = Candidate<'_, 'a>> {
-        let preemptor = asking.and_then(|number| self.gangs.get(number));
-        let preemptor = preemptor.map(|gang| gang.uid);
-        let all = self.gangs.iter().enumerate();
-        let all = all.map(move |(number, gang)| Candidate {
-            number,
-            gang,
-            counts: gang.counts_for(preemptor, priority),
-        });
+        let preemptor = asking
+            .and_then(|number| self.gangs.get(number))
+            .map(|gang| gang.uid);
+        let all = self
+            .gangs
+            .iter()
+            .enumerate()
+            .map(move |(number, gang)| Candidate {
+                number,
+                gang,
+                counts: gang.counts_for(preemptor, priority),
+            });
         all.filter(move |c| Some(c.number) != asking && c.counts < priority && !self.goes(c.gang))
     }
 
@@ -196,8 +200,10 @@ impl<'a> Occupancy<'a> {
             builder.guarded(nodes);
         } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
             let costs = &self.rules.costs;
-            let cost = pods.iter().map(|pod| costs.cost_of_pod(pod, self.now));
-            let cost = cost.sum();
+            let cost = pods
+                .iter()
+                .map(|pod| costs.cost_of_pod(pod, self.now))
+                .sum();
             builder.add_pods(&pods, highest.unwrap_or_default(), cost);
         }
     }

@@ -30,9 +30,10 @@ pub fn preemption_priority(class: &ObjectMeta) -> Option<i32> {
 /// API server applies to pods. No workload can override it. An invalid annotation counts as absent.
 pub fn preemption_policy(class: &ObjectMeta, policy: Option<&str>) -> PreemptionPolicy {
     let annotations = class.annotations.as_ref();
-    let annotated = annotations.and_then(|a| a.get(annotations::PREEMPTION_POLICY));
-    let annotated = annotated.map(String::as_str);
-    let annotated = annotated.filter(|policy| ["Never", "PreemptLowerPriority"].contains(policy));
+    let annotated = annotations
+        .and_then(|a| a.get(annotations::PREEMPTION_POLICY))
+        .map(String::as_str)
+        .filter(|policy| ["Never", "PreemptLowerPriority"].contains(policy));
     match annotated.or(policy) {
         Some("Never") => PreemptionPolicy::Never,
         _ => PreemptionPolicy::PreemptLowerPriority,

@@ -85,10 +85,12 @@ impl PlacementRequest {
         let shape = &demand.shapes[at];
         let template = self.templates.get(at);
         let is_closed = |ix| template.is_some_and(|t| t.closed.contains(ix));
-        let required = self.topology.iter();
-        let required = required.filter(|level| level.mode == TopologyMode::Required);
-        let required = required.map(|level| (level, snapshot.dims().key(&level.key)));
-        let required: Vec<(&TopologyLevel, KeyIx)> = required.collect();
+        let required: Vec<(&TopologyLevel, KeyIx)> = self
+            .topology
+            .iter()
+            .filter(|level| level.mode == TopologyMode::Required)
+            .map(|level| (level, snapshot.dims().key(&level.key)))
+            .collect();
         let mut found = UnsuitableNodes {
             field: key_field(&self.topology),
             ..UnsuitableNodes::default()
@@ -127,9 +129,12 @@ impl PlacementRequest {
 fn scattered(snapshot: &Snapshot, free: &Cluster, shape: &Shape, dim: DimIx) -> Option<Scattered> {
     let each = shape.request[dim];
     let eligible = shape.eligible.as_ref()?;
-    let parts = eligible.ones().filter(|&node| node < free.node_count());
-    let parts = parts.map(|node| free.free(node)[dim]);
-    let parts: Vec<i64> = parts.filter(|part| (1..each).contains(part)).collect();
+    let parts: Vec<i64> = eligible
+        .ones()
+        .filter(|&node| node < free.node_count())
+        .map(|node| free.free(node)[dim])
+        .filter(|part| (1..each).contains(part))
+        .collect();
     let (sum, most) = (parts.iter().sum::<i64>(), *parts.iter().max()?);
     let names = snapshot.dims();
     (sum >= each).then(|| Scattered {
@@ -442,8 +447,8 @@ mod tests {
         let nodes = |model: &ClusterModel| {
             let s = model.snapshot();
             let (demand, free) = (waiting.demand(&s).unwrap(), s.free_capacity());
-            let short = place(free, &demand).unwrap_err();
-            let short = short.shortfall().unwrap();
+            let infeasible = place(free, &demand).unwrap_err();
+            let short = infeasible.shortfall().unwrap();
             let nodes = waiting.unsuitable_nodes(&s, free, &demand, short);
             nodes.map(|nodes| nodes.to_string())
         };

@@ -40,8 +40,9 @@ impl Neighbourly<'_> {
 
     /// Selectors of pods in the namespace with which its pods must not share a node.
     pub fn avoided(&self) -> Vec<LabelSelector> {
-        let terms = self.anti_affinity();
-        let terms = terms.filter(|term| own_node_term(term, self.namespace));
+        let terms = self
+            .anti_affinity()
+            .filter(|term| own_node_term(term, self.namespace));
         terms.filter_map(|t| t.label_selector.clone()).collect()
     }
 
@@ -52,11 +53,12 @@ impl Neighbourly<'_> {
     /// The first node constraint that the engine does not model. `gang`: all templates of the gang.
     pub fn not_modelled(&self, gang: &[Self]) -> Option<&'static str> {
         let affinity = self.spec.affinity.as_ref();
-        let near = affinity.and_then(|a| a.pod_affinity.as_ref());
-        let near = near.and_then(|a| {
-            a.required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
+        let near = affinity
+            .and_then(|a| a.pod_affinity.as_ref())
+            .and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            });
         let mut away = self.anti_affinity();
         let mut spread = self.spec.topology_spread_constraints.iter().flatten();
         if self.spec.resource_claims.iter().flatten().next().is_some() {
@@ -109,10 +111,11 @@ pub fn neighbours<'w>(
     let each = groups.map(|group| {
         let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
         let template = group.template.0.metadata.as_ref();
-        let labels = admitted
+        let mut labels = admitted
             .map(|pod| &pod.labels)
-            .or_else(|| template?.labels.as_ref());
-        let mut labels = labels.cloned().unwrap_or_default();
+            .or_else(|| template?.labels.as_ref())
+            .cloned()
+            .unwrap_or_default();
         let ours = [
             (labels::WORKLOAD, meta.name.as_ref()),
             (labels::WORKLOAD_UID, meta.uid.as_ref()),
@@ -178,8 +181,10 @@ pub fn closed_nodes(
         let Some(term) = all.get(listed.position) else {
             continue;
         };
-        let matches = term.label_selector.as_ref();
-        let matches = matches.is_some_and(|s| selects(s, labels));
+        let matches = term
+            .label_selector
+            .as_ref()
+            .is_some_and(|s| selects(s, labels));
         if !matches || owner.is_some_and(|uid| uid.as_str() == workload) {
             continue;
         }

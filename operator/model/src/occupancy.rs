@@ -261,16 +261,19 @@ impl<'a> Occupancy<'a> {
                     .filter(|p| p.holds().is_some())
                     .map(|p| p.uid.as_str()),
             );
-            let held = gang.holds(self.cluster);
-            let held = held.iter();
-            let held = held.filter(|h| h.pod.as_ref().is_none_or(|pod| self.is_in_time(pod)));
+            let holds = gang.holds(self.cluster);
+            let held = holds
+                .iter()
+                .filter(|h| h.pod.as_ref().is_none_or(|pod| self.is_in_time(pod)));
             out.held
                 .extend(held.map(|h| (h.node, self.amounts(&h.requests))));
         }
         // Without victims, only parts with terminating pods matter.
         let all = !self.evicting.is_empty();
-        let parts = self.cluster.pod_parts();
-        let parts = parts.filter(|part| all || part.terminating);
+        let parts = self
+            .cluster
+            .pod_parts()
+            .filter(|part| all || part.terminating);
         let is_evicted = self.is_evicted();
         for listed in parts.flat_map(|part| &part.pods) {
             let (node, pod) = (listed.node, &listed.pod);
@@ -302,9 +305,10 @@ impl<'a> Occupancy<'a> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
         let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &**pod));
         let listed = self.cluster.listed_pods();
-        let evicted = listed.filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty());
-        let evicted = evicted.map(|listed| &*listed.pod);
-        let evicted = evicted.filter(|pod| self.is_being_evicted(pod));
+        let evicted = listed
+            .filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty())
+            .map(|listed| &*listed.pod)
+            .filter(|pod| self.is_being_evicted(pod));
         let there = |pod: &&Pod| pod.bound.is_some() && pod.alive();
         members.chain(evicted).filter(there)
     }

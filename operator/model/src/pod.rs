@@ -155,8 +155,9 @@ impl Pod {
         let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
         let bound = NodeName::read(spec.node_name.as_deref());
-        let unscheduled = status.condition("PodScheduled", "False");
-        let unscheduled = unscheduled.filter(|_| bound.is_none());
+        let unscheduled = status
+            .condition("PodScheduled", "False")
+            .filter(|_| bound.is_none());
         let not_scheduled_for = unscheduled.and_then(|c| c.reason.as_deref());
         // The node is not to blame: another member of the native group does not fit.
         let message = unscheduled.and_then(|c| c.message.as_deref());

@@ -66,8 +66,10 @@ impl PodSpecView {
     }
 
     pub(crate) fn claims(&self) -> Option<Arc<[String]>> {
-        let mounted = self.volumes.iter();
-        let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
+        let mounted = self
+            .volumes
+            .iter()
+            .filter_map(|v| v.persistent_volume_claim.as_ref());
         let names: Vec<String> = mounted.map(|claim| claim.claim_name.clone()).collect();
         (!names.is_empty()).then(|| names.into())
     }
@@ -142,8 +144,10 @@ pub struct ContainerStatusView {
 impl PodStatusView {
     /// Status of a container or init container.
     pub(crate) fn container(&self, name: &str) -> Option<&ContainerStatusView> {
-        let all = self.container_statuses.iter();
-        let mut all = all.chain(&self.init_container_statuses);
+        let mut all = self
+            .container_statuses
+            .iter()
+            .chain(&self.init_container_statuses);
         all.find(|container| container.name == name)
     }
 
@@ -200,8 +204,11 @@ impl From<&PersistentVolumeClaimVolumeSource> for VolumeView {
 }
 
 fn volumes_of(spec: &PodSpec) -> Vec<VolumeView> {
-    let mounted = spec.volumes.iter().flatten();
-    let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
+    let mounted = spec
+        .volumes
+        .iter()
+        .flatten()
+        .filter_map(|v| v.persistent_volume_claim.as_ref());
     mounted.map(VolumeView::from).collect()
 }
 

@@ -81,16 +81,18 @@ mod tests {
         let levels = [
             ("zone", TopologyScope::Gang),
             ("rack", TopologyScope::Replica),
-        ];
-        let levels = levels.map(|(key, scope)| TopologyLevel {
+        ]
+        .map(|(key, scope)| TopologyLevel {
             key: key.into(),
             mode: TopologyMode::Preferred,
             scope,
         });
         let unmet = |nodes: [&str; 4]| {
             let member = |ix: usize| Member::new("w", ix as i32 / 2, ix as i32 % 2);
-            let assigned = nodes.iter().enumerate();
-            let assigned = assigned.map(|(ix, node)| (member(ix), (*node).parse().unwrap()));
+            let assigned = nodes
+                .iter()
+                .enumerate()
+                .map(|(ix, node)| (member(ix), (*node).parse().unwrap()));
             unmet_preferences(&levels, &assigned.collect(), &s)
         };
         assert_eq!(unmet(["n0", "n1", "n0", "n1"]), None);

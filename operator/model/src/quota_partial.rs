@@ -39,12 +39,15 @@ struct PartialQuotaStatus {
 
 impl PartialQuota {
     pub fn scheduling(&self) -> Result<Quota, Unreadable> {
-        let plain = self.spec.scopes.iter();
-        let plain = plain.map(|name| core::ScopedResourceSelectorRequirement {
-            operator: "Exists".to_owned(),
-            scope_name: name.clone(),
-            values: None,
-        });
+        let plain = self
+            .spec
+            .scopes
+            .iter()
+            .map(|name| core::ScopedResourceSelectorRequirement {
+                operator: "Exists".to_owned(),
+                scope_name: name.clone(),
+                values: None,
+            });
         let selector = self.spec.scope_selector.as_ref();
         let selected = selector.and_then(|s| s.match_expressions.as_ref());
         let all = plain.chain(selected.into_iter().flatten().cloned());

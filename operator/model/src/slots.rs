@@ -24,8 +24,10 @@ pub(crate) fn described(name: &str) -> Option<String> {
 
 /// Host ports of a pod as slot names. A port is one slot on all addresses.
 pub(crate) fn host_ports(spec: &PodSpecView) -> impl Iterator<Item = String> {
-    let sidecars = spec.init_containers.iter();
-    let sidecars = sidecars.filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .filter(|c| c.restart_policy.as_deref() == Some("Always"));
     let ports = spec
         .containers
         .iter()

@@ -125,15 +125,17 @@ impl Occupancy<'_> {
     /// Units that are evicted whole, if all their pods may be evicted.
     fn evictable_units(&self, budgets: &Budgets<'_>) -> BTreeMap<(&str, &str), Arc<Evictable>> {
         let rules = &self.rules.victims;
-        let units = self.whole_units().into_iter();
-        let units = units.filter(|(_, pods)| {
-            let evicted = |l: &&ListedPod| self.is_being_evicted(&l.pod);
-            let mut in_scope = pods.iter().map(|l| rules.reach(&l.requests));
-            in_scope.any(|reached| reached)
-                && pods.iter().all(|l| may_go(l, rules))
-                && !pods.iter().any(evicted)
-        });
-        let units = units.map(|(key, pods)| (key, Arc::new(self.evicted_together(&pods, budgets))));
+        let units = self
+            .whole_units()
+            .into_iter()
+            .filter(|(_, pods)| {
+                let evicted = |l: &&ListedPod| self.is_being_evicted(&l.pod);
+                let mut in_scope = pods.iter().map(|l| rules.reach(&l.requests));
+                in_scope.any(|reached| reached)
+                    && pods.iter().all(|l| may_go(l, rules))
+                    && !pods.iter().any(evicted)
+            })
+            .map(|(key, pods)| (key, Arc::new(self.evicted_together(&pods, budgets))));
         units.collect()
     }
 
@@ -236,8 +238,10 @@ pub fn permit_alike(
     if before.len() != now.len() || !both().all(|(a, b)| of_same_pods(a, b)) {
         return false;
     }
-    let changed = both().filter(|(a, b)| a.allowed != b.allowed);
-    let changed: Vec<&Budget> = changed.map(|(_, budget)| &**budget).collect();
+    let changed: Vec<&Budget> = both()
+        .filter(|(a, b)| a.allowed != b.allowed)
+        .map(|(_, budget)| &**budget)
+        .collect();
     if changed.is_empty() {
         return true;
     }

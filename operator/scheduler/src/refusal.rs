@@ -187,10 +187,16 @@ pub(crate) fn may_never_run(gang: &GangState) -> bool {
 
 /// Why the gang may not preempt, whatever its priority.
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
-    let failed = gang.status.last_preemption.as_ref();
-    let failed = failed.and_then(|last| Some((last.failures, next_preemption(last)?)));
-    let withdrawn = gang.status.withdrawn_preemptions.as_ref();
-    let withdrawn = withdrawn.map(|w| (w.count, after_withdrawal(w)));
+    let failed = gang
+        .status
+        .last_preemption
+        .as_ref()
+        .and_then(|last| Some((last.failures, next_preemption(last)?)));
+    let withdrawn = gang
+        .status
+        .withdrawn_preemptions
+        .as_ref()
+        .map(|w| (w.count, after_withdrawal(w)));
     let failed = failed
         .into_iter()
         .chain(withdrawn)

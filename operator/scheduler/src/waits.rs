@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn those_before_and_behind_a_circle_are_not_part_of_it() {
         // 0 waits for 1. 1 and 2 wait for each other. 2 waits for 3, which waits for no write.
-        let waits = [vec![1], vec![2], vec![1, 3], vec![], vec![3]];
-        let waits = waits.map(BTreeSet::from_iter);
+        let waits = [vec![1], vec![2], vec![1, 3], vec![], vec![3]].map(BTreeSet::from_iter);
         assert_eq!(circles(&waits), BTreeSet::from([1, 2]));
         assert_eq!(circles(&waits[3..4]), BTreeSet::new());
     }

@@ -252,10 +252,11 @@ fn spread_replicas(
     let spec = &instance.demand.shapes[shape];
     let mut missing = vec![spec.replica_size; (spec.count / spec.replica_size) as usize];
     for running in &spec.running {
-        let replica = missing.get_mut(running.replica as usize);
-        let replica = replica.ok_or(Infeasible::BadDemand(
-            "a running member belongs to no replica",
-        ))?;
+        let replica = missing
+            .get_mut(running.replica as usize)
+            .ok_or(Infeasible::BadDemand(
+                "a running member belongs to no replica",
+            ))?;
         *replica = replica.saturating_sub(running.count);
     }
     let replicas = missing.iter().zip(0u32..).map(|(&missing, ix)| Replica {

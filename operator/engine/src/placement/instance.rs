@@ -67,8 +67,9 @@ impl<'a> PlacementInstance<'a> {
             .collect();
         let alone = demand.shapes.len() == 1;
         let shapes = demand.shapes.iter().zip(&admits);
-        let scarce = shapes.map(|(shape, admits)| Scarce::find(cluster, shape, admits, alone));
-        let scarce = scarce.collect();
+        let scarce = shapes
+            .map(|(shape, admits)| Scarce::find(cluster, shape, admits, alone))
+            .collect();
         Self {
             cluster,
             demand,
@@ -95,8 +96,11 @@ impl<'a> PlacementInstance<'a> {
         part: &'p Cluster,
         demand: &'p Demand,
     ) -> PlacementInstance<'p> {
-        let admits = self.admits.iter();
-        let admits: Vec<NodeSet> = admits.map(|set| positions_in(nodes, set)).collect();
+        let admits: Vec<NodeSet> = self
+            .admits
+            .iter()
+            .map(|set| positions_in(nodes, set))
+            .collect();
         let mut any = NodeSet::with_capacity(nodes.len());
         for set in &admits {
             any.union_with(set);
@@ -224,11 +228,12 @@ impl PlacementInstance<'_> {
         let misses = nodes.filter_map(|&node| {
             let free = self.free_on(free, node).iter();
             let each = free.zip(&shape.request).enumerate();
-            let parts = each.filter(|(_, (free, request))| free < request);
-            let parts = parts.map(|(dim, (free, request))| {
-                let missing = i128::from(request - free.max(&0));
-                ((missing << PART_BITS) / i128::from(*request), dim)
-            });
+            let parts =
+                each.filter(|(_, (free, request))| free < request)
+                    .map(|(dim, (free, request))| {
+                        let missing = i128::from(request - free.max(&0));
+                        ((missing << PART_BITS) / i128::from(*request), dim)
+                    });
             let parts: SmallVec<[(i128, DimIx); 6]> = parts.collect();
             let (_, dim) = parts.iter().max()?;
             Some((parts.iter().map(|(part, _)| part).sum::<i128>(), *dim))

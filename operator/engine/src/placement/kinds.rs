@@ -30,11 +30,13 @@ impl<'a> Kinds<'a> {
     pub fn new(instance: &'a PlacementInstance<'a>, pods: &[Want]) -> Self {
         let demand = instance.demand;
         let mut most = largest_first(instance, &wants(&demand.needed()));
-        let wanted = most.iter().map(|most| {
-            let wanted = pods.iter().find(|want| want.shape == most.shape);
-            wanted.copied().unwrap_or(Want { count: 0, ..*most })
-        });
-        let wanted = wanted.collect();
+        let wanted = most
+            .iter()
+            .map(|most| {
+                let wanted = pods.iter().find(|want| want.shape == most.shape);
+                wanted.copied().unwrap_or(Want { count: 0, ..*most })
+            })
+            .collect();
         if demand.by_replica() {
             // A replica is placed whole, although fewer pods may be needed.
             let all = demand.wanted();

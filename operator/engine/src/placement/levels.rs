@@ -127,8 +127,11 @@ impl LevelConstraint {
             let is_left_out = |at: &usize| of_gang.contains(at) || of_replicas.contains(at);
             let domains = |at: usize| {
                 let outer = 0..=at;
-                let required = outer.clone().filter(|o| *o == at || !is_left_out(o));
-                let required: Vec<KeyIx> = required.map(|o| levels[o].key).collect();
+                let required: Vec<KeyIx> = outer
+                    .clone()
+                    .filter(|o| *o == at || !is_left_out(o))
+                    .map(|o| levels[o].key)
+                    .collect();
                 LevelDomains::new(cluster, outer.map(|o| levels[o].key).collect(), &required)
             };
             let innermost = |scope: Scope| {
@@ -136,8 +139,11 @@ impl LevelConstraint {
                 each.find(|at| levels[*at].scope == scope && !is_left_out(at))
             };
             let (gang, replica) = (innermost(Scope::Gang), innermost(Scope::Replica));
-            let spread = of_replicas.first().filter(|_| replica.is_none());
-            let spread = spread.or(of_gang.first()).or(of_replicas.first());
+            let spread = of_replicas
+                .first()
+                .filter(|_| replica.is_none())
+                .or(of_gang.first())
+                .or(of_replicas.first());
             Self {
                 gang: gang.map(domains),
                 replica: replica.map(domains),

@@ -268,8 +268,13 @@ impl<'a> Mixture<'a> {
         if let Some(known) = self.surplus {
             return known;
         }
-        let wanted = self.kinds.wanted.iter().zip(&self.prices);
-        let wanted: i64 = wanted.map(|(w, price)| i64::from(w.count) * price).sum();
+        let wanted: i64 = self
+            .kinds
+            .wanted
+            .iter()
+            .zip(&self.prices)
+            .map(|(w, price)| i64::from(w.count) * price)
+            .sum();
         let mut surplus = -wanted;
         for kind in 0..self.nodes.len() {
             if self.nodes[kind] > 0 {

@@ -217,8 +217,10 @@ impl Mixture<'_> {
             let missing = self.missing.iter().zip(&one.pods);
             let missing: Pattern = missing.map(|(missing, gain)| missing - gain).collect();
             for other in &all[at..] {
-                let then = missing.iter().zip(&other.pods);
-                let then = then.map(|(missing, gain)| missing - gain);
+                let then = missing
+                    .iter()
+                    .zip(&other.pods)
+                    .map(|(missing, gain)| missing - gain);
                 let closer = now - distance(then, &self.prices);
                 let merit = (closer, one.worth + other.worth);
                 if closer <= 0 || best.is_some_and(|(known, _)| merit <= known) {

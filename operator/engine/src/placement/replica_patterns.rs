@@ -269,12 +269,16 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
         let Replicas {
             instance, domains, ..
         } = search.replicas;
-        let most = search.wanted.iter().zip(started).map(|(want, started)| {
-            let slots = slots_in(instance, free, &domains[domain], want.shape) as i64;
-            let size = i64::from(instance.demand.shapes[want.shape].replica_size);
-            ((slots - started).max(0) / size).min(i64::from(want.count))
-        });
-        let most: Pattern = most.collect();
+        let most: Pattern = search
+            .wanted
+            .iter()
+            .zip(started)
+            .map(|(want, started)| {
+                let slots = slots_in(instance, free, &domains[domain], want.shape) as i64;
+                let size = i64::from(instance.demand.shapes[want.shape].replica_size);
+                ((slots - started).max(0) / size).min(i64::from(want.count))
+            })
+            .collect();
         let mut capacity: Amounts = Amounts::from_elem(0, instance.cluster.dims());
         for &node in &domains[domain] {
             for (sum, free) in capacity.iter_mut().zip(instance.free_on(free, node)) {
@@ -357,8 +361,10 @@ impl<'r, 'p> DomainPatterns<'r, 'p> {
             return -1;
         }
         let shape = &shapes[self.search.wanted[at].shape];
-        let requested = left.iter().zip(&shape.request);
-        let requested = requested.filter(|&(_, &each)| each > 0);
+        let requested = left
+            .iter()
+            .zip(&shape.request)
+            .filter(|&(_, &each)| each > 0);
         let size = i64::from(shape.replica_size);
         let most = requested.map(|(left, each)| left / each / size).min();
         most.unwrap_or(0).min(self.most[at])

@@ -132,9 +132,10 @@ fn decide(
         }));
     }
     let each = work_budget / divisions.len().max(1) as u64;
-    let answers = divisions.iter();
-    let answers = answers.map(|demand| decide_divided(demand, each));
-    let answers: Vec<Result<PreemptionAnswer, Infeasible>> = answers.collect();
+    let answers: Vec<Result<PreemptionAnswer, Infeasible>> = divisions
+        .iter()
+        .map(|demand| decide_divided(demand, each))
+        .collect();
     let known = |answer: &Result<PreemptionAnswer, Infeasible>| match answer {
         Ok(answer) => answer.proven,
         Err(reason) => !matches!(reason, Infeasible::GaveUp { .. }),

@@ -413,8 +413,8 @@ fn a_single_pod_prefers_a_node_without_a_broken_budget() {
 fn members_go_to_the_first_nodes_of_the_order_that_have_room() {
     let case = nodes(&[2, 2, 2])
         .runs("keep", 500, false, 2, &[0])
-        .runs("b", LOW, false, 2, &[1]);
-    let case = case.runs("c", LOW, false, 2, &[2]);
+        .runs("b", LOW, false, 2, &[1])
+        .runs("c", LOW, false, 2, &[2]);
     let evicts = |order: &[usize], demand: &Demand| {
         preempt_kep_in_order(&case.cluster, &case.units, demand, order)
             .expect("the gang fits after preemption")

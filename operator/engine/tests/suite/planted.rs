@@ -328,8 +328,10 @@ fn is_together(
         let each = s.running.iter();
         each.map(move |r| (shape, r.replica, r.node))
     });
-    let placed = placement.assignments.iter();
-    let placed = placed.map(|a| (a.shape, a.replica, a.node));
+    let placed = placement
+        .assignments
+        .iter()
+        .map(|a| (a.shape, a.replica, a.node));
     let mut domains: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
     for (shape, replica, node) in running.chain(placed) {
         let Some(domain) = domain(node) else {

@@ -164,8 +164,8 @@ fn check_level(
         .shapes
         .iter()
         .enumerate()
-        .flat_map(|(shape, s)| s.running.iter().map(move |r| (shape, r)));
-    let running = running.map(|(shape, r)| (shape, r.replica, r.node, r.count));
+        .flat_map(|(shape, s)| s.running.iter().map(move |r| (shape, r)))
+        .map(|(shape, r)| (shape, r.replica, r.node, r.count));
     let placed = placement
         .assignments
         .iter()
@@ -402,8 +402,9 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
             if answer.victims.is_empty() {
                 continue;
             }
-            let best = question.best_by_enumeration(answer.explanation.priority_bound);
-            let best = best.expect("the answer is one of the sets");
+            let best = question
+                .best_by_enumeration(answer.explanation.priority_bound)
+                .expect("the answer is one of the sets");
             let (mine, least) = (
                 (answer.cost.pdb_excess, answer.cost.lost),
                 (best.pdb_excess, best.lost),

@@ -51,8 +51,10 @@ fn asked(snapshot: &Snapshot, members: &[Numbers]) -> AskedAmounts {
 
 /// True if these pods make no difference to these members on a node with other pods.
 fn comes_unnoticed(come: Vec<Pod>, members: &[Numbers], others: &[Numbers]) -> bool {
-    let there = others.iter().enumerate();
-    let there = there.map(|(n, holds)| pod(&format!("there-{n}"), *holds));
+    let there = others
+        .iter()
+        .enumerate()
+        .map(|(n, holds)| pod(&format!("there-{n}"), *holds));
     let mut model = model(NODE, there);
     let before = model.snapshot();
     for pod in come {

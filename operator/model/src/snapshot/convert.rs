@@ -300,8 +300,11 @@ impl BudgetRecord {
 
 /// Keys of the labels that a selector reads.
 pub fn selected_keys(selector: &LabelSelector) -> impl Iterator<Item = &str> {
-    let equal = selector.match_labels.iter().flatten();
-    let equal = equal.map(|(key, _)| key.as_str());
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .map(|(key, _)| key.as_str());
     let expressions = selector.match_expressions.iter().flatten();
     equal.chain(expressions.map(|e| e.key.as_str()))
 }

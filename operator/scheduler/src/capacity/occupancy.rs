@@ -141,8 +141,9 @@ pub(crate) fn asked_amounts(
         let templates = g.input.workload.templates.iter();
         templates.map(|template| (&g.input.key.namespace, template))
     });
-    let members = templates.clone();
-    let members = members.filter_map(|(_, template)| member_amounts(context, template));
+    let members = templates
+        .clone()
+        .filter_map(|(_, template)| member_amounts(context, template));
     let avoided = templates.flat_map(|(namespace, template)| {
         let avoids = template.avoids.iter().cloned();
         avoids.map(|selector| (Arc::clone(namespace), selector))

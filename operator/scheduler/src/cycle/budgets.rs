@@ -79,8 +79,10 @@ pub(super) fn guarded_pods<'f>(
     let mut out = GuardedPods::new();
     for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
         let gang = victim.gang.filter(|_| victim.pod.is_none());
-        let members = gang.map(|at| &gangs[at]).into_iter();
-        let members = members.flat_map(GangState::all_pods);
+        let members = gang
+            .map(|at| &gangs[at])
+            .into_iter()
+            .flat_map(GangState::all_pods);
         let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
         for pod in victim.pod.iter().chain(members).filter(there) {
             let budgets = context.budgets.iter().enumerate();

@@ -67,8 +67,12 @@ impl ValidIntent {
     /// Time of the last eviction request (before that, the decision), or the end of the last grace
     /// period if later.
     fn since(&self, context: &Context<'_>) -> DateTime<Utc> {
-        let evicted = self.intent.victims.iter();
-        let evicted = evicted.filter_map(|v| v.eviction_requested_at).max();
+        let evicted = self
+            .intent
+            .victims
+            .iter()
+            .filter_map(|v| v.eviction_requested_at)
+            .max();
         let begin = evicted.unwrap_or(self.intent.decided_at);
         let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
         let ends = self.present().filter_map(|f| f.ends.filter(in_time));
@@ -114,8 +118,10 @@ impl Cycle<'_> {
 
     pub(super) fn pursue_intents(&mut self) {
         let mut valid = self.valid_intents();
-        let intents = self.gangs.iter();
-        let intents = intents.filter_map(|g| g.status.preemption.as_ref());
+        let intents = self
+            .gangs
+            .iter()
+            .filter_map(|g| g.status.preemption.as_ref());
         self.memory.evictions.read(intents, self.context.now);
         self.limits.evictions = self.memory.evictions.clone();
         // In the order of the queue, where gangs with nodes come first.
@@ -211,10 +217,14 @@ impl Cycle<'_> {
         if valid.present().any(Found::stays) {
             return false;
         }
-        let held = valid.present().flat_map(|f| &f.holds);
-        let held: HashSet<NodeIx> = held.map(|(node, _)| *node).collect();
-        let nodes = unbound.values();
-        let mut nodes = nodes.filter_map(|n| self.context.cluster.ordinal(n.as_str()));
+        let held: HashSet<NodeIx> = valid
+            .present()
+            .flat_map(|f| &f.holds)
+            .map(|(node, _)| *node)
+            .collect();
+        let mut nodes = unbound
+            .values()
+            .filter_map(|n| self.context.cluster.ordinal(n.as_str()));
         nodes.all(|node| !held.contains(&node))
     }
 
@@ -372,10 +382,14 @@ impl Cycle<'_> {
                 continue;
             };
             let free = free.free(node);
-            let after = after.entry(node);
-            let after = after.or_insert_with(|| free.iter().map(|_| UNLIMITED).collect());
-            let requests = input.requests(&member.group);
-            let requests = requests.map(|r| context.amounts(r)).into_iter().flatten();
+            let after = after
+                .entry(node)
+                .or_insert_with(|| free.iter().map(|_| UNLIMITED).collect());
+            let requests = input
+                .requests(&member.group)
+                .map(|r| context.amounts(r))
+                .into_iter()
+                .flatten();
             for (dim, _) in requests.enumerate().filter(|(_, amount)| *amount > 0) {
                 after[dim] = free[dim];
             }
@@ -475,8 +489,9 @@ fn unassign(gang: &mut GangState, pod: &Pod) {
 
 /// Nominations for pods without a nomination.
 fn nominations(pods: &[(Arc<Pod>, NodeName)]) -> impl Iterator<Item = Step> {
-    let missing = pods.iter();
-    let missing = missing.filter(|(pod, node)| pod.nominated.as_ref() != Some(node));
+    let missing = pods
+        .iter()
+        .filter(|(pod, node)| pod.nominated.as_ref() != Some(node));
     missing.map(|(pod, node)| Step::Nominate {
         pod: PodRef::of(pod),
         node: node.clone(),

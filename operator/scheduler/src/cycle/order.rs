@@ -21,8 +21,10 @@ pub(super) fn order(
     usage: &NamespaceUsage<'_>,
     reserved: impl Fn(usize) -> bool,
 ) -> Vec<Queueing> {
-    let asking = gangs.iter().enumerate();
-    let asking = asking.filter_map(|(at, gang)| Some((at, gang, request_of(gang)?)));
+    let asking = gangs
+        .iter()
+        .enumerate()
+        .filter_map(|(at, gang)| Some((at, gang, request_of(gang)?)));
     let mut queue: Vec<Queueing> = asking
         .map(|(at, gang, request)| {
             let (priority, queued_at) = (gang.priority(), gang.status.queued_at);

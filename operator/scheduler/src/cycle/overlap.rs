@@ -22,8 +22,10 @@ use crate::gang::state::GangState;
 /// Ignores pods outside gangs, which are kube-scheduler's decision, and preemptors, which wait for
 /// their victims' nodes.
 pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
-    let waiting = gangs.iter().enumerate().filter(|(_, gang)| waits(gang));
-    let mut waiting: Vec<(usize, Assignments)> = waiting
+    let mut waiting: Vec<(usize, Assignments)> = gangs
+        .iter()
+        .enumerate()
+        .filter(|(_, gang)| waits(gang))
         .map(|(at, gang)| (at, gang.unbound()))
         .filter(|(_, unbound)| !unbound.is_empty())
         .collect();

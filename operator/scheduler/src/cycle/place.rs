@@ -75,8 +75,11 @@ fn template_members(
     let by_replica = levels.any(|level| level.scope == TopologyScope::Replica);
     let mut out = Vec::new();
     for template in gang.input.workload.templates.iter() {
-        let members = requested.iter().filter(|m| m.group == template.group);
-        let members: Vec<Member> = members.map(|m| (*m).clone()).collect();
+        let members: Vec<Member> = requested
+            .iter()
+            .filter(|m| m.group == template.group)
+            .map(|m| (*m).clone())
+            .collect();
         if members.is_empty() {
             continue;
         }
@@ -173,8 +176,9 @@ fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
         };
         let mut taken: Amounts = context.amounts(&Resources::default());
         taken[dim] = 1;
-        let assigned = gang.unfinished_assigned();
-        let assigned = assigned.map(|(m, node)| (m, node.as_str()));
+        let assigned = gang
+            .unfinished_assigned()
+            .map(|(m, node)| (m, node.as_str()));
         let bound = gang.all_pods().filter(|p| p.alive());
         let bound = bound.filter_map(|p| Some((p.member.as_ref()?, p.bound.as_ref()?.as_str())));
         let nodes: BTreeSet<&str> = assigned

@@ -156,13 +156,17 @@ impl Turn<'_> {
         let Context { settings, now, .. } = *self.context;
         let units = &eviction.table.units.units;
         let victims = eviction.answer.victims.iter();
-        let pods = victims.filter_map(|&unit| Some(units.get(unit)?.pod_count()));
-        let pods = pods.fold(0, u32::saturating_add);
+        let pods = victims
+            .filter_map(|&unit| Some(units.get(unit)?.pod_count()))
+            .fold(0, u32::saturating_add);
         if let Some(first) = self.cycle.limits.reached {
             return Err(LimitReached { pods, ..first });
         }
-        let intents = self.cycle.gangs.iter();
-        let intents = intents.filter_map(|g| g.status.preemption.as_ref());
+        let intents = self
+            .cycle
+            .gangs
+            .iter()
+            .filter_map(|g| g.status.preemption.as_ref());
         let evictions = self.cycle.memory.evictions.with_decided(intents, now);
         evictions.allow(pods, settings.max_evictions_per_minute, now)
     }

@@ -138,10 +138,15 @@ fn keep_to_volumes(gang: &mut GangState) {
         return;
     }
     let templates = gang.input.workload.templates.iter();
-    let lacking = templates.filter(|t| !t.storage.missing.is_empty());
-    let lacking: BTreeSet<&str> = lacking.map(|t| t.group.as_str()).collect();
-    let ready = gang.wanted().filter(|m| !lacking.contains(&*m.group));
-    let ready: BTreeSet<Member> = ready.cloned().collect();
+    let lacking: BTreeSet<&str> = templates
+        .filter(|t| !t.storage.missing.is_empty())
+        .map(|t| t.group.as_str())
+        .collect();
+    let ready: BTreeSet<Member> = gang
+        .wanted()
+        .filter(|m| !lacking.contains(&*m.group))
+        .cloned()
+        .collect();
     let placed = gang.assigned.as_ref();
     let mut new = ready.iter();
     // If all ready members have nodes, the gang reports the missing volumes.

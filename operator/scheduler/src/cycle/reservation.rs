@@ -33,8 +33,10 @@ impl Turn<'_> {
             return None;
         }
         let ahead = queue.ahead.iter();
-        let equals = ahead.filter(|r| r.priority == gang.priority());
-        let equals: Vec<&GangState> = equals.map(|r| &self.cycle.gangs[r.gang]).collect();
+        let equals: Vec<&GangState> = ahead
+            .filter(|r| r.priority == gang.priority())
+            .map(|r| &self.cycle.gangs[r.gang])
+            .collect();
         let namespace = &gang.input.key.namespace;
         let most = context.settings.rules.reservations_per_priority;
         // Otherwise one namespace could hold all of them.
@@ -46,9 +48,10 @@ impl Turn<'_> {
         for ahead in queue.ahead.iter() {
             ahead.take(&mut free);
         }
-        let previous = queue.previous.get(&self.at);
-        let previous =
-            previous.and_then(|r| Some((placement(context, &self.request, r)?, r.since)));
+        let previous = queue
+            .previous
+            .get(&self.at)
+            .and_then(|r| Some((placement(context, &self.request, r)?, r.since)));
         let kept = previous.and_then(|(kept, since)| {
             // Only blockers on the reserved nodes matter.
             let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();

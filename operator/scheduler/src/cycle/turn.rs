@@ -49,8 +49,9 @@ impl<'c> Turn<'c> {
             return Err(pending);
         }
         let wanted = placement_request(context, cycle.memory, gang, request)?;
-        let demand = wanted.demand(context.cluster);
-        let demand = demand.map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
+        let demand = wanted
+            .demand(context.cluster)
+            .map_err(|misfit| Pending::Held(Hold::Misfit(misfit)))?;
         // Time alone decides whether reserved nodes are lost.
         let plain = cycle.is_plain(gang) && gang.unusable.reserved.is_empty();
         let ahead = &cycle.queue.ahead;

@@ -90,8 +90,9 @@ impl<'c> NamedVictims<'c> {
         }
         let tags = Tags::of(named.iter().copied());
         let listed = context.cluster.listed_pods();
-        let bound = listed.filter(|l| l.bound && tags.contains(l.tag));
-        let bound = bound.map(|listed| (listed.pod.uid.as_str(), listed));
+        let bound = listed
+            .filter(|l| l.bound && tags.contains(l.tag))
+            .map(|listed| (listed.pod.uid.as_str(), listed));
         out.bound = bound.filter(|(uid, _)| named.contains(uid)).collect();
         for (at, gang) in gangs.iter().enumerate() {
             let members = gang.all_pods().map(|pod| pod.uid.as_str());
@@ -122,8 +123,9 @@ pub(super) fn find_victims(
     preemptor: usize,
     intent: &Preemption,
 ) -> Option<Vec<Found>> {
-    let nodes = gangs[preemptor].assigned_members();
-    let nodes = nodes.filter_map(|(_, node)| context.cluster.ordinal(node.as_str()));
+    let nodes = gangs[preemptor]
+        .assigned_members()
+        .filter_map(|(_, node)| context.cluster.ordinal(node.as_str()));
     let mut pursuit = Pursuit {
         context,
         gangs,
@@ -212,8 +214,11 @@ impl<'s> Pursuit<'s, '_> {
             return None;
         }
         // A unit that is evicted whole must be a victim as a whole.
-        let unit = context.cluster.unit(pod).filter(|unit| unit.whole);
-        let unit = unit.filter(|_| gang.is_none());
+        let unit = context
+            .cluster
+            .unit(pod)
+            .filter(|unit| unit.whole)
+            .filter(|_| gang.is_none());
         if unit.is_some_and(|unit| victim.unit.as_deref() != Some(unit.key)) {
             return None;
         }

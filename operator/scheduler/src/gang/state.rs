@@ -305,10 +305,15 @@ impl GangState {
     /// Scheduling gate of another controller: on the admitted pods of members to place, or on an
     /// unbound pod of the gang.
     pub(crate) fn foreign_gate(&self) -> Option<&str> {
-        let templates = self.needed_templates();
-        let mut templates = templates.filter_map(|t| t.foreign_gate.as_deref());
-        let pods = self.pods.unbound.iter().filter(|pod| pod.alive());
-        let mut pods = pods.filter_map(|pod| pod.foreign_gate.as_deref());
+        let mut templates = self
+            .needed_templates()
+            .filter_map(|t| t.foreign_gate.as_deref());
+        let mut pods = self
+            .pods
+            .unbound
+            .iter()
+            .filter(|pod| pod.alive())
+            .filter_map(|pod| pod.foreign_gate.as_deref());
         templates.next().or_else(|| pods.next())
     }
 

@@ -38,8 +38,7 @@ pub struct Replacement {
 
 impl Replacement {
     fn of(ledger: &DomainStatus) -> Option<Self> {
-        let incident = ledger.incident.iter();
-        let incident = incident.map(|i| (&i.replace, &i.old_pods));
+        let incident = ledger.incident.iter().map(|i| (&i.replace, &i.old_pods));
         let alone = ledger.replacement.iter();
         let mut all = ledger.is_restarting().then(Self::default)?;
         for (members, old_pods) in incident.chain(alone.map(|r| (&r.members, &r.old_pods))) {

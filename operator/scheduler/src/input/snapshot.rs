@@ -51,8 +51,10 @@ pub fn record(
         .iter()
         .map(|template| template_record(template, nodes, label_keys))
         .collect();
-    let domains = shape.domains.iter();
-    let domains = domains.map(|domain| domain_record(domain, ledger));
+    let domains = shape
+        .domains
+        .iter()
+        .map(|domain| domain_record(domain, ledger));
     let status = &group.status;
     Ok(GangRecord {
         namespace: key.namespace.to_string(),
@@ -160,15 +162,17 @@ fn template_record(
     nodes: &[Node],
     label_keys: &BTreeSet<&str>,
 ) -> Result<TemplateRecord, InvalidQuantity> {
-    let positions = nodes.iter().enumerate();
-    let positions = positions.filter(|(_, node)| template.nodes.admit(node));
+    let positions = nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| template.nodes.admit(node));
     let eligible = positions.map(|(at, _)| at).collect();
     let requests = template.requests.clone()?;
     let kept = template
         .labels
         .iter()
-        .filter(|(key, _)| *key == labels::EVICTABLE || label_keys.contains(key.as_str()));
-    let kept = kept.map(|(key, value)| (key.clone(), value.clone()));
+        .filter(|(key, _)| *key == labels::EVICTABLE || label_keys.contains(key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()));
     Ok(TemplateRecord {
         labels: kept.collect(),
         grace_seconds: template.grace.as_secs(),

@@ -70,8 +70,9 @@ impl GangInput {
         };
         let status = workload.status.as_ref();
         let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
-        let declared = meta.annotations.as_ref();
-        let declared = declared
+        let declared = meta
+            .annotations
+            .as_ref()
             .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
             .and_then(|text| checkpoint(text));
         let reported = status
@@ -142,49 +143,54 @@ impl<'a> PodSource<'a> {
     ) -> Arc<[TemplateInput]> {
         let spec = &workload.spec;
         let neighbours = neighbours(workload, self.admitted());
-        let needs = neighbours.iter().map(|pods| VolumeNeeds::from(pods.spec));
-        let needs: Vec<VolumeNeeds> = needs.collect();
+        let needs: Vec<VolumeNeeds> = neighbours
+            .iter()
+            .map(|pods| VolumeNeeds::from(pods.spec))
+            .collect();
         let asking = spec.groups.iter().map(|g| g.name.as_str()).zip(&needs);
         let answers = self.storage_answers(namespace, gang, asking);
         let groups = spec.groups.iter().zip(&neighbours);
-        let templates = groups.zip(needs.into_iter().zip(answers));
-        let templates = templates.map(|((group, pods), (volumes, storage))| {
-            let Template {
-                requests,
-                constraints,
-            } = Template::from(pods.spec);
-            let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
-            let not_modelled = pods.not_modelled(&neighbours);
-            TemplateInput {
-                group: group.name.clone(),
-                labels: pods.labels.clone(),
-                grace: Duration::from_secs(grace(group).unsigned_abs()),
-                requests,
-                nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
-                not_modelled: not_modelled
-                    .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
-                    .map(str::to_owned)
-                    .or_else(|| storage.not_modelled.clone()),
-                volumes,
-                storage,
-                charge: charge.ok().map(Arc::new),
-                apart: apart_from(pods, &neighbours),
-                avoids: pods.avoided(),
-                pods_preempt: pods.spec.preemption_policy.as_deref() != Some("Never"),
-                scheduler_name: pods
-                    .spec
-                    .scheduler_name
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
-                foreign_gate: pods
-                    .spec
-                    .scheduling_gates
-                    .as_deref()
-                    .and_then(foreign_gate)
-                    .map(str::to_owned),
-                not_admitted: self.why_not(&group.name),
-            }
-        });
+        let templates = groups.zip(needs.into_iter().zip(answers)).map(
+            |((group, pods), (volumes, storage))| {
+                let Template {
+                    requests,
+                    constraints,
+                } = Template::from(pods.spec);
+                let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
+                let not_modelled = pods.not_modelled(&neighbours);
+                TemplateInput {
+                    group: group.name.clone(),
+                    labels: pods.labels.clone(),
+                    grace: Duration::from_secs(grace(group).unsigned_abs()),
+                    requests,
+                    nodes: TemplateNodes::Satisfying(
+                        constraints.with_volumes(storage.nodes.clone()),
+                    ),
+                    not_modelled: not_modelled
+                        .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
+                        .map(str::to_owned)
+                        .or_else(|| storage.not_modelled.clone()),
+                    volumes,
+                    storage,
+                    charge: charge.ok().map(Arc::new),
+                    apart: apart_from(pods, &neighbours),
+                    avoids: pods.avoided(),
+                    pods_preempt: pods.spec.preemption_policy.as_deref() != Some("Never"),
+                    scheduler_name: pods
+                        .spec
+                        .scheduler_name
+                        .clone()
+                        .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
+                    foreign_gate: pods
+                        .spec
+                        .scheduling_gates
+                        .as_deref()
+                        .and_then(foreign_gate)
+                        .map(str::to_owned),
+                    not_admitted: self.why_not(&group.name),
+                }
+            },
+        );
         templates.collect()
     }
 
@@ -194,8 +200,9 @@ impl<'a> PodSource<'a> {
         gang: &Gang,
         asking: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
     ) -> Vec<VolumeAnswer> {
-        let answers = asking.map(|(group, needs)| (group, self.storage_answer(namespace, needs)));
-        let mut answers: Vec<_> = answers.collect();
+        let mut answers: Vec<_> = asking
+            .map(|(group, needs)| (group, self.storage_answer(namespace, needs)))
+            .collect();
         one_pod_claims(gang, &mut answers);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
@@ -290,10 +297,15 @@ fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
         .flat_map(|(_, answer)| answer.one_pod.iter().cloned())
         .collect();
     for claim in claims {
-        let mounting = answers.iter().filter(|(_, a)| a.one_pod.contains(&claim));
-        let mounting: BTreeSet<&str> = mounting.map(|(group, _)| *group).collect();
-        let members = gang.members().filter(|m| mounting.contains(&*m.group));
-        let members = members.count();
+        let mounting: BTreeSet<&str> = answers
+            .iter()
+            .filter(|(_, a)| a.one_pod.contains(&claim))
+            .map(|(group, _)| *group)
+            .collect();
+        let members = gang
+            .members()
+            .filter(|m| mounting.contains(&*m.group))
+            .count();
         let dispensable = gang.size().saturating_sub(gang.min_count.max(0) as usize);
         let needed = members.saturating_sub(if gang.basic { members } else { dispensable });
         for (_, answer) in answers.iter_mut() {

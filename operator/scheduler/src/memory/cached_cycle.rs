@@ -121,8 +121,7 @@ fn same(then: &Arc<GangInput>, now: &Arc<GangInput>) -> bool {
 }
 
 fn quotas(input: &SchedulingInput) -> impl Iterator<Item = &Arc<Quota>> {
-    let namespaces = input.gangs.iter().map(|g| &*g.key.namespace);
-    let namespaces: HashSet<&str> = namespaces.collect();
+    let namespaces: HashSet<&str> = input.gangs.iter().map(|g| &*g.key.namespace).collect();
     let quotas = input.quotas.iter();
     quotas.filter(move |quota| namespaces.contains(quota.namespace.as_str()))
 }

@@ -220,8 +220,7 @@ impl Memory {
         self.evicted_at.retain(|uid, _| evicting(uid));
         self.verdicts.get_mut().retain_used();
         let pursue = |gang: &&GangState| gang.status.preemption.is_some();
-        let pursue = gangs.iter().filter(pursue).map(GangState::uid);
-        let pursue: HashSet<&str> = pursue.collect();
+        let pursue: HashSet<&str> = gangs.iter().filter(pursue).map(GangState::uid).collect();
         self.unanswered_since
             .retain(|uid, _| pursue.contains(uid.as_str()));
         self.unusable_since

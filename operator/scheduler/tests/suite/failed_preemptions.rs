@@ -20,10 +20,10 @@ fn contested(more: &Value) -> Gangs {
 
 /// Containers with this environment, and a start deadline of 45 s.
 fn never_starts(env: &[(&str, &str)]) -> Value {
-    let env = env
+    let env: Vec<Value> = env
         .iter()
-        .map(|(name, value)| json!({"name": name, "value": value}));
-    let env: Vec<Value> = env.collect();
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
     json!({"failurePolicy": {"startDeadlineSeconds": 45}, "groups": [{"name": "g", "replicas": 2,
         "template": {"spec": {"containers": [{"name": "c", "env": env,
             "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}}]})

@@ -154,8 +154,10 @@ fn pods_that_are_bound_when_their_node_was_lost_and_found_keep_it() {
 }
 
 fn uid_of(world: &Gangs, name: &str, member: &Member) -> String {
-    let pods = world.pods_of(name).into_iter();
-    let mut pods = pods.filter(|p| member_of(p).as_ref() == Some(member));
+    let mut pods = world
+        .pods_of(name)
+        .into_iter()
+        .filter(|p| member_of(p).as_ref() == Some(member));
     pods.next()
         .and_then(|p| p.metadata.uid)
         .expect("it has a pod")

@@ -98,8 +98,10 @@ impl LocalSearch<'_> {
         for (domain, cover) in covers.iter_mut().enumerate() {
             cover.get_or_insert_with(|| self.domain_cover(want, domain));
         }
-        let known = covers.iter().enumerate();
-        let known = known.filter_map(|(domain, c)| Some((domain, c.as_ref()?.as_ref()?)));
+        let known = covers
+            .iter()
+            .enumerate()
+            .filter_map(|(domain, c)| Some((domain, c.as_ref()?.as_ref()?)));
         let best = known.min_by_key(|(domain, (price, _))| (*price, *domain));
         let Some((domain, (_, cover))) = best else {
             return false;
@@ -128,9 +130,11 @@ impl LocalSearch<'_> {
                     .map(|&node| self.one_more_slot(want.shape, node))
                     .collect();
             }
-            let best = offers.iter().enumerate();
-            let best = best.filter_map(|(at, offer)| Some((at, offer.as_ref()?)));
-            let best = best.min_by(|(_, a), (_, b)| a.compare_rate(b));
+            let best = offers
+                .iter()
+                .enumerate()
+                .filter_map(|(at, offer)| Some((at, offer.as_ref()?)))
+                .min_by(|(_, a), (_, b)| a.compare_rate(b));
             let Some((at, offer)) = best else {
                 self.restore_all(&taken);
                 return None;

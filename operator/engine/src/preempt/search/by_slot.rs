@@ -57,8 +57,12 @@ impl LocalSearch<'_> {
             if units.any(|unit| unit.cascade.is_some()) {
                 break;
             }
-            let nodes = offer.cover.iter().flat_map(|&c| instance.uses(c));
-            let nodes: BTreeSet<NodeIx> = nodes.map(|(node, _)| node).collect();
+            let nodes: BTreeSet<NodeIx> = offer
+                .cover
+                .iter()
+                .flat_map(|&c| instance.uses(c))
+                .map(|(node, _)| node)
+                .collect();
             if self
                 .state
                 .deficit()

@@ -43,8 +43,12 @@ fn divisions(demand: &Demand, shape: usize) -> Vec<Demand> {
 }
 
 fn fits_divided(cluster: &Cluster, demand: &Demand) -> bool {
-    let running = demand.shapes.iter().flat_map(|s| &s.running);
-    let running: Vec<NodeIx> = running.map(|r| r.node).collect();
+    let running: Vec<NodeIx> = demand
+        .shapes
+        .iter()
+        .flat_map(|s| &s.running)
+        .map(|r| r.node)
+        .collect();
     let mut domains = domains(cluster, demand, Scope::Gang).into_iter();
     domains
         .any(|nodes| running.iter().all(|n| nodes.contains(n)) && fits_on(cluster, demand, &nodes))

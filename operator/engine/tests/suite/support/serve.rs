@@ -51,8 +51,9 @@ pub fn serve(
             }
             Err(reason) => {
                 let left = without(&free, ahead.iter().map(|a| &a.kept));
-                let kept = before.remove(&position.id);
-                let kept = kept.filter(|k| is_possible(&left, &blockers, demand, k));
+                let kept = before
+                    .remove(&position.id)
+                    .filter(|k| is_possible(&left, &blockers, demand, k));
                 match kept.or_else(|| reserve(&left, &blockers, demand)) {
                     Some(kept) => {
                         ahead.push(Ahead {

@@ -47,8 +47,7 @@ fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
 
 /// Requests without messages.
 fn requests(cycle: &SchedulingCycle) -> Vec<Step> {
-    let steps = cycle.plan.steps.iter();
-    let steps = steps.filter_map(|step| match step {
+    let steps = cycle.plan.steps.iter().filter_map(|step| match step {
         Step::Status(write) => {
             let status = without_words(&write.status);
             let changes = status != without_words(&write.read);

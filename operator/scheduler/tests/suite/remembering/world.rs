@@ -223,8 +223,10 @@ impl World {
             vec!["w"]
         };
         let templates = groups.iter().map(|group| self.template(group)).collect();
-        let members = groups.iter().flat_map(|group| members_of(group, members));
-        let members: Vec<Member> = members.collect();
+        let members: Vec<Member> = groups
+            .iter()
+            .flat_map(|group| members_of(group, members))
+            .collect();
         let least = least * groups.len();
         let whole = self.dice.roll(5) > 0;
         let input = GangInput {
@@ -528,9 +530,13 @@ impl World {
 
     fn write(&mut self, write: &StatusWrite) {
         let gang = self.gangs.get_mut(&write.key).expect("it was read");
-        let version = gang.group.resource_version.as_ref();
-        let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
-        let version = version.expect("a number") + 1;
+        let version = gang
+            .group
+            .resource_version
+            .as_ref()
+            .and_then(|v| v.as_str().parse::<u64>().ok())
+            .expect("a number")
+            + 1;
         let assigned = write.status.placement.as_ref().map(Placement::assignments);
         let group = &mut Arc::make_mut(gang).group;
         group.status = Arc::new(write.status.clone());
