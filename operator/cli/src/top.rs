@@ -5,8 +5,8 @@ use lockstep_api::PodGroup;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::Group;
 use lockstep_model::CostModel;
-use lockstep_model::pod_view::PodSpecView;
-use lockstep_model::resources::pod_requests;
+use lockstep_model::pods::pod_view::PodSpecView;
+use lockstep_model::pods::resources::pod_requests;
 use serde::Serialize;
 
 use crate::objects::{has_ended, owns};

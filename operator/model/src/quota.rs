@@ -6,9 +6,9 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{PodSpec, ScopedResourceSelectorRequirement};
 use thiserror::Error;
 
-use crate::pod_view::PodSpecView;
-use crate::quantity::InvalidQuantity;
-use crate::resources::{CPU, PODS, Resources, pod_limits, pod_requests};
+use crate::common::quantity::InvalidQuantity;
+use crate::pods::pod_view::PodSpecView;
+use crate::pods::resources::{CPU, PODS, Resources, pod_limits, pod_requests};
 
 /// Amounts by resource name of quotas: CPU in thousandths, other resources in whole units.
 pub type QuotaAmounts = BTreeMap<String, i64>;

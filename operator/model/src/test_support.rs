@@ -4,9 +4,9 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::ids::NodeName;
 
-use crate::node::{Node, NodeState};
-use crate::pod::Pod;
-use crate::resources::Resources;
+use crate::nodes::node::{Node, NodeState};
+use crate::pods::pod::Pod;
+use crate::pods::resources::Resources;
 
 pub(crate) fn mk_resources(pairs: &[(&str, &str)]) -> Resources {
     let quantities: BTreeMap<String, Quantity> = pairs

@@ -9,7 +9,7 @@ use lockstep_api::scheduling::{
 };
 use lockstep_api::words::{count, exact_gpu_hours, gpu_hours, span, time};
 use lockstep_engine::Names;
-use lockstep_model::refusal::why_refused;
+use lockstep_model::pods::refusal::why_refused;
 
 use crate::context::Context;
 use crate::gang::hold::Hold;

@@ -19,8 +19,8 @@ use lockstep_api::scheduling::{
     ExcludedNode, LastPreemption, Preemption, Refusal, WithdrawnPreemptions,
 };
 use lockstep_engine::NodeIx;
-use lockstep_model::pod::Stage;
-use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
+use lockstep_model::pods::pod::Stage;
+use lockstep_model::pods::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{GangPhase, Pod};
 
 use crate::context::Context;

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm
 use lockstep_api::key::Key;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_manager::stepped::WatchedKind;
-use lockstep_model::pod_view::PodSpecView;
-use lockstep_model::resources::{PODS, Resources, pod_requests};
+use lockstep_model::pods::pod_view::PodSpecView;
+use lockstep_model::pods::resources::{PODS, Resources, pod_requests};
 use serde_json::{Value, json};
 
 use crate::api::{Object, Patch, Store};

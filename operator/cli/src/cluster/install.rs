@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Pod};
 use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
 use lockstep_model::CostModel;
-use lockstep_model::partial::PartialNode;
+use lockstep_model::parse::partial::PartialNode;
 
 use super::ClusterReader;
 use super::workloads::permitted;

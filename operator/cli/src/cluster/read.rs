@@ -7,9 +7,11 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_model::partial::{PartialBudget, PartialNode, PartialPod, PartialPriorityClass};
-use lockstep_model::quota_partial::PartialNamespace;
-use lockstep_model::unreadable::Unreadable;
+use lockstep_model::common::unreadable::Unreadable;
+use lockstep_model::parse::partial::{
+    PartialBudget, PartialNode, PartialPod, PartialPriorityClass,
+};
+use lockstep_model::parse::quota_partial::PartialNamespace;
 use lockstep_model::{Budget, Node, Pod, PriorityClass, Weights};
 
 use super::ClusterReader;

@@ -9,7 +9,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
 use lockstep_cli::view::{Look, View};
-use lockstep_model::node::{NodeSpecView, NodeStatusView};
+use lockstep_model::nodes::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::{Budget, Node, NodeState, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
 

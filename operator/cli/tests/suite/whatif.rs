@@ -9,7 +9,7 @@ use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{Answer, Verdict, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
-use lockstep_model::units::UnitsBuilder;
+use lockstep_model::eviction::units::UnitsBuilder;
 use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};

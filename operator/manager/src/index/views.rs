@@ -13,8 +13,8 @@ use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, END_AT_ONCE, PodPhase, Termination,
 };
 use lockstep_model::Pod;
-use lockstep_model::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
-use lockstep_model::pod::{Stage, workload_of};
+use lockstep_model::parse::partial::{PartialCondition, PartialContainer, PartialNode, PartialPod};
+use lockstep_model::pods::pod::{Stage, workload_of};
 
 /// KEP-2268.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

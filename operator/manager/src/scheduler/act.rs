@@ -14,7 +14,7 @@ use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::names::labels;
-use lockstep_model::pod::workload_of;
+use lockstep_model::pods::pod::workload_of;
 use lockstep_scheduler::{Memory, PodRef, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};

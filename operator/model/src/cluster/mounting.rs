@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use lockstep_api::key::Key;
 
-use crate::pod::Pod;
+use crate::pods::pod::Pod;
 
 type ByClaim = HashMap<Key, Vec<Arc<Pod>>>;
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::node::NodeState;
-use crate::pod::Stage;
+use crate::nodes::node::NodeState;
+use crate::pods::pod::Stage;
 use crate::test_support::{mk_node, mk_pod};
 use proptest::prelude::*;
 

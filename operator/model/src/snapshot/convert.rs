@@ -17,12 +17,12 @@ use super::{
     SnapshotError, TemplateRecord,
 };
 use crate::cluster::ClusterModel;
-use crate::foreign::{PodUnit, UnitMode};
-use crate::node::{Node, NodeState};
-use crate::pdb::Budget;
-use crate::pod::{Pod, Stage};
-use crate::priority_class::PriorityClass;
-use crate::resources::Resources;
+use crate::nodes::node::{Node, NodeState};
+use crate::pods::foreign::{PodUnit, UnitMode};
+use crate::pods::pdb::Budget;
+use crate::pods::pod::{Pod, Stage};
+use crate::pods::priority_class::PriorityClass;
+use crate::pods::resources::Resources;
 
 impl SnapshotFile {
     /// The model of the recorded nodes and pods, with these topology keys and those of the gangs.

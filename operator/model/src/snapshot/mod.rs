@@ -22,8 +22,8 @@ use lockstep_api::workload::{AvoidedNode, FailurePolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::pod::DEFAULT_GRACE;
-use crate::share::Weights;
+use crate::demand::share::Weights;
+use crate::pods::pod::DEFAULT_GRACE;
 
 /// Format version that this program writes and reads.
 pub const VERSION: u32 = 3;

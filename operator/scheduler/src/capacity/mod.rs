@@ -12,7 +12,7 @@ use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_engine::{Amounts, Cluster, NodeIx};
-use lockstep_model::occupancy::{Nomination, ignore_lesser, nominations};
+use lockstep_model::eviction::occupancy::{Nomination, ignore_lesser, nominations};
 
 use self::reservations::StandingReservations;
 use crate::context::Context;

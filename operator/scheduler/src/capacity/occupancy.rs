@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lockstep_engine::{Amounts, NodeSet};
-use lockstep_model::occupancy::{Disruption, reservations};
+use lockstep_model::eviction::occupancy::{Disruption, reservations};
 use lockstep_model::{AskedAmounts, GangPhase, Occupancy, Occupant, PlacedGang};
 
 use crate::capacity::Capacity;

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::Reservation;
 use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::victims::extended_resources;
+use lockstep_model::pods::resources::extended_resources;
 use lockstep_model::{GangPhase, QueueReservation, ReservationsAhead};
 
 use crate::context::Context;

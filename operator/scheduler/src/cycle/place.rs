@@ -7,7 +7,7 @@ use lockstep_api::member::Member;
 use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx, NodeSet};
-use lockstep_model::neighbours::{closed_nodes, nodes_of_matching};
+use lockstep_model::cluster::neighbours::{closed_nodes, nodes_of_matching};
 use lockstep_model::{
     AskingGang, Budget, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
     TemplateMembers,

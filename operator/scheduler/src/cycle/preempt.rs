@@ -4,8 +4,8 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_engine::{Cluster, EvictionPolicy, GangPlacement, Infeasible, NodeIx, place};
-use lockstep_model::attempt::may_not_preempt;
-use lockstep_model::victims::extended_resources;
+use lockstep_model::demand::attempt::may_not_preempt;
+use lockstep_model::pods::resources::extended_resources;
 use lockstep_model::{
     Eviction, Occupancy, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };

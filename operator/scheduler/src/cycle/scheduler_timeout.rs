@@ -11,7 +11,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Assignments;
 use lockstep_api::scheduling::{BindingProgress, Refusal};
-use lockstep_model::pod::Stage;
+use lockstep_model::pods::pod::Stage;
 
 use crate::context::Context;
 use crate::gang::state::GangState;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::scheduling::Reservation;
-use lockstep_model::occupancy::Leaving;
+use lockstep_model::eviction::occupancy::Leaving;
 use lockstep_model::{PassingWork, ReservationsAhead};
 
 use super::limits::EvictionLimits;

@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::pod_list::Tags;
-use lockstep_model::victims::extended_resources;
+use lockstep_model::cluster::pod_list::Tags;
+use lockstep_model::pods::resources::extended_resources;
 use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
 
 use crate::capacity::occupancy::{holds, spared, victim_priority};

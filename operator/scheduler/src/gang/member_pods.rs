@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lockstep_api::gangs::Assignments;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_model::pod::Stage;
+use lockstep_model::pods::pod::Stage;
 use lockstep_model::{Occupant, Pod, Snapshot};
 
 use crate::input::GangInput;

@@ -6,7 +6,7 @@ use lockstep_api::ids::GangKey;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::{Infeasible, Names};
 use lockstep_model::UnsuitableNodes;
-use lockstep_model::quantity::InvalidQuantity;
+use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
 use crate::gang::hold::Hold;

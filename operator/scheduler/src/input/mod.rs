@@ -19,9 +19,9 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, Backend};
-use lockstep_model::neighbours::LabelSelector;
-use lockstep_model::quantity::InvalidQuantity;
-use lockstep_model::slots::is_slot;
+use lockstep_model::cluster::neighbours::LabelSelector;
+use lockstep_model::common::quantity::InvalidQuantity;
+use lockstep_model::pods::slots::is_slot;
 use lockstep_model::{
     Budget, Constraints, GangPhase, Node, Quota, QuotaCharge, Resources, Snapshot, VolumeAnswer,
     VolumeNeeds, Weights,

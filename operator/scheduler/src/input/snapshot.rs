@@ -14,7 +14,7 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
 use lockstep_api::workload::DisruptionMode;
-use lockstep_model::quantity::InvalidQuantity;
+use lockstep_model::common::quantity::InvalidQuantity;
 use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
     PreemptionRecord, RefusalRecord, ReplacementRecord, TemplateRecord,

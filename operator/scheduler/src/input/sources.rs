@@ -10,8 +10,8 @@ use lockstep_api::key::Key;
 use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::workload::{DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_model::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
-use lockstep_model::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
+use lockstep_model::cluster::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
+use lockstep_model::pods::pod::{DEFAULT_GRACE, checkpoint, foreign_gate};
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{
     AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeAnswer, VolumeNeeds,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use lockstep_model::refusal::misses_claim;
+use lockstep_model::pods::refusal::misses_claim;
 
 use crate::gang::state::GangState;
 

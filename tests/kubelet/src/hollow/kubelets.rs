@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kube::Client;
-use lockstep_model::resources::{PODS, Resources, pod_requests};
+use lockstep_model::pods::resources::{PODS, Resources, pod_requests};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};

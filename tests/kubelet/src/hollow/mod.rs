@@ -24,7 +24,7 @@ use lockstep_agent::health::Readiness;
 use lockstep_agent::orders;
 use lockstep_agent::store::MemoryStore;
 use lockstep_common::api_server::kube_config;
-use lockstep_model::resources::Resources;
+use lockstep_model::pods::resources::Resources;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

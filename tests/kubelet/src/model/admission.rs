@@ -1,6 +1,6 @@
 //! Admission of pods on a node. A refused pod fails at once, with a reason, and never runs.
 
-use lockstep_model::resources::Resources;
+use lockstep_model::pods::resources::Resources;
 
 use super::FEATURE_RESTART_ALL;
 use super::pod::PodDesc;

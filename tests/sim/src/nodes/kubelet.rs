@@ -8,8 +8,8 @@ use lockstep_api::key::Key;
 use lockstep_kubelet::model::admission::{Rejection, admit};
 use lockstep_kubelet::model::{Action, FEATURE_RESTART_ALL, Outcome, PodDesc, PodWorker};
 use lockstep_manager::stepped::WatchedKind;
-use lockstep_model::pod_view::PodSpecView;
-use lockstep_model::resources::{Resources, pod_requests};
+use lockstep_model::pods::pod_view::PodSpecView;
+use lockstep_model::pods::resources::{Resources, pod_requests};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, SimNode};

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
-use lockstep_model::partial::{PartialBudget, PartialNode, PartialPod, PartialPriorityClass};
+use lockstep_model::parse::partial::{
+    PartialBudget, PartialNode, PartialPod, PartialPriorityClass,
+};
 use lockstep_model::{Budget, Node, Pod, PriorityClass};
 
 use super::super::gangs::is_of_class;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lockstep_model::Quota;
-use lockstep_model::quota_partial::{PartialNamespace, PartialQuota};
-use lockstep_model::unreadable::present;
+use lockstep_model::common::unreadable::present;
+use lockstep_model::parse::quota_partial::{PartialNamespace, PartialQuota};
+use lockstep_model::parse::volumes_partial::{PartialClaim, PartialStorageClass, PartialVolume};
 use lockstep_model::volumes::{Claim, StorageClass, Volume};
-use lockstep_model::volumes_partial::{PartialClaim, PartialStorageClass, PartialVolume};
 
 use super::super::state::{Key, State, Touched};
 use super::super::watched_kind::WatchedKind;

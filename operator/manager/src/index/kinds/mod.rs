@@ -14,7 +14,7 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::core::DeserializeGuard;
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
-use lockstep_model::unreadable::{Unreadable, present};
+use lockstep_model::common::unreadable::{Unreadable, present};
 use serde::de::DeserializeOwned;
 
 pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};

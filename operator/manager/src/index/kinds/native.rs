@@ -8,7 +8,7 @@ use kube::core::DeserializeGuard;
 use lockstep_api::condition::types;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::view::{Held, NativePodGroup};
-use lockstep_model::pod::workload_of;
+use lockstep_model::pods::pod::workload_of;
 use lockstep_model::{NativeGroup, NativeKind};
 
 use super::{AgentSelector, Watched, guarded};

@@ -15,7 +15,7 @@ use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{Placement, TopologyLevel};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, TopologyMode, TopologyScope};
-use lockstep_model::pod::Stage;
+use lockstep_model::pods::pod::Stage;
 use lockstep_model::{
     Budget, ClusterModel, Constraints, GangPhase, NodeState, Pod, Quota, QuotaCharge, Resources,
     VolumeAnswer, VolumeNeeds, Weights,

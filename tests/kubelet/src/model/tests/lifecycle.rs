@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_model::resources::Resources;
+use lockstep_model::pods::resources::Resources;
 use serde_json::json;
 
 use super::*;

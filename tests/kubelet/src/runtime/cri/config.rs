@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Capabilities, Container, SeccompProfile, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_model::resources::{CPU, MEMORY, Resources};
+use lockstep_model::pods::resources::{CPU, MEMORY, Resources};
 use thiserror::Error;
 
 use super::api::security_profile::ProfileType;

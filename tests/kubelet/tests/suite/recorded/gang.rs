@@ -20,7 +20,7 @@ use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{DryRun, Held, NativeView, Priority, ServiceContent, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_manager::stepped::read_member;
-use lockstep_model::partial::PartialPod;
+use lockstep_model::parse::partial::PartialPod;
 use serde_json::{Value, json};
 
 /// Node of the running member.

@@ -1,0 +1,128 @@
+//! Reservations of waiting gangs, and the gangs that they bind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_engine::{Amounts, Cluster, NodeIx};
+
+use crate::demand::request::PlacementRequest;
+use crate::eviction::victims::{VictimFilter, VictimRules};
+
+/// Time from the end of a backfilled gang to the start of the reservation: the scheduler observes
+/// the end and starts the next gang.
+const MARGIN: TimeDelta = TimeDelta::seconds(30);
+
+/// A gang that requests capacity, for reservations ahead of it in the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct AskingGang<'a> {
+    pub request: &'a PlacementRequest,
+    pub namespace: &'a str,
+    pub victim_priority: i32,
+    /// True if it can be evicted as soon as it runs.
+    pub evictable: bool,
+    pub victims: &'a VictimRules,
+    /// True if it replaces members of a gang that runs.
+    pub replaces: bool,
+    /// Latest end of the gang. `None`: unknown.
+    pub ends: Option<DateTime<Utc>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct QueueReservation {
+    /// Number of the gang, chosen by the caller.
+    pub gang: usize,
+    pub priority: i32,
+    pub preempts: bool,
+    /// Extended resources that it requests.
+    pub wanted: BTreeSet<String>,
+    /// Latest start of the gang on the reserved nodes. `None`: unknown.
+    pub starts_at: Option<DateTime<Utc>>,
+    pub nodes: BTreeMap<NodeIx, Amounts>,
+}
+
+/// Reservations of gangs ahead in the queue.
+#[derive(Clone, Debug, Default)]
+pub struct ReservationsAhead(Vec<QueueReservation>);
+
+impl QueueReservation {
+    /// Subtracts the reservation from the free capacity. The result can be negative: released
+    /// capacity goes to the reservation first.
+    pub fn take(&self, free: &mut Cluster) {
+        for (&node, amounts) in &self.nodes {
+            free.add_pod(node, amounts);
+        }
+    }
+
+    /// True if the holder could evict the gang as soon as it runs.
+    fn can_take_back(&self, asking: &AskingGang<'_>) -> bool {
+        self.preempts
+            && asking.evictable
+            && asking.victim_priority < self.priority
+            && self.reaches(asking)
+    }
+
+    fn reaches(&self, asking: &AskingGang<'_>) -> bool {
+        let nobody = BTreeSet::new();
+        // Budgets change with every pod, so their current state is ignored.
+        let filter = VictimFilter {
+            rules: asking.victims,
+            wanted: &self.wanted,
+            beyond_budgets: true,
+            refused: &nobody,
+        };
+        let mut holds = asking.request.templates.iter().map(|t| &*t.requests);
+        filter.admits_gang(asking.namespace, &mut holds)
+    }
+
+    /// True if a gang with this end ends before the reservation starts, and the holder may preempt
+    /// to enforce it.
+    fn starts_after(&self, ends: Option<DateTime<Utc>>) -> bool {
+        let end = ends.and_then(|end| end.checked_add_signed(MARGIN));
+        let in_time = |start| end.is_some_and(|end| end <= start);
+        self.preempts && self.starts_at.is_some_and(in_time)
+    }
+}
+
+impl ReservationsAhead {
+    pub fn push(&mut self, reservation: QueueReservation) {
+        self.0.push(reservation);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &QueueReservation> {
+        self.0.iter()
+    }
+
+    /// Number of reservations that start only after the end of a gang.
+    pub fn starting_after(&self, ends: Option<DateTime<Utc>>) -> usize {
+        let later = self.0.iter().filter(|r| r.starts_after(ends));
+        later.count()
+    }
+
+    /// Reservations that bind the gang: it must not use their capacity. A holder that may not
+    /// preempt yields to a running gang, which holds more capacity than it lacks.
+    pub(crate) fn binding<'a>(
+        &'a self,
+        asking: &'a AskingGang<'a>,
+    ) -> impl Iterator<Item = &'a QueueReservation> {
+        let yields = |r: &QueueReservation| asking.replaces && !r.preempts;
+        let all = self.0.iter();
+        all.filter(move |r| !yields(r) && !r.can_take_back(asking))
+    }
+
+    /// Binding reservations: usable before the gang's end, and usable only after it.
+    pub(crate) fn binding_now<'a>(
+        &'a self,
+        asking: &'a AskingGang<'a>,
+    ) -> (Vec<&'a QueueReservation>, Vec<&'a QueueReservation>) {
+        let (later, now) = self
+            .binding(asking)
+            .partition(|r| r.starts_after(asking.ends));
+        (now, later)
+    }
+}
+
+impl FromIterator<QueueReservation> for ReservationsAhead {
+    fn from_iter<I: IntoIterator<Item = QueueReservation>>(all: I) -> Self {
+        Self(all.into_iter().collect())
+    }
+}

@@ -1,0 +1,372 @@
+//! The fields of pods, nodes, budgets and priority classes that the scheduler uses, and their
+//! conversion. Shared by the manager and the command line tool.
+//!
+//! These types live for one event. The parser skips other fields, in particular `managedFields`.
+//!
+//! An object without name, or without a required UID, is [`Unreadable`], so no identity in the
+//! model is an empty string.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, ObjectMeta, OwnerReference, Time,
+};
+use kube::Resource;
+use lockstep_api::time::utc;
+use serde::{Deserialize, Deserializer};
+
+use crate::common::unreadable::{Unreadable, present};
+use crate::nodes::node::{NodeSpecView, NodeStatusView};
+use crate::pods::gang::{preemption_policy, preemption_priority};
+use crate::pods::pdb::Budget;
+use crate::pods::pod_view::{ContainerStatusView, PodConditionView, PodSpecView, PodStatusView};
+use crate::pods::priority_class::PriorityClass;
+use crate::{Node, NodeState, Pod};
+
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = core::Pod)]
+#[serde(default)]
+pub struct PartialPod {
+    /// Name, UID, labels, owners and times.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    pub spec: PodSpecView,
+    pub status: PartialPodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialPodStatus {
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
+    pub start_time: Option<Time>,
+    pub nominated_node_name: Option<String>,
+    pub conditions: Vec<PartialCondition>,
+    pub container_statuses: Vec<PartialContainer>,
+    pub init_container_statuses: Vec<PartialContainer>,
+    /// Pod-level requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Pod-level requests of the running pod.
+    pub resources: Option<core::ResourceRequirements>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub last_transition_time: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialContainer {
+    pub name: String,
+    pub ready: bool,
+    pub restart_count: i32,
+    /// Container id, prefixed with the runtime's scheme.
+    #[serde(rename = "containerID")]
+    pub container_id: Option<String>,
+    pub state: PartialState,
+    pub last_state: PartialState,
+    /// Requests that the node has reserved.
+    pub allocated_resources: BTreeMap<String, Quantity>,
+    /// Requests of the running container.
+    pub resources: Option<core::ResourceRequirements>,
+}
+
+/// State of a container; at most one field is set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PartialState {
+    /// Not running yet, or not again.
+    pub waiting: Option<core::ContainerStateWaiting>,
+    pub running: Option<core::ContainerStateRunning>,
+    pub terminated: Option<core::ContainerStateTerminated>,
+}
+
+impl PartialPod {
+    pub fn scheduling(&self) -> Result<Pod, Unreadable> {
+        let status = PodStatusView {
+            phase: Some(self.status.phase.clone()).filter(|p| !p.is_empty()),
+            start_time: self.status.start_time.clone(),
+            nominated_node_name: self.status.nominated_node_name.clone(),
+            conditions: self.status.conditions.iter().map(condition).collect(),
+            container_statuses: containers(&self.status.container_statuses),
+            init_container_statuses: containers(&self.status.init_container_statuses),
+            allocated_resources: self.status.allocated_resources.clone(),
+            resources: self.status.resources.clone(),
+        };
+        Pod::new(&self.metadata, &self.spec, &status)
+    }
+
+    /// True if condition Ready is True and the pod is not being deleted.
+    pub fn ready(&self) -> bool {
+        let holds = |c: &PartialCondition| c.type_ == "Ready" && c.status == "True";
+        self.metadata.deletion_timestamp.is_none() && self.status.conditions.iter().any(holds)
+    }
+}
+
+fn containers(partial: &[PartialContainer]) -> Vec<ContainerStatusView> {
+    let each = partial.iter().map(|container| ContainerStatusView {
+        name: container.name.clone(),
+        allocated_resources: container.allocated_resources.clone(),
+        resources: container.resources.clone(),
+    });
+    each.collect()
+}
+
+fn condition(partial: &PartialCondition) -> PodConditionView {
+    PodConditionView {
+        type_: partial.type_.clone(),
+        status: partial.status.clone(),
+        reason: partial.reason.clone(),
+        message: partial.message.clone(),
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = core::Node)]
+#[serde(default)]
+pub struct PartialNode {
+    /// Name, labels and times.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    pub spec: NodeSpecView,
+    pub status: PartialNodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialNodeStatus {
+    pub allocatable: BTreeMap<String, Quantity>,
+    pub conditions: Vec<PartialCondition>,
+    pub node_info: PartialNodeInfo,
+    /// `status.declaredFeatures` (KEP-5328).
+    pub declared_features: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialNodeInfo {
+    /// For example `v1.37.2`.
+    pub kubelet_version: String,
+    /// For example `containerd://2.4.2`.
+    pub container_runtime_version: String,
+}
+
+impl PartialNode {
+    pub fn scheduling(&self) -> Result<Node, Unreadable> {
+        let status = NodeStatusView {
+            allocatable: self.status.allocatable.clone(),
+            declared_features: self.status.declared_features.clone(),
+        };
+        let state = match self.not_ready_since() {
+            None => NodeState::Ready,
+            since => NodeState::Silent { since },
+        };
+        Node::new(&self.metadata, &self.spec, &status, state)
+    }
+
+    /// Start of condition Ready=True, by the node's clock. `None` if the condition is not True.
+    pub fn became_ready(&self) -> Option<DateTime<Utc>> {
+        let mut conditions = self.status.conditions.iter();
+        let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
+        ready.last_transition_time.as_ref().and_then(utc)
+    }
+
+    /// End of condition Ready=True; the node's creation if it has no condition.
+    pub fn not_ready_since(&self) -> Option<DateTime<Utc>> {
+        let since = match self.status.conditions.iter().find(|c| c.type_ == "Ready") {
+            Some(ready) if ready.status == "True" => return None,
+            Some(ready) => ready.last_transition_time.as_ref(),
+            None => self.metadata.creation_timestamp.as_ref(),
+        };
+        Some(since.and_then(utc).unwrap_or_default())
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = policy::PodDisruptionBudget)]
+#[serde(default)]
+pub struct PartialBudget {
+    /// Namespace and name.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    spec: PartialBudgetSpec,
+    status: PartialBudgetStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PartialBudgetSpec {
+    selector: Option<LabelSelector>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PartialBudgetStatus {
+    disruptions_allowed: i32,
+}
+
+impl PartialBudget {
+    pub fn scheduling(&self) -> Result<Budget, Unreadable> {
+        Ok(Budget {
+            namespace: present("namespace", self.metadata.namespace.as_ref())?.clone(),
+            name: present("name", self.metadata.name.as_ref())?.clone(),
+            selector: self.spec.selector.clone(),
+            allowed: self.status.disruptions_allowed,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = scheduling::PriorityClass)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PartialPriorityClass {
+    /// Name and annotations.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    value: i32,
+    preemption_policy: Option<String>,
+    global_default: bool,
+}
+
+impl PartialPriorityClass {
+    pub fn scheduling(&self) -> Result<PriorityClass, Unreadable> {
+        Ok(PriorityClass {
+            name: present("name", self.metadata.name.as_ref())?.clone(),
+            value: self.value,
+            preemption: preemption_policy(&self.metadata, self.preemption_policy.as_deref()),
+            preemption_priority: preemption_priority(&self.metadata),
+            default: self.global_default,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PartialMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+pub(crate) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let partial = PartialMeta::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: partial.name,
+        namespace: partial.namespace,
+        uid: partial.uid,
+        resource_version: partial.resource_version,
+        creation_timestamp: partial.creation_timestamp,
+        deletion_timestamp: partial.deletion_timestamp,
+        deletion_grace_period_seconds: partial.deletion_grace_period_seconds,
+        labels: partial.labels,
+        annotations: partial.annotations,
+        owner_references: partial.owner_references,
+        ..ObjectMeta::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_api::scheduling::PreemptionPolicy;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    fn partial<T: DeserializeOwned>(object: Value) -> T {
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let pod: PartialPod = partial(
+            json!({"metadata": {"name": "p", "namespace": "ml", "uid": "u",
+            "managedFields": [{"manager": "x"}]}}),
+        );
+        assert!(pod.metadata.managed_fields.is_none());
+        assert_eq!(pod.metadata.uid.as_deref(), Some("u"));
+    }
+
+    #[test]
+    fn what_has_no_identity_is_unreadable() {
+        let nameless: PartialPod = partial(json!({"metadata": {"namespace": "ml", "uid": "u"}}));
+        let anonymous: PartialPod =
+            partial(json!({"metadata": {"name": "p", "namespace": "ml", "uid": ""}}));
+        assert_eq!(nameless.scheduling(), Err(Unreadable::Missing("name")));
+        assert_eq!(anonymous.scheduling(), Err(Unreadable::Missing("uid")));
+        assert_eq!(
+            PartialNode::default().scheduling(),
+            Err(Unreadable::Missing("name"))
+        );
+        assert_eq!(
+            PartialBudget::default().scheduling(),
+            Err(Unreadable::Missing("namespace"))
+        );
+        let class = PartialPriorityClass::default().scheduling();
+        assert_eq!(class, Err(Unreadable::Missing("name")));
+    }
+
+    #[test]
+    fn a_node_without_a_ready_condition_is_not_ready_since_its_creation() {
+        let node: PartialNode = partial(
+            json!({"metadata": {"name": "n", "creationTimestamp": "2026-11-21T10:00:00Z"}}),
+        );
+        assert_eq!(
+            node.not_ready_since().unwrap().to_rfc3339(),
+            "2026-11-21T10:00:00+00:00"
+        );
+        assert!(!node.scheduling().unwrap().state.is_ready());
+    }
+
+    #[test]
+    fn a_class_is_read_with_its_policy_and_its_priority_as_a_victim() {
+        let class: PartialPriorityClass =
+            partial(json!({"metadata": {"name": "high", "annotations":
+            {"training.lockstep.dev/preemption-priority": "7"}}, "value": 100,
+            "preemptionPolicy": "Never", "globalDefault": true}));
+        let expected = PriorityClass {
+            name: "high".into(),
+            value: 100,
+            preemption: PreemptionPolicy::Never,
+            preemption_priority: Some(7),
+            default: true,
+        };
+        assert_eq!(class.scheduling(), Ok(expected));
+        let policy = |policy: &str, annotation: &str| {
+            let annotations = json!({"training.lockstep.dev/preemption-policy": annotation});
+            let class: PartialPriorityClass = partial(
+                json!({"metadata": {"name": "high", "annotations": annotations},
+                "value": 100, "preemptionPolicy": policy}),
+            );
+            class.scheduling().unwrap().preemption
+        };
+        let (never, lower) = (
+            PreemptionPolicy::Never,
+            PreemptionPolicy::PreemptLowerPriority,
+        );
+        assert_eq!(policy("Never", "PreemptLowerPriority"), lower);
+        assert_eq!(policy("PreemptLowerPriority", "Never"), never);
+        assert_eq!(policy("Never", "yes"), never);
+    }
+}
