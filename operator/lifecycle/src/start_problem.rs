@@ -280,7 +280,7 @@ pub(crate) fn worst<'m>(
     let late = problems.iter().filter(|p| p.takes_time()).count();
     let mut worst = problems.into_iter().min_by_key(|p| p.rank)?;
     if worst.takes_time() && late > 1 {
-        worst.message += &format!("; {} are late", count(late, "pod"));
+        worst.message = format!("{}; {} are late", worst.message, count(late, "pod"));
     }
     Some(worst)
 }

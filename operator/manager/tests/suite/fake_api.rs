@@ -112,8 +112,7 @@ impl FakeApi {
         let addresses: Vec<Address> = self.store.lock().objects.keys().cloned().collect();
         let found = addresses
             .iter()
-            .filter(|(r, _, n)| r == resource && n == name)
-            .next()
+            .find(|(r, _, n)| r == resource && n == name)
             .expect("the object exists");
         self.remove(found);
     }

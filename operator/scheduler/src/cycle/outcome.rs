@@ -190,10 +190,8 @@ impl Cycle<'_> {
             }
             self.wake_for(&pending);
         }
-        if let Pending::NoPreemption {
-            why: NoPreemption::Paced(reached),
-            ..
-        } = &pending
+        if let Pending::NoPreemption { why, .. } = &pending
+            && let NoPreemption::Paced(reached) = &**why
         {
             self.limits.reached.get_or_insert(*reached);
         }

@@ -62,7 +62,7 @@ impl Turn<'_> {
             (false, _) => {}
         }
         if let Err(reached) = self.within_limit(&eviction) {
-            let why = NoPreemption::Paced(reached);
+            let why = Box::new(NoPreemption::Paced(reached));
             let short = short.into();
             let pending = Pending::NoPreemption { short, why };
             return Err(no_result(pending, Some(reached.next_try)));
@@ -101,7 +101,7 @@ impl Turn<'_> {
             }));
         }
         if let Some(why) = why_no_preemption(context, gang) {
-            let short = short.clone().into();
+            let (short, why) = (short.clone().into(), Box::new(why));
             return Err(waits(Pending::NoPreemption { short, why }));
         }
         let cache = &self.cycle.memory.inadmissible;

@@ -39,7 +39,7 @@ pub enum Pending {
     },
     NoPreemption {
         short: Shortage,
-        why: NoPreemption,
+        why: Box<NoPreemption>,
     },
     /// kube-scheduler places the gang, by its native group.
     KubeSchedulerPlaces {
