@@ -421,21 +421,14 @@ fn objects(facts: &InstallFacts) -> Finding {
         let objects = count(unreadable.len(), "object");
         return fail(format!("{objects} cannot be read and {left}: {first}"));
     }
-    let hidden: Vec<&str> = facts
-        .objects
-        .iter()
-        .filter(|o| o.read.is_none())
-        .map(|o| o.kind.as_str())
-        .collect();
-    if !hidden.is_empty() {
-        return unseen(&hidden.join(", "));
+    let hidden = facts.objects.iter().filter(|o| o.read.is_none());
+    let kinds: Vec<&str> = hidden.map(|o| o.kind.as_str()).collect();
+    if !kinds.is_empty() {
+        return unseen(&kinds.join(", "));
     }
-    let workloads = facts
-        .objects
-        .iter()
-        .find(|o| o.kind == "trainingworkloads")
-        .and_then(|o| o.read.as_ref())
-        .map_or(0, |r| r.0);
+    let mut all = facts.objects.iter();
+    let workloads = all.find(|o| o.kind == "trainingworkloads");
+    let workloads = workloads.map_or(0, |o| o.read.as_ref().map_or(0, |r| r.0));
     ok(format!(
         "workloads ({workloads}) and all other objects can be read"
     ))
