@@ -14,10 +14,10 @@ const SOURCES: [&str; 9] = [
     "operator/scheduler/src/messages.rs",
     "operator/scheduler/src/cycle/status.rs",
     "operator/engine/src/infeasible.rs",
-    "operator/model/src/misfit.rs",
-    "operator/model/src/neighbours.rs",
+    "operator/model/src/demand/misfit.rs",
+    "operator/model/src/cluster/neighbours.rs",
     "operator/model/src/quota.rs",
-    "operator/model/src/slots.rs",
+    "operator/model/src/pods/slots.rs",
     "operator/model/src/volumes.rs",
 ];
 
