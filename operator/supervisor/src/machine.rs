@@ -29,7 +29,7 @@ use lockstep_supervisor_protocol::{
 };
 
 pub use event::{
-    Effect, Ending, Event, Moment, OwnExit, ProgressSeen, SignalNumber, Visible, Waits,
+    Effect, Ending, Event, Moment, ObservedProgress, OwnExit, SignalNumber, Visible, Waits,
 };
 use messages::{ended, rendezvous};
 use progress::Watch;
@@ -124,7 +124,7 @@ impl Machine {
                 Event::Started => self.started(),
                 Event::NotStarted { code, message } => self.not_started(code, message, now),
                 Event::ChildEnded { ending, oom_kills } => self.child_ended(ending, oom_kills, now),
-                Event::TreeGone => self.tree_gone(),
+                Event::TreeEnded => self.tree_ended(),
                 Event::Time => {}
             }
             self.pass_deadlines(now);
@@ -163,7 +163,7 @@ impl Machine {
             Phase::Held { attempt } => self.send(FromSupervisor::Arrived { attempt }),
             Phase::Running => {
                 self.send(FromSupervisor::Started { attempt: self.ran });
-                self.send_progress(self.watch.seen(self.ran), now);
+                self.send_progress(self.watch.observed(self.ran), now);
             }
             Phase::Stopping { .. } | Phase::Ended | Phase::Leaving { .. } | Phase::Left => {}
         }
@@ -265,14 +265,14 @@ impl Machine {
 
     fn progress(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) {
         if self.phase == Phase::Running && self.watch.take(step, checkpoint, now) {
-            self.send_progress(self.watch.seen(self.ran), now);
+            self.send_progress(self.watch.observed(self.ran), now);
         }
     }
 
-    fn send_progress(&mut self, seen: Option<ProgressSeen>, now: Moment) {
-        if let Some(seen) = seen {
+    fn send_progress(&mut self, progress: Option<ObservedProgress>, now: Moment) {
+        if let Some(progress) = progress {
             self.watch.mark_reported(now);
-            self.actions.push(Effect::SendProgress(seen));
+            self.actions.push(Effect::SendProgress(progress));
         }
     }
 
@@ -375,7 +375,7 @@ impl Machine {
         self.exit = Some(own);
     }
 
-    fn tree_gone(&mut self) {
+    fn tree_ended(&mut self) {
         if !self.kills_tree() {
             return;
         }
