@@ -168,7 +168,7 @@ pub enum Priority {
         value: i32,
         preemption: PreemptionPolicy,
     },
-    Unknown,
+    ClassMissing,
 }
 
 /// Result of dry-run creates of one pod per group.

@@ -209,7 +209,7 @@ async fn manage(
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
     // For dry runs, which need no lease.
-    let asking =
+    let dry_run_client =
         kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
 
@@ -221,8 +221,8 @@ async fn manage(
     let listener = listen("health", config.health.bind_address)
         .await
         .context("health.bindAddress")?;
-    let asked = health.clone();
-    servers.spawn(serve_health(listener, move || asked.readiness()));
+    let probed = health.clone();
+    servers.spawn(serve_health(listener, move || probed.readiness()));
     let listener = listen("metrics", config.metrics.bind_address)
         .await
         .context("metrics.bindAddress")?;
@@ -235,7 +235,7 @@ async fn manage(
     health.await_policies();
     let policies = PolicyMetric::register(&mut registry.lock());
     servers.spawn(watch_policies(
-        asking,
+        dry_run_client,
         namespace.clone(),
         health.clone(),
         policies,

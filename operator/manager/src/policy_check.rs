@@ -60,24 +60,24 @@ pub async fn watch_policies(
     health: Health,
     metric: PolicyMetric,
 ) {
-    let mut said = None;
+    let mut last_report = None;
     let mut refusals = Refusals::default();
     loop {
         let outcomes = test_all(&client, &namespace, &metric).await;
-        refusals.learn(&outcomes);
-        health.policies(refusals.told());
-        let found: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
-        let text = found.iter().map(ToString::to_string).collect::<Vec<_>>();
-        if said.as_ref() != Some(&text) {
-            report(&found);
-            said = Some(text);
+        refusals.record(&outcomes);
+        health.policies(refusals.summary());
+        let errors: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
+        let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if last_report.as_ref() != Some(&text) {
+            report(&errors);
+            last_report = Some(text);
         }
-        sleep(if found.is_empty() { INTERVAL } else { RETRY }).await;
+        sleep(if errors.is_empty() { INTERVAL } else { RETRY }).await;
     }
 }
 
-fn report(found: &[PolicyError]) {
-    for problem in found {
+fn report(errors: &[PolicyError]) {
+    for problem in errors {
         match problem {
             PolicyError::Refused(_) => error!(%problem, "not ready, testing again"),
             PolicyError::NotInForce(_) | PolicyError::Unclear(..) => {
@@ -85,7 +85,7 @@ fn report(found: &[PolicyError]) {
             }
         }
     }
-    if found.is_empty() {
+    if errors.is_empty() {
         info!("the admission policies are in force and let this manager write");
     }
 }
@@ -97,7 +97,7 @@ type Outcome = (&'static str, Result<(), PolicyError>);
 struct Refusals(BTreeMap<&'static str, String>);
 
 impl Refusals {
-    fn learn(&mut self, outcomes: &[Outcome]) {
+    fn record(&mut self, outcomes: &[Outcome]) {
         for (policy, outcome) in outcomes {
             match outcome {
                 Ok(()) | Err(PolicyError::NotInForce(_)) => {
@@ -111,7 +111,7 @@ impl Refusals {
         }
     }
 
-    fn told(&self) -> Option<String> {
+    fn summary(&self) -> Option<String> {
         let all: Vec<&str> = self.0.values().map(String::as_str).collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
@@ -180,8 +180,8 @@ mod tests {
             (Ok(()), true),
             (unclear(), true),
         ] {
-            refusals.learn(&[(P, outcome)]);
-            assert_eq!(refusals.told().is_none(), ready);
+            refusals.record(&[(P, outcome)]);
+            assert_eq!(refusals.summary().is_none(), ready);
         }
     }
 

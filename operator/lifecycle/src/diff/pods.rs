@@ -338,8 +338,8 @@ impl<'a> GangPods<'_, 'a> {
     fn tier(&self, node: &str) -> Tier {
         let view = self.facts.view;
         let server = view.dry_run().map_or(Tier::Plain, |d| d.tier);
-        let unknown = NodeInfo::default();
-        let node = view.nodes().get(node).map_or(&unknown, AsRef::as_ref);
+        let default_info = NodeInfo::default();
+        let node = view.nodes().get(node).map_or(&default_info, AsRef::as_ref);
         node.tier(server)
     }
 }

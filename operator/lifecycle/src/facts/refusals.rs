@@ -23,8 +23,8 @@ impl<'a> Facts<'a> {
     pub fn is_over(&self, backoff: &Backoff, wake: &mut Wake) -> bool {
         self.due(backoff.until).passed(wake)
             && (backoff.reason != reasons::API_SERVER_ERROR || {
-                let answer = self.view.dry_run();
-                answer.is_some_and(|d| !d.failed && d.at >= backoff.until)
+                let last_run = self.view.dry_run();
+                last_run.is_some_and(|d| !d.failed && d.at >= backoff.until)
             })
     }
 

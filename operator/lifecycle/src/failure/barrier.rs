@@ -200,10 +200,10 @@ impl DomainPass<'_> {
 
     fn note_arrival(&mut self) {
         let facts = self.facts;
-        let all_here = missing(facts, &self.scope, self.entry()).is_empty();
+        let all_arrived = missing(facts, &self.scope, self.entry()).is_empty();
         if let Some(incident) = &mut self.entry_mut().incident
             && incident.stage == IncidentStage::Ordered
-            && all_here
+            && all_arrived
         {
             incident.stage = IncidentStage::Arrived;
             incident.arrived_at = Some(facts.now);
@@ -319,7 +319,7 @@ pub(crate) fn arrival_deadline(
     attempt: i64,
 ) -> Option<ArrivalDeadline> {
     let node = pod.node.as_deref()?;
-    let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
+    let info = facts.view.nodes().get(node).filter(|n| n.is_responsive())?;
     Some(if facts.arrivals.is_late(pod, attempt) {
         ArrivalDeadline {
             deadlines: 1,
@@ -340,8 +340,12 @@ pub(crate) fn last_arrival<'m>(
     members: impl IntoIterator<Item = &'m Member>,
     attempt: i64,
 ) -> DateTime<Utc> {
-    let heard = |m| facts.arrivals.heard_at(facts.current(domain, m)?, attempt);
-    let last = members.into_iter().filter_map(heard).max();
+    let received_at = |m| {
+        facts
+            .arrivals
+            .received_at(facts.current(domain, m)?, attempt)
+    };
+    let last = members.into_iter().filter_map(received_at).max();
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 

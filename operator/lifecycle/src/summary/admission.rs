@@ -206,8 +206,8 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
     let membership = ledger.membership(facts.spec());
     let mut out = Vec::new();
     for gang in &facts.gangs {
-        let is_there = |m: &&Member| membership.contains(m) || ledger.completed.contains(*m);
-        let running = gang.members().filter(is_there).count();
+        let is_running = |m: &&Member| membership.contains(m) || ledger.completed.contains(*m);
+        let running = gang.members().filter(is_running).count();
         let size = gang.size();
         if running < size {
             let growth = grows_from(facts, ledger, gang)

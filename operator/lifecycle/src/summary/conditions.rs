@@ -68,8 +68,8 @@ pub(super) fn all(
     let in_place = restarts_in_place(facts, ledger, wake);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
     let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
-    let known = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
-    let priorities = notes::priorities(facts, ledger).or_else(|| known.then(agree));
+    let was_reported = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
+    let priorities = notes::priorities(facts, ledger).or_else(|| was_reported.then(agree));
     if let Some(priorities) = priorities {
         put(
             facts,
@@ -81,14 +81,14 @@ pub(super) fn all(
     out
 }
 
-fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: ConditionValue) {
+fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, value: ConditionValue) {
     let generation = facts.view.generation();
     upsert(
         conditions,
         type_,
-        says.status,
-        &says.reason,
-        says.message,
+        value.status,
+        &value.reason,
+        value.message,
         generation,
         facts.now,
     );
@@ -98,7 +98,7 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
     conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
-    for (type_, says) in [
+    for (type_, value) in [
         (types::STALLED, condition(failed, &end.reason, &end.message)),
         (
             types::ADMITTED,
@@ -118,7 +118,7 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
             condition(false, reasons::NOT_PREEMPTED, ""),
         ),
     ] {
-        put(facts, conditions, type_, says);
+        put(facts, conditions, type_, value);
     }
 }
 
@@ -178,23 +178,23 @@ fn stalled(
     if spec.suspend {
         return none;
     }
-    if *facts.view.priority() == Priority::Unknown && needs_class(ledger) {
+    if *facts.view.priority() == Priority::ClassMissing && needs_class(ledger) {
         let class = spec.priority_class_name.as_deref().unwrap_or_default();
         let message = format!("spec.priorityClassName: no PriorityClass \"{class}\" exists");
         return condition(true, reasons::INVALID_PRIORITY_CLASS, message);
     }
     let hash = spec_hash(spec);
-    if let Some(answer) = facts.view.dry_run().filter(|d| d.spec_hash == hash) {
-        if let Some(message) = &answer.invalid {
+    if let Some(dry_run) = facts.view.dry_run().filter(|d| d.spec_hash == hash) {
+        if let Some(message) = &dry_run.invalid {
             return condition(true, reasons::INVALID_TEMPLATE, message);
         }
-    } else if let Some(known) = find(&before.conditions, types::STALLED)
-        && known.reason == reasons::INVALID_TEMPLATE
-        && known.observed_generation == facts.view.generation()
+    } else if let Some(previous) = find(&before.conditions, types::STALLED)
+        && previous.reason == reasons::INVALID_TEMPLATE
+        && previous.observed_generation == facts.view.generation()
     {
         // A new leader has no dry-run result yet.
         let status = is_true(&before.conditions, types::STALLED);
-        return condition(status, &known.reason, &known.message);
+        return condition(status, &previous.reason, &previous.message);
     }
     let mut gangs = facts.gangs.iter();
     if let Some(why) = gangs.find_map(|g| facts.native_placement(ledger, g)?.err()) {

@@ -187,8 +187,8 @@ impl Controller {
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
-        let known = memory.lock().known(&self.parts.settings);
-        index.view(key, known)
+        let inputs = memory.lock().view_inputs(&self.parts.settings);
+        index.view(key, inputs)
     }
 
     async fn timed_pass(&self, key: &Key) -> Passed {
@@ -224,20 +224,20 @@ impl Controller {
             return nothing;
         };
         let exists = |namespace: &str| self.parts.index.read().has_namespace(namespace);
-        self.parts.metrics.known(&key.namespace, exists);
+        self.parts.metrics.ensure_series(&key.namespace, exists);
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
             return nothing;
         }
         let began = self.parts.clock.monotonic();
-        let known = memory.lock().known(&self.parts.settings);
-        let Some(view) = self.parts.index.read().view(key, known) else {
+        let inputs = memory.lock().view_inputs(&self.parts.settings);
+        let Some(view) = self.parts.index.read().view(key, inputs) else {
             return nothing;
         };
-        let before = memory.lock().stored_unanswered(&view.workload);
+        let before = memory.lock().stored_unconfirmed(&view.workload);
         if let (Some(before), Some(stored)) = (before, &view.workload.status) {
-            self.tell(&view, before.status.as_ref(), stored);
+            self.report_changes(&view, before.status.as_ref(), stored);
         }
         let pass = decide(&view, self.parts.clock.wall());
         let took = self.parts.clock.monotonic() - began;
@@ -288,7 +288,7 @@ impl Controller {
                     error.class,
                     ErrorClass::Timeout | ErrorClass::ServerError | ErrorClass::Other
                 ) {
-                    memory.lock().unanswered = Some(view.workload.clone());
+                    memory.lock().unconfirmed = Some(view.workload.clone());
                 }
                 return Err(error);
             }
@@ -299,17 +299,17 @@ impl Controller {
         let now = self.parts.clock.monotonic();
         {
             let mut memory = memory.lock();
-            memory.unanswered = None;
+            memory.unconfirmed = None;
             memory
                 .writes
                 .wrote(WatchedKind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
-        self.tell(view, view.workload.status.as_ref(), status);
+        self.report_changes(view, view.workload.status.as_ref(), status);
         Ok(true)
     }
 
-    fn tell(
+    fn report_changes(
         &self,
         view: &WorkloadView,
         old: Option<&TrainingWorkloadStatus>,

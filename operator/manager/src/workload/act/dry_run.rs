@@ -27,9 +27,9 @@ enum Judgement {
 
 async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
     let error = match api.create(params, pod).await {
-        Ok(answer) => {
-            let kept = keeps_restart_rules(pod, &answer);
-            let admission = Admission::As(Box::new(answer.into()));
+        Ok(admitted) => {
+            let kept = keeps_restart_rules(pod, &admitted);
+            let admission = Admission::As(Box::new(admitted.into()));
             return Ok(if kept {
                 Judgement::Kept(admission)
             } else {
@@ -108,14 +108,14 @@ impl ActionSender {
     }
 }
 
-pub(super) fn unanswered(
+pub(super) fn failed_dry_run(
     spec_hash: String,
     pods: &[Pod],
     error: &ApiError,
     now: DateTime<Utc>,
 ) -> Judged {
-    let unanswered = Admission::Unanswered(error.message.clone());
-    let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
+    let admission = Admission::Unanswered(error.message.clone());
+    let groups = pods.iter().map(|pod| (group_of(pod), admission.clone()));
     Judged {
         dry_run: DryRun {
             failed: true,
@@ -137,8 +137,8 @@ fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
 }
 
 /// True if the server kept the restart rules. Without KEP-5307, it drops them without an error.
-fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
-    restart_actions(sent).eq(restart_actions(answer))
+fn keeps_restart_rules(sent: &Pod, stored: &Pod) -> bool {
+    restart_actions(sent).eq(restart_actions(stored))
 }
 
 fn restart_actions(pod: &Pod) -> impl Iterator<Item = &str> {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::dry_run::unanswered;
+use super::dry_run::failed_dry_run;
 use super::{ActionResult, ActionSender, AlteredPart, placement_of, stored_as, unchecked};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
@@ -89,7 +89,7 @@ impl ActionSender {
                     ActionResult::Failed(error)
                 }
                 judged => ActionResult::Judged(Box::new(
-                    judged.unwrap_or_else(|error| unanswered(spec_hash, &pods, &error, now)),
+                    judged.unwrap_or_else(|error| failed_dry_run(spec_hash, &pods, &error, now)),
                 )),
             },
         }
@@ -272,7 +272,7 @@ impl ActionSender {
         now: DateTime<Utc>,
     ) -> ActionResult {
         let (namespace, name) = (view.namespace(), object.name());
-        let (kind, answer) = match object {
+        let (kind, result) = match object {
             Object::Service(o) => {
                 let old = view.service.as_ref().map(|s| {
                     json!({"selector": s.content.selector,
@@ -336,7 +336,7 @@ impl ActionSender {
             }
         };
         let target = Target::Object(object.kind(), name.to_owned());
-        match answer {
+        match result {
             Ok(written) => accepted(target, kind, written),
             Err(error) => refused(target, error, None, now),
         }
@@ -395,7 +395,7 @@ impl ActionSender {
         match delete(&api, name, uid.as_str(), params).await {
             Ok(Some(version)) => ActionResult::Wrote(kind, version),
             Ok(None) => ActionResult::Nothing,
-            Err(error) if gone(&error) => ActionResult::Nothing,
+            Err(error) if is_deleted(&error) => ActionResult::Nothing,
             Err(error) => ActionResult::Failed(error),
         }
     }
@@ -444,7 +444,7 @@ fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult 
 }
 
 /// True for a missing object or another UID.
-fn gone(error: &ApiError) -> bool {
+fn is_deleted(error: &ApiError) -> bool {
     matches!(error.class, ErrorClass::NotFound | ErrorClass::Conflict)
 }
 
@@ -452,7 +452,7 @@ fn changed(result: Result<Written, ApiError>) -> ActionResult {
     match result {
         Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
         Ok(Written::Unchanged) => ActionResult::Nothing,
-        Err(error) if gone(&error) => ActionResult::Nothing,
+        Err(error) if is_deleted(&error) => ActionResult::Nothing,
         Err(error) => ActionResult::Failed(error),
     }
 }
