@@ -31,7 +31,7 @@ pub struct PolicySelfTest {
 pub enum PolicyError {
     /// The policy refuses the account of this process, so it refuses the process's writes too.
     #[error("an admission policy refuses writes of this process: {0}")]
-    Refused(String),
+    Denied(String),
     /// The API server accepted the object.
     #[error("the policy {0} is not in force: apply config/policies")]
     NotInForce(&'static str),
@@ -69,7 +69,7 @@ impl PolicySelfTest {
         if by_policy && message.contains(self.rule) {
             Ok(())
         } else if by_policy {
-            Err(PolicyError::Refused(message.clone()))
+            Err(PolicyError::Denied(message.clone()))
         } else if status.is_already_exists() {
             // Admission runs before storage, so the policy admitted the object.
             Err(PolicyError::NotInForce(self.policy))
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(by_rule, Ok(()));
         let by_another = denied("only agents write NodeAgents: sa lacks the right");
         assert!(
-            matches!(&by_another, Err(PolicyError::Refused(m)) if m.contains("sa lacks the right")),
+            matches!(&by_another, Err(PolicyError::Denied(m)) if m.contains("sa lacks the right")),
             "{by_another:?}"
         );
         let exists = judged(409, "AlreadyExists", "exists");

@@ -24,7 +24,7 @@ use crate::health::Health;
 const INTERVAL: Duration = Duration::from_mins(10);
 /// `config/policies` refuses this object name to every user.
 const NAME: &str = "lockstep-self-test";
-const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
+const DENIED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
 
 /// `lockstep_policy_check_failed`: 1 if a policy refuses the manager or is not in force.
 #[derive(Clone, Debug, Default)]
@@ -61,11 +61,11 @@ pub async fn watch_policies(
     metric: PolicyMetric,
 ) {
     let mut last_report = None;
-    let mut refusals = Refusals::default();
+    let mut denials = Denials::default();
     loop {
         let outcomes = test_all(&client, &namespace, &metric).await;
-        refusals.record(&outcomes);
-        health.policies(refusals.summary());
+        denials.record(&outcomes);
+        health.policies(denials.summary());
         let errors: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
         let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>();
         if last_report.as_ref() != Some(&text) {
@@ -79,7 +79,7 @@ pub async fn watch_policies(
 fn report(errors: &[PolicyError]) {
     for problem in errors {
         match problem {
-            PolicyError::Refused(_) => error!(%problem, "not ready, testing again"),
+            PolicyError::Denied(_) => error!(%problem, "not ready, testing again"),
             PolicyError::NotInForce(_) | PolicyError::Unclear(..) => {
                 warn!(%problem, "testing again");
             }
@@ -94,17 +94,17 @@ type Outcome = (&'static str, Result<(), PolicyError>);
 
 /// The last clear result of each policy that refuses this process.
 #[derive(Debug, Default)]
-struct Refusals(BTreeMap<&'static str, String>);
+struct Denials(BTreeMap<&'static str, String>);
 
-impl Refusals {
+impl Denials {
     fn record(&mut self, outcomes: &[Outcome]) {
         for (policy, outcome) in outcomes {
             match outcome {
                 Ok(()) | Err(PolicyError::NotInForce(_)) => {
                     self.0.remove(policy);
                 }
-                Err(refused @ PolicyError::Refused(_)) => {
-                    self.0.insert(policy, refused.to_string());
+                Err(denied @ PolicyError::Denied(_)) => {
+                    self.0.insert(policy, denied.to_string());
                 }
                 Err(PolicyError::Unclear(..)) => {}
             }
@@ -120,7 +120,7 @@ impl Refusals {
 async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<Outcome> {
     let test = |policy| PolicySelfTest {
         policy,
-        rule: REFUSED_TO_ALL,
+        rule: DENIED_TO_ALL,
     };
     let (objects, members) = (test("lockstep-operator-objects"), test("lockstep-members"));
     let orders = Api::namespaced(client.clone(), namespace);
@@ -132,7 +132,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
     for (policy, outcome) in &outcomes {
         match outcome {
             Ok(()) => metric.set(policy, false),
-            Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
+            Err(PolicyError::Denied(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
             Err(PolicyError::Unclear(..)) => {}
         }
     }
@@ -171,17 +171,17 @@ mod tests {
 
     #[test]
     fn no_answer_does_not_make_a_manager_ready_that_was_refused() {
-        let mut refusals = Refusals::default();
+        let mut denials = Denials::default();
         let unclear = || Err(PolicyError::Unclear(P, "no answer in time".into()));
         for (outcome, ready) in [
             (unclear(), true),
-            (Err(PolicyError::Refused("right".into())), false),
+            (Err(PolicyError::Denied("right".into())), false),
             (unclear(), false),
             (Ok(()), true),
             (unclear(), true),
         ] {
-            refusals.record(&[(P, outcome)]);
-            assert_eq!(refusals.summary().is_none(), ready);
+            denials.record(&[(P, outcome)]);
+            assert_eq!(denials.summary().is_none(), ready);
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             include_str!("../../../config/policies/operator_objects.yaml"),
             include_str!("../../../config/policies/members.yaml"),
         ] {
-            assert!(policy.contains(REFUSED_TO_ALL) && policy.contains(&format!("'{NAME}'")));
+            assert!(policy.contains(DENIED_TO_ALL) && policy.contains(&format!("'{NAME}'")));
         }
     }
 }

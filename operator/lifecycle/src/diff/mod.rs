@@ -7,13 +7,13 @@
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`end`] | after the end of the workload |
 //! | [`removal`] | deletions of pods, and exceptions |
-//! | [`refused`] | recently refused requests |
+//! | [`rejected`] | recently rejected requests |
 
 mod end;
 mod native_groups;
 mod objects;
 mod pods;
-mod refused;
+mod rejected;
 mod removal;
 
 use std::collections::BTreeSet;

@@ -97,7 +97,7 @@ impl<'f> NativeGroups<'f> {
         if !self.gangs.is_empty() {
             let workload = native_workload(view, self.gangs.iter().map(|w| w.gang));
             let name = workload.metadata.name.clone().unwrap_or_default();
-            // For an object of another owner, the refusal of the create names the conflict.
+            // For an object of another owner, the rejection of the create names the conflict.
             let present = native.workloads.get(&name).filter(|held| held.owned);
             let object = Object::NativeWorkload(Box::new(workload));
             let ensured = ensure(facts, object, present, true, out, wake);

@@ -5,7 +5,7 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::membership::Membership;
 use lockstep_api::scheduling::GangSpec;
 
-use super::refused::is_recently_refused;
+use super::rejected::is_recently_rejected;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::objects::hash::spec_hash;
@@ -22,7 +22,7 @@ use lockstep_api::tier::Tier;
 pub(super) enum Ensured {
     Same,
     Requested,
-    /// Another owner's object has the name, or the API server has recently refused the request.
+    /// Another owner's object has the name, or the API server has recently rejected the request.
     Blocked,
 }
 
@@ -71,11 +71,11 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
 /// True if kube-scheduler has refused pods since the dry run, whose result may be outdated.
 fn is_refuted(facts: &Facts<'_>, dry_run_at: DateTime<Utc>, wake: &mut Wake) -> bool {
     let mut gangs = facts.view.gangs().values();
-    let refused = gangs.any(|gang| {
+    let unschedulable = gangs.any(|gang| {
         gang.refused_at
             .map_or(gang.avoids_nodes, |at| at > dry_run_at)
     });
-    refused && facts.due(dry_run_at + REPEATED_AFTER).passed(wake)
+    unschedulable && facts.due(dry_run_at + REPEATED_AFTER).passed(wake)
 }
 
 /// True if pods may be created: all objects exist with the wanted content.
@@ -127,7 +127,7 @@ pub(super) fn ensure<T>(
         Some(_) | None => {}
     }
     let target = Target::Object(object.kind(), object.name().to_owned());
-    if is_recently_refused(facts, &target, wake) {
+    if is_recently_rejected(facts, &target, wake) {
         return Ensured::Blocked;
     }
     out.push(match present {

@@ -22,7 +22,7 @@ use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerView, PodView};
-use crate::view::{RefusedRequest, Target};
+use crate::view::{RejectedRequest, Target};
 
 /// One in this many members is replaced at a time, at least one. New pods load a slow control
 /// plane, and the first ones show whether replacement helps.
@@ -166,14 +166,14 @@ impl DomainPass<'_> {
         for &member in &scope.unfinished {
             let node = scope.assigned.get(member);
             let placed = node.is_some_and(|n| facts.usable(gang, n.as_str()));
-            let refusal = refused_on(facts, member, placement)
+            let rejection = rejected_on(facts, member, placement)
                 .map(|r| r.message.as_str())
                 .or(prevented);
             let pod = facts.current(domain, member);
             // kube-scheduler chooses the node of a pod that is not pinned.
             let unbound = pod.is_some_and(|p| p.place().is_none());
-            if (!placed || refusal.is_some()) && pod.is_none() || unbound {
-                let why = refusal.map_or(String::new(), |words| format!(" ({words})"));
+            if (!placed || rejection.is_some()) && pod.is_none() || unbound {
+                let why = rejection.map_or(String::new(), |words| format!(" ({words})"));
                 words.push(format!("{member}{why}"));
                 unplaced.insert(member.clone());
             }
@@ -349,14 +349,14 @@ pub(crate) fn last_arrival<'m>(
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
-/// The last refusal of a pod of this placement. A success clears it.
-fn refused_on<'a>(
+/// The last rejection of a pod of this placement. A success clears it.
+fn rejected_on<'a>(
     facts: &Facts<'a>,
     member: &Member,
     placement: &PlacementView,
-) -> Option<&'a RefusedRequest> {
-    let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
-    let found = refusals.find(|r| r.placement.as_ref() == Some(&placement.id));
+) -> Option<&'a RejectedRequest> {
+    let mut rejections = facts.rejections(&Target::Pod(member.clone())).iter();
+    let found = rejections.find(|r| r.placement.as_ref() == Some(&placement.id));
     found.copied()
 }
 

@@ -157,12 +157,12 @@ impl Admission<'_, '_> {
             return None;
         }
         let mut targets = gang.members().map(|m| Target::Pod(m.clone()));
-        let refused = targets.find_map(|t| self.facts.refusals(&t).first().copied());
+        let rejected = targets.find_map(|t| self.facts.rejections(&t).first().copied());
         let groups = &self.facts.view.native().pod_groups;
         let mut pods = self.facts.current_pods(self.ledger, gang);
         let group = pods.find_map(|(_, pod)| groups.get(pod?.identity.native_group.as_ref()?));
         let waits = group.and_then(|held| held.content.unschedulable.as_ref());
-        let why = refused.map(|r| &r.message).or(waits)?;
+        let why = rejected.map(|r| &r.message).or(waits)?;
         Some(format!(": {why}"))
     }
 

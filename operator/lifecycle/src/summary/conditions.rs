@@ -16,7 +16,7 @@ use crate::ledger::{DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::messages::Restarts;
 use crate::objects::hash::spec_hash;
 use crate::start_problem;
-use crate::view::{Priority, RefusalKind, Target};
+use crate::view::{Priority, RejectionKind, Target};
 use crate::wake::Wake;
 use crate::zones::OUTAGE_PERCENT;
 
@@ -206,7 +206,7 @@ fn stalled(
         return condition(true, reasons::NATIVE_GROUPS_UNAVAILABLE, message);
     }
     foreign_object(facts)
-        .or_else(|| refused_object(facts, wake))
+        .or_else(|| rejected_object(facts, wake))
         .unwrap_or(none)
 }
 
@@ -230,7 +230,7 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
         ("RestartOrder", view.name(), order),
     ] {
         if free == Some(false) {
-            let advice = advice(RefusalKind::NameTaken);
+            let advice = advice(RejectionKind::NameTaken);
             let message = format!("{kind} {name} exists and is not owned by this workload{advice}");
             return Some(condition(true, reasons::NAME_CONFLICT, message));
         }
@@ -238,36 +238,36 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     None
 }
 
-fn advice(kind: RefusalKind) -> &'static str {
+fn advice(kind: RejectionKind) -> &'static str {
     match kind {
-        RefusalKind::NameTaken => ": delete it, or create this workload under another name",
-        RefusalKind::Invalid => {
+        RejectionKind::NameTaken => ": delete it, or create this workload under another name",
+        RejectionKind::Invalid => {
             "; it follows from name and spec of this workload: change there what the message names"
         }
-        RefusalKind::QuotaExceeded | RefusalKind::Forbidden | RefusalKind::Altered => "",
+        RejectionKind::QuotaExceeded | RejectionKind::Forbidden | RejectionKind::Altered => "",
     }
 }
 
-fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
-    let refusal = facts.refused_object(wake)?;
-    let Target::Object(object, name) = &refusal.target else {
+fn rejected_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
+    let rejection = facts.rejected_object(wake)?;
+    let Target::Object(object, name) = &rejection.target else {
         return None;
     };
-    let reason = match refusal.kind {
-        RefusalKind::NameTaken => reasons::NAME_CONFLICT,
-        RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-        RefusalKind::Forbidden => reasons::FORBIDDEN,
-        RefusalKind::Invalid => reasons::INVALID_OBJECT,
-        RefusalKind::Altered => reasons::POD_ALTERED,
+    let reason = match rejection.kind {
+        RejectionKind::NameTaken => reasons::NAME_CONFLICT,
+        RejectionKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+        RejectionKind::Forbidden => reasons::FORBIDDEN,
+        RejectionKind::Invalid => reasons::INVALID_OBJECT,
+        RejectionKind::Altered => reasons::POD_ALTERED,
     };
-    let message = &refusal.message;
+    let message = &rejection.message;
     // Most messages already begin with the object.
-    let refused = if message.starts_with(object) {
+    let rejected = if message.starts_with(object) {
         message.clone()
     } else {
         format!("{object} {name}: {message}")
     };
-    let message = format!("{refused}{}", advice(refusal.kind));
+    let message = format!("{rejected}{}", advice(rejection.kind));
     Some(condition(true, reason, message))
 }
 

@@ -118,7 +118,7 @@ fn service(name: &str, workload: &str) -> Value {
 fn inputs() -> ViewInputs {
     ViewInputs {
         dry_run: None,
-        refusals: Vec::new(),
+        rejections: Vec::new(),
         failed: None,
         settings: Arc::new(LifecycleSettings::default()),
     }

@@ -8,7 +8,7 @@ use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::GangView;
 use lockstep_lifecycle::view::{
-    DryRun, FailedRequest, Held, NativeView, Priority, RefusedRequest, WorkloadId,
+    DryRun, FailedRequest, Held, NativeView, Priority, RejectedRequest, WorkloadId,
 };
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 use lockstep_model::PriorityClass;
@@ -19,7 +19,7 @@ use super::state::{Identified, Key, State, controller_uid};
 #[derive(Clone, Debug)]
 pub struct ViewInputs {
     pub dry_run: Option<DryRun>,
-    pub refusals: Vec<RefusedRequest>,
+    pub rejections: Vec<RejectedRequest>,
     pub failed: Option<FailedRequest>,
     pub settings: Arc<LifecycleSettings>,
 }
@@ -79,7 +79,7 @@ impl State {
             all_agents_supervise: self.agents.all_supervise(),
             priority: self.priority(&workload),
             dry_run: inputs.dry_run,
-            refusals: inputs.refusals,
+            rejections: inputs.rejections,
             failed: inputs.failed,
             settings: inputs.settings,
             pods,

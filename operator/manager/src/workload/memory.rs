@@ -8,7 +8,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::LifecycleSettings;
-use lockstep_lifecycle::view::{DryRun, FailedRequest, RefusedRequest, Target};
+use lockstep_lifecycle::view::{DryRun, FailedRequest, RejectedRequest, Target};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -38,7 +38,7 @@ pub(super) struct Remembered {
     dry_run: Option<DryRun>,
     /// Consecutive inconclusive dry runs.
     open: i32,
-    refusals: BTreeMap<Target, RefusedRequest>,
+    rejections: BTreeMap<Target, RejectedRequest>,
     failed: Option<FailedRequest>,
     /// Consecutive passes with a failed request.
     failures: u32,
@@ -67,7 +67,7 @@ impl Remembered {
     pub fn view_inputs(&self, settings: &Arc<LifecycleSettings>) -> ViewInputs {
         ViewInputs {
             dry_run: self.dry_run.clone(),
-            refusals: self.refusals.values().cloned().collect(),
+            rejections: self.rejections.values().cloned().collect(),
             failed: self.failed.clone(),
             settings: settings.clone(),
         }
@@ -96,10 +96,10 @@ impl Remembered {
             self.writes.wrote(kind, &version, now);
         }
         for target in results.accepted {
-            self.refusals.remove(&target);
+            self.rejections.remove(&target);
         }
-        for refusal in results.refusals {
-            self.refusals.insert(refusal.target.clone(), refusal);
+        for rejection in results.rejections {
+            self.rejections.insert(rejection.target.clone(), rejection);
         }
         if let Some(judged) = results.judged {
             self.judged(judged);

@@ -336,14 +336,14 @@ impl Controller {
         if acted.unfinished {
             self.parts.queue.defer(key.clone());
         }
-        debug!(workload = %key, actions = count, refused = acted.refusals.len(), "acted");
+        debug!(workload = %key, actions = count, refused = acted.rejections.len(), "acted");
         for class in &acted.ignored {
             self.parts.metrics.passes.failed(*class);
         }
-        for refusal in &acted.refusals {
-            warn!(workload = %key, target = ?refusal.target, kind = ?refusal.kind, message = %refusal.message, "refused");
+        for rejection in &acted.rejections {
+            warn!(workload = %key, target = ?rejection.target, kind = ?rejection.kind, message = %rejection.message, "refused");
         }
-        let news = !acted.refusals.is_empty() || acted.judged.is_some() || acted.unfinished;
+        let news = !acted.rejections.is_empty() || acted.judged.is_some() || acted.unfinished;
         if let Some(Judged { dry_run, pods }) = &acted.judged {
             let hash = &dry_run.spec_hash;
             self.parts.index.learn_admitted(key, view.uid(), hash, pods);

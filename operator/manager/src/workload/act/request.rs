@@ -9,7 +9,7 @@ use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::plan::Surplus;
 use lockstep_lifecycle::pods::END_AT_ONCE;
-use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
+use lockstep_lifecycle::view::{RejectedRequest, RejectionKind, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView, altered_part};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -204,7 +204,7 @@ impl ActionSender {
             Err(error) if error.class == ErrorClass::AlreadyExists => {
                 self.adopt(view, kind, target, object, altered, now).await
             }
-            Err(error) => refused(target, error, placement_of(object), now),
+            Err(error) => rejected(target, error, placement_of(object), now),
         }
     }
 
@@ -250,9 +250,9 @@ impl ActionSender {
             Some(uid) if uid == view.uid() || left_over(view, &found) => {
                 still_leaving(kind, object)
             }
-            _ => ActionResult::Refused(RefusedRequest {
+            _ => ActionResult::Rejected(RejectedRequest {
                 target,
-                kind: RefusalKind::NameTaken,
+                kind: RejectionKind::NameTaken,
                 message: format!(
                     "{} {} exists and is not owned by this workload",
                     kind.name(),
@@ -338,7 +338,7 @@ impl ActionSender {
         let target = Target::Object(object.kind(), name.to_owned());
         match result {
             Ok(written) => accepted(target, kind, written),
-            Err(error) => refused(target, error, None, now),
+            Err(error) => rejected(target, error, None, now),
         }
     }
 
@@ -409,7 +409,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
 }
 
 /// Permanent errors are refusals, for conditions. Other errors are retried.
-fn refused(
+fn rejected(
     target: Target,
     error: ApiError,
     placement: Option<String>,
@@ -417,13 +417,13 @@ fn refused(
 ) -> ActionResult {
     let kind = match error.class {
         ErrorClass::Forbidden if error.message.contains("exceeded quota") => {
-            RefusalKind::QuotaExceeded
+            RejectionKind::QuotaExceeded
         }
-        ErrorClass::Forbidden => RefusalKind::Forbidden,
-        ErrorClass::Invalid => RefusalKind::Invalid,
+        ErrorClass::Forbidden => RejectionKind::Forbidden,
+        ErrorClass::Invalid => RejectionKind::Invalid,
         _ => return ActionResult::Failed(error),
     };
-    ActionResult::Refused(RefusedRequest {
+    ActionResult::Rejected(RejectedRequest {
         target,
         kind,
         message: error.message,
