@@ -35,7 +35,7 @@ impl Health {
         self.set_policies(Policies::Pending);
     }
 
-    /// Records why the policies refuse writes. `None`: they do not.
+    /// Records why the policies deny writes. `None`: they do not.
     pub fn policies(&self, denial: Option<String>) {
         self.set_policies(denial.map_or(Policies::Allow, Policies::Deny));
     }

@@ -118,10 +118,10 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    to_the_end(manage(args, source, config, text, log))
+    run_to_completion(manage(args, source, config, text, log))
 }
 
-fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
+fn run_to_completion(program: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -147,7 +147,7 @@ fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    to_the_end(async {
+    run_to_completion(async {
         let mut kube_config = kube_config(args.kubeconfig.as_deref()).await?;
         kube_config.read_timeout = Some(REQUEST);
         let components = Components {

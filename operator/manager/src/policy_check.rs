@@ -1,8 +1,8 @@
 //! Tests whether the admission policies are in force and allow this process's writes.
 //!
-//! If a policy refuses the manager's writes, every workload stays without status, and no object
+//! If a policy denies the manager's writes, every workload stays without status, and no object
 //! reports the reason. So the manager sends dry-run creates at start and periodically. The policies
-//! refuse their object name to every user, so the message of the refusal shows the rule.
+//! deny their object name to every user, so the message of the denial shows the rule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use tracing::{error, info, warn};
 use crate::health::Health;
 
 const INTERVAL: Duration = Duration::from_mins(10);
-/// `config/policies` refuses this object name to every user.
+/// `config/policies` denies this object name to every user.
 const NAME: &str = "lockstep-self-test";
 const DENIED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
 
-/// `lockstep_policy_check_failed`: 1 if a policy refuses the manager or is not in force.
+/// `lockstep_policy_check_failed`: 1 if a policy denies the manager or is not in force.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyMetric(Family<PolicyLabel, Gauge>);
 
@@ -53,7 +53,7 @@ impl PolicyMetric {
 }
 
 /// Tests the policies until the process exits. The process becomes ready with the first result,
-/// unless a policy refuses its writes.
+/// unless a policy denies its writes.
 pub async fn watch_policies(
     client: Client,
     namespace: String,
@@ -92,7 +92,7 @@ fn report(errors: &[PolicyError]) {
 
 type Outcome = (&'static str, Result<(), PolicyError>);
 
-/// The last clear result of each policy that refuses this process.
+/// The last clear result of each policy that denies this process.
 #[derive(Debug, Default)]
 struct Denials(BTreeMap<&'static str, String>);
 

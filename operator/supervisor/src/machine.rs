@@ -87,7 +87,7 @@ pub struct Machine {
     exit: Option<OwnExit>,
     watch: Watch,
     /// Start of the agent's absence.
-    agent_away: Option<Moment>,
+    agentless_since: Option<Moment>,
     idle_since: Moment,
     notice: String,
     actions: Vec<Effect>,
@@ -103,7 +103,7 @@ impl Machine {
             stop: None,
             exit: None,
             watch: Watch::default(),
-            agent_away: Some(now),
+            agentless_since: Some(now),
             idle_since: now,
             notice: String::new(),
             actions: vec![Effect::Print(
@@ -151,7 +151,7 @@ impl Machine {
     }
 
     fn agent_came(&mut self, now: Moment) {
-        if self.agent_away.take().is_some() {
+        if self.agentless_since.take().is_some() {
             self.print("the agent is connected");
         }
         self.actions.extend(self.exit.clone().map(Effect::SendExit));
@@ -170,8 +170,8 @@ impl Machine {
     }
 
     fn agent_went(&mut self, now: Moment) {
-        if self.agent_away.is_none() {
-            self.agent_away = Some(now);
+        if self.agentless_since.is_none() {
+            self.agentless_since = Some(now);
             self.print("the agent is away");
         }
     }

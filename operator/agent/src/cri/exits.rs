@@ -28,7 +28,7 @@ pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
 
 impl Exits {
     /// Records the exits in an event. Returns true if the event may concern a member's pod.
-    pub(super) fn learn(&mut self, event: ContainerEventResponse) -> bool {
+    pub(super) fn record(&mut self, event: ContainerEventResponse) -> bool {
         // An event without a sandbox belongs to a removed pod.
         let Some(sandbox) = event.pod_sandbox_status else {
             return true;

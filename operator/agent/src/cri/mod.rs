@@ -119,7 +119,7 @@ impl CriRuntime {
 
     fn take(&mut self, event: Event) -> bool {
         match event {
-            Event::Container(event) => self.exits.learn(event),
+            Event::Container(event) => self.exits.record(event),
             Event::Interrupted => true,
         }
     }
@@ -145,7 +145,7 @@ impl CriRuntime {
     }
 
     /// Requests the exits that no event reported. A missing container counts as removed.
-    async fn learn_exits(
+    async fn fetch_exits(
         &mut self,
         pods: &[view::Pod],
         containers: &[Container],
@@ -193,7 +193,7 @@ impl Runtime for CriRuntime {
         let news = self.take_waiting();
         self.exits
             .keep_only(&pods.iter().map(|p| p.uid.as_str()).collect());
-        self.learn_exits(&pods, &containers).await?;
+        self.fetch_exits(&pods, &containers).await?;
         self.members = !pods.is_empty();
         self.metrics.members.set(pods.len() as i64);
         self.metrics

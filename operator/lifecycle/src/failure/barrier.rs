@@ -13,11 +13,11 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::words::span;
 use lockstep_api::workload::{CauseKind, IncidentStage};
 
-use super::budget::refund;
 use super::domain::{
     Consequence, DomainPass, DomainScope, awaits_node, awaits_nodes, continues_without, is_up,
     restarts_in_place,
 };
+use super::restart_budget::refund;
 use crate::facts::Facts;
 use crate::gangs::PlacementView;
 use crate::ledger::{DomainLedger, OpenIncident};

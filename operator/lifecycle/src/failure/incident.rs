@@ -11,9 +11,9 @@ use lockstep_api::membership::{Membership, Rank};
 use lockstep_api::time::doubling;
 use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage};
 
-use super::budget::{refund, refund_dependents};
 use super::domain::{Consequence, DomainPass, DomainScope, restarts_in_place};
 use super::policy::{Failure, Response, began, respond};
+use super::restart_budget::{refund, refund_dependents};
 use crate::cause::describe;
 use crate::changes::Tries;
 use crate::domains::{has_peers, may_keep_pods};

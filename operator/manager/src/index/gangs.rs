@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Stores how the API server admits a workload's pods. Ignores results for an outdated spec.
-    pub(super) fn learn_admitted(
+    pub(super) fn record_admitted(
         &mut self,
         workload: &Key,
         uid: &str,

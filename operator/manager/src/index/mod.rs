@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    pub(crate) fn learn_admitted(
+    pub(crate) fn record_admitted(
         &self,
         workload: &Key,
         uid: &str,
@@ -159,7 +159,7 @@ impl Index {
     ) {
         let mut touched = Touched::default();
         let mut state = self.state.write();
-        state.learn_admitted(workload, uid, spec_hash, pods, &mut touched);
+        state.record_admitted(workload, uid, spec_hash, pods, &mut touched);
         drop(state);
         self.dispatch(touched);
     }

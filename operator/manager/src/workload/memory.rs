@@ -12,7 +12,7 @@ use lockstep_lifecycle::view::{DryRun, FailedRequest, RejectedRequest, Target};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::act::{ActionResults, Judged};
+use super::act::{ActionResults, DryRunResults};
 use crate::clock::Clock;
 use crate::index::{Key, OwnWrites, ViewInputs};
 
@@ -83,7 +83,7 @@ impl Remembered {
     }
 
     /// `backoff` returns the wait after a number of consecutive failures.
-    pub fn learn(
+    pub fn record(
         &mut self,
         results: ActionResults,
         began: DateTime<Utc>,
@@ -101,8 +101,8 @@ impl Remembered {
         for rejection in results.rejections {
             self.rejections.insert(rejection.target.clone(), rejection);
         }
-        if let Some(judged) = results.judged {
-            self.judged(judged);
+        if let Some(dry_runs) = results.dry_runs {
+            self.record_dry_runs(dry_runs);
         }
     }
 
@@ -128,7 +128,7 @@ impl Remembered {
         }
     }
 
-    fn judged(&mut self, Judged { dry_run, pods }: Judged) {
+    fn record_dry_runs(&mut self, DryRunResults { dry_run, pods }: DryRunResults) {
         let open = pods.values().any(|p| p.why_not().is_some());
         self.open = if open { self.open + 1 } else { 0 };
         let holds = match self.open {
@@ -156,7 +156,7 @@ mod tests {
         let mut memory = Remembered::default();
         let at: DateTime<Utc> = DateTime::UNIX_EPOCH;
         let mut hold = |answer: &Admission| {
-            memory.judged(Judged {
+            memory.record_dry_runs(DryRunResults {
                 dry_run: DryRun {
                     spec_hash: "h".into(),
                     at,

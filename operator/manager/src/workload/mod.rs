@@ -37,7 +37,7 @@ use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
 use crate::lease::Tenure;
 use crate::queue::Queue;
-use act::{ActionSender, Judged};
+use act::{ActionSender, DryRunResults};
 use memory::{Memories, Memory};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
@@ -343,15 +343,19 @@ impl Controller {
         for rejection in &acted.rejections {
             warn!(workload = %key, target = ?rejection.target, kind = ?rejection.kind, message = %rejection.message, "refused");
         }
-        let news = !acted.rejections.is_empty() || acted.judged.is_some() || acted.unfinished;
-        if let Some(Judged { dry_run, pods }) = &acted.judged {
+        let news = !acted.rejections.is_empty() || acted.dry_runs.is_some() || acted.unfinished;
+        if let Some(DryRunResults { dry_run, pods }) = &acted.dry_runs {
             let hash = &dry_run.spec_hash;
-            self.parts.index.learn_admitted(key, view.uid(), hash, pods);
+            self.parts
+                .index
+                .record_admitted(key, view.uid(), hash, pods);
         }
         let failure = acted.failure.clone();
         let failed = acted.failed.is_some();
         let backoff = |failures| self.parts.queue.backoff(failures);
-        memory.lock().learn(acted, now, &*self.parts.clock, backoff);
+        memory
+            .lock()
+            .record(acted, now, &*self.parts.clock, backoff);
         match failure {
             Some(failure) => {
                 if failed {

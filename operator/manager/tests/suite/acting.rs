@@ -232,7 +232,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         }]
     };
     api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
     assert_eq!(verdict.tier, Tier::RestartAll);
     api.refuse(
@@ -241,7 +241,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\"",
     );
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!(
         (verdict.tier, verdict.invalid),
         (Tier::RestartRules, None),
@@ -253,7 +253,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "spec.containers[0].image: Required value",
     );
-    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
+    let verdict = act(&api, 8, ask()).await.dry_runs.unwrap().dry_run;
     assert_eq!(
         verdict.invalid.as_deref(),
         Some("spec.containers[0].image: Required value")
@@ -279,7 +279,7 @@ async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_
     };
     let why = "admission webhook \"mesh\" does not support dry run";
     api.refuse("p1", StatusCode::BAD_REQUEST, "BadRequest", why);
-    let judged = act(&api, 8, ask(true)).await.judged.unwrap();
+    let judged = act(&api, 8, ask(true)).await.dry_runs.unwrap();
     let verdict = (judged.dry_run.invalid, judged.dry_run.tier);
     assert_eq!(verdict, (None, Tier::Plain));
     assert!(judged.pods["a"].pod().is_some());
@@ -292,11 +292,11 @@ async fn a_webhook_without_dry_run_gives_no_verdict_and_a_failed_webhook_blocks_
         why,
     );
     let failed = act(&api, 8, ask(true)).await;
-    assert!(failed.judged.is_none() && failed.failure.is_some());
+    assert!(failed.dry_runs.is_none() && failed.failure.is_some());
     let words = format!("cannot validate Pod: {why}");
     assert_eq!(failed.failed.map(|(_, message)| message), Some(words));
     let waiting = act(&api, 8, ask(false)).await;
-    let judged = waiting.judged.unwrap();
+    let judged = waiting.dry_runs.unwrap();
     assert!(waiting.failure.is_none() && judged.dry_run.failed);
     assert_eq!(judged.pods["a"], Admission::Unanswered(why.into()));
 }

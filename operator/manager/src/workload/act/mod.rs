@@ -38,11 +38,11 @@ const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct ActionResults {
     pub writes: Vec<(WatchedKind, ResourceVersion)>,
-    /// Permanent refusals, for the next view.
+    /// Permanent rejections, for the next view.
     pub rejections: Vec<RejectedRequest>,
-    /// Accepted requests. They end earlier refusals.
+    /// Accepted requests. They end earlier rejections.
     pub accepted: Vec<Target>,
-    pub judged: Option<Judged>,
+    pub dry_runs: Option<DryRunResults>,
     /// The first failure. The pass is retried with back-off.
     pub failure: Option<ApiError>,
     /// Rank and message of the failed request, if the failure concerns it alone.
@@ -54,7 +54,7 @@ pub struct ActionResults {
 }
 
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct DryRunResults {
     /// Verdict on the templates. The controller's memory sets its validity.
     pub dry_run: DryRun,
     pub pods: BTreeMap<String, Admission>,
@@ -73,7 +73,7 @@ impl ActionResults {
                 self.accepted.push(target);
             }
             ActionResult::Ignored(class) => self.ignored.push(class),
-            ActionResult::Judged(judged) => self.judged = Some(*judged),
+            ActionResult::DryRunResults(results) => self.dry_runs = Some(*results),
             ActionResult::Rejected(rejection) => self.rejections.push(rejection),
             ActionResult::Altered(rejection, kind, version) => {
                 self.writes.push((kind, version));
@@ -115,7 +115,7 @@ enum ActionResult {
     Accepted(Target, WatchedKind, ResourceVersion),
     Nothing,
     Ignored(ErrorClass),
-    Judged(Box<Judged>),
+    DryRunResults(Box<DryRunResults>),
     Rejected(RejectedRequest),
     /// Stored, but changed by a webhook.
     Altered(RejectedRequest, WatchedKind, ResourceVersion),

@@ -88,8 +88,8 @@ impl ActionSender {
                 Err(error) if needed || error.class == ErrorClass::NotLeading => {
                     ActionResult::Failed(error)
                 }
-                judged => ActionResult::Judged(Box::new(
-                    judged.unwrap_or_else(|error| failed_dry_run(spec_hash, &pods, &error, now)),
+                results => ActionResult::DryRunResults(Box::new(
+                    results.unwrap_or_else(|error| failed_dry_run(spec_hash, &pods, &error, now)),
                 )),
             },
         }
@@ -408,7 +408,7 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
     }
 }
 
-/// Permanent errors are refusals, for conditions. Other errors are retried.
+/// Permanent errors are rejections, for conditions. Other errors are retried.
 fn rejected(
     target: Target,
     error: ApiError,
