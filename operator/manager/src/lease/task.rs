@@ -194,7 +194,8 @@ impl Candidate<'_> {
                 "leaseTransitions": current.transitions.saturating_add(1),
             });
         }
-        let patch = json!({"metadata": {"resourceVersion": current.resource_version.as_str()}, "spec": spec});
+        let version = current.resource_version.as_str();
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
         self.patch(api, deadline, &patch).await
     }
 

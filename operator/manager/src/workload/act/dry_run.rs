@@ -63,8 +63,8 @@ fn group_of(pod: &Pod) -> String {
 }
 
 impl ActionSender {
-    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other rejections can
-    /// pass, and the real create would repeat them.
+    /// Dry-runs one pod per group. An invalid pod is a verdict on the template. Other rejections
+    /// can pass, and the real create would repeat them.
     pub(super) async fn dry_run(
         &self,
         view: &WorkloadView,
