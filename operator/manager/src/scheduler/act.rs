@@ -51,7 +51,7 @@ impl StepResults {
             StepResult::Unsure(key) => {
                 self.unsure.insert(key);
             }
-            StepResult::EvictionResult(uid, allowed, at) => memory.answered(uid, allowed, at),
+            StepResult::EvictionDryRun(uid, allowed, at) => memory.answered(uid, allowed, at),
             StepResult::Failed => self.again = true,
             StepResult::Nothing => {}
         }
@@ -60,7 +60,7 @@ impl StepResults {
 
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
-    EvictionResult(Uid, bool, chrono::DateTime<chrono::Utc>),
+    EvictionDryRun(Uid, bool, chrono::DateTime<chrono::Utc>),
     Nothing,
     Failed,
     Unsure(Key),
@@ -185,7 +185,7 @@ impl StepSender {
                 pod,
                 by_force,
             } => self.evict(&pod, by_force).await,
-            Step::AskEviction(pod) => self.request_eviction(pod, now).await,
+            Step::AskEviction(pod) => self.dry_run_eviction(pod, now).await,
             Step::Nominate { pod, node } => {
                 let patch =
                     json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
@@ -288,15 +288,15 @@ impl StepSender {
         }
     }
 
-    async fn request_eviction(
+    async fn dry_run_eviction(
         &self,
         pod: PodRef,
         now: chrono::DateTime<chrono::Utc>,
     ) -> StepResult {
         match request_eviction(&self.pods(&pod), &pod, true).await {
-            Ok(_) => StepResult::EvictionResult(pod.uid, true, now),
+            Ok(_) => StepResult::EvictionDryRun(pod.uid, true, now),
             Err(error) if error.class == ErrorClass::Budget => {
-                StepResult::EvictionResult(pod.uid, false, now)
+                StepResult::EvictionDryRun(pod.uid, false, now)
             }
             answer => settled(&pod.key.to_string(), "ask eviction", answer),
         }
